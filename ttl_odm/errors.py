@@ -9,20 +9,20 @@ from __future__ import annotations
 
 
 class TTLError(Exception):
-    """Time-to-live went wrong."""
+    """A time-to-live operation failed."""
 
     def __init__(self, message: str | None = None) -> None:
         """Store the message.
 
         Args:
-            message: What happened and what to do. Without it the docstring of the class speaks.
+            message: What happened and what to do; by default, the docstring of the class.
         """
         # `python -OO` strips docstrings; the name is then the best we have.
         super().__init__(message or type(self).__doc__ or type(self).__name__)
 
 
 class InvalidTTL(TTLError, ValueError):  # noqa: N818 (reads as what it says: an invalid TTL)
-    """A ttl is None, -1 or whole seconds from 1 to 2147483647."""
+    """A ttl must be None, -1 or whole seconds from 1 to 2147483647."""
 
 
 class TTLConfigurationError(TTLError):
@@ -35,10 +35,10 @@ class ExpiredError(TTLError):
     def __init__(
         self, message: str | None = None, *, model: str | None = None, key: object = None
     ) -> None:
-        """Store the message, and which row it was.
+        """Store the message, and identify the row.
 
         Args:
-            message: What happened. Without it the message is made of `model` and `key`.
+            message: What happened; by default, built from `model` and `key`.
             model: The model's name.
             key: The row's primary key, as the adapter knows it.
         """

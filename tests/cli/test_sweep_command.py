@@ -295,7 +295,7 @@ def test_pyproject_has_defaults_that_the_environment_and_options_overrule(
         ("[tool.ttl_odm.sweep]\nmax_seconds = 2020-01-01\n", "give a number"),
         ("[tool.ttl_odm.sweep]\nmax_rows = true\n", "max_rows = True: give a number"),
         ("[tool.ttl_odm.sweep]\nmax_rows = 1.5\n", "max_rows = 1.5: give a whole number"),
-        ("[tool.ttl_odm.plan]\nhtml = 1\n", "html = 1: give a text"),
+        ("[tool.ttl_odm.plan]\nhtml = 1\n", "html = 1: give a string"),
         ("[tool.ttl_odm.check]\nmax_age = true\n", "max_age = True: give a number"),
         ("[tool.ttl_odm.sweep]\nforce = 1\n", "force = 1: give true or false"),
         ("[tool.ttl_odm.sweep]\nmodels = 'Cart'\n", "models = 'Cart': give a list of names"),
@@ -390,7 +390,7 @@ def test_documents_are_swept_paused_and_shown(mongodb: Any) -> None:
         (
             ["--app", "tests.cli.shop:EMPTY", "--url", "sqlite://"],
             2,
-            "no model with a TTL: declare __ttl__ on one or enable() it. Usually the models' module",
+            "no model with a TTL: declare __ttl__ on one or enable() it. Usually the models",
         ),
         (["--app", "tests.cli.shop:nothing"], 2, "nothing() must return an engine"),
         (

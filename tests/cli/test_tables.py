@@ -216,7 +216,7 @@ def test_models_and_tables_go_together(
         ("login = 'ExpireAt('", "is not a policy"),
         ('login = \'ExpireAfter("a", "9x")\'', "'9x' is not a duration"),
         ("login = {policy = '90d', sweeps = 'scan'}", "did you mean 'sweep'"),
-        ("login = {policy = '90d', sweep = true}", "give a text"),
+        ("login = {policy = '90d', sweep = true}", "give a string"),
         ("login = {policy = 'ExpireAt(\"expires_at\")', sweep = 'never'}", "'index' or 'scan'"),
         ("login = {policy = 'ExpireAt(\"expires_at\")', partition = '2 years'}", "'2 years'"),
         ("login = 'ExpireAt(\"ends\")'", "has no column 'ends'"),
@@ -240,7 +240,7 @@ def test_what_a_file_gets_wrong_is_named(file: Path, section: str, message: str)
         (["--policy", "90d"], "one policy for each table"),
         (["--table", "login", "--table", "login", "--policy", "9d", "--policy", "8d"], "for 1"),
         (["--table", "login", "--policy", "nothing"], "is not a policy"),
-        (["--app", "tests.cli.shop:Base", "--table", "login", "--policy", "9d"], "give one"),
+        (["--app", "tests.cli.shop:Base", "--table", "login", "--policy", "9d"], "give only one"),
     ],
 )
 def test_what_is_typed_wrong_is_named(url: str, words: list[str], message: str) -> None:

@@ -274,7 +274,7 @@ def test_an_engine_without_models_says_what_is_missing(app: Flask, engine: Engin
 
 def test_targets_beside_flask_sqlalchemy_are_refused(app: Flask) -> None:
     db = SQLAlchemy(app)
-    with pytest.raises(TTLConfigurationError, match="give no targets"):
+    with pytest.raises(TTLConfigurationError, match="leave out targets"):
         TTL(app, db, model_of(db))
 
 

@@ -53,21 +53,21 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """How a table is cut by the column that its lives are counted from.
+    """How a table is partitioned by the column that lifetimes are counted from.
 
-    ``__ttl_partition__ = Partitions("1 day")`` makes a table with a partition for each day (in
-    UTC). A partition is dropped as a whole when nothing in it is live.
+    ``__ttl_partition__ = Partitions("1 day")`` gives the table a partition for each day (in UTC).
+    A partition is dropped as a whole once none of its rows is live.
 
     Attributes:
         span: How much time one partition holds: "1 hour" (or 2, 3, 4, 6, 8, 12 hours), "1 day",
             "1 week" (from Monday on) or "1 month".
-        ahead: How many partitions there are to be after the one that now is in. Where the column
-            holds the instant of expiry, enough for the longest lives.
-        survivors: What becomes of a partition whose default life is over, but which has rows that
-            live longer: "sweep" deletes its expired rows by batches until it is empty; "move" puts
-            the live ones, if they are few, into the partition for all other rows, and drops it.
-        made_by: Who makes partitions: the "sweeper", or "others" (pg_partman, a migration). Then
-            none is made, and they are dropped as always.
+        ahead: How many partitions to keep ready after the current one. If the column holds the
+            instant of expiry, allow for the longest lifetimes.
+        survivors: What happens to a partition that is past the default ttl but has rows that live
+            longer. "sweep" deletes its expired rows in batches until it is empty. "move" moves the
+            live rows, if there are few, to the partition for all other rows, and drops it.
+        made_by: Who creates partitions: the "sweeper", or "others" (pg_partman, a migration). With
+            "others" the sweeper creates none, but still drops them.
     """
 
     span: str
@@ -94,11 +94,11 @@ class Partitions:
 
     @property
     def is_of_days(self) -> bool:
-        """Whether each partition begins at midnight, so that a column of dates can be cut."""
+        """Whether each partition begins at midnight, as a column of dates needs."""
         return self._read()[1] != "hour"
 
     def at(self, instant: datetime) -> Stretch:
-        """Return the stretch that an aware instant is in."""
+        """Return the time range that contains an aware instant."""
         number, unit = self._read()
         moment = instant.astimezone(timezone.utc)
         start = moment.replace(minute=0, second=0, microsecond=0)
@@ -116,7 +116,7 @@ class Partitions:
         return Stretch(start, start.replace(year=start.year + years, month=month + 1))
 
     def wanted(self, now: datetime) -> Iterator[Stretch]:
-        """List the stretch of an aware instant, and those `ahead` of it, in order."""
+        """List the time range of an aware instant and the next `ahead` ranges, in order."""
         stretch = self.at(now)
         yield stretch
         for _ in range(self.ahead):
@@ -124,10 +124,10 @@ class Partitions:
             yield stretch
 
     def covering(self, oldest: datetime, now: datetime, most: int) -> list[Stretch]:
-        """List the stretches from an aware instant on, up to the last one that `wanted` lists.
+        """List the time ranges from an aware instant up to the last one that `wanted` lists.
 
-        There are `most` at most, unless more are wanted: what is older than these is in one stretch
-        then, the first, however long that is.
+        At most `most` are listed, unless `wanted` needs more. Everything older is then in the
+        first range, regardless of its length.
         """
         stretches = deque(self.wanted(now))
         while oldest < stretches[0].start and len(stretches) < most - 1:

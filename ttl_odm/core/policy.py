@@ -42,38 +42,38 @@ _INT64_LIMIT = 2**63
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class TTL:
-    """A default ttl for the container, and perhaps one of each row's own (the Cosmos DB contract).
+    """A default ttl for the container, and optionally a ttl per row (the Cosmos DB contract).
 
-    The first argument is the default ttl: seconds, -1 (on, but never by default), None (TTL is
-    off), or a function without arguments that returns one of these, and is called each time a
-    statement runs; or `Stored`, where the database stores it. Where one table holds several kinds
-    of rows, it is a mapping of such defaults, and ``by`` names the field that tells the kinds
-    apart::
+    The first argument is the default ttl: seconds, -1 (on, but rows never expire by default), or
+    None (TTL is off). It may also be a function without arguments that returns one of these
+    and is called each time a statement runs, or `Stored` if the database stores the default.
+    If a table holds several kinds of rows, pass a mapping of such defaults; ``by`` names the
+    field that tells the kinds apart::
 
         TTL({"cart": 3600, "order": None, "draft": lambda: settings.draft_ttl}, by="resource")
 
-    Rows of kinds that are not listed, and rows without a kind, have the default ``other`` (None:
-    they never expire). The named fields are the same for all kinds.
+    Rows of unlisted kinds, and rows without a kind, have the default ``other`` (None: they never
+    expire). All kinds use the same fields.
 
-    A lifetime that each write prolongs can have a limit that no write passes::
+    A lifetime that each write extends can have a hard limit::
 
         TTL(1800, max_lifetime=86_400, created="created_at")  # idle for 30 minutes, a day at most
 
-    It holds for every row while TTL is on, whatever its own ttl and the default (also -1). A row
-    that doesn't say when it was created (NULL, missing, no date) has no such limit.
+    The limit applies to every row while TTL is on, regardless of its own ttl and the default (even
+    -1). A row without a creation date (NULL, missing, not a date) has no limit.
 
     Attributes:
-        declared_default: What was declared for rows of no kind that is listed: seconds, -1, None,
-            the function, or `Stored`.
-        by: The field with a row's kind; None where all rows have one default.
-        kinds: Each kind that is listed, with what was declared for it.
-        last_modified: The field with the instant of the last modification.
-        override: The field with the row's own ttl; None when rows have none.
+        declared_default: What was declared for rows of unlisted kinds: seconds, -1, None, the
+            function, or `Stored`.
+        by: The field with a row's kind; None if all rows share one default.
+        kinds: Each listed kind, with what was declared for it.
+        last_modified: The field with the time of the last modification.
+        override: The field with the row's own ttl; None if rows have none.
         never: Stored values of `override` that mean "never", besides -1.
-        max_lifetime: Seconds after its creation that a row lives at most; None for no limit.
-        created: The field with the instant of the creation; None where there is no limit.
-        values: Whether a row's own ttl is checked when it is written ("strict") or stored as
-            it is ("lenient"); None leaves that to the adapter.
+        max_lifetime: The most seconds a row lives after its creation; None for no limit.
+        created: The field with the creation time; None if there is no limit.
+        values: Whether a row's own ttl is validated on write ("strict") or stored as it is
+            ("lenient"); None leaves the choice to the adapter.
         timezone: What naive datetimes in `last_modified` and `created` mean: "UTC", "local" or an
             IANA name.
         unit: "s", "ms" or "us" where `last_modified` holds epoch numbers, "iso" where it holds
@@ -142,33 +142,33 @@ class TTL:
 
     @property
     def default(self) -> int | None:
-        """The default ttl at this moment, of rows of no kind that is listed.
+        """The current default ttl of rows of unlisted kinds.
 
         Seconds, -1 (on, but never by default) or None (TTL is off). A function is called.
 
         Raises:
-            InvalidTTL: The function returned no ttl.
-            TTLConfigurationError: The database stores it (`stored`).
+            InvalidTTL: The function returned something that is not a ttl.
+            TTLConfigurationError: The default is stored in the database (`stored`).
         """
         return _current(self.declared_default, "TTL.default()")
 
     @property
     def stored(self) -> Stored | None:
-        """What is declared of a default that the database stores; None where the code has it."""
+        """The declaration of a default stored in the database; None if the code holds it."""
         return self.declared_default if isinstance(self.declared_default, Stored) else None
 
     @property
     def defaults(self) -> dict[Any, int | None]:
-        """The default ttl at this moment of each kind that is listed; functions are called.
+        """The current default ttl of each listed kind; functions are called.
 
         Raises:
-            InvalidTTL: A function returned no ttl.
+            InvalidTTL: A function returned something that is not a ttl.
         """
         return {kind: _current(declared, f"TTL[{kind!r}]()") for kind, declared in self.kinds}
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it stays as it is: neither a function nor the database has to be asked."""
+        """Whether the policy is constant: it depends on no function and no stored default."""
         every = (self.declared_default, *(declared for _, declared in self.kinds))
         return self.stored is None and not any(map(callable, every))
 
@@ -176,7 +176,7 @@ class TTL:
     def shape(self) -> TTL:
         """The same policy with every default None: its fields, its kinds and its `max_lifetime`.
 
-        What an adapter sets up (columns, indexes, SQL) hangs on this alone; the defaults may
+        What an adapter sets up (columns, indexes, SQL) depends on this alone. The defaults may
         change while the application runs, but not whether the database stores them.
         """
         return self._with(
@@ -186,10 +186,10 @@ class TTL:
 
     @property
     def settled(self) -> TTL:
-        """The same policy as it is at this moment, with what its functions return in their place.
+        """The policy at this moment, with its functions replaced by what they return.
 
         Raises:
-            InvalidTTL: A function returned no ttl.
+            InvalidTTL: A function returned something that is not a ttl.
         """
         if self.is_fixed:
             return self
@@ -197,7 +197,7 @@ class TTL:
 
     @property
     def limit(self) -> ExpireAfter | None:
-        """The limit to all lives as a policy by itself; None for no limit."""
+        """The lifetime limit as a policy of its own; None for no limit."""
         if self.created is None or self.max_lifetime is None:
             return None
         return ExpireAfter(self.created, self.max_lifetime, timezone=self.timezone, unit=self.unit)
@@ -208,13 +208,13 @@ class TTL:
         return self._with(max_lifetime=None, created=None)
 
     def default_of(self, kind: object) -> int | None:
-        """The default ttl at this moment of rows of a kind; a function is called.
+        """The current default ttl of rows of a kind; a function is called.
 
         Args:
-            kind: What the field `by` holds.
+            kind: The value of the field `by`.
 
         Raises:
-            InvalidTTL: The function returned no ttl.
+            InvalidTTL: The function returned something that is not a ttl.
         """
         for listed, declared in self.kinds:
             if listed == kind:
@@ -222,14 +222,14 @@ class TTL:
         return self.default
 
     def with_default(self, value: DefaultSource) -> TTL:
-        """Return the same policy with another default ttl, one for all rows."""
+        """Return the same policy with a different default ttl for all rows."""
         declared = value if isinstance(value, Stored) else _declared(value, "TTL.default")
         return self._with(declared_default=declared, by=None, kinds=())
 
     def with_kinds(
         self, kinds: Mapping[Any, DefaultSource], *, by: str, other: DefaultSource
     ) -> TTL:
-        """Return the same policy with a default for each kind of rows, as the class takes them."""
+        """Return the same policy with a default per kind of row; arguments as for the class."""
         declared, sorted_kinds = _defaults(kinds, by, other)
         return self._with(declared_default=declared, by=by, kinds=sorted_kinds)
 
@@ -268,10 +268,10 @@ _USUAL: dict[str, object] = {
 
 @dataclass(frozen=True, slots=True, init=False)
 class ExpireAfter:
-    """A date field plus a number of seconds; writes do not prolong it.
+    """A row expires a number of seconds after a date field; writes do not extend its life.
 
     Attributes:
-        field: The field with the instant that the seconds count from.
+        field: The date field that the seconds are counted from.
         seconds: 0..MAX_TTL.
         timezone: What naive datetimes in `field` mean: "UTC", "local" or an IANA name.
         unit: "s", "ms" or "us" where `field` holds epoch numbers, "iso" where it holds ISO-8601
@@ -308,17 +308,17 @@ class ExpireAfter:
 
     @property
     def stored(self) -> Stored | None:
-        """None: there is no default that the database could store."""
+        """Always None: this policy has no default that the database could store."""
         return None
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class ExpireAt:
-    """A field that holds the instant of expiry itself.
+    """A row expires at the instant that a field holds.
 
     Attributes:
         field: The field with the instant.
-        null: What NULL, or a missing field, means: "never" or "expired".
+        null: What NULL or a missing field means: "never" or "expired".
         timezone: What naive datetimes in `field` mean: "UTC", "local" or an IANA name.
         unit: "s", "ms" or "us" where `field` holds epoch numbers, "iso" where it holds ISO-8601
             strings in UTC; None where it holds datetimes or dates.
@@ -340,7 +340,7 @@ class ExpireAt:
 
     @property
     def stored(self) -> Stored | None:
-        """None: there is no default that the database could store."""
+        """Always None: this policy has no default that the database could store."""
         return None
 
 

@@ -32,16 +32,16 @@ def add_sweep(
     name: str = NAME,
     **options: Any,
 ) -> Job:
-    """Add a job that sweeps once; it fails when something of the sweep failed.
+    """Add a job that sweeps once; it fails if any part of the sweep failed.
 
     Args:
         scheduler: The scheduler, started or not.
-        sweeper: What sweeps; an `AsyncSweeper` with an `AsyncIOScheduler` only.
-        every: Seconds between two sweeps, or a trigger of APScheduler's.
-        name: Of the job, and its id.
-        options: Of the job, as for ``scheduler.add_job``. A sweeper can't be written into a
-            persistent job store; where that is the default one, give the ``jobstore`` of another
-            that keeps its jobs in memory.
+        sweeper: The sweeper; an `AsyncSweeper` requires an `AsyncIOScheduler`.
+        every: Seconds between sweeps, or an APScheduler trigger.
+        name: The name and id of the job.
+        options: Options of the job, as for ``scheduler.add_job``. A sweeper can't be stored in a
+            persistent job store; if that is the default, pass the ``jobstore`` alias of one that
+            keeps jobs in memory.
 
     Returns:
         The job.

@@ -1,4 +1,4 @@
-"""Celery: a task that sweeps once, and its entry for the beat.
+"""Celery: a task that sweeps once, and its beat entry.
 
 This module must not know any database, nor any other integration.
 """
@@ -22,22 +22,23 @@ def add_sweep(
 ) -> Any:
     """Add a task that sweeps once, and let the beat send it.
 
-    The task returns the report as plain values, and fails when something of it failed. It may run
-    in any number of workers: the lease lets one of them work.
+    The task returns the report as plain values, and fails if any part of the sweep failed. It may
+    run in any number of workers: the lease lets only one of them work.
 
     Args:
         app: The Celery application.
-        sweeper: What sweeps. With ``max_seconds`` below the task's time limits no sweep meets them.
-        every: Seconds between two sweeps, or a schedule of Celery's such as a ``crontab``; None
-            for no entry in the beat.
-        name: Of the task, and of the entry.
-        options: Of the task, as for ``app.task``: a ``soft_time_limit``, say.
+        sweeper: The sweeper. Set its ``max_seconds`` below the task's time limits so that no sweep
+            hits them.
+        every: Seconds between sweeps, or a Celery schedule such as a ``crontab``; None for no beat
+            entry.
+        name: The name of the task and of the beat entry.
+        options: Options of the task, as for ``app.task``, such as a ``soft_time_limit``.
 
     Returns:
         The task.
 
     Raises:
-        TTLConfigurationError: `sweeper` is something else, such as an AsyncSweeper.
+        TTLConfigurationError: `sweeper` isn't a suitable sweeper, such as an AsyncSweeper.
     """
     if not isinstance(sweeper, Sweeper):
         raise TTLConfigurationError(

@@ -1,4 +1,4 @@
-"""Dramatiq: an actor that sweeps once. What sends it is yours: Dramatiq has no clock.
+"""Dramatiq: an actor that sweeps once. You send it yourself: Dramatiq has no scheduler.
 
 This module must not know any database, nor any other integration.
 """
@@ -24,22 +24,22 @@ NAME: Final = "ttl_odm_sweep"
 def add_sweep(
     broker: Broker, sweeper: Sweeper | AsyncSweeper, *, name: str = NAME, **options: Any
 ) -> Actor[..., Any]:
-    """Add an actor that sweeps once; it fails when something of the sweep failed.
+    """Add an actor that sweeps once; it fails if any part of the sweep failed.
 
-    It may run in any number of workers: the lease lets one of them work.
+    It may run in any number of workers: the lease lets only one of them work.
 
     Args:
         broker: The broker.
-        sweeper: What sweeps. With ``max_seconds`` below the time limit of actors (ten minutes) no
-            sweep meets it. An `AsyncSweeper` needs Dramatiq's `AsyncIO` middleware.
-        name: Of the actor.
-        options: Of the actor, as for `dramatiq.actor`: a queue, say.
+        sweeper: The sweeper. Set its ``max_seconds`` below the time limit of actors (ten minutes)
+            so that no sweep hits it. An `AsyncSweeper` needs Dramatiq's `AsyncIO` middleware.
+        name: The name of the actor.
+        options: Options of the actor, as for `dramatiq.actor`, such as a queue.
 
     Returns:
         The actor: ``actor.send()``.
 
     Raises:
-        TTLConfigurationError: `sweeper` is something else.
+        TTLConfigurationError: `sweeper` isn't a suitable sweeper.
     """
     if not isinstance(sweeper, (Sweeper, AsyncSweeper)):
         raise TTLConfigurationError(

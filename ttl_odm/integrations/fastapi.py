@@ -1,7 +1,7 @@
-"""FastAPI, Starlette, Litestar: sweepers that run for as long as the application does.
+"""FastAPI, Starlette, Litestar: sweepers that run as long as the application does.
 
-One name for all three, since all that matters of them is the lifespan. This module must not know
-any of them, nor any database.
+One module serves all three, since only their lifespan matters. This module must not know any of
+them, nor any database.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ logger = logging.getLogger(__name__)
 
 
 class Sweeping(AbstractAsyncContextManager[None]):
-    """Runs sweepers in the background while it is entered; is a lifespan as well.
+    """A context manager that runs sweepers in the background; also works as a lifespan.
 
-    Alone, ``FastAPI(lifespan=Sweeping(sweeper))`` or ``Litestar(lifespan=[Sweeping(sweeper)])``;
-    within a lifespan of one's own::
+    On its own: ``FastAPI(lifespan=Sweeping(sweeper))`` or
+    ``Litestar(lifespan=[Sweeping(sweeper)])``. Within your own lifespan::
 
         @asynccontextmanager
         async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -30,23 +30,23 @@ class Sweeping(AbstractAsyncContextManager[None]):
             async with Sweeping(AsyncSweeper(engine, Base), AsyncSweeper(database, [Event])):
                 yield
 
-    When it is left, each sweeper finishes the batch at hand and gives its lease back. So the
-    engines have to be closed after that, not before.
+    On exit, each sweeper finishes its current batch and releases its lease. So close the engines
+    after that, not before.
     """
 
     def __init__(
         self, *sweepers: AsyncSweeper | Sweeper, interval: float = INTERVAL, jitter: float = JITTER
     ) -> None:
-        """Say what runs.
+        """Store what to run.
 
         Args:
-            sweepers: An `AsyncSweeper` may be entered again and again. A `Sweeper`, which runs in
-                a thread, stays stopped afterwards: make it within the lifespan.
-            interval: Seconds from the end of a sweep to the beginning of the next.
-            jitter: Share of the interval by which it varies at random, to either side.
+            sweepers: An `AsyncSweeper` can be run any number of times. A `Sweeper`, which runs in
+                a thread, stays stopped afterwards: create it within the lifespan.
+            interval: Seconds from the end of one sweep to the start of the next.
+            jitter: How far the interval varies at random, up or down, as a share of it.
 
         Raises:
-            TTLConfigurationError: One of these is something else.
+            TTLConfigurationError: One of them isn't a sweeper.
         """
         for sweeper in sweepers:
             if not isinstance(sweeper, (AsyncSweeper, Sweeper)):

@@ -25,24 +25,24 @@ def add_sweep(
     name: str = NAME,
     **options: Any,
 ) -> Any:
-    """Add a task that sweeps once, and let the workers defer it periodically.
+    """Add a task that sweeps once, and have the workers defer it periodically.
 
-    The task fails when something of the sweep failed. It may run in any number of workers: the
-    lease lets one of them work.
+    The task fails if any part of the sweep failed. It may run in any number of workers: the lease
+    lets only one of them work.
 
     Args:
-        app: The application, or a blueprint of it.
-        sweeper: What sweeps; a `Sweeper` does so in a thread.
-        cron: When, in cron's five fields (a sixth is for seconds).
-        name: Of the task, and its queueing lock, so that at most one waits.
-        options: Of the task, as for ``app.task``: a queue, say. A ``lock`` is not what you want:
-            the job of a worker that was killed keeps it, and no sweep would run any more.
+        app: The application, or one of its blueprints.
+        sweeper: The sweeper; a `Sweeper` runs in a thread.
+        cron: The schedule, in cron's five fields (an optional sixth is for seconds).
+        name: The name of the task and of its queueing lock, which lets at most one job wait.
+        options: Options of the task, as for ``app.task``, such as a queue. Don't set a ``lock``:
+            the job of a killed worker would keep it, and no sweep would run again.
 
     Returns:
         The task.
 
     Raises:
-        TTLConfigurationError: `sweeper` is something else.
+        TTLConfigurationError: `sweeper` isn't a suitable sweeper.
     """
     if not isinstance(sweeper, (Sweeper, AsyncSweeper)):
         raise TTLConfigurationError(

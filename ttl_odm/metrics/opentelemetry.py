@@ -34,13 +34,13 @@ _Labels = tuple[tuple[str, str], ...]
 
 
 class SweeperTelemetry:
-    """The instruments, and what fills them.
+    """The instruments, and the callbacks that fill them.
 
     Args:
         backend: ``postgresql``, ``mariadb``, ``sqlite``, ``mongodb``: the attribute ``backend`` of
             metrics, ``db.system.name`` of spans.
-        meter_provider: Whose metrics; None for the global one.
-        tracer_provider: Whose spans; None for the global one.
+        meter_provider: The provider of the meter; None for the global one.
+        tracer_provider: The provider of the tracer; None for the global one.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class SweeperTelemetry:
         }
 
     def on_progress(self, progress: Progress) -> None:
-        """Count a batch, and make its span."""
+        """Count a batch, and record its span."""
         self._take(of_progress(progress))
         ended = time.time_ns()
         span = self._tracer.start_span(

@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 
 class SweeperMetrics:
-    """The collectors, and what fills them.
+    """The collectors, and the callbacks that fill them.
 
-    One instance for each registry: a second one in the same registry is an error of
-    prometheus-client's.
+    Create one instance per registry: prometheus-client raises an error for a second one in the
+    same registry.
 
     Args:
-        backend: The label of that name: ``postgresql``, ``mariadb``, ``sqlite``, ``mongodb``.
-        registry: Where they are registered.
+        backend: The value of the label ``backend``: ``postgresql``, ``mariadb``, ``sqlite``,
+            ``mongodb``.
+        registry: The registry to register them in.
     """
 
     def __init__(self, backend: str, registry: CollectorRegistry = REGISTRY) -> None:

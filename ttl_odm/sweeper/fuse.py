@@ -28,12 +28,12 @@ NEEDED: Final = 3
 
 
 class FuseError(TTLError):
-    """Far more has expired than is likely.
+    """Far more rows have expired than is plausible.
 
     Attributes:
-        target: Where.
+        target: The target.
         due: Rows that have expired.
-        allowed: Rows that would not have blown the fuse.
+        allowed: The most rows that would not have blown the fuse.
     """
 
     def __init__(self, message: str, *, target: str, due: int, allowed: int) -> None:

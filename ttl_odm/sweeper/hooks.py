@@ -33,19 +33,20 @@ Reason: TypeAlias = Literal["expired", "displaced"]
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """Rows of one table that were purged by one batch.
+    """The rows that one batch purged from one table.
 
     Attributes:
-        table: The target that they were in.
+        table: The target that the rows were in.
         keys: Their primary keys, each a tuple, in no particular order.
         count: How many there are.
-        as_of: The database's instant at which they had expired, aware, in UTC.
+        as_of: The database's time at which they counted as expired (aware, UTC).
         rows: Their values by column (by field, for documents), if a hook or an archive asked for
             them; None otherwise.
         duration: Seconds since the batch began.
-        reason: Why they went.
-        transaction: What to write with in the deleting transaction: a SQLAlchemy ``Connection``
-            (``AsyncConnection`` for a coroutine), a session of MongoDB. None after the commit.
+        reason: Why they were purged.
+        transaction: The handle for writing in the deleting transaction: a SQLAlchemy
+            ``Connection`` (``AsyncConnection`` for a coroutine) or a MongoDB session. None after
+            the commit.
     """
 
     table: str
@@ -64,13 +65,13 @@ OnPurged: TypeAlias = Callable[[Purged], object]
 
 @runtime_checkable
 class ArchiveSink(Protocol):
-    """Somewhere to keep rows that are being purged."""
+    """A place to keep rows that are being purged."""
 
     def write(self, purged: Purged, /) -> object:
         """Store `purged.rows`, in the deleting transaction.
 
-        What it raises rolls the batch back. A sink outside the database may be given the same
-        rows again, if the process dies before the commit: it has to know them by their keys. With
+        An exception rolls the batch back. A sink outside the database may receive the same rows
+        again if the process dies before the commit, so it must recognize them by their keys. With
         an asynchronous store this may be a coroutine function.
         """
         ...
@@ -82,11 +83,12 @@ class HookError(TTLError):
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A function to call for each batch, and how.
+    """A function to call for each batch, and when.
 
     Attributes:
-        call: Gets a `Purged`.
-        when: ``"transaction"``: called for each purged row at least once. ``"commit"``: at most.
+        call: Called with a `Purged`.
+        when: ``"transaction"``: called at least once for each purged row. ``"commit"``: at most
+            once.
         rows: Whether it needs the values of the rows, not only their keys.
     """
 
@@ -105,7 +107,7 @@ class Hook:
 
     @property
     def is_async(self) -> bool:
-        """Whether it has to be awaited."""
+        """Whether the function must be awaited."""
         return iscoroutinefunction(self.call) or iscoroutinefunction(
             getattr(type(self.call), "__call__", None)  # noqa: B004 (an object with async __call__)
         )
@@ -113,7 +115,7 @@ class Hook:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """All hooks of a sweeper, with the target that each is for (None: for all).
+    """All hooks of a sweeper, each with its target (None: all targets).
 
     A store asks `watches` and `wants_rows` before it deletes, and calls `call` or `call_async`
     before it commits. False when there are none.
@@ -123,7 +125,7 @@ class Hooks:
 
     @classmethod
     def of(cls, hooks: Any) -> Hooks:
-        """Read what users write.
+        """Build from what the user passed.
 
         Args:
             hooks: A function, a `Hook`, a list of these, or a mapping from targets to these.
@@ -144,23 +146,23 @@ class Hooks:
         return Hooks(self.entries + other.entries)
 
     def watches(self, table: str) -> bool:
-        """Whether anybody wants to know what was purged from this table."""
+        """Whether any hook is interested in this table."""
         return any(True for _ in self._of(table))
 
     def wants_rows(self, table: str) -> bool:
-        """Whether somebody wants the values of the rows, too."""
+        """Whether any hook needs the values of the rows."""
         return any(hook.rows for hook in self._of(table))
 
     @property
     def has_async(self) -> bool:
-        """Whether one of them has to be awaited."""
+        """Whether any hook must be awaited."""
         return any(hook.is_async for _, hook in self.entries)
 
     def call(self, purged: Purged, when: When = "transaction") -> None:
         """Call the hooks of a moment.
 
         Raises:
-            HookError: One of them raised; the others were not called any more.
+            HookError: A hook raised an exception; the remaining ones were not called.
         """
         for hook, details in self._calls(purged, when):
             with _calling("hook", hook.call, purged):
@@ -188,7 +190,7 @@ def archive(sink: ArchiveSink, purged: Purged) -> None:
     """Write to a sink, for stores.
 
     Raises:
-        HookError: It raised.
+        HookError: The sink raised an exception.
     """
     with _calling("archive", sink.write, purged):
         _done(sink.write(purged))

@@ -18,10 +18,10 @@ class Lease:
     """The right to sweep, for a while.
 
     Attributes:
-        name: What it is for; sweepers of the same name exclude each other.
-        holder: Who got it. Unique for each time that a sweeper is run, so nobody gets it twice.
-        token: Larger than that of every lease of this name before (a fencing token).
-        duration: Seconds that it lasts from its acquisition, and from each renewal.
+        name: The lease's name; sweepers with the same name exclude each other.
+        holder: Who acquired it; unique to each run of a sweeper.
+        token: A fencing token, larger than that of every earlier lease with this name.
+        duration: Seconds that it lasts after it is acquired or renewed.
     """
 
     name: str
@@ -32,15 +32,15 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class LeaseState:
-    """What everybody may know of a lease.
+    """The public state of a lease.
 
     Attributes:
-        holder: Who holds it; None when it is free.
-        token: The last one that was given out; 0 when none was.
-        seconds_left: Until it ends, by the database's clock; 0.0 when it is free.
-        paused: Whether sweepers of this name are to do nothing.
-        history: What `record` last stored; empty when nothing was.
-        recorded_ago: Seconds since then, by the database's clock; None when nothing was.
+        holder: Who holds it; None if it is free.
+        token: The last fencing token issued; 0 if there was none.
+        seconds_left: Seconds until it ends, by the database's clock; 0.0 if it is free.
+        paused: Whether the sweepers with this lease name are paused.
+        history: What `record` last stored; empty if nothing was.
+        recorded_ago: Seconds since then, by the database's clock; None if nothing was stored.
     """
 
     holder: str | None = None
@@ -55,43 +55,43 @@ class LeaseState:
 class Leases(Protocol):
     """Where leases are kept. Each method commits by itself, and is safe to call from any thread.
 
-    Each of them may raise a `TransientStoreError`, when trying again may help.
+    Each method may raise a `TransientStoreError` if a retry may help.
     """
 
     def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
-        """Take a lease that is free or has ended; None while anybody holds it.
+        """Acquire a lease that is free or has ended; return None while it is held.
 
-        Exactly one of any number of callers at once gets it. Being paused doesn't matter here.
+        Of any number of concurrent callers, exactly one gets it. Pausing has no effect here.
         """
         ...
 
     def renew(self, lease: Lease) -> bool:
-        """Let it last for its duration from now; False if it is lost.
+        """Extend the lease to its full duration from now; return False if it is lost.
 
-        Lost means: released, or taken over. A lease that has ended but that nobody has taken since
-        is renewed.
+        Lost means released or taken over. A lease that has ended but was not taken over is
+        renewed.
         """
         ...
 
     def release(self, lease: Lease) -> None:
-        """Give it back; do nothing if it is lost."""
+        """Release the lease; do nothing if it is lost."""
         ...
 
     def read(self, name: str) -> LeaseState:
-        """Look, without changing anything; also where there never was a lease of this name.
+        """Return the lease's state, even if no lease with this name ever existed.
 
-        Sweepers ask this before each batch, so it should cost no more than reading one row.
+        Sweepers call this before each batch, so it should cost no more than reading one row.
         """
         ...
 
     def set_paused(self, name: str, paused: bool) -> None:  # noqa: FBT001 (what it is set to)
-        """Pause the sweepers of a name, or let them go on; also when nobody holds the lease."""
+        """Pause or resume the sweepers with this lease name, even if the lease is free."""
         ...
 
     def record(self, lease: Lease, history: str) -> bool:
-        """Store what the holder wants to be remembered: JSON, a few kilobytes at most.
+        """Store data of the holder's: JSON, a few kilobytes at most.
 
-        It outlives the lease. False, and nothing is stored, if the lease is lost.
+        It outlives the lease. If the lease is lost, nothing is stored, and the result is False.
         """
         ...
 

@@ -66,52 +66,53 @@ class SweepOptions(TypedDict, total=False):
     """The keyword arguments of `Sweeper` and `AsyncSweeper`. Durations are seconds.
 
     How much and how fast:
-        max_rows: Rows that one sweep deletes, at most; None for all that have expired.
-        max_seconds: Seconds after which a sweep begins no further batch; None for any number.
-        max_rows_per_second: The rate that it doesn't exceed, rests included; None for any.
-        batch_size: Rows in the first batch of each target; None for what suits the database. The
-            batches after it adapt to the time that it took.
-        pace: What chooses the batch sizes, in place of the store's own `Pacing`.
-        nice: Seconds to rest for each second of work; None for what suits the database (1 on
+        max_rows: The most rows that one sweep deletes; None for all expired rows.
+        max_seconds: Seconds after which a sweep starts no further batch; None for no limit.
+        max_rows_per_second: The maximum rate, rests included; None for no limit.
+        batch_size: Rows in the first batch of each target; None for the database's default. Later
+            batches adapt to the time that each takes.
+        pace: Chooses the batch sizes, instead of the store's own `Pacing`.
+        nice: Seconds to rest for each second of work; None for the database's default (1 on
             SQLite, 0 elsewhere).
-        gentle: Take small batches, and rest so that a fifth of a core is used at the most: for a
-            database whose users must notice nothing. `nice` and `batch_size` still have the last
-            word.
-        workers: How many batches of a target may run at once, each on a connection of its own;
-            fewer do where more bring nothing, and one where the store can't divide a target. All
-            limits hold for them together.
-        throttle: Asked before each batch, for load or replication lag: returns None to go on,
-            seconds to wait, or a reason (a string) to wait for a second. Then it is asked again.
-        statement_timeout: Seconds that a statement of a batch may take; one that takes longer
-            makes the batch smaller. None for what the connection has.
+        gentle: Take small batches, and rest so that at most a fifth of a core is used, for
+            databases whose users must not notice the sweep. `nice` and `batch_size` override it.
+        workers: How many batches of a target may run at once, each on its own connection. Fewer
+            run if more don't help, and only one if the store can't divide a target. All limits
+            apply to them together.
+        throttle: Called before each batch, to check load or replication lag. It returns None to
+            continue, seconds to wait, or a reason (a string) to wait for a second. After the wait
+            it is called again.
+        statement_timeout: Seconds that a statement of a batch may take. If one takes longer, the
+            batch is retried with fewer rows. None for the connection's own timeout.
 
     When:
-        window: Hours of the day in which to sweep, such as ``"01:00-05:00"``, on the database's
-            clock; None for any.
-        timezone: The IANA name of the time zone that they are meant in.
+        window: Hours of the day during which to sweep, such as ``"01:00-05:00"``, by the
+            database's clock; None for any time.
+        timezone: The IANA name of the window's time zone.
 
     Safety:
-        max_fraction: The share of a target's rows, from 0 to 1, that may be due at once; more, and
-            the target fails with the numbers, and nothing of it is deleted.
-        max_jump: The same for so many times what one of the last sweeps found.
-        force: Delete although `max_fraction`, `max_jump` or the store warns.
+        max_fraction: The share of a target's rows, from 0 to 1, that may be due at once. If more
+            are due, the target fails with the numbers, and none of its rows is deleted.
+        max_jump: The same, as a multiple of the most that any of the last sweeps found.
+        force: Delete even if `max_fraction`, `max_jump` or the store objects.
         dry_run: Count what is due, and delete nothing.
 
     Elsewhere:
-        replicate: False to let subscribers (PostgreSQL) and replicas (MariaDB, MySQL) leave out
-            what is deleted, where the database can.
+        replicate: False to not replicate the deletions to subscribers (PostgreSQL) and replicas
+            (MariaDB, MySQL), where the database supports that.
 
-    Who hears of it:
-        on_purged: A function that gets a `Purged` for each batch, a `Hook`, a list of these, or a
-            mapping from targets to these.
-        on_progress: Called with a `Progress` after each batch. What it raises ends the sweep.
-        on_report: Called with each `SweepReport` of `run_forever`. What it raises ends that.
+    Notifications:
+        on_purged: A function that is called with a `Purged` for each batch, a `Hook`, a list of
+            these, or a mapping from targets to these.
+        on_progress: Called with a `Progress` after each batch. An exception ends the sweep.
+        on_report: Called with each `SweepReport` of `run_forever`. An exception ends
+            `run_forever`.
 
     One at a time:
-        lease: True to hold a lease if the store keeps some, False for none, or an object that
+        lease: True to hold a lease if the store supports leases, False for none, or an object that
             keeps leases elsewhere (`Leases`, `AsyncLeases`).
-        lease_name: Sweepers with the same one, on the same database, take turns.
-        lease_duration: Seconds after which another takes over from one that died.
+        lease_name: Sweepers with the same lease name on the same database take turns.
+        lease_duration: Seconds after which another sweeper takes over from one that died.
     """
 
     max_rows: int | None

@@ -33,26 +33,26 @@ class Pacing(Protocol):
         ...
 
     def next(self, size: int, elapsed: float, /) -> int:
-        """Return the rows to allow after a full batch of `size` rows took so many seconds."""
+        """Return the rows to allow after a full batch of `size` rows took `elapsed` seconds."""
         ...
 
     def shrunk(self, size: int, /) -> int:
-        """Return the rows to allow after a batch of `size` rows has failed for now."""
+        """Return the rows to allow after a batch of `size` rows failed temporarily."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The `Pacing` that adapts to the time that batches take; the one that our stores have.
+    """A `Pacing` that adapts to how long batches take; the default of the built-in stores.
 
     Attributes:
         start: Rows in the first batch.
-        lowest: Rows that a batch doesn't fall below for being slow. After failures it does, down
-            to a single row: one that times out again and again would never get through.
-        highest: Rows that a batch never exceeds.
+        lowest: The fewest rows that a slow batch shrinks to. After failures it shrinks further,
+            down to a single row, because a batch that keeps timing out would never complete.
+        highest: The most rows in a batch.
         target: Seconds that a batch should take.
-        rest: Seconds to pause after a batch, for each second that it took. For databases with a
-            single writer, where a pause is the only way to let others in.
+        rest: Seconds to pause after a batch for each second that it took, for databases with a
+            single writer, where only a pause lets others write.
     """
 
     start: int
@@ -62,13 +62,13 @@ class Pace:
     rest: float = 0.0
 
     def starting_at(self, size: int) -> Pace:
-        """Return the same pace with another first batch, which is also within its range."""
+        """Return the same pace with a different first batch size, widening the range to fit."""
         return replace(
             self, start=size, lowest=min(self.lowest, size), highest=max(self.highest, size)
         )
 
     def gentle(self) -> Pace:
-        """Return a pace of smaller batches and longer rests, for users who must notice nothing."""
+        """Return a pace with smaller batches and longer rests, which users don't notice."""
         return Pace(
             start=min(self.start, _GENTLE.start),
             lowest=min(self.lowest, _GENTLE.lowest),
@@ -78,15 +78,15 @@ class Pace:
         )
 
     def next(self, size: int, elapsed: float) -> int:
-        """Return the size of the batch after one that was full.
+        """Return the size of the next batch after a full one.
 
         Args:
             size: Rows that the batch was allowed.
             elapsed: Seconds that it took.
 
         Returns:
-            Rows: `size`, at most halved or doubled towards the target, and within the range. What
-            failures have brought below the range gets back there step by step.
+            The number of rows: `size`, at most halved or doubled towards the target, and within
+            the range. A size that failures have pushed below the range returns to it step by step.
         """
         # A clock of coarse steps may say that no time has passed.
         ratio = self.target / elapsed if elapsed > 0 else 2.0

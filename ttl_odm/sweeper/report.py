@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Ending(Enum):
-    """What ended a sweep."""
+    """Why a sweep ended."""
 
     FINISHED = "finished"
     """It came to the end of its last target."""
@@ -75,19 +75,21 @@ class SweepError(TTLError):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One batch that has just ended: committed, or failed.
+    """A batch that has just ended: committed or failed.
 
     Attributes:
         table: The target.
-        deleted: Rows of this batch; 0 if it failed.
-        deleted_so_far: Rows of this target in this sweep, this batch included.
-        batch_size: Rows that the batch was allowed.
+        deleted: Rows deleted by this batch; 0 if it failed.
+        deleted_so_far: Rows deleted from this target in this sweep, including this batch.
+        batch_size: The most rows that the batch was allowed to delete.
         elapsed: Seconds that the batch took.
         archived: Rows of this batch that were archived.
-        phases: What the batch took its time for, in seconds; `elapsed` is all but "after_commit".
-        error: What it failed with, so that nothing of it was deleted; it may be tried again. None
-            if it was committed.
-        referring: Expired rows of other tables that referred to these and went before, by table.
+        phases: How long each phase took, in seconds; `elapsed` is their sum without
+            "after_commit".
+        error: Why it failed; then none of its rows was deleted, and it may be retried. None if it
+            was committed.
+        referring: Expired rows of other tables that referred to these and were deleted first, by
+            table.
     """
 
     table: str
@@ -102,7 +104,7 @@ class Progress:
 
     @property
     def problem(self) -> str | None:
-        """The error in one line; None when there is none."""
+        """The error in one line; None if there is none."""
         return None if self.error is None else in_one_line(self.error)
 
 
@@ -112,30 +114,30 @@ class TargetReport:
 
     Attributes:
         table: The target.
-        deleted: Rows, those that were archived included.
-        archived: Rows of these that were archived.
-        skips: Expired rows that were left, by reason.
-        batches: Batches that came back from the database.
+        deleted: Deleted rows, including those that were archived first.
+        archived: How many of them were archived.
+        skips: Expired rows that were left in place, by reason.
+        batches: Batches that completed.
         duration: Seconds, pauses included.
-        oldest_before: Seconds since the first of the expired rows had expired when the sweep came
-            to this target; 0.0 when none had. Of a table that is walked, the first of those that
-            the walk has met. None where it isn't known: nothing was read, or the target failed.
-        oldest_after: The same when the sweep left the target. Of a table that is walked: where the
-            sweep ended early, of the first that it has met; where rows were skipped, of the first
-            beside these.
-        due: Expired rows that were counted beforehand, for a dry run or the fuse; None if they
-            weren't.
+        oldest_before: How long, in seconds, the oldest expired row had been expired when the sweep
+            reached this target; 0.0 if there was none. For a table that is scanned, the oldest
+            that the scan found. None if unknown: nothing was read, or the target failed.
+        oldest_after: The same when the sweep left the target. For a table that is scanned: if the
+            sweep ended early, the oldest that it found; if rows were skipped, the oldest of the
+            others.
+        due: Expired rows counted beforehand, for a dry run or the fuse; None if not counted.
         rows: All rows at that time, perhaps as an estimate.
-        error: What ended the work on this target (a `FuseError` is one), or what the first hook
-            that failed has raised; None when nothing did.
+        error: The error that ended the work on this target (possibly a `FuseError`), or the first
+            error that a hook raised; None if there was none.
         missing: Whether the database has no such table, which is not an error.
-        referring: Expired rows of other tables that referred to these and went before, by table.
-        left: Some of the rows that kept their batches from going and had to stay: the key of each,
-            and why. The next sweep tries them again.
-        notes: What else there is to know, a sentence each: such as why a partition was not dropped.
-        workers: How many batches ran at once, at the most.
-        partitions: How many partitions there were when the sweep left the target; None for one
-            that isn't cut by time, or where nothing was read.
+        referring: Expired rows of other tables that referred to these and were deleted first, by
+            table.
+        left: Some of the rows that made their batches fail and had to stay: the key of each, and
+            why. The next sweep tries them again.
+        notes: Further remarks, one sentence each, such as why a partition was not dropped.
+        workers: The most batches that ran at once.
+        partitions: How many partitions there were when the sweep left the target; None if it isn't
+            partitioned by time, or if nothing was read.
     """
 
     table: str
@@ -158,12 +160,12 @@ class TargetReport:
 
     @property
     def skipped(self) -> int:
-        """Expired rows that were left, for whatever reason."""
+        """Expired rows that were left in place, for any reason."""
         return sum(self.skips.values())
 
     @property
     def problem(self) -> str | None:
-        """The error in one line; None when there is none."""
+        """The error in one line; None if there is none."""
         return None if self.error is None else in_one_line(self.error)
 
     def to_dict(self) -> dict[str, Any]:
@@ -190,7 +192,7 @@ class TargetReport:
 
     @property
     def remarks(self) -> Iterator[str]:
-        """What a table of numbers doesn't say, a line each."""
+        """What the table of numbers doesn't show, one line each."""
         table = text.visible(self.table)
         if self.missing:
             yield f"{table} is MISSING: the database has no such table."
@@ -214,18 +216,18 @@ class TargetReport:
 
 @dataclass(frozen=True, slots=True)
 class SweepReport:
-    """What one sweep did; ``str()`` of it is a table for people.
+    """What one sweep did; ``str()`` gives a readable table.
 
     Attributes:
-        targets: What was done to each, in order. Those whose TTL is off don't occur, nor those
-            that the sweep didn't come to.
+        targets: What was done to each target, in order. Targets whose TTL is off and those that
+            the sweep didn't reach are left out.
         duration: Seconds.
         ended: Why it ended.
-        error: What failed that is not a target's: the lease, the throttle, the database's clock.
-        holder: Who holds the lease that this sweep didn't get.
-        waited: Seconds that were spent waiting, by reason: ``rest``, ``rate``, ``retry``,
-            ``throttle``, or what the throttle said.
-        dry_run: Whether nothing was to be deleted.
+        error: A failure outside of any target: the lease, the throttle, the database's clock.
+        holder: Who holds the lease, if this sweep didn't get it.
+        waited: Seconds spent waiting, by reason: ``rest``, ``rate``, ``retry``, ``throttle``, or
+            the reason that the throttle gave.
+        dry_run: Whether the sweep only counted rows.
     """
 
     targets: Sequence[TargetReport] = ()
@@ -238,28 +240,28 @@ class SweepReport:
 
     @property
     def deleted(self) -> int:
-        """Rows, of all targets, and those that referred to them."""
+        """Deleted rows of all targets, and the rows that referred to them."""
         return sum(target.deleted + sum(target.referring.values()) for target in self.targets)
 
     @property
     def archived(self) -> int:
-        """Rows that were archived, of all targets."""
+        """Archived rows of all targets."""
         return sum(target.archived for target in self.targets)
 
     @property
     def skipped(self) -> int:
-        """Expired rows that were left for whatever reason, of all targets."""
+        """Expired rows of all targets that were left in place, for any reason."""
         return sum(target.skipped for target in self.targets)
 
     @property
     def due(self) -> int | None:
-        """Expired rows of all targets that were counted; None when none were."""
+        """Expired rows of all targets that were counted; None if none was counted."""
         counted = [target.due for target in self.targets if target.due is not None]
         return sum(counted) if counted else None
 
     @property
     def outcome(self) -> str:
-        """How it ended in a word, for metrics and logs: ``failed``, or the value of `ended`."""
+        """How it ended, in one word for metrics and logs: ``failed``, or the value of `ended`."""
         return Ending.FAILED.value if self.problems else self.ended.value
 
     @property
@@ -269,12 +271,12 @@ class SweepReport:
 
     @property
     def failed(self) -> tuple[TargetReport, ...]:
-        """The targets with an error; empty, hence false, after a clean sweep."""
+        """The targets with an error; empty after a clean sweep."""
         return tuple(target for target in self.targets if target.error is not None)
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What failed, a line each; empty after a clean sweep. For an exit status."""
+        """What failed, one line each; empty after a clean sweep. Useful for an exit status."""
         whole = () if self.error is None else (in_one_line(self.error),)
         return (
             *whole,
@@ -282,7 +284,7 @@ class SweepReport:
         )
 
     def raise_for_failures(self) -> None:
-        """Raise when something failed; do nothing otherwise.
+        """Raise an error if anything failed.
 
         Raises:
             SweepError: Names everything that failed; the first error is the cause.

@@ -77,7 +77,7 @@ class Stoppable(Protocol):
 def stop_on_signals(
     *sweepers: Stoppable, signals: tuple[int, ...] = (signal.SIGTERM, signal.SIGINT)
 ) -> Iterator[None]:
-    """Let signals stop sweepers after the batch at hand, and set the handlers back afterwards.
+    """Let signals stop sweepers after the current batch; restore the handlers afterwards.
 
     A second signal does what it did before: SIGINT interrupts, SIGTERM kills. Works around
     `Sweeper.run_forever` and around ``asyncio.run`` or ``await`` of `AsyncSweeper.run_forever`

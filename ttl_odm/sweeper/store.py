@@ -44,15 +44,15 @@ if TYPE_CHECKING:
 
 
 class StoreError(TTLError):
-    """The database refused; the driver's own error is the cause."""
+    """The database refused an operation; the driver's own error is the cause."""
 
 
 class TransientStoreError(StoreError):
-    """The database refused for now: a lock, a deadlock, a timeout."""
+    """The database refused temporarily: a lock, a deadlock, a timeout."""
 
 
 class UnreachableStoreError(TransientStoreError):
-    """The database isn't there for now: a lost connection, a server that is restarted."""
+    """The database is temporarily unreachable: a lost connection, a server restart."""
 
 
 class MissingTargetError(StoreError):
@@ -60,11 +60,11 @@ class MissingTargetError(StoreError):
 
 
 class RefusedError(StoreError):
-    """The database refuses to delete a row, for a reason that lies in the row."""
+    """The database refuses to delete a row for a reason specific to that row."""
 
     @classmethod
     def by(cls, error: Exception, message: str) -> RefusedError:
-        """Make the one that a batch reports, and which nobody raises, of a driver's error."""
+        """Make one from a driver's error, for a batch to report, not to raise."""
         refused = cls(message)
         refused.__cause__ = error
         return refused
@@ -73,9 +73,9 @@ class RefusedError(StoreError):
 class Part(Enum):
     """A share of a target's expired rows that is purged by itself.
 
-    The rows that inherit the default, those with a ttl of their own and those that are older than
-    any may become are in different indexes; one condition over them makes every planner read the
-    whole table.
+    Rows that inherit the default, rows with their own ttl, and rows past the maximum lifetime are
+    in different indexes. A single condition over all of them makes every planner read the whole
+    table.
     """
 
     PARTITIONS = "partitions"
@@ -90,7 +90,7 @@ class Part(Enum):
 
 
 class Skip(Enum):
-    """Why an expired row was left where it is."""
+    """Why an expired row was left in place."""
 
     LOCKED = "locked"
     """Somebody holds it; the next sweep gets it."""
@@ -107,14 +107,14 @@ class Skip(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionsCounted:
-    """How many partitions a target has, and what the next sweep has to do with them.
+    """How many partitions a target has, and what the next sweep will do with them.
 
     Attributes:
-        there: All that are there, without one for what belongs in no other.
-        over: Those of them whose default life is over: they are dropped if nothing in them lives.
-        missing: Those that are to be made.
-        dead: Those of the `over` ones in which nothing can live, so that nothing keeps them but
-            what a report's notes say.
+        there: All existing partitions, except the default one for rows that fit no other.
+        over: Those past the default ttl: they are dropped if they contain no live row.
+        missing: Those that have yet to be created.
+        dead: Those of `over` that can't contain a live row. If they remain, the report's notes say
+            why.
     """
 
     there: int
@@ -141,13 +141,13 @@ class Due:
     """What there is to do in a target.
 
     Attributes:
-        parts: Those that may hold expired rows; none when nothing has expired.
-        oldest: Seconds since the first of the expired rows expired, 0.0 when there is none; None
-            where finding out would mean reading the whole table: then `Counted` and `BatchResult`
-            say what they have seen.
-        loads_rows: Whether the rows themselves will come to Python, to be archived or deleted
-            there, so that a batch has to be small if they are wide.
-        partitions: How many partitions there are; None for a target that isn't cut by time.
+        parts: The parts that may hold expired rows; empty if nothing has expired.
+        oldest: How long, in seconds, the oldest expired row has been expired; 0.0 if there is
+            none. None if that would mean reading the whole table; then `Counted` and `BatchResult`
+            report what they have found.
+        loads_rows: Whether the rows are loaded into Python, to be archived or deleted there, so
+            that batches of wide rows must be small.
+        partitions: How many partitions there are; None if the target isn't partitioned by time.
     """
 
     parts: tuple[Part, ...]
@@ -158,15 +158,15 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How much of a target has expired.
+    """How many rows of a target have expired.
 
     Attributes:
-        due: Rows that have expired and are still there.
-        rows: All rows that are there, expired or not, at the instant at which `due` was counted.
-        is_estimated: Whether `rows` is the database's own estimate, or of another instant.
-        oldest: What `Due.oldest` could not say because the table has to be read for it; None if it
-            could, or if nobody can tell.
-        partitions: How many partitions there are; None for a target that isn't cut by time.
+        due: Expired rows that are still in the table.
+        rows: All rows in the table, expired or not, at the instant when `due` was counted.
+        is_estimated: Whether `rows` is the database's own estimate, or from another instant.
+        oldest: What `Due.oldest` left out because it requires reading the table; None if it didn't
+            leave it out, or if unknown.
+        partitions: How many partitions there are; None if the target isn't partitioned by time.
     """
 
     due: int
@@ -178,22 +178,22 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class BatchRequest:
-    """One batch that a store is asked to purge.
+    """A batch for the store to purge.
 
     Attributes:
         target: One of the store's `targets`.
-        part: One of those that `due` gave.
-        size: Rows, at most; a partition goes whole, however many it has.
-        resume: Where the batch before this one ended; None at the beginning of a part.
-        until: Where another worker's stretch begins, one of the marks of `Dividing.divide`: rows
-            from there on are none of this batch's. None at a part's end.
-        hooks: Whom to call. Always empty for a store that isn't `Hooking`.
-        timeout: Seconds that each statement may take, where the database can limit that; None for
-            what the connection has.
-        force: Whether the person who runs this has confirmed what a store would otherwise refuse,
-            such as a foreign key without an index.
-        replicate: Whether replicas and subscribers shall hear of it. Always True for a store that
-            isn't `Replicating`.
+        part: One of the parts that `due` returned.
+        size: The most rows to delete; a partition is always dropped as a whole.
+        resume: Where the previous batch ended; None at the beginning of a part.
+        until: Where another worker's range begins, a mark from `Dividing.divide`; rows from there
+            on don't belong to this batch. None at a part's end.
+        hooks: The hooks to call. Always empty for a store that isn't `Hooking`.
+        timeout: Seconds that each statement may take, if the database can limit that; None for the
+            connection's own timeout.
+        force: Whether the user has confirmed what a store would otherwise refuse, such as a
+            foreign key without an index.
+        replicate: Whether to replicate the deletions to replicas and subscribers. Always True for
+            a store that isn't `Replicating`.
     """
 
     target: str
@@ -209,30 +209,30 @@ class BatchRequest:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What came of one batch.
+    """The result of one batch.
 
     Attributes:
-        deleted: Rows of the target, those that were archived included.
-        resume: Where the next batch of this stretch goes on; None after the last one.
-        archived: Rows of these that were copied to an archive before.
-        skipped: Expired rows that were left, by reason.
-        purged: What `BatchRequest.hooks` got, for the hooks after the commit; one for each table
-            that they watch.
-        failure: What a hook or an archive raised, or the database, if it was for a row's sake and
-            trying again won't help. The batch was then rolled back; `skipped` counts its rows, and
-            `resume` leads past them. The sweeper asks for the same rows again, in smaller
-            batches, until it knows which of them have to stay.
-        left: With a failure, the keys of the rows that it left; those of the first few will do.
-        loaded: Bytes of rows that came to Python, more or less; see `weight`.
-        elapsed: Seconds that the store took. The driver fills this in, and the next.
-        phases: What it took them for, see `ttl_odm.sweeper.phases`.
-        referring: Rows of other tables, by these, that had expired too and were deleted before,
-            since they referred to rows of the target.
-        oldest: Seconds since the first of the expired rows that the batch met had expired, where
-            `Due.oldest` is None; None if it met none, or nobody can tell.
-        notes: What whoever reads the report should know of the target, a sentence each.
-        pause: Seconds to wait before the next batch, such as for a lock that others have.
-        partitions: How many partitions there are now; None where that wasn't looked at.
+        deleted: Rows deleted from the target, including archived ones.
+        resume: Where the next batch of this range continues; None after the last one.
+        archived: How many of them were archived first.
+        skipped: Expired rows that were left in place, by reason.
+        purged: What was passed to `BatchRequest.hooks`, for the hooks after the commit; one for
+            each table that they watch.
+        failure: The error of a hook, an archive or the database, if a row caused it and a retry
+            won't help. The batch was then rolled back, `skipped` counts its rows, and `resume`
+            points past them. The sweeper requests the same rows again in smaller batches, until it
+            knows which of them must stay.
+        left: After a failure, the keys of the rows left in place, or of the first few.
+        loaded: Approximate bytes of rows loaded into Python; see `weight`.
+        elapsed: Seconds that the store took. The driver fills in this field and the next.
+        phases: How long each phase took; see `ttl_odm.sweeper.phases`.
+        referring: Expired rows of other tables that were deleted first because they referred to
+            rows of the target, by table.
+        oldest: If `Due.oldest` is None, how long, in seconds, the oldest expired row of the batch
+            had been expired; None if there was none, or if unknown.
+        notes: Remarks on the target for the report, one sentence each.
+        pause: Seconds to wait before the next batch, such as for a lock that others hold.
+        partitions: How many partitions there are now; None if they weren't read.
     """
 
     deleted: int
@@ -253,7 +253,7 @@ class BatchResult:
 
 
 def weight(values: Iterable[object]) -> int:
-    """Estimate the bytes that the values of rows take: what counts is whether they are wide."""
+    """Estimate the bytes that the rows' values take, to tell wide rows from narrow ones."""
     total = 0
     for value in values:
         if isinstance(value, (str, bytes, bytearray, memoryview)):
@@ -280,33 +280,33 @@ class Store(Protocol):
         ...
 
     def targets(self) -> Sequence[str]:
-        """Name what there is to sweep, those that refer to others first. Asks no database."""
+        """List the targets, referring ones before those they refer to. Queries no database."""
         ...
 
     def due(self, target: str) -> Due | None:
         """Find what has expired; None while TTL is off for this target.
 
         Raises:
-            TransientStoreError: Trying again may help.
-            MissingTargetError: There is nothing to sweep, which is not a failure.
+            TransientStoreError: A retry may help.
+            MissingTargetError: The target doesn't exist, which is not a failure.
         """
         ...
 
     def purge(self, request: BatchRequest) -> BatchResult:
-        """Delete a batch of rows that are expired at this very moment, and commit.
+        """Delete a batch of rows that are expired now, and commit.
 
-        The condition has to be decided by the statement that deletes: a row that is renewed
-        between a look and the deletion stays.
+        The deleting statement itself must check the condition: a row that is renewed between the
+        lookup and the deletion must stay.
 
         Raises:
-            TransientStoreError: Nothing was deleted; trying again, with fewer rows, may help.
+            TransientStoreError: Nothing was deleted; a retry with fewer rows may help.
         """
         ...
 
 
 @runtime_checkable
 class AsyncStore(Protocol):
-    """A `Store` whose two questions to the database are coroutines."""
+    """A `Store` whose database methods are coroutines."""
 
     @property
     def pace(self) -> Pacing:
@@ -328,16 +328,16 @@ class AsyncStore(Protocol):
 
 @runtime_checkable
 class Counting(Protocol):
-    """A store that can count without deleting."""
+    """A store that can count expired rows without deleting them."""
 
     def count(self, target: str) -> Counted:
-        """Count what has expired; it may read as many index entries as there are expired rows."""
+        """Count the expired rows; may read as many index entries as there are expired rows."""
         ...
 
 
 @runtime_checkable
 class AsyncCounting(Protocol):
-    """An asynchronous store that can count without deleting."""
+    """An asynchronous store that can count expired rows without deleting them."""
 
     async def count(self, target: str) -> Counted:
         """As in `Counting`."""
@@ -349,7 +349,7 @@ class Clocked(Protocol):
     """A store that tells the database's time."""
 
     def now(self) -> datetime:
-        """Return the database's present instant, aware."""
+        """Return the database's current time (aware)."""
         ...
 
 
@@ -364,15 +364,15 @@ class AsyncClocked(Protocol):
 
 @runtime_checkable
 class Dividing(Protocol):
-    """A store of which several batches may run at once, in stretches that have no row in common."""
+    """A store that can run several batches at once, in ranges that share no row."""
 
     def divide(self, request: BatchRequest, shares: int) -> Sequence[object]:
-        """Cut what is left of a stretch into some of about equal work.
+        """Divide the rest of a range into parts of about equal work.
 
         Args:
-            request: The batch that would be next: from its ``resume`` to its ``until`` is what is
-                left, and its ``size`` says below which a stretch is not worth a worker.
-            shares: Into how many.
+            request: The batch that would come next. The rest of the range is from its ``resume``
+                to its ``until``; a range of fewer rows than its ``size`` is not worth a worker.
+            shares: How many parts.
 
         Returns:
             Marks, in order, between these two. Each is the ``until`` of the stretch before it and
@@ -381,14 +381,14 @@ class Dividing(Protocol):
             later. None where it can't be divided.
 
         Raises:
-            TransientStoreError: It goes on undivided.
+            TransientStoreError: The range stays undivided.
         """
         ...
 
 
 @runtime_checkable
 class AsyncDividing(Protocol):
-    """An asynchronous store of which several batches may run at once."""
+    """An asynchronous store that can run several batches at once."""
 
     async def divide(self, request: BatchRequest, shares: int) -> Sequence[object]:
         """As in `Dividing`."""
@@ -405,7 +405,7 @@ class Hooking(Protocol):
 
     @property
     def hooks(self) -> Hooks:
-        """Those that the targets themselves declare; the sweeper adds them to its own."""
+        """The hooks that the targets themselves declare; the sweeper adds them to its own."""
         ...
 
 
@@ -415,7 +415,7 @@ class Leasing(Protocol):
 
     @property
     def leases(self) -> Leases | AsyncLeases | None:
-        """Where; None if these targets are to be swept without a lease."""
+        """The leases; None if these targets are swept without a lease."""
         ...
 
 
@@ -425,17 +425,17 @@ class Replicating(Protocol):
 
     @property
     def hides_purges(self) -> bool:
-        """Whether it can keep a purge from these, as `BatchRequest.replicate` asks."""
+        """Whether it can keep a purge from being replicated, see `BatchRequest.replicate`."""
         ...
 
 
 @runtime_checkable
 class Named(Protocol):
-    """A store, synchronous or not, that says which kind of database it is."""
+    """A store, synchronous or not, that names its kind of database."""
 
     @property
     def backend(self) -> str:
-        """As in the labels of metrics: ``postgresql``, ``mariadb``, ``sqlite``, ``mongodb``."""
+        """The label in metrics: ``postgresql``, ``mariadb``, ``sqlite``, ``mongodb``."""
         ...
 
 

@@ -143,9 +143,9 @@ class _Sweeper:
 
 
 class Sweeper(_Sweeper):
-    """Deletes expired rows, in small batches: ``Sweeper(engine, Base).run_once()``.
+    """Deletes expired rows in small batches: ``Sweeper(engine, Base).run_once()``.
 
-    One instance may be run from several threads.
+    One instance may be used from several threads.
     """
 
     _is_async = False
@@ -153,51 +153,51 @@ class Sweeper(_Sweeper):
     def run_once(self) -> SweepReport:
         """Sweep every target once.
 
-        Returns:
-            What was done. A target that fails doesn't stop the others and raises nothing: see
-            `SweepReport.problems` and `SweepReport.raise_for_failures`.
+        Returns: What was done. A failing target neither stops the others nor raises: see
+        `SweepReport.problems` and `SweepReport.raise_for_failures`.
         """
         return drive(*self._once())
 
     def run_forever(
         self, *, interval: float = INTERVAL, jitter: float = JITTER
     ) -> SweepReport | None:
-        """Sweep again and again until `stop`.
+        """Sweep at intervals until `stop` is called.
 
-        Many processes may do this at once: one sweeps, the others wait for its lease to end.
+        Any number of processes may do this at once: one sweeps, the others wait for its lease to
+        end.
 
         Args:
-            interval: Seconds from the end of a sweep to the beginning of the next.
-            jitter: Share of the interval by which it varies at random, to either side.
+            interval: Seconds from the end of one sweep to the start of the next.
+            jitter: How far the interval varies at random, up or down, as a share of it.
 
-        Returns:
-            The last report; each is also logged as ``ttl_odm.sweeper``, and given to `on_report`.
+        Returns: The last report. Each report is also logged to ``ttl_odm.sweeper`` and passed to
+        `on_report`.
         """
         return drive(*self._forever(interval, jitter))
 
     def pause(self) -> None:
-        """Let no sweeper of this lease's name begin another batch, in whatever process."""
+        """Keep all sweepers with this lease name, in any process, from starting another batch."""
         self._needed_leases().set_paused(self._lease_name, paused=True)
 
     def resume(self) -> None:
-        """Let them go on."""
+        """Let them continue."""
         self._needed_leases().set_paused(self._lease_name, paused=False)
 
     def status(self) -> LeaseState:
-        """See who holds the lease, and whether the sweepers are paused."""
+        """Return who holds the lease, and whether the sweepers are paused."""
         state: LeaseState = self._needed_leases().read(self._lease_name)
         return state
 
     def carry_out(self, plan: Plan[T]) -> T:
-        """Carry out another plan than a sweep, such as `ttl_odm.sweeper.snapshot.look`."""
+        """Carry out a plan other than a sweep, such as `ttl_odm.sweeper.snapshot.look`."""
         return drive(plan, replace(self._ports))
 
 
 class AsyncSweeper(_Sweeper):
     """`Sweeper` for an asynchronous engine: ``await AsyncSweeper(engine, Base).run_once()``.
 
-    A task that is cancelled finishes the batch at hand, and gives the lease back, before it ends;
-    one that is cancelled a second time doesn't, but for SQLite, whose file would stay locked.
+    A cancelled task finishes the current batch and releases the lease before it ends. If it is
+    cancelled a second time, it ends at once, except on SQLite, where the file would stay locked.
     """
 
     _is_async = True
@@ -209,24 +209,24 @@ class AsyncSweeper(_Sweeper):
     async def run_forever(
         self, *, interval: float = INTERVAL, jitter: float = JITTER
     ) -> SweepReport | None:
-        """Sweep again and again until `stop`; see `Sweeper.run_forever`."""
+        """Sweep at intervals until `stop` is called; see `Sweeper.run_forever`."""
         return await drive_async(*self._forever(interval, jitter))
 
     async def pause(self) -> None:
-        """Let no sweeper of this lease's name begin another batch, in whatever process."""
+        """Keep all sweepers with this lease name, in any process, from starting another batch."""
         await self._needed_leases().set_paused(self._lease_name, paused=True)
 
     async def resume(self) -> None:
-        """Let them go on."""
+        """Let them continue."""
         await self._needed_leases().set_paused(self._lease_name, paused=False)
 
     async def status(self) -> LeaseState:
-        """See who holds the lease, and whether the sweepers are paused."""
+        """Return who holds the lease, and whether the sweepers are paused."""
         state: LeaseState = await self._needed_leases().read(self._lease_name)
         return state
 
     async def carry_out(self, plan: Plan[T]) -> T:
-        """Carry out another plan than a sweep; see `Sweeper.carry_out`."""
+        """Carry out a plan other than a sweep; see `Sweeper.carry_out`."""
         return await drive_async(plan, replace(self._ports))
 
 

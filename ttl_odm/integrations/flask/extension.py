@@ -28,13 +28,14 @@ class TTL:
         db: FlaskSQLAlchemy | Engine | Store | None = None,
         targets: Any = None,
     ) -> None:
-        """Remember what to sweep, and set the application up if there is one already.
+        """Store what to sweep, and set up the application if one is given.
 
         Args:
-            app: The application; None if `init_app` is going to be called.
+            app: The application; None if you call `init_app` later.
             db: A `flask_sqlalchemy.SQLAlchemy`, all of whose binds are swept, or an Engine. None
                 for the Flask-SQLAlchemy that the application has.
-            targets: With an Engine: a declarative base, a model, or whatever else `Sweeper` takes.
+            targets: With an Engine: a declarative base, a model, or anything else that `Sweeper`
+                accepts.
         """
         self._db = db
         self._targets = targets
@@ -44,20 +45,20 @@ class TTL:
     def init_app(
         self, app: Flask, db: FlaskSQLAlchemy | Engine | Store | None = None, targets: Any = None
     ) -> None:
-        """Set an application up: its commands, and its `AppTTL` as ``extensions["ttl_odm"]``.
+        """Set up an application: its commands, and its `AppTTL` as ``extensions["ttl_odm"]``.
 
         Args:
             app: The application, configured.
-            db: As in the constructor; None for what that was given.
-            targets: As in the constructor; None for what that was given.
+            db: As in the constructor; None for the constructor's.
+            targets: As in the constructor; None for the constructor's.
 
         Raises:
-            TTLConfigurationError: Something in ``app.config`` or the arguments can't work; the
-                message says what to give instead.
+            TTLConfigurationError: A setting in ``app.config`` or an argument is wrong; the message
+                says how to fix it.
         """
         if EXTENSION in app.extensions:
             raise TTLConfigurationError(
-                f"{app.name} has TTL already: call init_app once for each application."
+                f"{app.name} already has TTL: call init_app once per application."
             )
         if targets is None:
             targets = self._targets

@@ -1,12 +1,12 @@
-"""Stored defaults as JSON, for a page of the application's own: shown, previewed, and changed.
+"""Stored defaults as JSON, so that an application's page can show, preview and change them.
 
 | | |
 |---|---|
-| ``GET /`` | what is stored, and how it became so |
-| ``POST /preview`` | what ``{"table", "ttl", "scope"}`` would do, with the token of that |
-| ``POST /set`` | that change, with ``"token"`` and perhaps ``"reason"`` |
+| ``GET /`` | the stored defaults and their history |
+| ``POST /preview`` | what ``{"table", "ttl", "scope"}`` would do, with a token |
+| ``POST /set`` | makes that change, given its ``"token"`` and optionally a ``"reason"`` |
 
-Only bodies of JSON are taken, which no form of another site can send.
+Only JSON bodies are accepted, which a form on another site can't send.
 """
 
 from __future__ import annotations
@@ -38,24 +38,25 @@ def policies(
     allowed: Callable[[], bool],
     who: Callable[[], str],
 ) -> Blueprint:
-    """Make a blueprint that shows stored defaults, and changes them as a preview has said.
+    """Return a blueprint that shows stored defaults, and changes them after a preview.
 
     Args:
-        engine: The database's, or what returns it within a request, as ``lambda: db.engine``.
+        engine: The database's engine, or a function that returns it within a request, such as
+            ``lambda: db.engine``.
         targets: The models whose defaults are stored.
-        allowed: Asked within each request: whether whoever sends it may see and change them. An
-            answer of 403 is what others get. The application decides; there is no default.
-        who: Asked within a change: whose name the history gets.
+        allowed: Called in each request; returns whether the sender may see and change the
+            defaults. Others get status 403. The application decides; there is no default.
+        who: Called for each change; returns the name for the history.
 
     Raises:
-        TTLConfigurationError: An argument is none of these, or the default of a target isn't
+        TTLConfigurationError: An argument has the wrong type, or the default of a target isn't
             stored.
     """
     guards: tuple[object, ...] = (allowed, who)
     if not all(map(callable, guards)):
         raise TTLConfigurationError(
-            "policies(): give allowed=, a function that says whether whoever sends a request may "
-            "change defaults, and who=, one that returns their name."
+            "policies(): give allowed=, a function that returns whether the sender of a request "
+            "may change defaults, and who=, one that returns the sender's name."
         )
     by_name = {name_of_stored(target): target for target in targets}
     blueprint = Blueprint("ttl_odm_policies", __name__)

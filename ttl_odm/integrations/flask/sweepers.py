@@ -54,21 +54,20 @@ class AppTTL:
     """The sweepers of one application, ``app.extensions["ttl_odm"]``.
 
     Attributes:
-        interval: Seconds between two sweeps in the background; None for none.
+        interval: Seconds between background sweeps; None for no background sweeper.
     """
 
     def __init__(
         self, app: Flask, db: FlaskSQLAlchemy | Engine | Store | None, targets: Any
     ) -> None:
-        """Check all that can be checked without a database; see `TTL.init_app`."""
+        """Check everything that needs no database; see `TTL.init_app`."""
         self._app = app
         self._options = _options_of(app)
         db = app.extensions.get("sqlalchemy") if db is None else db
         if db is None:
             raise TTLConfigurationError(
-                f"{app.name} has no database that TTL could find: call db.init_app(app) of "
-                "Flask-SQLAlchemy before, or give an engine and its models: "
-                "TTL(app, engine, Base)."
+                f"TTL found no database in {app.name}: call db.init_app(app) of Flask-SQLAlchemy "
+                "first, or give an engine and its models: TTL(app, engine, Base)."
             )
         self._db: FlaskSQLAlchemy | Engine | Store = db
         self._targets = targets
@@ -77,8 +76,8 @@ class AppTTL:
         is_number = isinstance(interval, (int, float)) and not isinstance(interval, bool)
         if interval is not None and not (is_number and 0 < interval < float("inf")):
             raise TTLConfigurationError(
-                f"{INTERVAL_KEY} = {interval!r}: give seconds, a number of more than 0, or None "
-                "for no sweeper in the background."
+                f"{INTERVAL_KEY} = {interval!r}: give a number of seconds greater than 0, or None "
+                "for no background sweeper."
             )
         self.interval = None if interval is None else float(interval)
         self._begun: dict[int, object] = {}
@@ -87,10 +86,10 @@ class AppTTL:
     def sweepers(self, **options: Unpack[SweepOptions]) -> dict[str | None, Sweeper]:
         """Make a sweeper for each database that has models with TTL, by its bind key.
 
-        Those of Flask-SQLAlchemy: None for the default.
+        The bind keys are those of Flask-SQLAlchemy: None for the default.
 
         Args:
-            options: Options of a `Sweeper`, in place of those in ``app.config``.
+            options: Options of a `Sweeper`, which override those in ``app.config``.
         """
         merged: SweepOptions = {**self._options, **options}
         configured = self._options.keys() - options.keys()
@@ -125,11 +124,11 @@ class AppTTL:
         return made
 
     def start(self) -> None:
-        """Sweep in the background of this process from now on; once, however often it is called.
+        """Start sweeping in the background of this process; further calls do nothing.
 
-        For hooks of servers that want it before the first request, such as gunicorn's
-        ``post_worker_init``. It ends with the process, having finished the batch at hand and
-        given the lease back.
+        For server hooks that run before the first request, such as gunicorn's
+        ``post_worker_init``. The sweeper ends with the process, after finishing its current batch
+        and releasing the lease.
 
         Raises:
             TTLConfigurationError: ``TTL_SWEEP_INTERVAL`` is not set.
@@ -139,7 +138,7 @@ class AppTTL:
             return
         if self.interval is None:
             raise TTLConfigurationError(
-                f"{INTERVAL_KEY} is not set, so there is nothing to start: set it to seconds."
+                f"{INTERVAL_KEY} is not set, so nothing starts: set it to a number of seconds."
             )
         self._running = [
             (sweeper, self._thread(bind_name(bind), sweeper, self.interval))
@@ -150,12 +149,12 @@ class AppTTL:
             thread.start()
 
     def stop(self, timeout: float = 10.0) -> None:
-        """Let the sweepers in the background end after the batch at hand, and wait for that.
+        """Stop the background sweepers after their current batch, and wait for them.
 
-        They don't begin again in this process.
+        They don't start again in this process.
 
         Args:
-            timeout: Seconds to wait for each, at most.
+            timeout: The most seconds to wait for each.
         """
         self._begun.setdefault(os.getpid(), self)
         atexit.unregister(self.stop)
@@ -194,8 +193,8 @@ class AppTTL:
         if _is_flask_sqlalchemy(self._db):
             if self._targets is not None:
                 raise TTLConfigurationError(
-                    "With Flask-SQLAlchemy its own models are swept: give no targets, or an "
-                    "engine and targets: TTL(app, engine, Base)."
+                    "With Flask-SQLAlchemy, its own models are swept: leave out targets, or give "
+                    "an engine and targets: TTL(app, engine, Base)."
                 )
             _sweeper(create_engine("sqlite://"), MetaData(), self._options, self._options)
             with self._app.app_context():
@@ -203,16 +202,16 @@ class AppTTL:
         else:
             if isinstance(self._db, Engine) and self._targets is None:
                 raise TTLConfigurationError(
-                    "TTL(app, engine) has to be told what to sweep: TTL(app, engine, Base)."
+                    "TTL(app, engine) needs to know what to sweep: TTL(app, engine, Base)."
                 )
             _sweeper(self._db, self._targets, self._options, self._options)
         if self._app.config.get(INTERVAL_KEY) is not None:
             for engine in engines:
                 if isinstance(getattr(engine, "pool", None), (StaticPool, SingletonThreadPool)):
                     raise TTLConfigurationError(
-                        f"{INTERVAL_KEY} is set, but {engine.url!r} is a database in memory, whose "
-                        "connection a thread can't share with requests: use a file, or leave the "
-                        "key out."
+                        f"{INTERVAL_KEY} is set, but {engine.url!r} is an in-memory database, "
+                        "whose connection a thread can't share with requests: use a file, or "
+                        "leave the key out."
                     )
 
 
@@ -242,7 +241,7 @@ def _options_of(app: Flask) -> SweepOptions:
         # An unknown key is a typing error: a fuse that isn't there would be noticed too late.
         known = ", ".join(sorted([INTERVAL_KEY, *_OPTIONS]))
         raise TTLConfigurationError(
-            f"{unknown[0]} = {values[unknown[0]]!r}: there is no such key; keys that begin with "
+            f"{unknown[0]} = {values[unknown[0]]!r}: unknown key; the keys that begin with "
             f"{PREFIX} are: {known}."
         )
     return cast("SweepOptions", {_OPTIONS[key]: value for key, value in values.items()})
