@@ -30,16 +30,17 @@ _UNREAD: Final = object()
 class Archive:
     """Copy rows to another table or collection in the transaction that deletes them.
 
-    On SQL databases columns go by name: the archive has at least the primary key, and gets whatever
-    else it has in common with the model; its other columns take the server's default. Documents
-    are copied as they are stored, to the byte. An archive whose rows have a ttl of their own keeps
-    each from the moment when it gets it.
+    On SQL databases, columns are matched by name. The archive must have at least the primary key;
+    it receives every column it shares with the model, and its other columns get the server's
+    default. Documents are copied byte for byte. If the archive has a ttl of its own, it counts
+    from when a row is archived.
 
     Attributes:
         into: The archive. On SQLAlchemy a Table, a model, or a function without arguments that
             returns one; on Beanie a collection's name in the same database, or a document class;
             on Django a model, or its label.
-        archived_at: The column or field that gets the instant of archiving, in UTC; None for none.
+        archived_at: The column or field that is set to the time of archiving, in UTC; None for
+            none.
     """
 
     into: Any

@@ -78,7 +78,7 @@ def enable(  # noqa: PLR0913 (what a class may declare)
 
 
 def disable(target: Any) -> None:
-    """Undo `enable`: what the class declares itself, if anything, counts again.
+    """Undo `enable`: the class's own declaration, if any, applies again.
 
     MongoDB deletes by the indexes that it has until `ensure_indexes`, called for the class after
     this, has removed them.

@@ -64,33 +64,35 @@ def enable(  # noqa: PLR0913 (what a class may declare)
     sweep: str | None = None,
     partition: Partitions | None = None,
 ) -> None:
-    """Give a mapped class or a Table a lifetime, whoever wrote it.
+    """Give a mapped class or a Table a lifetime, even one from another package.
 
-    From then on it is as if the class had declared ``__ttl__ = policy``: for every session,
-    engine and statement, also those that were used before. Do it where the application starts,
-    before other threads run statements on the table. Once more with another policy replaces the
-    first; a change of the default ttl alone acts at once, as everywhere.
+    From then on the class behaves as if it had declared ``__ttl__ = policy``, for every session,
+    engine and statement, including existing ones. Call it when the application starts, before
+    other threads run statements on the table. A second call with another policy replaces the
+    first. If only the default ttl changes, the change takes effect at once.
 
-    Nothing happens in the database: the columns that the policy names must be there.
+    The database isn't changed: the columns that the policy names must exist.
 
     Args:
-        target: A mapped class (declared, automapped, of another package), the base or a
+        target: A mapped class (declared, automapped, or from another package), the base or a
             single-table subclass of a hierarchy, or a Table (declared or reflected).
-        policy: What ``__ttl__`` may be: seconds, -1, None, `TTL`, `ExpireAfter`, `ExpireAt`.
-        purge: What ``__ttl_purge__`` may be: how expired rows go, "delete" or "orm". None, here
-            and in the next four, leaves what the class declares or was given before.
-        archive: What ``__ttl_archive__`` may be: where expired rows are kept.
-        on_purged: What ``__ttl_on_purged__`` may be: whom to tell of them.
-        sweep: What ``__ttl_sweep__`` may be: how expired rows are found. None goes by the indexes
-            that the database has, and walks the table if they don't suffice; "index" does the same,
-            and lets ``create_all()`` and Alembic make what is missing; "scan" walks it always.
-        partition: What ``__ttl_partition__`` may be: how the table is cut by time. Where it is
-            already, with ``made_by="others"`` if they make its partitions.
+        policy: Any value of ``__ttl__``: seconds, -1, None, `TTL`, `ExpireAfter`, `ExpireAt`.
+        purge: Any value of ``__ttl_purge__``: how expired rows are deleted, "delete" or "orm". For
+            this and the next four arguments, None keeps what the class declares or was given
+            before.
+        archive: Any value of ``__ttl_archive__``: where expired rows are kept.
+        on_purged: Any value of ``__ttl_on_purged__``: the hook to call for them.
+        sweep: Any value of ``__ttl_sweep__``: how expired rows are found. None uses the indexes
+            that the database has, and scans the table if they don't suffice. "index" does the
+            same, and has ``create_all()`` and Alembic create the missing ones. "scan" always scans
+            the table.
+        partition: Any value of ``__ttl_partition__``: how the table is partitioned by time. If it
+            is partitioned already and others create the partitions, use ``made_by="others"``.
 
     Raises:
         InvalidTTL: The policy is a number that is not a ttl.
-        TTLConfigurationError: The table lacks a column that the policy needs, the target is the
-            joined subclass of another class, or no class or Table at all.
+        TTLConfigurationError: The table lacks a column that the policy needs, or the target is a
+            joined subclass of another class, or is neither a mapped class nor a Table.
     """
     where = f"enable({target_name(target)})"
     as_policy(policy, where=where)  # raises before anything happens
@@ -111,7 +113,7 @@ def enable(  # noqa: PLR0913 (what a class may declare)
 
 
 def disable(target: Any) -> None:
-    """Undo `enable`: what the class declares itself, if anything, counts again.
+    """Undo `enable`: the class's own declaration, if any, applies again.
 
     Raises:
         TTLConfigurationError: The target was not enabled.

@@ -66,20 +66,22 @@ class TTLMixin:
     """Gives a model a lifetime: ``class WebSession(TTLMixin, Base): __ttl__ = 3600``.
 
     ``__ttl__`` is the default ttl of the table: seconds after the last modification (``int``,
-    ``timedelta``), -1 (rows live for ever unless they have a ttl of their own), or None (TTL is
-    off, and rows' own ttls are not interpreted). It may be changed while the application runs;
-    every inheriting row follows at once. The rules are those of Azure Cosmos DB's time to live.
+    ``timedelta``), -1 (rows live forever unless they have their own ttl), or None (TTL is off, and
+    rows' own ttls are ignored). You can change it while the application runs; every row that
+    inherits it follows at once. The rules are those of Azure Cosmos DB's time to live.
 
-    What becomes of expired rows: ``__ttl_purge__`` says how they go, by ``"delete"`` or through the
-    ``"orm"``; ``__ttl_archive__`` where they are kept, an `Archive` or an object with ``write()``;
-    ``__ttl_on_purged__`` names whom to tell; ``__ttl_sweep__`` is how they are found, by an
-    ``"index"`` or a ``"scan"``; ``__ttl_partition__`` cuts the table by time, see `Partitions`.
+    Further attributes control what happens to expired rows. ``__ttl_purge__`` is how they are
+    deleted: ``"delete"``, or through the ``"orm"``. ``__ttl_archive__`` is where they are kept: an
+    `Archive` or an object with ``write()``. ``__ttl_on_purged__`` is the hook to call.
+    ``__ttl_sweep__`` is how they are found: by an ``"index"`` or a ``"scan"``.
+    ``__ttl_partition__`` partitions the table by time, see `Partitions`.
 
     Attributes:
         last_modified: Column ``_ts``; an aware UTC datetime that the database's clock sets on
             every write.
-        ttl: Column ``ttl``; the row's own ttl in seconds, -1 for never, None to inherit. Of a
-            `MappedAsDataclass` it is a field, of a class that is decorated an attribute alone.
+        ttl: Column ``ttl``; the row's own ttl in seconds, -1 for never, None to inherit. In a
+            `MappedAsDataclass` it is a dataclass field; in a decorated class it is only an
+            attribute.
     """
 
     __ttl__: ClassVar[int | float | timedelta | Policy | None] = None
@@ -151,7 +153,7 @@ class TTLMixin:
 
     @property
     def time_left(self) -> timedelta | None:
-        """How long the row still lives, by the database's clock; None for ever, never negative."""
+        """How long the row still lives, by the database's clock; never negative, None for forever."""
         return lifetime.time_left(self)
 
     # The same functions are there for rows of any class with a policy.

@@ -93,10 +93,10 @@ def _render(expression: ColumnElement[Any], compiler: SQLCompiler, kw: dict[str,
 
 
 def live(target: Any) -> ColumnElement[bool]:
-    """The gate's predicate, for a class, an alias or a Table: true for live rows.
+    """The predicate for live rows of a class, an alias or a Table.
 
-    Statements on a TTL table have it anyway; this is for selecting it, or for SQL in which the
-    gate is off (``include_expired``).
+    Statements on a TTL table have it anyway. Use this to select it, or in statements with
+    ``include_expired``.
 
     Raises:
         TTLConfigurationError: The target has no TTL.
@@ -105,9 +105,9 @@ def live(target: Any) -> ColumnElement[bool]:
 
 
 def expired(target: Any) -> ColumnElement[bool]:
-    """What `live` is not: true for expired rows that were not purged yet.
+    """The opposite of `live`: true for expired rows that have not been purged yet.
 
-    Select them with ``include_expired``, or none will come.
+    Use it with ``include_expired``, or the statement returns no rows.
 
     Raises:
         TTLConfigurationError: The target has no TTL.

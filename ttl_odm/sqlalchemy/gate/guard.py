@@ -17,23 +17,25 @@ from ttl_odm.sqlalchemy.gate.answers import Answer
 
 
 def guard(engine: Engine | AsyncEngine, *, raw: Answer) -> None:
-    """Look at the raw SQL that an engine sends, too.
+    """Check the raw SQL that an engine sends, too.
 
     Statements that SQLAlchemy compiles from models and Tables have the predicate anyway, and cost
     nothing here. `text()`, `exec_driver_sql()`, `from_statement()`, literal columns and the
-    lightweight `table()` are parsed, once for each text. One that names a table with a policy (in a
-    join, a subquery or a CTE too), and has no condition on its ``_ts``, is a leak. What says
-    ``include_expired`` is none. Call it again to change the answer.
+    lightweight `table()` are parsed, once for each text. A statement leaks if it names a table
+    with a policy (also in a join, a subquery or a CTE) without a condition on its ``_ts``. One
+    with ``include_expired`` does not. Call `guard` again to change ``raw``.
 
     Args:
-        engine: An Engine or an AsyncEngine; its copies by ``execution_options()`` share the answer.
-        raw: ``"warn"``: a `RawSQLWarning`, once for each text. ``"raise"``: a `RawSQLError`, and
-            nothing is sent. ``"rewrite"``: the live rows of the table stand in its place, where
-            the statement is a plain SELECT; any other is a `RawSQLError`. ``"off"``: nothing.
+        engine: An Engine or an AsyncEngine; its copies by ``execution_options()`` share the
+            setting.
+        raw: What to do with a leak. ``"warn"``: emit a `RawSQLWarning`, once for each text.
+            ``"raise"``: raise a `RawSQLError` and send nothing. ``"rewrite"``: replace the table
+            with its live rows if the statement is a plain SELECT, otherwise raise a `RawSQLError`.
+            ``"off"``: do nothing.
 
     Raises:
-        TTLConfigurationError: That is not an engine, or no such answer.
-        ModuleNotFoundError: sqlglot is missing; the extra ``guard`` brings it.
+        TTLConfigurationError: `engine` is not an engine, or `raw` is not one of these.
+        ModuleNotFoundError: sqlglot is missing; the extra ``guard`` installs it.
     """
     if raw not in get_args(Answer):
         raise TTLConfigurationError(f'raw is "warn", "raise", "rewrite" or "off", not {raw!r}.')

@@ -185,13 +185,13 @@ def end_of(row: object) -> datetime | None:
 
 
 def is_expired(row: object) -> bool:
-    """Whether a row has expired, by the database's clock as `TTLMixin.is_expired` knows it."""
+    """Whether a row has expired, by the database's clock; see `TTLMixin.is_expired`."""
     end = end_of(row)
     return end is not None and expiry.is_expired(end, database_now(row))
 
 
 def time_left(row: object) -> timedelta | None:
-    """How long a row still lives, by the database's clock; None for ever, never negative."""
+    """How long a row still lives, by the database's clock; None for forever, never negative."""
     end = end_of(row)
     return None if end is None else expiry.remaining(end, database_now(row))
 
@@ -199,22 +199,22 @@ def time_left(row: object) -> timedelta | None:
 def touch(
     row: object, *, at_most_every: float | timedelta | None = None, only_if: OnlyIf | None = None
 ) -> bool:
-    """Start a row's lifetime again at the next flush, without another change.
+    """Restart a row's lifetime at the next flush, without changing anything else.
 
     Args:
         row: An object of a mapped class with a TTL.
-        at_most_every: Seconds, or a timedelta. A row that was written more recently is left
-            alone: no statement is sent for it. What isn't in memory (after a commit) is loaded
-            first; with an AsyncSession, where that can't be done here, the row is touched.
-        only_if: "longer" or "has_ttl": rows that never expire are left alone; "no_ttl": all
-            others are. "shorter" leaves any row alone, since a touch doesn't shorten a life.
+        at_most_every: Seconds, or a timedelta. A row that was written more recently is left alone,
+            without a statement. If the row's data isn't in memory (after a commit), it is loaded
+            first; an AsyncSession can't load it here, so the row is touched.
+        only_if: With "longer" or "has_ttl", rows that never expire are left alone; with "no_ttl",
+            all others. With "shorter", every row is left alone, since a touch never shortens a
+            life.
 
-    Returns:
-        Whether the row's lifetime will start again.
+    Returns: Whether the row's lifetime will be restarted.
 
     Raises:
-        TTLConfigurationError: The row's class has no TTL, or an argument is none of these.
-        TTLError: Its policy is one that no write prolongs.
+        TTLConfigurationError: The row's class has no TTL, or an argument is invalid.
+        TTLError: Its policy is one that writes don't extend.
     """
     lifetime = bound_lifetime(row)
     if not lifetime.binding.stamps:
@@ -240,10 +240,10 @@ def touch(
 
 
 def persist(row: object) -> None:
-    """Let a row live for ever (ttl -1), whatever the default, up to `TTL.max_lifetime`.
+    """Let a row live forever (ttl -1), regardless of the default, up to `TTL.max_lifetime`.
 
     Raises:
-        TTLError: The policy leaves no room for that; the same goes for the next three.
+        TTLError: The policy doesn't allow it. The next three functions raise it too.
     """
     lifetime = bound_lifetime(row)
     policy = lifetime.binding.policy
@@ -256,7 +256,7 @@ def persist(row: object) -> None:
 
 
 def inherit_ttl(row: object) -> None:
-    """Give up a row's own ttl: the default applies again."""
+    """Remove a row's own ttl, so that the default applies again."""
     lifetime = bound_lifetime(row)
     if lifetime.own is None or lifetime.binding.override is None:
         _refuse(row, "inherit_ttl()", lifetime)
@@ -264,21 +264,21 @@ def inherit_ttl(row: object) -> None:
 
 
 def expire_in(row: object, life: float | timedelta, *, only_if: OnlyIf | None = None) -> bool:
-    """Let a row live for so long from the next flush on.
+    """Let a row live for this long, counted from the next flush.
 
     Args:
         row: An object of a mapped class with a TTL.
-        life: Whole seconds, or a timedelta of these. Zero or less lets the row expire with the
-            flush.
-        only_if: "longer" or "shorter" than the row would live now, "has_ttl" or "no_ttl": the row
-            is left alone otherwise. `ttl_odm.core.lifetime` has a table.
+        life: Whole seconds, or a timedelta of whole seconds. With zero or less the row expires at
+            the flush.
+        only_if: A condition, without which the row is left alone: the new life is "longer" or
+            "shorter" than the current one, or the row has a lifetime ("has_ttl") or none
+            ("no_ttl"). `ttl_odm.core.lifetime` has a table.
 
-    Returns:
-        Whether the row gets this life.
+    Returns: Whether the row will get this life.
 
     Raises:
-        InvalidTTL: The number isn't whole, or over 2147483647; by the flush also what the column of
-            an `ExpireAt` has no room for.
+        InvalidTTL: The number isn't whole, or is over 2147483647. The flush raises it too, if the
+            column of an `ExpireAt` can't hold the value.
     """
     lifetime = bound_lifetime(row)
     where = f"{type(row).__name__}.{lifetime.own or lifetime.stamp}"
@@ -301,24 +301,23 @@ def expire_in(row: object, life: float | timedelta, *, only_if: OnlyIf | None = 
 
 
 def expire_at(row: object, instant: datetime, *, only_if: OnlyIf | None = None) -> bool:
-    """Let a row expire at exactly this instant, or right after it where its column is coarser.
+    """Let a row expire at exactly this instant, or right after it if its column is coarser.
 
-    The next flush stores the whole seconds that are left, rounded up, and a ``_ts`` so much
-    before the instant. A later write starts that ttl again, as any write does. Where the policy
-    is `ExpireAt`, its column gets the instant.
+    The next flush stores the remaining seconds as the ttl, rounded up, and a ``_ts`` that many
+    seconds before the instant. A later write restarts that ttl, as any write does. If the policy
+    is `ExpireAt`, its column is set to the instant.
 
     Args:
         row: An object of a mapped class with a TTL.
-        instant: An aware datetime; one in the past lets the row expire with the flush.
+        instant: An aware datetime; if it is in the past, the row expires at the flush.
         only_if: As in `expire_in`.
 
-    Returns:
-        Whether the row gets this end.
+    Returns: Whether the row will expire then.
 
     Raises:
-        InvalidTTL: The datetime is naive, or so late that the row can't hold it: more than 68
-            years from now, where it has a ttl; by the flush also what the column of an `ExpireAt`
-            has no room for. (`persist` lets a row live for ever.)
+        InvalidTTL: The datetime is naive, or too late for the row: more than 68 years from now,
+            for a row with a ttl. The flush raises it too, if the column of an `ExpireAt` can't
+            hold the value. (`persist` lets a row live forever.)
     """
     lifetime = bound_lifetime(row)
     where = f"{type(row).__name__}.{lifetime.own or lifetime.stamp}"

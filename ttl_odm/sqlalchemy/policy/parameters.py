@@ -69,8 +69,8 @@ _OPTION: Final = IncludeExpired()
 def include_expired() -> IncludeExpired:
     """Read expired rows too: ``select(Model).options(include_expired())``.
 
-    Covers the whole statement and everything that is lazily loaded from its results. It
-    affects reads only: UPDATE and DELETE never see an expired row.
+    This covers the whole statement and everything lazily loaded from its results. It affects reads
+    only: UPDATE and DELETE never see an expired row.
     """
     return _OPTION
 

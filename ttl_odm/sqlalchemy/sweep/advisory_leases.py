@@ -120,19 +120,18 @@ def _pooled() -> TTLConfigurationError:
 class AdvisoryLeases(TableLeases):
     """`ttl_odm.sweeper.Leases` by advisory locks: ``Sweeper(engine, Base, lease=...)``.
 
-    Needs PostgreSQL 14, and connections that are sessions: through a pooler that gives each
-    transaction another session it raises TTLConfigurationError. All sweepers of a name use the same
-    kind of lease.
+    Needs PostgreSQL 14 and session-level connections: behind a transaction pooler it raises
+    TTLConfigurationError. All sweepers with the same lease name must use the same kind of lease.
     """
 
     _statements: _Statements
 
     def __init__(self, engine: Engine, table: Table | None = None) -> None:
-        """Name the table of what outlives a holder.
+        """Set the table for the data that outlives a holder.
 
         Args:
-            engine: Where it is.
-            table: What `lease_table` made; None for one by the usual name.
+            engine: The engine of its database.
+            table: A table made by `lease_table`; None for one with the default name.
 
         Raises:
             TTLConfigurationError: The database isn't PostgreSQL.

@@ -64,12 +64,12 @@ _POSTGRESQL_WAIT: Final = text("SET LOCAL lock_timeout = '5s'")
 
 
 def lease_table(metadata: MetaData, *, name: str = NAME, schema: str | None = None) -> Table:
-    """Add the table of the leases to a MetaData, so that migrations and ``create_all()`` make it.
+    """Add the lease table to a MetaData, so that migrations and ``create_all()`` create it.
 
-    A sweeper whose targets are in that MetaData then keeps its leases there.
+    Sweepers whose targets are in that MetaData then keep their leases there.
 
     Args:
-        metadata: That of the application's models.
+        metadata: The MetaData of the application's models.
         name: The table's name.
         schema: Its schema; None for the connection's own.
     """
