@@ -65,7 +65,7 @@ class _Operation(MigrateOperation):
         impl.flush = flush_and_run
 
     def arguments(self) -> list[str]:
-        """What stands behind the table's name in a revision."""
+        """The arguments after the table's name in a revision."""
         return [written(self.default_ttl), *_as_keywords(self.options())]
 
     def options(self, *without: str) -> dict[str, Any]:
@@ -156,30 +156,28 @@ class AddTTLOp(_Operation):
 
     Args:
         table_name: The table.
-        default_ttl: What the model says: seconds, a timedelta, -1 (rows live for ever by
-            default) or None (TTL is off). It is not stored with the rows. With `Stored` the
-            migration makes the table of the policies, and the row that the default begins with;
-            what is stored already stays as it is.
+        default_ttl: The model's default: seconds, a timedelta, -1 (rows live forever by default)
+        or None (TTL is off). It is not stored with the rows. With `Stored`, the migration creates
+        the policy table and the row with the initial default; existing rows stay as they are.
         schema: The table's schema.
-        backfill: When old rows begin to live: "now", or a column of dates and times with the
-            moment of their last modification (NULL there means now). None: they never expire
-            (ttl -1).
-        sweep: "index" if the model's ``__ttl_sweep__`` is, which is the default, or "scan".
-        touch_trigger: Let a trigger stamp rows that are updated by raw SQL.
+        backfill: When the lifetime of existing rows begins: "now", or a column of dates and times
+            with their last modification (NULL there means now). None: they never expire (ttl -1).
+        sweep: The model's ``__ttl_sweep__``: "index" (the default) or "scan".
+        touch_trigger: Add a trigger that stamps rows updated by raw SQL.
         enforce: Hide expired rows from readers outside Python, by a view TABLE_live ("view"), or
             by row-level security ("rls", PostgreSQL).
-        view: The name of that view, in place of TABLE_live.
-        keep_ttl: Take over a column ``ttl`` that is there, with its values.
-        max_expired_now: Refuse if more than this part of the rows (0 to 1) would expire at
-            once.
-        partition: Cut the table by time: the model's ``__ttl_partition__``, or only its span
-            ("1 day"). A table that is there becomes the first partition of the new one, while
-            others read and write it. On a database without partitions it is a table like any.
-        copy_table: Let MySQL enforce the CHECK of rows' own ttl, for which it copies the table
-            and keeps writers out meanwhile; otherwise it is added as NOT ENFORCED, at once.
-            The other databases enforce it without a copy.
-        in_transaction: Stay in the migration's transaction (PostgreSQL), with its locks until
-            the end: for a table that the same revision creates. On MySQL as ``copy_table``.
+        view: The name of that view, instead of TABLE_live.
+        keep_ttl: Take over an existing column ``ttl``, with its values.
+        max_expired_now: Refuse if more than this share of the rows (0 to 1) would expire at once.
+        partition: Partition the table by time: the model's ``__ttl_partition__``, or only its span
+            ("1 day"). An existing table becomes the first partition of the new one, while others
+            read and write it. A database without partitions ignores this.
+        copy_table: Let MySQL enforce the CHECK on rows' own ttl, for which it copies the table and
+            blocks writers meanwhile. Otherwise the CHECK is added at once, as NOT ENFORCED. The
+            other databases enforce it without a copy.
+        in_transaction: Stay in the migration's transaction (PostgreSQL) and hold its locks until
+            the end, for a table that the same revision creates. On MySQL the same as
+            ``copy_table``.
 
     Raises:
         MigrationRefusedError: Before anything was changed.
@@ -203,7 +201,7 @@ class AddTTLOp(_Operation):
     in_transaction: bool = False
 
     def reverse(self) -> DropTTLOp:
-        """Take it off again."""
+        """Return the operation that removes it again."""
         leaves_more = isinstance(self.default_ttl, (ExpireAfter, ExpireAt, Stored))
         op = DropTTLOp(
             self.table_name,
@@ -217,7 +215,7 @@ class AddTTLOp(_Operation):
         return op
 
     def arguments(self) -> list[str]:
-        """What stands behind the table's name in a revision."""
+        """The arguments after the table's name in a revision."""
         options = self.options("backfill")
         # Else there are no old rows to think of; what becomes of them should meet the eye.
         if not self.in_transaction and not isinstance(self.default_ttl, (ExpireAfter, ExpireAt)):
@@ -228,28 +226,28 @@ class AddTTLOp(_Operation):
 @_register
 @dataclass
 class AlterTTLOp(_Operation):
-    """Change what a table's TTL has in the database, or fix it.
+    """Change or repair what a table's TTL has in the database.
 
-    A default ttl is not stored: a new one changes no row and needs no migration. It is written
-    here for the view and the row-level security, which hold it, and for max_expired_now. Where the
-    model has `Stored` by now, its row of the policies is made; it goes where the model has none
-    any more.
+    A default ttl is not stored, so a new one changes no row and needs no migration. It is given
+    here for the view and the row-level security, which contain it, and for max_expired_now. If the
+    model now has `Stored`, its row in the policy table is created; if it no longer has it, the row
+    is removed.
 
     Args:
         table_name: The table.
-        default_ttl: What the model says now.
+        default_ttl: The model's new default.
         schema: The table's schema.
-        sweep: "index" adds the indexes that are missing or invalid, "scan" drops them.
-        touch_trigger: Add the trigger, or drop it.
-        enforce: Put "view" or "rls", or take both "off".
-        view: The name of that view; one that is there under another name gives way.
-        max_expired_now: Refuse if more than this part of the rows (0 to 1) would be expired
-            under the new default.
-        partition: Cut the table by time, as for ``add_ttl``.
+        sweep: "index" adds missing or invalid indexes, "scan" drops them.
+        touch_trigger: Whether to add or drop the trigger.
+        enforce: Add a "view" or "rls", or turn both "off".
+        view: The name of that view; an existing one with another name is replaced.
+        max_expired_now: Refuse if more than this share of the rows (0 to 1) would be expired under
+            the new default.
+        partition: Partition the table by time, as for ``add_ttl``.
         copy_table: Let MySQL enforce a CHECK that is NOT ENFORCED, for which it copies the table.
         in_transaction: As for ``add_ttl`` on PostgreSQL.
 
-    What is left out stays as it is.
+    Arguments that are left out change nothing.
 
     Raises:
         MigrationRefusedError: Before anything was changed.
@@ -273,7 +271,7 @@ class AlterTTLOp(_Operation):
     existing_sweep: Sweep | None = field(default=None, init=False)
 
     def reverse(self) -> AlterTTLOp:
-        """Back to what autogenerate saw."""
+        """Return the operation that restores what autogenerate saw."""
         op = replace(
             self,
             default_ttl=self.existing_ttl,
@@ -288,21 +286,21 @@ class AlterTTLOp(_Operation):
 @_register
 @dataclass
 class DropTTLOp(_Operation):
-    """Take TTL off a table, with all that ``add_ttl`` and ``alter_ttl`` put on it.
+    """Remove TTL from a table, with everything that ``add_ttl`` and ``alter_ttl`` added.
 
-    No row is deleted: those that were expired and not purged yet can be seen again. A table that is
-    cut by time stays cut.
+    No row is deleted: expired rows that were not purged yet become visible again. A partitioned
+    table stays partitioned.
 
     Args:
         table_name: The table.
-        default_ttl: The `ExpireAt` or `ExpireAfter` whose index is to go, or the `Stored` whose row
-            of the policies is (which only ``--sql`` has to be told); else nothing.
+        default_ttl: The `ExpireAt` or `ExpireAfter` whose index to drop, or the `Stored` whose row
+            in the policy table to remove (needed only for ``--sql``); otherwise leave it out.
         schema: The table's schema.
-        keep_ttl: Leave the column ``ttl`` where it is, with rows' own ttl, for a later
-            ``add_ttl(..., keep_ttl=True)``.
-        copy_table: Let MariaDB copy a table that is cut by time, as it does to drop the columns
-            that the sweeper's indexes are on.
-        view: The name of the view, for ``--sql``, which can't look for it.
+        keep_ttl: Keep the column ``ttl`` with rows' own ttl, for a later ``add_ttl(...,
+            keep_ttl=True)``.
+        copy_table: Let MariaDB copy a partitioned table, which it needs to drop the columns of the
+            sweeper's indexes.
+        view: The name of the view, for ``--sql``, which can't look it up.
         in_transaction: As for ``add_ttl``.
 
     Raises:
@@ -322,7 +320,7 @@ class DropTTLOp(_Operation):
     added: AddTTLOp | None = field(default=None, init=False)
 
     def reverse(self) -> AddTTLOp:
-        """Put it on again."""
+        """Return the operation that adds it again."""
         return self.added or AddTTLOp(
             self.table_name,
             self.default_ttl,
@@ -332,6 +330,6 @@ class DropTTLOp(_Operation):
         )
 
     def arguments(self) -> list[str]:
-        """What stands behind the table's name in a revision: no default, unless it has an index."""
+        """The arguments after the table's name in a revision; a default only if indexed."""
         default, *options = super().arguments()
         return options if self.default_ttl is None else [default, *options]

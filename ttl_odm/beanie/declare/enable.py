@@ -47,26 +47,26 @@ def enable(  # noqa: PLR0913 (what a class may declare)
     on_purged: Any = None,
     sweep: str | None = None,
 ) -> None:
-    """Give a document class a lifetime, whoever wrote it.
+    """Give a document class a lifetime, even one from another package.
 
-    From then on it is as if the class had declared ``__ttl__ = policy``, before or after
-    `init_beanie`. Do it where the application starts. Once more with another policy replaces the
-    first. Nothing happens in the database: `ensure_indexes` makes indexes.
+    From then on the class behaves as if it had declared ``__ttl__ = policy``. Call it when the
+    application starts, before or after `init_beanie`. A second call with another policy replaces
+    the first. The database isn't changed: `ensure_indexes` creates the indexes.
 
     Args:
-        target: A document class of Beanie's, with `TTLMixin` or without.
-        policy: What ``__ttl__`` may be: seconds, -1, None, `Stored`, `TTL`, `ExpireAfter`,
+        target: A Beanie document class, with or without `TTLMixin`.
+        policy: Any value of ``__ttl__``: seconds, -1, None, `Stored`, `TTL`, `ExpireAfter`,
             `ExpireAt`.
-        purge: What ``__ttl_purge__`` may be: who deletes, "native" or "sweeper". None, here and in
-            the next three, leaves what the class declares or was given before.
-        archive: What ``__ttl_archive__`` may be: where expired documents are kept.
-        on_purged: What ``__ttl_on_purged__`` may be: whom to tell of them.
-        sweep: What ``__ttl_sweep__`` may be: how the sweeper finds them, "index" or "scan".
+        purge: Any value of ``__ttl_purge__``: who deletes, "native" or "sweeper". For this and the
+            next three arguments, None keeps what the class declares or was given before.
+        archive: Any value of ``__ttl_archive__``: where expired documents are kept.
+        on_purged: Any value of ``__ttl_on_purged__``: the hook to call for them.
+        sweep: Any value of ``__ttl_sweep__``: how the sweeper finds them, "index" or "scan".
 
     Raises:
         InvalidTTL: The policy is a number that is not a ttl.
-        TTLConfigurationError: The target is not a document class, has no field that the policy
-            names, or could not read its documents any more.
+        TTLConfigurationError: The target is not a document class, lacks a field that the policy
+            names, or could no longer read its documents.
     """
     if not (isinstance(target, type) and issubclass(target, Document)):
         raise TTLConfigurationError(f"enable({target!r}): give a document class of Beanie's.")
@@ -80,8 +80,8 @@ def enable(  # noqa: PLR0913 (what a class may declare)
 def disable(target: Any) -> None:
     """Undo `enable`: the class's own declaration, if any, applies again.
 
-    MongoDB deletes by the indexes that it has until `ensure_indexes`, called for the class after
-    this, has removed them.
+    MongoDB keeps deleting by its existing indexes until a later `ensure_indexes` for the class
+    removes them.
 
     Raises:
         TTLConfigurationError: The target was not enabled.

@@ -71,18 +71,18 @@ class TTLMixin(_Base):
     """Gives documents a lifetime: ``class Event(TTLMixin, Document): __ttl__ = 3600``.
 
     ``__ttl__`` (or ``Settings.ttl``) is the collection's default ttl: seconds after the last
-    modification, -1 (documents live for ever unless they have a ttl of their own), None (TTL is
-    off), or a policy; or `Stored`, where the database has it. It may be changed while the
-    application runs, but not whether the database has it.
+    modification, -1 (documents live forever unless they have their own ttl), None (TTL is off), a
+    policy, or `Stored` if the database stores it. You can change it while the application runs,
+    but not whether the database stores it.
 
-    What becomes of expired documents: ``__ttl_purge__`` (or ``Settings.ttl_purge``) says who
-    deletes them, "native" (MongoDB itself) or "sweeper". To the sweeper ``__ttl_archive__`` says
-    where they are kept, an `Archive` or an object with ``write()``, ``__ttl_on_purged__`` whom to
-    tell, and ``__ttl_sweep__`` how they are found, by an "index" or a "scan".
+    ``__ttl_purge__`` (or ``Settings.ttl_purge``) is who deletes expired documents: "native"
+    (MongoDB itself) or "sweeper". With the sweeper, ``__ttl_archive__`` is where they are kept (an
+    `Archive` or an object with ``write()``), ``__ttl_on_purged__`` is the hook to call, and
+    ``__ttl_sweep__`` is how they are found: by an "index" or a "scan".
 
     Attributes:
         last_modified: Field ``_ts``; an aware UTC datetime that the server's clock sets on every
-            write, None before the first.
+            write, None before the first write.
         ttl: The document's own ttl in seconds, -1 for never, None to inherit.
     """
 
@@ -136,15 +136,16 @@ class TTLMixin(_Base):
     def is_expired(self) -> bool:
         """Whether the document has expired, by the server's clock.
 
-        The clock is known from above: shortly before the instant of expiry (one round trip at
-        most) the answer may already be True. The server decides on every read and write.
+        The server's clock is estimated with an upper bound, so the answer may already be True
+        shortly before the instant of expiry (at most one round trip). Reads and writes always use
+        the server's own clock.
         """
         end = lifetime.end_of(self)  # a field of the user's may be called expires_at
         return end is not None and expiry.is_expired(end, lifetime.latest_now(self))
 
     @property
     def time_left(self) -> timedelta | None:
-        """How long the document still lives; None for ever, never negative."""
+        """How long the document still lives; None for forever, never negative."""
         end = lifetime.end_of(self)
         return None if end is None else expiry.remaining(end, lifetime.latest_now(self))
 
@@ -155,7 +156,7 @@ class TTLMixin(_Base):
         only_if: OnlyIf | None = None,
         session: Session = None,
     ) -> bool:
-        """Start the document's lifetime again; see `ttl_odm.beanie.touch`."""
+        """Restart the document's lifetime; see `ttl_odm.beanie.touch`."""
         return await lifetime.touch(
             self, at_most_every=at_most_every, only_if=only_if, session=session
         )
@@ -163,7 +164,7 @@ class TTLMixin(_Base):
     async def expire_in(
         self, life: float | timedelta, *, only_if: OnlyIf | None = None, session: Session = None
     ) -> bool:
-        """Let the document live for so long from now on; see `ttl_odm.beanie.expire_in`."""
+        """Let the document live for this long from now; see `ttl_odm.beanie.expire_in`."""
         return await lifetime.expire_in(self, life, only_if=only_if, session=session)
 
     async def expire_at(
@@ -173,34 +174,35 @@ class TTLMixin(_Base):
         return await lifetime.expire_at(self, instant, only_if=only_if, session=session)
 
     async def persist(self, *, session: Session = None) -> None:
-        """Let the document live for ever; see `ttl_odm.beanie.persist`."""
+        """Let the document live forever; see `ttl_odm.beanie.persist`."""
         await lifetime.persist(self, session=session)
 
     async def inherit_ttl(self, *, session: Session = None) -> None:
-        """Give up the document's own ttl; see `ttl_odm.beanie.inherit_ttl`."""
+        """Remove the document's own ttl; see `ttl_odm.beanie.inherit_ttl`."""
         await lifetime.inherit_ttl(self, session=session)
 
     # Beanie's writes of one document
 
     async def insert(self, *args: Any, **kwargs: Any) -> Self:
-        """Insert the document; see Beanie's own."""
+        """Insert the document; see Beanie's own method."""
         return await lifetime.insert(self, super().insert, *args, **kwargs)
 
     async def update(self, *args: Any, **kwargs: Any) -> Self:
-        """Update the document; see Beanie's own. `ExpiredError` if it has expired."""
+        """Update the document, as Beanie does. `ExpiredError` if it has expired."""
         return await lifetime.write(self, super().update, *args, **kwargs)
 
     async def replace(self, *args: Any, **kwargs: Any) -> Self:
-        """Replace the stored document; see Beanie's own. `ExpiredError` if it has expired."""
+        """Replace the stored document, as Beanie does. `ExpiredError` if it has expired."""
         return await lifetime.replace(self, super().replace, *args, **kwargs)
 
     async def delete(self, *args: Any, **kwargs: Any) -> DeleteResult | None:
-        """Delete the document; see Beanie's own. `ExpiredError` if it has expired.
+        """Delete the document, as Beanie does. `ExpiredError` if it has expired.
 
-        Not with `DeleteRules.DELETE_LINKS`, which goes on: what has expired is gone already.
+        `DeleteRules.DELETE_LINKS` raises no such error and continues, since an expired document is
+        already gone.
         """
         return await lifetime.delete(self, super().delete, *args, **kwargs)
 
     async def sync(self, *args: Any, **kwargs: Any) -> None:
-        """Read the document again; see Beanie's own. `ExpiredError` if it has expired."""
+        """Reload the document, as Beanie does. `ExpiredError` if it has expired."""
         return await lifetime.write(self, super().sync, *args, **kwargs)

@@ -20,23 +20,23 @@ def ttl_database(
     backend: Literal["mongodb", "documentdb", "cosmos"] = "mongodb",
     guard: bool = False,
 ) -> Any:
-    """Return the same database, whose collections show and change live documents only.
+    """Return the same database, but with collections that read and change live documents only.
 
     ``await init_beanie(database=ttl_database(client.app), document_models=[...])``
 
     Args:
         database: PyMongo's AsyncDatabase, or Motor's AsyncIOMotorDatabase for Beanie 1.
-        backend: "documentdb" for that engine, which is also Azure Cosmos DB for MongoDB (vCore);
-            "cosmos" for Azure Cosmos DB for MongoDB (RU), which expires documents itself.
-        guard: Whether to refuse, with a TTLConfigurationError, what reaches a collection whose
-            documents expire but whose class was not given to `init_beanie`. Asks once for the
-            indexes of each collection without a policy.
+        backend: "documentdb" for the DocumentDB engine, which also runs Azure Cosmos DB for
+            MongoDB (vCore); "cosmos" for Azure Cosmos DB for MongoDB (RU), which expires documents
+            itself.
+        guard: Whether to refuse access, with a TTLConfigurationError, to a collection whose
+            documents expire but whose class was not passed to `init_beanie`. Queries the indexes
+            of each collection without a policy once.
 
-    Returns:
-        A subclass of the same class.
+    Returns: An instance of a subclass of the same class.
 
     Raises:
-        TTLConfigurationError: It is neither.
+        TTLConfigurationError: The database is neither of these.
     """
     if backend not in ("mongodb", "documentdb", "cosmos"):
         raise TTLConfigurationError(

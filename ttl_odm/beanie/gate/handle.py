@@ -51,9 +51,9 @@ _keeping: ContextVar[bool] = ContextVar("ttl_odm_keep_last_modified", default=Fa
 
 @contextmanager
 def keep_last_modified() -> Iterator[None]:
-    """Let the writes inside leave ``_ts`` as it is: counters of views, fix-ups in the background.
+    """Keep ``_ts`` unchanged by the writes inside, for view counters and background fix-ups.
 
-    It holds for the task that enters it, and for tasks which that one starts inside.
+    It applies to the task that enters it, and to the tasks started inside.
     """
     token = _keeping.set(True)
     try:

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def keep_lifetimes(*models: type[Document]) -> None:
-    """Have the migrations of Beanie that run now keep the lifetimes of documents.
+    """Make the running Beanie migrations keep the lifetimes of documents.
 
-    Call it at the top of a migration, which ``beanie migrate`` imports before it runs the first
-    one. Whatever classes migrations then write the collections of these by, ``_ts``, a ttl that is
-    not among what they write, and ``_exp`` stay; new documents are stamped; and the TTL indexes
-    stay whatever may be dropped. Nothing is hidden: documents that have expired, and are not
-    deleted yet, are migrated like the others. Where no migration runs, this does nothing.
+    Call it at the top of a migration; ``beanie migrate`` imports all migrations before it runs the
+    first one. Whichever classes the migrations use to write these collections, ``_ts`` and
+    ``_exp`` stay, as does the ttl unless the migration writes it. New documents are stamped, and
+    the TTL indexes stay even if a migration drops indexes. Nothing is hidden: expired documents
+    that are not deleted yet are migrated like the others. Outside a migration this does nothing.
 
     Args:
         models: The application's own classes, with their policies.

@@ -112,32 +112,32 @@ async def ensure_indexes(
     guard: bool | None = None,
     view: str | bool | None = None,
 ) -> tuple[IndexReport, ...]:
-    """Bring the TTL indexes of document classes to what their policies need.
+    """Create or change the TTL indexes of document classes as their policies need.
 
-    Does nothing where all is well, may run in many processes at once, and never touches an index
-    or a validator that it did not make. Classes whose ``__ttl__`` is None, or that have none any
-    more, lose theirs. Of a default that the database stores it writes the value to begin with,
-    where none is stored yet.
+    It does nothing if the indexes are right, may run in many processes at once, and never touches
+    an index or a validator that it did not create. It removes the indexes of classes whose
+    ``__ttl__`` is None or was removed. If the database stores the default and has none yet, it
+    writes the initial value.
 
     Args:
         model: A document class that `init_beanie` has seen.
-        models: More of them; those that share a collection count once.
-        rebuild: Whether an index that needs another field or filter may be dropped and built
-            again, which reads the whole collection.
-        guard: True to have the server refuse writes of other programs after which MongoDB would
+        models: More classes; those that share a collection count once.
+        rebuild: Whether an index that needs another field or filter may be dropped and rebuilt,
+            which reads the whole collection.
+        guard: True to have the server refuse writes of other programs that would make MongoDB
             delete a document too early; False to end that; None to leave it as it is.
-        view: The name of a view of the live documents, for readers that go past the gate; True for
-            the collection's with ``_live`` behind it. It follows the policy with every call, and is
-            dropped while TTL is off, or by False. None to make none.
+        view: The name of a view of the live documents, for readers that bypass the gate; True for
+            the collection's name with the suffix ``_live``. Each call updates it to the policy. It
+            is dropped if TTL is off, or by False. None to create no view.
 
     Returns:
         What was done, for each collection.
 
     Raises:
-        TTLConfigurationError: A collection cannot have such indexes, an index or validator of the
-            application's own is in the way, a rebuild is needed and was not allowed, or documents
-            have to be repaired first. Collections before that one are done.
-        TTLError: Others kept changing the same indexes.
+        TTLConfigurationError: A collection cannot have such indexes, one of the application's own
+            indexes or validators is in the way, a rebuild is needed but not allowed, or documents
+            must be repaired first. The collections before that one are done.
+        TTLError: Other processes kept changing the same indexes.
     """
     bindings = {}
     for target in (model, *models):

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 async def stored_policies(model: type, *models: type) -> list[StoredPolicy]:
-    """Read the defaults that are stored, ordered by their names.
+    """Read the stored defaults, ordered by name.
 
     Args:
         model: A document class that `init_beanie` has seen.
-        models: More of them.
+        models: More classes.
 
     Raises:
         TTLConfigurationError: The default of one of them isn't stored.
@@ -52,7 +52,7 @@ async def stored_policies(model: type, *models: type) -> list[StoredPolicy]:
 
 
 async def policy_changes(model: type, *models: type) -> list[PolicyChange]:
-    """Read how stored defaults were changed, the last change first; arguments as before."""
+    """Read the changes of stored defaults, newest first; arguments as for `stored_policies`."""
     found: list[PolicyChange] = []
     for collection in _collections(model, *models):
         found += [
@@ -74,29 +74,28 @@ async def set_policy(
     by: str,
     reason: str | None = None,
 ) -> int | None:
-    """Change a default that is stored, and what MongoDB deletes by.
+    """Change a stored default, and the indexes by which MongoDB deletes.
 
-    It acts on every document that inherits it, in the next operation of each process, but for
-    those whose class lets them go by what they have read (`Stored.max_staleness`). Where MongoDB
-    itself deletes, and is to do so sooner, this waits for so long.
+    It takes effect with the next operation of each process, on every document that inherits it,
+    unless the class allows stale values (`Stored.max_staleness`). If MongoDB itself deletes, and
+    would now do so sooner, this waits for that long.
 
     Args:
         model: A document class that `init_beanie` has seen.
         ttl: The new default: None, -1, or seconds as an int, an integral float or a timedelta.
-        scope: A value of `Stored.by`, for the documents that have it: a str, an int or an ObjectId.
-            None for all that have no default of their own.
+        scope: A value of `Stored.by`, for the documents that have it: a str, an int or an
+            ObjectId. None for all documents without their own default.
         by: Who changes it.
         reason: Why.
 
-    Returns:
-        What the default was; None also where nothing was stored.
+    Returns: The previous default; also None if nothing was stored.
 
     Raises:
         InvalidTTL: It is not a ttl, or not between `Stored.least` and `Stored.most`.
-        TTLConfigurationError: The default of the class isn't stored, or not by scopes, or there
-            are 1,000 of them; the server is not a replica set; or `ensure_indexes` is needed first.
-            Nothing is changed.
-        TTLError: Others keep changing it. Whether it was changed, `policy_changes` says.
+        TTLConfigurationError: The default of the class isn't stored, or has no scopes, or there
+            are already 1,000 of them; or the server is not a replica set; or `ensure_indexes` must
+            be called first. Nothing is changed.
+        TTLError: Others keep changing it. `policy_changes` shows whether this change was made.
     """
     value = scope_of(model, scope)
     return await change(model, checked(model, ttl), scope=value, by=by, reason=reason)

@@ -95,9 +95,9 @@ class StrayReport:
 
 
 async def find_strays(model: type) -> StrayReport:
-    """Count the documents that other programs have left in a state of their own.
+    """Count the documents that other programs have left in an inconsistent state.
 
-    Reads the whole collection, expired documents too.
+    Reads the whole collection, including expired documents.
 
     Args:
         model: A document class with a policy that `init_beanie` has seen.
@@ -110,16 +110,15 @@ async def find_strays(model: type) -> StrayReport:
 
 
 async def repair_strays(model: type) -> int:
-    """Make ``_exp``, by which MongoDB deletes, follow from ``_ts`` and ``ttl`` again.
+    """Recompute ``_exp``, by which MongoDB deletes, from ``_ts`` and ``ttl``.
 
-    In short batches; it may be interrupted and begun again. Nothing else is changed, and last
-    modifications stay.
+    It works in short batches, and may be interrupted and restarted. It changes nothing else, not
+    even the last modification.
 
     Args:
         model: A document class with a policy that `init_beanie` has seen.
 
-    Returns:
-        How many documents were changed.
+    Returns: The number of changed documents.
 
     Raises:
         TTLConfigurationError: It has no policy.

@@ -83,28 +83,28 @@ async def touch(
     only_if: OnlyIf | None = None,
     session: Session = None,
 ) -> bool:
-    """Start a document's lifetime again, without another change.
+    """Restart a document's lifetime, without changing anything else.
 
-    For documents of any class with a policy, also one from `enable`. On Azure Cosmos DB these are
-    two writes in one command, of a field that is set and taken away again.
+    Works for documents of any class with a policy, including one from `enable`. On Azure Cosmos DB
+    it is one command with two writes, which set a field and remove it again.
 
     Args:
         document: The document.
-        at_most_every: Seconds, or a timedelta: nothing is written if its last modification is
-            younger than that.
-        only_if: Nothing is written unless the instant at which it expires would be "longer" or
-            "shorter" away, it "has_ttl" (expires at all), or has none ("no_ttl").
-        session: That of a transaction.
+        at_most_every: Seconds, or a timedelta: nothing is written if its last modification is more
+            recent than that.
+        only_if: A condition for the write: the document would live "longer" or "shorter" than now,
+            or it expires at all ("has_ttl") or never ("no_ttl").
+        session: The session of a transaction.
 
     Returns:
         Whether it was written.
 
     Raises:
         ExpiredError: It has expired.
-        DocumentNotFound: It is missing for another reason.
-        TTLConfigurationError: Its policy counts from no last modification, an argument is none of
-            these, or it is on Azure Cosmos DB and there is a condition, or a class that forbids
-            fields it doesn't declare.
+        DocumentNotFound: It doesn't exist for another reason.
+        TTLConfigurationError: Its policy doesn't count from the last modification, or an argument
+            is invalid. On Azure Cosmos DB also if a condition is given, or if the class forbids
+            undeclared fields.
     """
     policy = await _policy_now(document)
     if not isinstance(policy, TTL):
@@ -140,19 +140,19 @@ async def expire_in(
     only_if: OnlyIf | None = None,
     session: Session = None,
 ) -> bool:
-    """Let a document live for so long from now on.
+    """Let a document live for this long from now.
 
     Args:
         document: The document.
-        life: Whole seconds. Zero or less lets it expire now.
+        life: Whole seconds. With zero or less it expires now.
         only_if: As for `touch`.
-        session: That of a transaction.
+        session: The session of a transaction.
 
     Returns:
         Whether it was written.
 
     Raises:
-        InvalidTTL: The number isn't whole, or over 2147483647.
+        InvalidTTL: The number isn't whole, or is over 2147483647.
         ExpiredError: It has expired.
         TTLConfigurationError: Its policy has no ttl per document, or ``only_if`` isn't a condition.
     """
@@ -178,20 +178,20 @@ async def expire_at(
 ) -> bool:
     """Let a document expire at exactly this instant, to the millisecond.
 
-    What is stored is the whole seconds that are left, rounded up, and a ``_ts`` so much before
-    the instant. A later write starts that ttl again, as any write does.
+    It stores the remaining seconds as the ttl, rounded up, and a ``_ts`` that many seconds before
+    the instant. A later write restarts that ttl, as any write does.
 
     Args:
         document: The document.
-        instant: An aware datetime; one in the past lets the document expire now.
+        instant: An aware datetime; if it is in the past, the document expires now.
         only_if: As for `touch`.
-        session: That of a transaction.
+        session: The session of a transaction.
 
     Returns:
         Whether it was written.
 
     Raises:
-        InvalidTTL: The datetime is naive, or over 68 years from now.
+        InvalidTTL: The datetime is naive, or more than 68 years from now.
         ExpiredError: It has expired.
         TTLConfigurationError: As for `expire_in`.
     """
@@ -210,22 +210,22 @@ async def expire_at(
 
 
 async def persist(document: Document, *, session: Session = None) -> None:
-    """Let a document live for ever (ttl -1), whatever the default.
+    """Let a document live forever (ttl -1), regardless of the default.
 
     Raises:
         ExpiredError: It has expired.
-        TTLConfigurationError: Its policy knows no ttl of its own.
+        TTLConfigurationError: Its policy has no ttl per document.
     """
     policy, field = await _with_own_ttl(document)
     await _change(document, policy, {"$set": {field: NEVER}}, [], session)
 
 
 async def inherit_ttl(document: Document, *, session: Session = None) -> None:
-    """Give up a document's own ttl: the default applies again.
+    """Remove a document's own ttl, so that the default applies again.
 
     Raises:
         ExpiredError: It has expired.
-        TTLConfigurationError: Its policy knows no ttl of its own.
+        TTLConfigurationError: Its policy has no ttl per document.
     """
     policy, field = await _with_own_ttl(document)
     await _change(document, policy, {"$unset": {field: ""}}, [], session)

@@ -153,7 +153,7 @@ class TTLMixin:
 
     @property
     def time_left(self) -> timedelta | None:
-        """How long the row still lives, by the database's clock; never negative, None for forever."""
+        """How long the row still lives, by the database's clock; None means forever."""
         return lifetime.time_left(self)
 
     # The same functions are there for rows of any class with a policy.
