@@ -60,21 +60,21 @@ class Leak:
 
 @contextmanager
 def assert_no_leaks(watched: Any) -> Iterator[list[Leak]]:
-    """Fail a test whose code sends raw SQL that sees, or changes, expired rows.
+    """Fail a test whose code sends raw SQL that sees or changes expired rows.
 
     Raw SQL that names the column of the last modification (``_ts``), or that runs with the
-    execution option ``include_expired``, is taken for deliberate. INSERTs are none of its
-    business, but a SELECT inside one is. A Table without a policy that has the name of one with
-    a policy (it lacks a column, say) counts as raw SQL, unless its ``info`` says that it has none.
-    What bypasses SQLAlchemy (a cursor of the driver, a view, a stored procedure) can't be seen.
+    execution option ``include_expired``, is considered deliberate. INSERTs are ignored, but not a
+    SELECT inside one. A Table without a policy that has the same name as one with a policy
+    (because it lacks a column, for example) counts as raw SQL, unless its ``info`` declares that
+    it has no policy. Anything that bypasses SQLAlchemy (a driver's cursor, a view, a stored
+    procedure) can't be detected.
 
     Args:
-        watched: An Engine, Connection or Session, their async forms, or a scoped session. With
-            a session or an engine, everything that is sent through the engine is watched,
-            whoever sends it.
+        watched: An Engine, Connection or Session, their async forms, or a scoped session. With a
+            session or an engine, everything sent through the engine is watched, regardless of the
+            sender.
 
-    Yields:
-        The leaks so far; it grows while the body runs.
+    Yields: A list of the leaks so far, which grows while the body runs.
 
     Raises:
         AssertionError: At the end of the body, with every leak and the line it came from.

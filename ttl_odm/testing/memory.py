@@ -294,12 +294,13 @@ class _Memory:
 
 
 class InMemoryStore(_Memory):
-    """A `ttl_odm.sweeper.Store` with everything that a store may offer.
+    """A `ttl_odm.sweeper.Store` with every optional feature of a store.
 
-    ``Purged.transaction`` is a list; what a hook appends to it is in `outbox` after the commit.
+    ``Purged.transaction`` is a list; whatever a hook appends to it is in `outbox` after the
+    commit.
 
     Attributes:
-        leases: Its leases, on its clock.
+        leases: Its leases, which use its clock.
     """
 
     def __init__(self) -> None:
@@ -307,19 +308,19 @@ class InMemoryStore(_Memory):
         self.leases = InMemoryLeases(self.clock)
 
     def now(self) -> datetime:
-        """Return the present instant."""
+        """Return the current time."""
         return self.clock()
 
     def due(self, target: str) -> Due | None:
-        """Find what has expired."""
+        """Find the expired rows."""
         return self._due(target)
 
     def count(self, target: str) -> Counted:
-        """Count what has expired."""
+        """Count the expired rows."""
         return self._count(target)
 
     def divide(self, request: BatchRequest, shares: int) -> Sequence[object]:
-        """Cut what is left of a stretch for several workers."""
+        """Divide the rest of a range among several workers."""
         return self._divide(request, shares)
 
     def purge(self, request: BatchRequest) -> BatchResult:
@@ -341,22 +342,22 @@ class AsyncInMemoryStore(_Memory):
         self.leases = AsyncInMemoryLeases(self.clock)
 
     async def now(self) -> datetime:
-        """Return the present instant."""
+        """Return the current time."""
         await asyncio.sleep(0)
         return self.clock()
 
     async def due(self, target: str) -> Due | None:
-        """Find what has expired."""
+        """Find the expired rows."""
         await asyncio.sleep(0)
         return self._due(target)
 
     async def count(self, target: str) -> Counted:
-        """Count what has expired."""
+        """Count the expired rows."""
         await asyncio.sleep(0)
         return self._count(target)
 
     async def divide(self, request: BatchRequest, shares: int) -> Sequence[object]:
-        """Cut what is left of a stretch for several workers."""
+        """Divide the rest of a range among several workers."""
         await asyncio.sleep(0)
         return self._divide(request, shares)
 

@@ -40,7 +40,7 @@ class InMemoryLeases:
     """`ttl_odm.sweeper.Leases` in a dict.
 
     Args:
-        clock: Tells the present instant.
+        clock: Returns the current time.
     """
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
@@ -49,7 +49,7 @@ class InMemoryLeases:
         self._lock = threading.Lock()
 
     def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
-        """Take a lease that is free or has ended."""
+        """Acquire a lease that is free or has ended."""
         with self._lock:
             entry = self._entries[name]
             if entry.left(self._clock()) > 0:
@@ -60,7 +60,7 @@ class InMemoryLeases:
             return lease
 
     def renew(self, lease: Lease) -> bool:
-        """Let it last for its duration from now; False if it is lost."""
+        """Extend the lease to its full duration from now; return False if it is lost."""
         with self._lock:
             entry = self._entries[lease.name]
             if not self._is_held(entry, lease):
@@ -69,14 +69,14 @@ class InMemoryLeases:
             return True
 
     def release(self, lease: Lease) -> None:
-        """Give it back; do nothing if it is lost."""
+        """Release the lease; do nothing if it is lost."""
         with self._lock:
             entry = self._entries[lease.name]
             if self._is_held(entry, lease):
                 entry.holder = entry.until = None
 
     def read(self, name: str) -> LeaseState:
-        """Look at it."""
+        """Return its state."""
         with self._lock:
             entry, now = self._entries[name], self._clock()
             left = entry.left(now)
@@ -91,12 +91,12 @@ class InMemoryLeases:
             )
 
     def set_paused(self, name: str, paused: bool) -> None:  # noqa: FBT001 (what it is set to)
-        """Pause the sweepers of a name, or let them go on."""
+        """Pause or resume the sweepers with this lease name."""
         with self._lock:
             self._entries[name].paused = paused
 
     def record(self, lease: Lease, history: str) -> bool:
-        """Store what the holder wants to be remembered."""
+        """Store data of the holder's."""
         with self._lock:
             entry = self._entries[lease.name]
             if not self._is_held(entry, lease):
@@ -121,31 +121,31 @@ class AsyncInMemoryLeases:
         self._leases = InMemoryLeases(clock)
 
     async def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
-        """Take a lease that is free or has ended."""
+        """Acquire a lease that is free or has ended."""
         await asyncio.sleep(0)
         return self._leases.acquire(name, holder, duration)
 
     async def renew(self, lease: Lease) -> bool:
-        """Let it last for its duration from now; False if it is lost."""
+        """Extend the lease to its full duration from now; return False if it is lost."""
         await asyncio.sleep(0)
         return self._leases.renew(lease)
 
     async def release(self, lease: Lease) -> None:
-        """Give it back; do nothing if it is lost."""
+        """Release the lease; do nothing if it is lost."""
         await asyncio.sleep(0)
         self._leases.release(lease)
 
     async def read(self, name: str) -> LeaseState:
-        """Look at it."""
+        """Return its state."""
         await asyncio.sleep(0)
         return self._leases.read(name)
 
     async def set_paused(self, name: str, paused: bool) -> None:  # noqa: FBT001
-        """Pause the sweepers of a name, or let them go on."""
+        """Pause or resume the sweepers with this lease name."""
         await asyncio.sleep(0)
         self._leases.set_paused(name, paused)
 
     async def record(self, lease: Lease, history: str) -> bool:
-        """Store what the holder wants to be remembered."""
+        """Store data of the holder's."""
         await asyncio.sleep(0)
         return self._leases.record(lease, history)

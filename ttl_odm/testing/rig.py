@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class StoreRig(ABC):
-    """A store over an empty database, and the means to look behind it.
+    """A store over an empty database, and the means to inspect it.
 
-    Keys are ints from 0 on. Instants are the database's. With an asynchronous store the methods
-    are plain functions nevertheless; `run` waits for what has to be awaited.
+    Keys are ints from 0. Times are the database's. Even with an asynchronous store, the methods
+    are plain functions; `run` waits for awaitables.
 
     Attributes:
         store: The store under test.
-        loop: Where `run` waits; an asynchronous store is only ever used there.
+        loop: The event loop of `run`; an asynchronous store is only used there.
     """
 
     store: Any
@@ -43,12 +43,12 @@ class StoreRig(ABC):
 
     @abstractmethod
     def create(self, target: str, default: int | None, hooks: Any = None) -> None:
-        """Make an empty target, one of the store's from now on.
+        """Create an empty target of the store.
 
         Args:
             target: A name: lower-case letters.
             default: The default ttl: seconds, -1 or None.
-            hooks: That the target declares itself, as in the sweeper's option ``on_purged``.
+            hooks: The hooks that the target declares, as for the sweeper's option ``on_purged``.
         """
 
     @abstractmethod
@@ -57,33 +57,34 @@ class StoreRig(ABC):
 
     @abstractmethod
     def add(self, target: str, keys: Sequence[int], *, age: float, ttl: int | None = None) -> None:
-        """Write rows, last modified so many seconds ago, all at the same instant."""
+        """Write rows that were last modified this many seconds ago, all at the same instant."""
 
     @abstractmethod
     def renew(self, target: str, key: int) -> None:
-        """Write a row again, so that it was last modified now, and commit."""
+        """Update a row, so that it was last modified now, and commit."""
 
     @abstractmethod
     def keys(self, target: str) -> set[int]:
-        """Return the keys of all rows that are there, expired or not."""
+        """Return the keys of all rows in the table, expired or not."""
 
     @abstractmethod
     def before_delete(self, action: Callable[[], object]) -> AbstractContextManager[object]:
-        """Let something happen once inside, as late as it can before rows are deleted.
+        """Run something once inside, as late as possible before rows are deleted.
 
-        After the store has looked for the batch, before the statement that deletes: for a store
-        that does both in one statement, before that.
+        It runs after the store has found the batch and before the statement that deletes it. If
+        one statement does both, it runs before that.
         """
 
     @abstractmethod
     def end_lease(self, name: str) -> None:
-        """Let a lease have ended long ago, as if its holder had died.
+        """Make a lease end in the past, as if its holder had died.
 
-        An hour ago, say: a clock that is set right, even by milliseconds, makes "just now" future.
+        Choose an hour ago, for example: a clock correction of milliseconds can move "just now"
+        into the future.
         """
 
     def run(self, result: Any) -> Any:
-        """Wait for a result, if it is one to wait for."""
+        """Return a result, waiting for it if it is awaitable."""
         if not isawaitable(result):
             return result
 
@@ -98,7 +99,7 @@ class StoreRig(ABC):
         return report
 
     def sweeper(self, **options: Unpack[SweepOptions]) -> Any:
-        """Return a sweeper of the store, of the kind that fits."""
+        """Return a sweeper for the store, synchronous or asynchronous."""
         return (AsyncSweeper if self.is_async else Sweeper)(self.store, **options)
 
     @property

@@ -30,15 +30,15 @@ _OUTBOX = "outbox"
 
 
 class SQLAlchemyRig(StoreRig):
-    """A store over an engine; a second engine of the same database writes and looks past it."""
+    """A store over an engine; a second engine of the same database bypasses the store."""
 
     def __init__(self, engine: Any, behind: Engine, *, sweep: str = "index") -> None:
-        """Make the store, and a table for what hooks write.
+        """Create the store, and a table for the hooks to write to.
 
         Args:
             engine: An `Engine` or `AsyncEngine` with a pool, on a database without tables.
-            behind: A synchronous one for the same database.
-            sweep: What the models declare as ``__ttl_sweep__``.
+            behind: A synchronous engine for the same database.
+            sweep: The ``__ttl_sweep__`` of the models.
         """
         super().__init__()
 
@@ -143,7 +143,7 @@ class SQLAlchemyRig(StoreRig):
             return list(connection.scalars(select(self._outbox.c.text)))
 
     def close(self) -> None:
-        """Drop the tables, and see that the store has given all its connections back."""
+        """Drop the tables, and check that the store has returned all its connections."""
         lost = self.sync_engine.pool.checkedout()  # type: ignore[attr-defined]  # of a QueuePool
         self.run(self.engine.dispose())
         with self.behind.begin() as connection:

@@ -119,10 +119,10 @@ _clockwork: Final = _Clockwork()
 
 
 class TTLClock:
-    """The now by which rows expire, in a test's hands; as a fixture, ``ttl_clock``.
+    """Lets a test control the time by which rows expire; as a fixture, ``ttl_clock``.
 
-    Within its context, what `advance` and `freeze` do holds for every predicate and every stamp
-    of every adapter in this process, in all threads and on every engine and client::
+    Within its context, `advance` and `freeze` affect every predicate and every stamp of every
+    adapter in this process, in all threads and on every engine and client::
 
         with TTLClock() as clock:
             session.add(WebSession(id="a"))  # __ttl__ = 3600
@@ -130,28 +130,28 @@ class TTLClock:
             clock.advance(3600)
             assert session.get(WebSession, "a") is None
 
-    The end of the context undoes it all, whatever happened inside. Clocks may be nested: there is
-    one now, and each context puts it back to where it found it.
+    Leaving the context undoes everything, regardless of what happened inside. Clocks may be
+    nested: they share one time, and each context restores it as it was on entry.
 
-    An adapter that is first imported while the clock is away from the real now doesn't follow
-    before its next move; if there is none, the end of the context raises `TTLError`.
+    An adapter first imported while the clock differs from the real time follows only from the
+    clock's next move. If there is none, leaving the context raises `TTLError`.
     """
 
     @property
     def offset(self) -> timedelta:
-        """By how much the now is ahead of the database's own (behind it, if negative).
+        """How far the clock is ahead of the database's own (negative: behind it).
 
-        While the clock is frozen it means nothing.
+        It has no meaning while the clock is frozen.
         """
         return _clockwork.position.offset
 
     @property
     def frozen_at(self) -> datetime | None:
-        """The instant at which the clock stands still (aware, UTC), or None."""
+        """The instant at which the clock is frozen (aware, UTC), or None."""
         return _clockwork.position.frozen_at
 
     def moved(self, real_now: datetime) -> datetime:
-        """What the clock shows when the database's own shows this (aware, UTC)."""
+        """Convert a time of the database's clock to a time of this clock (aware, UTC)."""
         offset, frozen_at = _clockwork.position
         return real_now + offset if frozen_at is None else frozen_at
 
@@ -162,17 +162,17 @@ class TTLClock:
         return f"<{type(self).__name__} moved by {self.offset.total_seconds():g} s>"
 
     def advance(self, by: float | timedelta) -> AbstractContextManager[TTLClock]:
-        """Move the now on from where it stands, also if it is frozen there.
+        """Move the clock forward, even if it is frozen.
 
-        It acts at once. As a context manager (``with clock.advance(60):``) the end of the block
-        puts the clock back to where it stood before.
+        It takes effect at once. Used as a context manager (``with clock.advance(60):``), it
+        restores the clock at the end of the block.
 
         Args:
-            by: Seconds, or a timedelta; negative ones move it back.
+            by: Seconds, or a timedelta; negative values move it back.
 
         Raises:
             TypeError: It is neither.
-            ValueError: It is not finite, or leaves the years 1 to 9999.
+            ValueError: It is not finite, or the clock would leave the years 1 to 9999.
         """
         step = _span(by)
         with self._moving():
@@ -190,15 +190,15 @@ class TTLClock:
             return self._move_to(moved)
 
     def freeze(self, at: datetime | None = None) -> AbstractContextManager[TTLClock]:
-        """Let the now stand still.
+        """Stop the clock.
 
-        It acts at once. As a context manager (``with clock.freeze():``) the end of the block
-        lets it go on as before.
+        It takes effect at once. Used as a context manager (``with clock.freeze():``), it lets the
+        clock run again at the end of the block.
 
         Args:
-            at: The instant (aware). None is where the clock stands, as far as that is known
-                without asking: by the database that was asked last, or else by this host's clock;
-                in whole milliseconds, which every database can store.
+            at: The instant (aware). None for the clock's current time, as far as it is known
+                without a query: from the last database queried, or else from this host's clock. It
+                is in whole milliseconds, which every database can store.
 
         Raises:
             TypeError: It is not a datetime.
@@ -225,9 +225,9 @@ class TTLClock:
             return self._move_to(_Position(_clockwork.position.offset, instant))
 
     def expiring(self, target: Any, seconds: float | timedelta) -> AbstractContextManager[TTLClock]:
-        """Stand where what is written has so long to live when the block has ended.
+        """Move the clock so that rows written in the block have this long to live afterwards.
 
-        It is `advance`, by as much as the row's lifetime asks for; to be used as a context
+        It is an `advance` by the right amount for the row's lifetime. Use it as a context
         manager::
 
             with clock.expiring(Cart, -300):  # a cart that expired five minutes ago
@@ -235,12 +235,12 @@ class TTLClock:
                 session.flush()
 
         Args:
-            target: A class with a policy, or a row of it whose own ttl is to count.
-            seconds: Until it expires, or a timedelta; negative: since it has expired.
+            target: A class with a policy, or one of its rows, whose own ttl then counts.
+            seconds: Seconds (or a timedelta) until it expires; negative: since it expired.
 
         Raises:
-            TTLError: Rows of the target live for ever, or their end isn't counted from their
-                writing; then set the field that it is counted from.
+            TTLError: Rows of the target live forever, or their lifetime doesn't start when they
+                are written; then set the field that it is counted from.
         """
         left = _span(seconds)
         with self._moving():

@@ -62,4 +62,4 @@ class StoreContract(
     LeaseContract,
     WorkerContract,
 ):
-    """All of it; a subclass has a fixture ``rig``."""
+    """The whole contract; a subclass provides a fixture ``rig``."""

@@ -78,7 +78,7 @@ def keys(session: Session, model: Any = Cart) -> set[int]:
 
 
 class FamilyContract:
-    """All of it; a subclass has a fixture ``engine``: an Engine on a database without tables."""
+    """The whole contract; a subclass provides an ``engine`` on a database without tables."""
 
     @pytest.fixture(autouse=True)
     def _tables(self, engine: Engine) -> Iterator[None]:
