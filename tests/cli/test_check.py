@@ -283,7 +283,7 @@ def test_a_pause_and_an_old_sweep_are_found(engine: Engine, app: list[str]) -> N
     codes = found(app, status=1)
     assert codes.keys() == {("paused", None), ("not-swept", None)}
     fix = shlex.split(codes["paused", None]["fix"])
-    assert CliRunner().invoke(cli, fix[1:]).stdout == "Resumed: the sweepers go on.\n"
+    assert CliRunner().invoke(cli, fix[1:]).stdout == "Resumed: the sweepers continue.\n"
     assert found(app, status=1).keys() == {("not-swept", None)}
 
 

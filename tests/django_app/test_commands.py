@@ -252,7 +252,7 @@ def test_pause_holds_for_every_sweeper_until_resume(
     told = capsys.readouterr().out
     assert "PAUSED: nothing is deleted until: python manage.py ttl_resume\n" in told
     call_command("ttl_resume")
-    assert capsys.readouterr().out == "default: Resumed: the sweepers go on.\n"
+    assert capsys.readouterr().out == "default: Resumed: the sweepers continue.\n"
     assert swept(capsys, "--model", "shop.Session")[1][0]["deleted"] == 1
     call_command("ttl_pause", "--database", other, "--lease-name", "mine")
     assert f"ttl_resume --database {other} --lease-name mine\n" in capsys.readouterr().out

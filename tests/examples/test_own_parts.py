@@ -63,7 +63,7 @@ def test_the_pace_grows_by_steps() -> None:
 def test_the_lease_lets_one_work_and_pauses_all() -> None:
     lines = output_of("own_lease.py")
     assert "Another sweeper is at work: another host." in lines
-    assert "Paused: expired rows are left until somebody lets the sweeper go on." in lines
+    assert "Paused: expired rows are left until the sweepers are resumed." in lines
     assert lines[-1] == "deleted: 1"
 
 

@@ -221,15 +221,15 @@ def test_every_bind_is_swept_under_a_lease_of_its_own(app: Flask, tmp_path: Path
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("TTL_SWEEP_INTERVAL", "60", "TTL_SWEEP_INTERVAL = '60': give seconds"),
-        ("TTL_SWEEP_INTERVAL", 0, "TTL_SWEEP_INTERVAL = 0: give seconds"),
-        ("TTL_SWEEP_INTERVAL", True, "TTL_SWEEP_INTERVAL = True: give seconds"),
-        ("TTL_SWEEP_INTERVAL", float("nan"), "TTL_SWEEP_INTERVAL = nan: give seconds"),
+        ("TTL_SWEEP_INTERVAL", "60", "TTL_SWEEP_INTERVAL = '60': give a number of seconds"),
+        ("TTL_SWEEP_INTERVAL", 0, "TTL_SWEEP_INTERVAL = 0: give a number of seconds"),
+        ("TTL_SWEEP_INTERVAL", True, "TTL_SWEEP_INTERVAL = True: give a number of seconds"),
+        ("TTL_SWEEP_INTERVAL", float("nan"), "TTL_SWEEP_INTERVAL = nan: give a number of seconds"),
         ("TTL_MAX_ROWS", "5", "TTL_MAX_ROWS = '5': give a number of rows"),
         ("TTL_LEASE", "yes", "TTL_LEASE = 'yes': give True, False"),
         ("TTL_LEASE_DURATION", -1, "TTL_LEASE_DURATION = -1: give a number"),
         ("TTL_WINDOW", "night", "TTL_WINDOW = 'night': give hours of the day"),
-        ("TTL_MAX_FRACTON", 0.5, "TTL_MAX_FRACTON = 0.5: there is no such key; .*TTL_MAX_FRACTION"),
+        ("TTL_MAX_FRACTON", 0.5, "TTL_MAX_FRACTON = 0.5: unknown key; .*TTL_MAX_FRACTION"),
     ],
 )
 def test_a_wrong_key_or_value_is_named_with_what_to_write(
@@ -263,7 +263,9 @@ def db_engine(app: Flask) -> Engine:
 
 
 def test_an_application_without_a_database_says_what_is_missing(app: Flask) -> None:
-    with pytest.raises(TTLConfigurationError, match=r"^shop has no database .* db.init_app\(app\)"):
+    with pytest.raises(
+        TTLConfigurationError, match=r"^TTL found no database in shop: .* db.init_app\(app\)"
+    ):
         TTL(app)
 
 
@@ -281,7 +283,7 @@ def test_targets_beside_flask_sqlalchemy_are_refused(app: Flask) -> None:
 def test_one_application_has_one_extension(app: Flask) -> None:
     db = SQLAlchemy(app)
     TTL(app, db)
-    with pytest.raises(TTLConfigurationError, match=r"^shop has TTL already"):
+    with pytest.raises(TTLConfigurationError, match=r"^shop already has TTL"):
         TTL(app, db)
 
 
@@ -402,7 +404,7 @@ def test_pause_holds_for_every_sweeper_until_resume(app: Flask) -> None:
     assert invoke(app, "pause").output == said
     assert "Paused: expired rows are left" in invoke(app, "sweep").output
     assert rows_of(app, db, model) == {0, 1, 2, 3}
-    assert invoke(app, "resume").output == "Resumed: the sweepers go on.\n"
+    assert invoke(app, "resume").output == "Resumed: the sweepers continue.\n"
     assert "3 rows deleted" in invoke(app, "sweep").output
 
 

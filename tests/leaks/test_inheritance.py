@@ -258,7 +258,7 @@ def test_a_default_of_a_subclass_that_nothing_tells_apart_is_refused() -> None:
 
         id: Mapped[Key]
 
-    with pytest.raises(TTLConfigurationError, match="can't be told from others"):
+    with pytest.raises(TTLConfigurationError, match="can't be told apart from others"):
 
         class Probe(Event):
             __ttl__ = 60

@@ -156,7 +156,7 @@ def test_the_check_of_an_earlier_release_is_replaced(
         connection.execute(text("INSERT INTO web_sessions (id, views, ttl) VALUES ('a', 1, 'x')"))
     here = project(model)
     assert lines(here.autogenerate())[0] == ["op.alter_ttl('web_sessions', 60)"]
-    with pytest.raises(MigrationRefusedError, match="1 rows hold a ttl that is none") as error:
+    with pytest.raises(MigrationRefusedError, match="1 rows have an invalid ttl") as error:
         here.upgrade()
     with engine.begin() as connection:
         connection.exec_driver_sql(str(error.value).rpartition(": ")[2])

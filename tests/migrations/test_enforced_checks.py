@@ -125,7 +125,7 @@ def test_rows_that_the_check_would_not_let_in_are_refused_before_the_copy(
     with engine.begin() as connection:
         connection.execute(WRONG)
     made = catalogue(engine, "web_sessions")
-    with pytest.raises(MigrationRefusedError, match=r"1 rows hold a ttl that is none"):
+    with pytest.raises(MigrationRefusedError, match=r"1 rows have an invalid ttl"):
         here.upgrade()
     assert catalogue(engine, "web_sessions") == made
 
@@ -198,7 +198,7 @@ def test_a_check_that_is_missing_is_put_back(engine: Engine, project: Any) -> No
         connection.execute(WRONG)
     here = project(model)
     assert "op.alter_ttl('web_sessions', 3600)" in here.autogenerate()
-    with pytest.raises(MigrationRefusedError, match=r"1 rows hold a ttl that is none"):
+    with pytest.raises(MigrationRefusedError, match=r"1 rows have an invalid ttl"):
         here.upgrade()
     with engine.begin() as connection:
         connection.exec_driver_sql("UPDATE web_sessions SET ttl = NULL")

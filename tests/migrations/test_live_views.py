@@ -239,7 +239,7 @@ def test_it_may_have_another_name(before: Any, engine: Engine, project: Any) -> 
 def test_a_name_is_for_a_view(before: Any, project: Any) -> None:
     here = project()
     here.revision("op.add_ttl('web_sessions', 3600, view='fresh')")
-    with pytest.raises(MigrationRefusedError, match="view='fresh' is the name of what enforce"):
+    with pytest.raises(MigrationRefusedError, match="view='fresh' names the view that enforce"):
         here.upgrade()
 
 

@@ -94,7 +94,7 @@ def test_a_column_called_ttl_is_only_taken_over_when_asked(engine: Engine, proje
     with pytest.raises(MigrationRefusedError, match="keep_ttl=True"):
         here.upgrade()
     script.write_text(script.read_text().replace("60", "60, keep_ttl=True"))
-    with pytest.raises(MigrationRefusedError, match="1 rows hold a ttl that is none"):
+    with pytest.raises(MigrationRefusedError, match="1 rows have an invalid ttl"):
         here.upgrade()
     script.write_text(script.read_text().replace("'numbers'", "'texts'"))
     with pytest.raises(MigrationRefusedError, match="whole number of seconds"):

@@ -301,7 +301,7 @@ def test_a_subclass_over_the_very_table_of_its_base_is_no_joined_one(engine: Eng
 
     Base.metadata.create_all(engine)
     enable(Token, 60)
-    with pytest.raises(TTLConfigurationError, match="can't be told from others"):
+    with pytest.raises(TTLConfigurationError, match="can't be told apart from others"):
         enable(Longer, 60)
     with Session(engine) as session:
         session.add_all([Token(id="a"), Longer(id="b", note="x")])

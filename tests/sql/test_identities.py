@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-AGAIN = "Load it anew"
+AGAIN = "Reload it"
 
 
 class Models:

@@ -247,7 +247,7 @@ def test_models_that_are_declared_later_are_swept_too(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("targets", "message"),
     [
-        (None, "None is nothing to sweep: give a declarative base"),
+        (None, "None can't be swept: give a declarative base"),
         ("carts", "'carts' is nothing to sweep"),
         ([42], "42 is nothing to sweep"),
         (Table("plain", MetaData(), Column("id", Integer)), "Table 'plain' has no TTL"),

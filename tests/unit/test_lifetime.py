@@ -116,7 +116,7 @@ def test_an_instant_without_a_zone_is_refused(zone: tzinfo | None) -> None:
     with pytest.raises(InvalidTTL) as caught:
         end_instant(naive, where="Cart.ttl")
     assert str(caught.value) == (
-        f"Cart.ttl: expire_at({naive!r}): a naive datetime names no instant; add "
+        f"Cart.ttl: expire_at({naive!r}): a naive datetime is ambiguous; add "
         "tzinfo=datetime.timezone.utc if it is UTC."
     )
 

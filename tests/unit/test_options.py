@@ -161,7 +161,7 @@ def test_a_pace_of_ones_own_chooses_its_first_batch() -> None:
     events: list[Progress] = []
     Sweeper(FakeStore(a=10), pace=Steady(), on_progress=events.append).run_once()
     assert [each.batch_size for each in events] == [3, 3, 3, 3]
-    with pytest.raises(TTLConfigurationError, match=r"^batch_size: a pace of one's own"):
+    with pytest.raises(TTLConfigurationError, match=r"^batch_size: a custom pace"):
         Sweeper(FakeStore(), pace=Steady(), batch_size=5)
 
 

@@ -48,7 +48,7 @@ Swept 3 tables in 74.8 s: 1,235,067 rows deleted (34 archived), 1 FAILED.
   web_sessions  1,234,567        3      124  71.3 s       1 d 02 h         < 1 s
   carts                 0        0        0  0.00 s              -             -
   orders              500        0        1  3.50 s     2 min 05 s             ?
-web_sessions: skipped 2 rows that somebody holds, 1 row that a foreign key keeps
+web_sessions: skipped 2 rows that somebody holds, 1 row kept by a foreign key
 orders FAILED: server said no
 Stopped at max_rows: expired rows are left for the next sweep."""
     )
@@ -139,9 +139,9 @@ def test_an_error_without_a_message_is_shown_by_its_name() -> None:
     [
         (Ending.MAX_SECONDS, "Stopped at max_seconds: expired rows are left for the next sweep."),
         (Ending.WINDOW, "Outside the window: expired rows are left until it opens."),
-        (Ending.PAUSED, "Paused: expired rows are left until somebody lets the sweeper go on."),
+        (Ending.PAUSED, "Paused: expired rows are left until the sweepers are resumed."),
         (Ending.STOPPED, "Stopped on request: expired rows are left for the next sweep."),
-        (Ending.LEASE_LOST, "The lease was lost: another sweeper goes on from here."),
+        (Ending.LEASE_LOST, "The lease was lost: another sweeper continues from here."),
     ],
 )
 def test_a_sweep_that_was_ended_says_why(ending: Ending, line: str) -> None:

@@ -29,18 +29,18 @@ def refuse_existing(target: TargetSchema, existing: ExistingSchema, *, keep_ttl:
         return
     if len(there) == len(target.table.c):
         raise MigrationRefusedError(
-            f"Table {target.label} already has TTL: its columns {', '.join(there)} are there. "
-            "Use op.alter_ttl() to change it or to add what it lacks."
+            f"Table {target.label} already has TTL: it has the columns {', '.join(there)}. "
+            "Use op.alter_ttl() to change it or to add what is missing."
         )
     if there == [target.own_ttl.name]:
         raise MigrationRefusedError(
             f"Table {target.label} already has a column {there[0]!r}. If it holds rows' own ttl "
-            "in seconds, write op.add_ttl(..., keep_ttl=True) to take it over; else rename it."
+            "in seconds, write op.add_ttl(..., keep_ttl=True) to take it over; if not, rename it."
         )
     if there:
         raise MigrationRefusedError(
-            f"Table {target.label} already has a column {there[0]!r}, which op.add_ttl() did not "
-            "begin to add. Drop or rename it first."
+            f"Table {target.label} already has a column {there[0]!r}, which is not left over from "
+            "an unfinished op.add_ttl(). Drop or rename it first."
         )
 
 
@@ -73,9 +73,9 @@ def refuse_unchecked(connection: Connection, target: TargetSchema) -> None:
     wrong = connection.scalar(text(f"SELECT count(*) FROM {table} WHERE NOT ({condition})"))
     if wrong:
         raise MigrationRefusedError(
-            f"Table {target.label}: {wrong:,} rows hold a {name} that is none (it is NULL, -1, or "
-            f"whole seconds from 1 to {MAX_TTL}). Set {name} to NULL or -1 in these rows first; "
-            "so that the default counts, as it does now: "
+            f"Table {target.label}: {wrong:,} rows have an invalid {name} (valid are NULL, -1, and "
+            f"whole seconds from 1 to {MAX_TTL}). Set {name} to NULL or -1 in these rows first. "
+            "To apply the default to them, as now: "
             f"UPDATE {table} SET {name} = NULL WHERE NOT ({condition})"
         )
 
@@ -86,17 +86,17 @@ def refuse_source(target: TargetSchema, existing: ExistingSchema, name: str) -> 
     if column is None:
         raise MigrationRefusedError(
             f"Table {target.label} has no column {name!r} for backfill={name!r}; it has "
-            f"{', '.join(existing.columns)}. Write 'now' for a life that starts at the migration."
+            f"{', '.join(existing.columns)}. Write 'now' to start lifetimes at the migration."
         )
     if not isinstance(column.type, (DateTime, Date)):
         raise MigrationRefusedError(
-            f"Table {target.label}: backfill={name!r} is {column.type!r}. It takes a column of "
-            "dates and times (a naive one is read as UTC). For other columns write "
-            "backfill='now', and set _ts with statements of your own."
+            f"Table {target.label}: backfill={name!r} is {column.type!r}, but backfill needs a "
+            "column of dates and times (naive ones are read as UTC). For other columns write "
+            "backfill='now', and set _ts with your own statements."
         )
     if not existing.primary_key:
         raise MigrationRefusedError(
-            f"Table {target.label} has no primary key, by which backfill={name!r} walks it in "
+            f"Table {target.label} has no primary key, which backfill={name!r} needs to work in "
             "batches. Write backfill='now', or add a key."
         )
     return column
@@ -132,8 +132,8 @@ def refuse_partitioned(target: TargetSchema, existing: ExistingSchema) -> None:
     """Refuse indexes that are not built while others write."""
     if existing.is_nested and not all(map(existing.has_index, target.index_names)):
         raise MigrationRefusedError(
-            f"Table {target.label} is in partitions that are partitioned themselves, or foreign "
-            "tables, and its indexes are not built while others write. Write in_transaction=True, "
+            f"Table {target.label} has partitions that are partitioned themselves or are foreign "
+            "tables, so its indexes can't be built while others write. Write in_transaction=True, "
             "which locks it until the transaction ends, or do without indexes (sweep='scan')."
         )
 

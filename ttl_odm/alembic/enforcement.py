@@ -35,7 +35,7 @@ def refuse_unenforceable(
             f"enforce={enforce!r}: give {' or '.join(map(repr, choices))}, or leave it out."
         )
     if view is not None and enforce != "view":
-        raise MigrationRefusedError(f"view={view!r} is the name of what enforce='view' makes.")
+        raise MigrationRefusedError(f"view={view!r} names the view that enforce='view' creates.")
     name = runner.dialect.name
     if enforce == "rls" and name != "postgresql":
         raise MigrationRefusedError(

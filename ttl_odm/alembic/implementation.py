@@ -71,9 +71,9 @@ class _Migration:
         family = clock_of(self.dialect).family  # Says which databases there are.
         if family not in _STEPS:
             raise MigrationRefusedError(
-                f"Table {self.target.label}: op.{self._op.verb} knows {', '.join(_STEPS)}, and not "
-                f"{family}: add the columns by Alembic's own operations. What they have to be "
-                f"says {PAGE}."
+                f"Table {self.target.label}: op.{self._op.verb} supports {', '.join(_STEPS)}, but not "
+                f"{family}: add the columns with Alembic's own operations, as described in "
+                f"{PAGE}."
             )
         if self.runner.offline:
             return ExistingSchema()

@@ -100,7 +100,7 @@ def interval(at_most_every: float | timedelta) -> timedelta:
         duration = timedelta(0)
     if isinstance(at_most_every, bool) or duration <= timedelta(0):
         raise TTLConfigurationError(
-            f"at_most_every={short_repr(at_most_every)}: give seconds or a timedelta of more "
+            f"at_most_every={short_repr(at_most_every)}: give seconds or a timedelta greater "
             "than 0."
         )
     return duration
@@ -140,7 +140,7 @@ def end_instant(
         )
     if instant.utcoffset() is None:
         raise InvalidTTL(
-            f"{where}: expire_at({instant!r}): a naive datetime names no instant; add "
+            f"{where}: expire_at({instant!r}): a naive datetime is ambiguous; add "
             "tzinfo=datetime.timezone.utc if it is UTC."
         )
     if instant < _FIRST_END:

@@ -87,7 +87,7 @@ def fix_of_unreadable(why: str, table: str, deeper: str) -> str:
     if any(word in why.lower() for word in ("denied", "not authorized", "privilege")):
         return f"GRANT SELECT ON {table} TO ...  (the user who asked)"
     if "lock" in why.lower():
-        return f"{deeper}  (when nobody locks the table any more)"
+        return f"{deeper}  (once the table is no longer locked)"
     return f"{deeper}  (it has no time limit)"
 
 

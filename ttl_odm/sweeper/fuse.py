@@ -75,7 +75,7 @@ class Fuse:
     def _blown(target: str, due: int, allowed: int, limit: str) -> FuseError:
         return FuseError(
             f"{due:,} rows have expired, more than {limit}; nothing was deleted. Was the default "
-            "ttl changed, a backup restored, a clock moved? If they are to go, sweep once with "
+            "ttl changed, a backup restored, a clock moved? To delete them anyway, sweep once with "
             "force=True.",
             target=target,
             due=due,

@@ -222,7 +222,7 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
             )
     if not settings.replicate and not (isinstance(store, Replicating) and store.hides_purges):
         raise TTLConfigurationError(
-            f"replicate = False: {backend_of(store)} can't keep a sweep from replicas; PostgreSQL, "
+            f"replicate = False: {backend_of(store)} can't hide a sweep from replicas; PostgreSQL, "
             "MariaDB and MySQL can."
         )
     return settings
@@ -238,7 +238,7 @@ def leases_of(options: SweepOptions, store: object) -> Any:
         raise TTLConfigurationError(f"lease = {lease!r}: give True, False, or a Leases object.")
     if leases is None and options.get("max_jump") is not None:
         raise TTLConfigurationError(
-            "max_jump compares with the last sweeps, which are remembered beside the lease: give "
+            "max_jump compares with the last sweeps, which are recorded with the lease: use "
             "a lease, or max_fraction instead."
         )
     return leases
@@ -255,7 +255,7 @@ def lease_name_of(options: SweepOptions) -> str:
     if isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and "\0" not in name:
         return name
     raise TTLConfigurationError(
-        f"lease_name = {name!r}: give a text of at most {LONGEST_NAME} characters."
+        f"lease_name = {name!r}: give a string of at most {LONGEST_NAME} characters."
     )
 
 
@@ -274,12 +274,12 @@ def _pace_of(options: SweepOptions, store: Store | AsyncStore) -> Pacing:
         raise TTLConfigurationError(f"pace = {pace!r}: give a Pace, or another Pacing.")
     if _flag(options, "gentle"):
         if is_own or not isinstance(pace, Pace):
-            raise TTLConfigurationError("gentle: a pace of one's own is as gentle as it is.")
+            raise TTLConfigurationError("gentle: has no effect on a custom pace.")
         pace = pace.gentle()
     if size is None:
         return pace
     if not isinstance(pace, Pace):
-        raise TTLConfigurationError("batch_size: a pace of one's own has its own first batch.")
+        raise TTLConfigurationError("batch_size: a custom pace sets its own first batch.")
     return pace.starting_at(size)
 
 
@@ -296,11 +296,13 @@ def _workers_of(options: SweepOptions, store: object) -> int:
             f"workers = {workers!r}: give a number from 1 to {MOST_WORKERS}."
         )
     if workers > 1 and options.get("gentle"):
-        raise TTLConfigurationError("gentle: that is one worker, which rests; leave workers out.")
+        raise TTLConfigurationError(
+            "gentle: that implies one worker, which rests; leave workers out."
+        )
     if workers > 1 and options.get("replicate") is False:
         raise TTLConfigurationError(
-            "replicate = False: that is one worker, since PostgreSQL leaves out the changes of one "
-            "session at a time; leave workers out."
+            "replicate = False: that implies one worker, since PostgreSQL hides the changes of "
+            "only one session; leave workers out."
         )
     return workers if isinstance(store, Dividing) else 1
 

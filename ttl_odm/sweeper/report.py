@@ -344,17 +344,17 @@ _ENDINGS: Final = {
     Ending.MAX_ROWS: "Stopped at max_rows: expired rows are left for the next sweep.",
     Ending.MAX_SECONDS: "Stopped at max_seconds: expired rows are left for the next sweep.",
     Ending.WINDOW: "Outside the window: expired rows are left until it opens.",
-    Ending.PAUSED: "Paused: expired rows are left until somebody lets the sweeper go on.",
+    Ending.PAUSED: "Paused: expired rows are left until the sweepers are resumed.",
     Ending.STOPPED: "Stopped on request: expired rows are left for the next sweep.",
     Ending.LEASE_HELD: "Another sweeper is at work{holder}.",
-    Ending.LEASE_LOST: "The lease was lost: another sweeper goes on from here.",
+    Ending.LEASE_LOST: "The lease was lost: another sweeper continues from here.",
     Ending.FAILED: "The sweep FAILED.",
 }
 
 _SKIPS: Final = {
     Skip.LOCKED: "that somebody holds",
-    Skip.RESTRICTED: "that a foreign key keeps",
-    Skip.REFUSED: "that the database doesn't delete",
+    Skip.RESTRICTED: "kept by a foreign key",
+    Skip.REFUSED: "that the database refuses to delete",
     Skip.HOOK: "whose hook or archive failed",
 }
 

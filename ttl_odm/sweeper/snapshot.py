@@ -218,7 +218,7 @@ def lease_dict(lease: LeaseState) -> dict[str, Any]:
     }
 
 
-RESUMED: Final = "Resumed: the sweepers go on."
+RESUMED: Final = "Resumed: the sweepers continue."
 
 
 def paused_text(lease: LeaseState, program: Program) -> str:

@@ -137,7 +137,7 @@ class _Sweeper:
     def _needed_leases(self) -> Any:
         if self._leases is None:
             raise TTLConfigurationError(
-                "Pausing and its status are kept beside the lease, and this sweeper has none."
+                "Pausing and status need a lease, and this sweeper has none."
             )
         return self._leases
 

@@ -169,7 +169,7 @@ def _classes(models: Any) -> Iterator[type]:
             yield from _classes(model)
     else:
         raise TTLConfigurationError(
-            f"{models!r} is nothing to sweep: give a document class, or a list of them."
+            f"{models!r} can't be swept: give a document class, or a list of them."
         )
 
 

@@ -149,8 +149,8 @@ class _Target:
         if mapper is None:
             raise TTLConfigurationError(
                 f"{target_name(target)} is not a mapped class or a Table, so it can't be enabled "
-                "(an automapped class is one after Base.prepare(); of an instance, an alias or a "
-                "mapper, give the class)."
+                "(an automapped class becomes one in Base.prepare(); for an instance, an alias or "
+                "a mapper, give the class)."
             )
         root = _root(mapper)
         table = root.local_table
@@ -258,9 +258,9 @@ class _Target:
         default = policy.default if isinstance(policy, TTL) else None
         sql = "; ".join(_CONTRACT[name] for name in missing)
         raise TTLConfigurationError(
-            f"{message}Add what is missing in a migration, by op.add_ttl({self.table.name!r}, "
-            f"{default!r}) of ttl_odm.alembic, or by ALTER TABLE {self.table.fullname} ADD COLUMN "
-            f"({sql}); and reflect or declare it. Or name columns that the table has: "
+            f"{message}Add what is missing in a migration, with op.add_ttl({self.table.name!r}, "
+            f"{default!r}) of ttl_odm.alembic or ALTER TABLE {self.table.fullname} ADD COLUMN "
+            f"({sql}), then reflect or declare it. Or name columns that the table has: "
             "TTL(seconds, last_modified=..., override=...), with override=None if no row has a ttl "
             "of its own, ExpireAfter or ExpireAt."
         )

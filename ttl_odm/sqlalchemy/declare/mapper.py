@@ -183,8 +183,8 @@ class _PolicyColumns:
             fix = f"{without_own(self.policy)}, or add the column. {fix}"
         elif name in ("_ts", "ttl"):
             fix = (
-                "Add TTLMixin to the bases of the class and put the column into the database; or "
-                "name columns that there are, as in TTL(3600, last_modified='updated_at', "
+                "Add TTLMixin to the bases of the class and the column to the database; or "
+                "name existing columns, as in TTL(3600, last_modified='updated_at', "
                 f"override=None). {fix}"
             )
         raise TTLConfigurationError(
@@ -213,7 +213,7 @@ class _PolicyColumns:
                 "have no effect. Leave values out"
             )
             raise TTLConfigurationError(
-                f"{self.where}: values={policy.values!r} can't be for column {column.name!r}: "
+                f"{self.where}: values={policy.values!r} is impossible for column {column.name!r}: "
                 f"{fix}."
             )
         return column
@@ -308,19 +308,19 @@ def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:
         if binding.stored is not None or own.stored is not None:
             raise TTLConfigurationError(
                 f"{where} = {own!r}: {cls.__name__} shares its table with {binding.name}, and a "
-                "default that the database stores is that of a whole table: declare "
+                "stored default applies to a whole table: declare "
                 f"Stored(...) on {binding.name} only, and no __ttl__ on its subclasses."
             )
         is_number = own is not cls.__ttl__ and isinstance(binding.policy, TTL)
         if not is_number and shape_of(own) != binding.default.shape:
             raise TTLConfigurationError(
                 f"{where} = {own!r}: {cls.__name__} shares its table with {binding.name}, whose "
-                f"policy is {binding.policy!r}; of a subclass, only the default ttl may differ."
+                f"policy is {binding.policy!r}; a subclass may only have another default ttl."
             )
         if binding.discriminator is None:
             raise TTLConfigurationError(
-                f"{where}: the rows of {cls.__name__} can't be told from others of table "
-                f"{binding.table.fullname!r}; let polymorphic_on be a column of that table, or "
+                f"{where}: the rows of {cls.__name__} can't be told apart from others in table "
+                f"{binding.table.fullname!r}; make polymorphic_on a column of that table, or "
                 f"declare __ttl__ on {binding.name} only."
             )
         binding.variants.append(Variant(DefaultTTL(cls, binding.policy)))

@@ -121,9 +121,9 @@ def _message(leaks: RawLeaks) -> str:
     stamps = sorted({f"{table.name}.{stamp_of(table)}" for table in leaks.tables})
     return (
         f"Raw SQL names {names} without a condition on {' and '.join(stamps)}, so it sees expired "
-        f"rows: {shorten(leaks.sql, _SQL_LENGTH)!r}. Write it with the model or its Table; or put "
-        "such a condition into the very query that names the table; or say "
-        "execution_options(include_expired=True) where expired rows are wanted."
+        f"rows: {shorten(leaks.sql, _SQL_LENGTH)!r}. Write it with the model or its Table; or add "
+        "such a condition to the query that names the table; or use "
+        "execution_options(include_expired=True) if you want expired rows."
     )
 
 

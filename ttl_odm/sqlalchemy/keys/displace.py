@@ -335,7 +335,7 @@ def with_hint(table: Table) -> Iterator[None]:
     except DBAPIError as error:  # an IntegrityError, but with pg8000
         if is_restricted(error):
             error.add_detail(
-                f"An expired row of {table.fullname!r} is in the way of this statement and can't "
+                f"An expired row of {table.fullname!r} blocks this statement and can't "
                 "be deleted, because another row refers to it. Let that foreign key cascade "
                 "(ON DELETE CASCADE or SET NULL), or delete the referring row first."
             )

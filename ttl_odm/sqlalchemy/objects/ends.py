@@ -169,15 +169,15 @@ def written_of(state: State, lifetime: Lifetime, dialect: Dialect) -> Seen | Non
 def expired_error(
     state: State,
     verb: str,
-    fix: str = "Load it anew (session.refresh()) and then write.",
+    fix: str = "Reload it (session.refresh()) and then write.",
 ) -> ExpiredError:
     """The error for an object that is over, and whose key may be another row's."""
     model, key = state.class_.__name__, state.key[1] if state.key else ()
     name = key[0] if len(key) == 1 else key
     return ExpiredError(
-        f"{model} {name!r} can't be {verb}: it had expired as this session knew it, and the row "
-        "that has its key now is a new one, or was renewed by others meanwhile, which can't be "
-        f"told apart. {fix}",
+        f"{model} {name!r} can't be {verb}: the row that this session loaded has expired. The row "
+        "that has its key now is either a new one or was renewed by others; these can't be told "
+        f"apart. {fix}",
         model=model,
         key=name,
     )

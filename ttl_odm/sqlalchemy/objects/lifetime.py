@@ -158,12 +158,12 @@ def bound_lifetime(row: object) -> Lifetime:
         raise TTLConfigurationError(
             f"{type(row).__name__} is mapped to a second Table of "
             f"{lifetime.binding.table.fullname!r}, whose rows have the policy of "
-            f"{lifetime.binding.name}: use that, or enable({type(row).__name__}, ...) too."
+            f"{lifetime.binding.name}: use that class, or enable({type(row).__name__}, ...) too."
         )
     if not lifetime.is_mapped:
         raise TTLConfigurationError(
-            f"{type(row).__name__} doesn't map the columns that the lifetime of a row of "
-            f"{lifetime.binding.table.fullname!r} hangs on (such as "
+            f"{type(row).__name__} doesn't map the columns that determine the lifetime of a row "
+            f"of {lifetime.binding.table.fullname!r} (such as "
             f"{lifetime.binding.last_modified.name!r}): map them too, or use a class that does."
         )
     return lifetime
@@ -219,8 +219,8 @@ def touch(
     lifetime = bound_lifetime(row)
     if not lifetime.binding.stamps:
         raise TTLError(
-            f"{type(row).__name__}.touch(): by {lifetime.binding.policy!r} no write prolongs a "
-            f"row; set {lifetime.binding.last_modified.name!r} itself, or declare "
+            f"{type(row).__name__}.touch(): with {lifetime.binding.policy!r} no write extends a "
+            f"row's life; set {lifetime.binding.last_modified.name!r} itself, or declare "
             "TTL(seconds, last_modified=...)."
         )
     if at_most_every is not None:
@@ -380,6 +380,6 @@ def _set_null(row: object, attribute: str, column: Column[Any]) -> None:
 
 def _refuse(row: object, call: str, lifetime: Lifetime) -> NoReturn:
     raise TTLError(
-        f"{type(row).__name__}.{call}: by {lifetime.binding.policy!r} a row has no lifetime of its "
-        "own; that takes TTL(..., override='a column of seconds') or ExpireAt('a column')."
+        f"{type(row).__name__}.{call}: with {lifetime.binding.policy!r} a row has no lifetime of "
+        "its own; that needs TTL(..., override='a column of seconds') or ExpireAt('a column')."
     )

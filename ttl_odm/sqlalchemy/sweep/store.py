@@ -147,7 +147,7 @@ def _tables(target: Any) -> Iterator[Table]:
             yield from _tables(item)
     else:
         raise TTLConfigurationError(
-            f"{target!r} is nothing to sweep: give a declarative base, a registry, a MetaData, a "
+            f"{target!r} can't be swept: give a declarative base, a registry, a MetaData, a "
             "model, a Table, or a list of these."
         )
 

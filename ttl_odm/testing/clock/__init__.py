@@ -211,7 +211,7 @@ class TTLClock:
             )
         if at is not None and at.utcoffset() is None:
             raise ValueError(
-                f"TTLClock.freeze(at={at!r}): a naive datetime names no instant; "
+                f"TTLClock.freeze(at={at!r}): a naive datetime is ambiguous; "
                 "add tzinfo=datetime.timezone.utc if it is UTC."
             )
         with self._moving():
