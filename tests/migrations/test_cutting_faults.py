@@ -361,7 +361,7 @@ def test_validating_for_too_long_takes_a_later_bound(
         ("CREATE PUBLICATION all_of_it FOR TABLE events", r"publications \(all_of_it\)"),
         (
             "ALTER TABLE events ADD EXCLUDE USING btree (id WITH =)",
-            "excludes rows of all time",
+            "excludes rows across all partitions",
         ),
         (
             "ALTER TABLE events ADD CONSTRAINT c CHECK (id >= 0) NOT VALID",

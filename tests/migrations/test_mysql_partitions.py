@@ -403,7 +403,7 @@ def test_without_leave_to_copy_it_is_said_what_to_do(engine: Engine, project: An
         here.upgrade()
     assert catalogue(engine, "events") == before
     # What it names may be done otherwise, and then all is well.
-    run(engine, str(refused.value).partition("finds it cut: ")[2])
+    run(engine, str(refused.value).partition("run this again: ")[2])
     here.upgrade()
     here.check()
     assert rows(engine) == made

@@ -238,6 +238,6 @@ async def test_one_name_is_for_one_collection(world: World) -> None:
 
 async def test_a_default_that_a_function_tells_is_refused(mongodb_url: str) -> None:
     async with opened(mongodb_url, [Asked]) as world:
-        with pytest.raises(TTLConfigurationError, match="can't ask a function"):
+        with pytest.raises(TTLConfigurationError, match="can't call a function"):
             await ensure_indexes(Asked, view=True)
         assert views(world) == {}

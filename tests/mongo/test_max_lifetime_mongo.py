@@ -231,7 +231,7 @@ async def test_an_index_that_deletes_sooner_by_the_creation_is_refused(place: Wo
 def test_what_mongodb_cannot_follow_is_refused() -> None:
     with pytest.raises(TTLConfigurationError, match="leave unit out, or max_lifetime"):
         wanted_indexes(limited(100, unit="ms"), "sweeper")
-    with pytest.raises(TTLConfigurationError, match="Azure Cosmos DB knows one default"):
+    with pytest.raises(TTLConfigurationError, match="Azure Cosmos DB has one default"):
         azure_indexes(limited(100), "native")
     with pytest.raises(TTLConfigurationError, match="'_id' cannot have a TTL index"):
         wanted_indexes(TTL(100, max_lifetime=5, created="_id"), "native")

@@ -71,8 +71,8 @@ class _Migration:
         family = clock_of(self.dialect).family  # Says which databases there are.
         if family not in _STEPS:
             raise MigrationRefusedError(
-                f"Table {self.target.label}: op.{self._op.verb} supports {', '.join(_STEPS)}, but not "
-                f"{family}: add the columns with Alembic's own operations, as described in "
+                f"Table {self.target.label}: op.{self._op.verb} supports {', '.join(_STEPS)}, but "
+                f"not {family}: add the columns with Alembic's own operations, as described in "
                 f"{PAGE}."
             )
         if self.runner.offline:

@@ -123,7 +123,7 @@ class PostgreSQLCut:
             infinite = self._count(f"{self._column} IN ('infinity', '-infinity')")
             if infinite:
                 raise self._refused(
-                    f"{infinite:,} rows are at infinity, which is in no range of time: give them "
+                    f"{infinite:,} rows are at infinity, which no time range contains: give them "
                     "another value, or move them to another table"
                 )
         if isinstance(self._binding.policy, ExpireAt):

@@ -75,19 +75,19 @@ class CatalogueTable:
         elif facts.kind != "r":
             yield "it is not an ordinary table: leave partition= out"
         if facts.persistence != "p":
-            yield "it is UNLOGGED or TEMPORARY, which no table in partitions is"
+            yield "it is UNLOGGED or TEMPORARY, which a partitioned table can't be"
         if facts.is_inherited:
             yield "it inherits, or is inherited from: take it out of that (NO INHERIT)"
         if facts.is_typed:
             yield "it is a table OF a type: ALTER TABLE ... NOT OF first"
         if facts.has_policies:
             yield (
-                "it has row-level security, by which no partition could go as a whole: drop its "
-                "policies, and DISABLE ROW LEVEL SECURITY"
+                "it has row-level security, which prevents dropping partitions as a whole: drop "
+                "its policies, and DISABLE ROW LEVEL SECURITY"
             )
         if facts.is_nullable:
             yield (
-                f"column {column!r} may be NULL, which is in no range: give the rows without it a "
+                f"column {column!r} may be NULL, which no range contains: give rows without it a "
                 f"value, and then op.alter_column({facts.name!r}, {column!r}, nullable=False). So "
                 "that this reads no row under its lock, ADD CHECK "
                 f"({relation(None, column)} IS NOT NULL) NOT VALID before, and VALIDATE it"
@@ -100,26 +100,26 @@ class CatalogueTable:
         if facts.references:
             yield (
                 f"foreign keys of {', '.join(facts.references)} refer to it, by a key without the "
-                "column that it is cut by: drop them"
+                "partitioning column: drop them"
             )
         if facts.dependents:
             yield (
-                f"{', '.join(facts.dependents)} would stay with the old table, whatever that is "
-                "called: drop it before, and create it again behind this operation"
+                f"{', '.join(facts.dependents)} would stay with the old table, under its new name: "
+                "drop it first, and create it again after this operation"
             )
         triggers = [name for name in facts.triggers if name not in remade]
         if triggers:
             yield (
-                f"it has triggers ({', '.join(triggers)}), which tables in partitions have in "
-                "another way: drop them before, and create again behind this operation what is to "
-                "stay (those for DELETE and TRUNCATE keep partitions from going as a whole)"
+                f"it has triggers ({', '.join(triggers)}), which work differently on partitioned "
+                "tables: drop them first, and recreate the ones you need after this operation "
+                "(triggers for DELETE and TRUNCATE prevent dropping partitions as a whole)"
             )
         if facts.has_rules:
             yield "it has rules, which stay with the old table: drop them"
         if facts.publications:
             yield (
                 f"it is in publications ({', '.join(facts.publications)}), whose subscribers have "
-                "no such partitions: take it out, and add it again behind this operation"
+                "no such partitions: remove it, and add it again after this operation"
             )
         if facts.is_subscribed:
             yield "it is filled by a subscription: cut the table that it comes from"
@@ -129,7 +129,7 @@ class CatalogueTable:
         if not index.is_valid:
             yield f"index {name} is not valid: drop it, or REINDEX INDEX CONCURRENTLY {name}"
         elif index.is_exclusion:
-            yield f"{name} excludes rows of all time, which no partition could: drop it"
+            yield f"{name} excludes rows across all partitions, which isn't supported: drop it"
         elif index.is_replica_identity:
             yield f"index {name} is its replica identity: ALTER TABLE ... REPLICA IDENTITY DEFAULT"
         elif index.is_unique and not index.is_primary and column not in index.keys:
@@ -141,7 +141,7 @@ class CatalogueTable:
                 create = f"op.create_unique_constraint({name!r}, {table!r}, {keys})"
             yield (
                 f"{name} would be unique within a partition only, for it lacks {column!r}: write "
-                f"{drop} before, and {create} if that is what may be unique"
+                f"{drop} first, and {create} if that is unique enough"
             )
 
     def _of_constraint(self, constraint: Any, column: str) -> Iterator[str]:
@@ -149,7 +149,7 @@ class CatalogueTable:
         if not constraint.is_validated:
             yield f"constraint {name} is not valid: VALIDATE it, or drop it"
         if constraint.is_local:
-            yield f"constraint {name} is NO INHERIT, which no table in partitions has: drop it"
+            yield f"constraint {name} is NO INHERIT, which a partitioned table can't have: drop it"
         if constraint.type == "p" and column not in constraint.columns:
             if constraint.is_deferrable:
                 yield f"its primary key {name} is DEFERRABLE: make it one that isn't"

@@ -68,9 +68,9 @@ class Aim:
             if not same:
                 raise TTLConfigurationError(
                     f"The TTL index {name!r} of {self.collection!r} makes MongoDB delete documents "
-                    f"{theirs['expireAfterSeconds']} s after {field!r}, which is not what the "
-                    "policy says, and ttl_odm never touches indexes that it did not make. Drop it, "
-                    "in MongoDB and in Settings.indexes, or declare a policy that says the same."
+                    f"{theirs['expireAfterSeconds']} s after {field!r}, which contradicts the "
+                    "policy, and ttl_odm never touches indexes that it did not create. Drop it, "
+                    "in MongoDB and in Settings.indexes, or declare a policy that matches it."
                 )
             names[same[0]] = name
         return names
@@ -95,9 +95,9 @@ class Aim:
             }
         if again and not self.rebuild:
             raise TTLConfigurationError(
-                f"{', '.join(map(repr, sorted(again)))} of {self.collection!r} must be built "
-                "again, because the policy now needs another field or filter. That reads the "
-                "whole collection: call ensure_indexes(..., rebuild=True) when it suits."
+                f"{', '.join(map(repr, sorted(again)))} of {self.collection!r} must be rebuilt, "
+                "because the policy now needs another field or filter. That reads the whole "
+                "collection: call ensure_indexes(..., rebuild=True) at a convenient time."
             )
         off = {
             name: _is_longer(ours[name], needed[name])

@@ -146,7 +146,7 @@ async def ensure_indexes(
         bindings[collection.full_name] = collection, binding
     if isinstance(view, str) and len(bindings) > 1:
         raise TTLConfigurationError(
-            f"view={view!r} can be that of one collection: call ensure_indexes() for each, or give "
+            f"view={view!r} names one view only: call ensure_indexes() for each class, or give "
             "view=True."
         )
     reports = []
@@ -186,7 +186,7 @@ def _check_view(binding: Binding, view: str | bool) -> None:  # noqa: FBT001 (as
     if binding.backend != "mongodb":
         why = f"is none of MongoDB's own on backend={binding.backend!r}"
     elif isinstance(policy, TTL) and not policy.is_fixed and policy.stored is None:
-        why = "holds the default as a number, and can't ask a function for it"
+        why = "contains the default as a number, and can't call a function for it"
     if why is not None:
         raise TTLConfigurationError(f"{binding.model.__name__}: view={view!r} {why}.")
 
@@ -241,7 +241,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
         indexes = needed_by(policy, purge)
     if options.get("capped") and any(index.seconds is not None for index in indexes):
         raise TTLConfigurationError(
-            f"{name} is a capped collection, which can have no TTL index: declare "
+            f"{name} is a capped collection, which can't have a TTL index: declare "
             "__ttl_purge__ = 'sweeper'."
         )
     aim = Aim(
@@ -282,8 +282,8 @@ async def _reach(
             if early is not None and (keys := await examples(collection, early)):
                 raise TTLConfigurationError(
                     f"Documents of {collection.full_name!r} (such as "
-                    f"{', '.join(map(repr, keys))}) have an {ttl_indexes.EXPIRY!r} from an earlier "
-                    "time, by which MongoDB would delete them while they live: call "
+                    f"{', '.join(map(repr, keys))}) have an outdated {ttl_indexes.EXPIRY!r}, by "
+                    "which MongoDB would delete them while they live: call "
                     "repair_strays() first."
                 )
             lost = await _take(collection, aim, step, existing)
@@ -292,8 +292,8 @@ async def _reach(
                 break
             done += [(step.outcome, name) for name in step.names]
     raise TTLError(
-        f"Others keep changing the indexes of {collection.full_name!r}, or are building one of "
-        "them just now: try again later."
+        f"Others keep changing the indexes of {collection.full_name!r}, or are building one now: "
+        "try again later."
     ) from lost
 
 
@@ -308,8 +308,8 @@ async def _take(
         name = aim.in_the_way(existing) if error.code in _CONFLICTS else None
         if name is not None:
             raise TTLConfigurationError(
-                f"The index {name!r} of {collection.full_name!r} has the key and the filter of one "
-                "that ttl_odm needs under a name of its own, and MongoDB has no room for both: "
+                f"The index {name!r} of {collection.full_name!r} has the same key and filter as "
+                "one that ttl_odm needs under its own name, and MongoDB doesn't allow both: "
                 "drop it."
             ) from error
         if error.code == _CANNOT_CREATE_INDEX:
@@ -349,7 +349,7 @@ async def _ensure_seconds(
     if not isinstance(policy, ExpireAfter) or policy.field != field or purge != "native":
         raise TTLConfigurationError(
             f"{collection.full_name!r} is a time-series collection, whose measurements cannot "
-            "have a ttl of their own nor be deleted one by one: declare "
+            "have their own ttl and cannot be deleted one by one: declare "
             f"ExpireAfter({field!r}, seconds) and __ttl_purge__ = 'native'."
         )
     if policy.seconds <= options.get(SECONDS, math.inf):

@@ -172,11 +172,11 @@ def azure_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
     elif (policy.last_modified, policy.override) != ("_ts", "ttl"):
         problem = (
             f"TTL(last_modified={policy.last_modified!r}, override={policy.override!r}): Azure "
-            "Cosmos DB always counts from '_ts' and always heeds a root-level 'ttl': leave both "
+            "Cosmos DB always counts from '_ts' and always applies a root-level 'ttl': leave both "
             "out of the declaration."
         )
     elif policy.by is not None or policy.unit is not None or policy.limit is not None:
-        problem = f"{policy!r}: Azure Cosmos DB knows one default, and counts from its own '_ts'."
+        problem = f"{policy!r}: Azure Cosmos DB has one default, and counts from its own '_ts'."
     elif policy.never:
         problem = (
             f"TTL(never={policy.never!r}): on Azure Cosmos DB only -1 means never: leave it out."
@@ -196,7 +196,7 @@ def check(policy: Policy) -> None:
         policy.created,
     ):
         raise TTLConfigurationError(
-            f"{policy!r}: {EXPIRY!r} is a field of ttl_odm's own: name another one."
+            f"{policy!r}: {EXPIRY!r} is a field that ttl_odm itself uses: name another one."
         )
     for field in date_fields(policy):
         if field == "_id":
@@ -223,14 +223,14 @@ def check_purge(policy: Policy, purge: Purge) -> None:
         return
     reason = None
     if policy.unit is not None:
-        reason = f"by dates, and the unit of these is {policy.unit!r}"
+        reason = f"by dates, but these have the unit {policy.unit!r}"
     elif isinstance(policy, TTL) and policy.by is not None:
-        reason = f"after one number of seconds, and here they depend on {policy.by!r}"
+        reason = f"after one number of seconds, but here it depends on {policy.by!r}"
     elif policy.stored is not None:
         if policy.stored.by is not None:
-            reason = f"after one number of seconds, and here they depend on {policy.stored.by!r}"
+            reason = f"after one number of seconds, but here it depends on {policy.stored.by!r}"
     elif isinstance(policy, TTL) and not policy.is_fixed:
-        reason = "after a number of seconds that it knows, and here a function tells it"
+        reason = "after a fixed number of seconds, and here a function returns it"
     if reason is not None:
         raise TTLConfigurationError(
             f"{policy!r}: MongoDB itself deletes {reason}. Declare __ttl_purge__ = 'sweeper' (or "

@@ -69,8 +69,8 @@ def mode_of(binding: Binding, name: str) -> Mode:
     if binding.purge == "native" and (archive is not None or hooks):
         declared = "__ttl_on_purged__" if archive is None else "__ttl_archive__"
         raise TTLConfigurationError(
-            f"{model.__name__}.{declared}: MongoDB deletes these documents by itself, and nobody "
-            "is told: declare __ttl_purge__ = 'sweeper', too."
+            f"{model.__name__}.{declared}: MongoDB deletes these documents by itself, without "
+            "calling hooks: declare __ttl_purge__ = 'sweeper', too."
         )
     if not isinstance(archive, Archive):
         return Mode(sink=archive, hooks=hooks)

@@ -70,8 +70,8 @@ async def purge(
     # Hooks and archives would miss documents, or could not be undone.
     if remover.needs_transaction and binding.purge == "native":
         raise TTLConfigurationError(
-            f"MongoDB deletes most documents of {name!r} by itself, and nobody is told: declare "
-            "__ttl_purge__ = 'sweeper' on its class, or have no hooks for it."
+            f"MongoDB deletes most documents of {name!r} by itself, without calling hooks: declare "
+            "__ttl_purge__ = 'sweeper' on its class, or remove the hooks."
         )
     if remover.needs_transaction and not is_atomic:
         raise TTLConfigurationError(

@@ -119,8 +119,8 @@ class MongoStore:
             name = target.collection.database.name
             if name != self._database.name:
                 raise TTLConfigurationError(
-                    f"{model.__name__} is in the database {name!r}, and this sweeper works in "
-                    f"{self._database.name!r}: give each database a sweeper."
+                    f"{model.__name__} is in the database {name!r}, but this sweeper works in "
+                    f"{self._database.name!r}: create a sweeper for each database."
                 )
             targets[target.collection.name] = target
         self._targets = targets
@@ -191,8 +191,8 @@ def _target_of(model: type) -> _Target:
     api = collection.database.client.options.pool_options.server_api
     if api is not None and api.strict:
         raise TTLConfigurationError(
-            f"{model.__name__} is on a client with a strict server API. A sweeper finds what has "
-            "expired by ranges of indexes (min and max), which are in no version of that API: give "
-            "the process that sweeps a client without strict."
+            f"{model.__name__} is on a client with a strict server API. A sweeper finds expired "
+            "documents by ranges of indexes (min and max), which that API doesn't include: give "
+            "the sweeping process a client without strict."
         )
     return _Target(collection, binding)
