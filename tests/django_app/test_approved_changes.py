@@ -136,6 +136,19 @@ def test_the_command_of_a_tenant(made: SimpleNamespace) -> None:
     }
 
 
+def test_the_command_removes_one_of_a_tenant(made: SimpleNamespace) -> None:
+    set_policy(made.Message, 10, scope="acme", by="ann")
+    made.Message.objects.create(pk=1, tenant="acme")
+    kill(made.Message, range(2), 100)
+    seen = json.loads(run("set", "stored_messages", "tenant=acme", "default", "--json"))
+    assert (seen["before"], seen["after"], seen["forecast"]["current"]["expired"]) == (10, 0, 1)
+    said = run("set", "stored_messages", "tenant=acme", "default")
+    assert "stored_messages, acme: 10 -> default" in said
+    run("set", "stored_messages", "tenant=acme", "default", "--approve", seen["token"])
+    assert [row.scope for row in stored_policies(made.Message)] == [None]
+    assert made.Message.objects.filter(pk=1).exists()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -144,6 +157,7 @@ def test_the_command_of_a_tenant(made: SimpleNamespace) -> None:
         (("set", "shop.Cart", "tenant=acme", "60"), "its rows have one default"),
         (("set", "shop.Message", "acme", "60"), "give tenant=VALUE"),
         (("set", "shop.Message", "5"), "the least is 10 seconds"),
+        (("set", "shop.Message", "default"), "this is the default itself"),
         (("set", "shop.Cart", "60", "--approve", "0-nonsense"), "another change"),
     ],
 )
