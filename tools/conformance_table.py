@@ -46,7 +46,7 @@ backend. A case says where its rule comes from:
 | Django, ... | Django's ORM on that database |
 
 ✓: all drivers answer as the case says, with the newest libraries and with the oldest that are
-supported. ✗: one doesn't. n/a: it can't be asked there. Numbers lead to the reasons.
+supported. ✗: one doesn't. n/a: it doesn't apply there. Numbers lead to the reasons.
 
 What a case sets up, it sets up past the library: rows are written and read by other means, and for
 the very instant of expiry the *database's* clock is stopped (on MongoDB: `$$NOW` is given with each
@@ -84,7 +84,7 @@ def summary(runs: list[Run]) -> str:
     counts = Counter(verdict for by in _together(runs).values() for verdict in by.values())
     return (
         f"{len(runs[0]['cases'])} cases on {len(COLUMNS)} backends: {counts[RIGHT]} right, "
-        f"{counts[WRONG]} wrong, {counts[NOT_APPLICABLE]} that can't be asked."
+        f"{counts[WRONG]} wrong, {counts[NOT_APPLICABLE]} not applicable."
     )
 
 

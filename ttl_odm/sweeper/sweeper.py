@@ -153,7 +153,8 @@ class Sweeper(_Sweeper):
     def run_once(self) -> SweepReport:
         """Sweep every target once.
 
-        Returns: What was done. A failing target neither stops the others nor raises: see
+        Returns:
+            What was done. A failing target neither stops the others nor raises: see
         `SweepReport.problems` and `SweepReport.raise_for_failures`.
         """
         return drive(*self._once())
@@ -170,7 +171,8 @@ class Sweeper(_Sweeper):
             interval: Seconds from the end of one sweep to the start of the next.
             jitter: How far the interval varies at random, up or down, as a share of it.
 
-        Returns: The last report. Each report is also logged to ``ttl_odm.sweeper`` and passed to
+        Returns:
+            The last report. Each report is also logged to ``ttl_odm.sweeper`` and passed to
         `on_report`.
         """
         return drive(*self._forever(interval, jitter))

@@ -74,7 +74,8 @@ def assert_no_leaks(watched: Any) -> Iterator[list[Leak]]:
             session or an engine, everything sent through the engine is watched, regardless of the
             sender.
 
-    Yields: A list of the leaks so far, which grows while the body runs.
+    Yields:
+        A list of the leaks so far, which grows while the body runs.
 
     Raises:
         AssertionError: At the end of the body, with every leak and the line it came from.

@@ -33,7 +33,8 @@ def ttl_database(
             documents expire but whose class was not passed to `init_beanie`. Queries the indexes
             of each collection without a policy once.
 
-    Returns: An instance of a subclass of the same class.
+    Returns:
+        An instance of a subclass of the same class.
 
     Raises:
         TTLConfigurationError: The database is neither of these.

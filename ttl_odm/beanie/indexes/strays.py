@@ -118,7 +118,8 @@ async def repair_strays(model: type) -> int:
     Args:
         model: A document class with a policy that `init_beanie` has seen.
 
-    Returns: The number of changed documents.
+    Returns:
+        The number of changed documents.
 
     Raises:
         TTLConfigurationError: It has no policy.

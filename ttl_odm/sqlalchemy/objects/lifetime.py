@@ -210,7 +210,8 @@ def touch(
             all others. With "shorter", every row is left alone, since a touch never shortens a
             life.
 
-    Returns: Whether the row's lifetime will be restarted.
+    Returns:
+        Whether the row's lifetime will be restarted.
 
     Raises:
         TTLConfigurationError: The row's class has no TTL, or an argument is invalid.
@@ -274,7 +275,8 @@ def expire_in(row: object, life: float | timedelta, *, only_if: OnlyIf | None = 
             "shorter" than the current one, or the row has a lifetime ("has_ttl") or none
             ("no_ttl"). `ttl_odm.core.lifetime` has a table.
 
-    Returns: Whether the row will get this life.
+    Returns:
+        Whether the row will get this life.
 
     Raises:
         InvalidTTL: The number isn't whole, or is over 2147483647. The flush raises it too, if the
@@ -312,7 +314,8 @@ def expire_at(row: object, instant: datetime, *, only_if: OnlyIf | None = None) 
         instant: An aware datetime; if it is in the past, the row expires at the flush.
         only_if: As in `expire_in`.
 
-    Returns: Whether the row will expire then.
+    Returns:
+        Whether the row will expire then.
 
     Raises:
         InvalidTTL: The datetime is naive, or too late for the row: more than 68 years from now,
