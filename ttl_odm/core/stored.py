@@ -29,7 +29,7 @@ DEFAULT: Final = "default"
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Stored:
-    """A default ttl that is stored in the database beside the rows, as ``__ttl__ = Stored(3600)``.
+    """A default ttl that is stored in the database, next to the rows: ``__ttl__ = Stored(3600)``.
 
     The number is the one to begin with: `create_all()`, or a migration, writes it where nothing is
     stored yet, and from then on the stored value alone counts. A change of it acts with the next

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ExpiryFilter(admin.SimpleListFilter):
-    """Live rows, expired ones that were not purged yet, or both."""
+    """A list filter: live rows, expired rows that have not been purged yet, or both."""
 
     title = _("expiry")
     parameter_name = "ttl"
@@ -58,7 +58,7 @@ class TTLAdminMixin:
 
     @admin.display(description=_("expires"), empty_value=_("never"))  # type: ignore[call-overload, untyped-decorator] # a lazy text will do
     def expires(self, obj: Model) -> datetime | None:
-        """The instant from which the row doesn't exist."""
+        """The instant at which the row expires."""
         if obj.pk is None:
             return None
         binding = binding_of(type(obj))

@@ -75,18 +75,18 @@ def guard(model: Model) -> None:
 
 
 class TTLQuerySet(models.QuerySet[M]):
-    """A queryset that can say which rows it reads."""
+    """A queryset with methods that choose whether it reads live or expired rows."""
 
     def include_expired(self) -> Self:
-        """Read expired rows too, those of joined tables included; nothing revives them."""
+        """Read expired rows too, also those of joined tables; nothing revives them."""
         return options.include_expired(self)
 
     def only_expired(self) -> Self:
-        """Read the expired rows that were not purged yet, and no others."""
+        """Read only expired rows that have not been purged yet."""
         return options.only_expired(self)
 
     def keep_last_modified(self) -> Self:
-        """Let ``update()`` and ``bulk_update()`` leave the rows' lifetime as it is."""
+        """Keep ``update()`` and ``bulk_update()`` from restarting the rows' lifetime."""
         return options.keep_last_modified(self)
 
 

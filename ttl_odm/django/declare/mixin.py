@@ -34,14 +34,14 @@ class TTLModel(models.Model):
     """Gives a model a lifetime: ``class WebSession(TTLModel): __ttl__ = 3600``.
 
     ``__ttl__`` is the default ttl of the table: seconds after the last modification (``int``,
-    ``timedelta``), -1 (rows live for ever unless they have a ttl of their own), or None (TTL is
-    off, and rows' own ttls are not interpreted), or a `Stored`, which operators change. It may be
-    changed while the application runs; every inheriting row follows at once. The rules are those of
-    Azure Cosmos DB's time to live.
+    ``timedelta``), -1 (rows live forever unless they have their own ttl), None (TTL is off, and
+    rows' own ttls are ignored), or a `Stored`, which operators change. You can change it while the
+    application runs; every row that inherits it follows at once. The rules are those of Azure
+    Cosmos DB's time to live.
 
-    What becomes of expired rows: ``__ttl_archive__`` is where they are kept, an `Archive` or an
-    object with ``write()``; ``__ttl_on_purged__`` names whom to report them to; ``__ttl_sweep__``
-    is how they are found, by an ``"index"`` or a ``"scan"``.
+    Further attributes control what happens to expired rows. ``__ttl_archive__`` is where they are
+    kept: an `Archive` or an object with ``write()``. ``__ttl_on_purged__`` is the hook to call.
+    ``__ttl_sweep__`` is how they are found: by an ``"index"`` or a ``"scan"``.
 
     Every save renews the row. `touch` writes at once; the other helpers change the instance, and
     ``save()`` stores it.
@@ -82,25 +82,26 @@ class TTLModel(models.Model):
 
     @property
     def time_left(self) -> timedelta | None:
-        """How long the row still lives; None for ever. Asks the database's clock."""
+        """How long the row still lives; None means forever. Asks the database's clock."""
         end = self.expires_at
         return None if end is None else expiry.remaining(end, self._database_now())
 
     def touch(
         self, *, at_most_every: float | timedelta | None = None, only_if: OnlyIf | None = None
     ) -> bool:
-        """Start the row's lifetime again, at once, without another change.
+        """Restart the row's lifetime at once, without changing anything else.
 
-        Without a condition that is a ``save()``, with its signals. A condition is decided by the
-        database, in the WHERE clause of one UPDATE, which sends none.
+        Without a condition this is a ``save()``, with its signals. With one, it is a single UPDATE
+        whose WHERE clause checks the condition; it sends no signals.
 
         Args:
             at_most_every: Seconds; a row that was written more recently is left alone.
-            only_if: "longer" or "has_ttl": rows that never expire are left alone; "no_ttl": all
-                others are. "shorter" leaves any row alone, since a touch doesn't shorten a life.
+            only_if: With "longer" or "has_ttl", rows that never expire are left alone; with
+                "no_ttl", all others. With "shorter", every row is left alone, since a touch never
+                shortens a life.
 
         Returns:
-            Whether the lifetime has started again.
+            Whether the lifetime was restarted.
 
         Raises:
             ExpiredError: It has expired.
@@ -110,7 +111,7 @@ class TTLModel(models.Model):
         binding = self._binding
         if not binding.stamps:
             raise TTLError(
-                f"{type(self).__name__}.touch(): by {binding.policy!r} no write prolongs a row; "
+                f"{type(self).__name__}.touch(): with {binding.policy!r} no write extends a row; "
                 f"set {binding.stamp.name!r} itself, or declare TTL(seconds, last_modified=...)."
             )
         if (at_most_every is None and only_if is None) or self._state.adding:
@@ -137,32 +138,33 @@ class TTLModel(models.Model):
         return False
 
     def persist(self) -> None:
-        """Let the row live for ever (ttl -1), whatever the default.
+        """Let the row live forever (ttl -1), regardless of the default.
 
         Raises:
-            TTLError: The policy leaves no room for that; the same goes for the next three.
+            TTLError: The policy doesn't allow it. The next three methods raise it too.
         """
         self._check_own("persist()")
         self.ttl = NEVER
 
     def inherit_ttl(self) -> None:
-        """Give up the row's own ttl: the default applies again."""
+        """Remove the row's own ttl, so that the default applies again."""
         self._check_own("inherit_ttl()")
         self.ttl = None
 
     def expire_in(self, life: float | timedelta, *, only_if: OnlyIf | None = None) -> bool:
-        """Let the row live for so long from the next save on.
+        """Let the row live for this long, counted from the next save.
 
         Args:
-            life: Whole seconds. Zero or less lets the row expire with the save.
-            only_if: "longer" or "shorter" than the row would live now, "has_ttl" or "no_ttl": the
-                row is left alone otherwise. Decided by the instance, and the database's clock.
+            life: Whole seconds. With zero or less the row expires at the save.
+            only_if: A condition, without which the row is left alone: the new life is "longer" or
+                "shorter" than the current one, or the row has a lifetime ("has_ttl") or none
+                ("no_ttl"). It is checked on the instance, by the database's clock.
 
         Returns:
-            Whether the row gets this life.
+            Whether the row will get this life.
 
         Raises:
-            InvalidTTL: The number isn't whole, or over 2147483647.
+            InvalidTTL: The number isn't whole, or is over 2147483647.
         """
         self._check_own("expire_in()")
         seconds = lifetime.life_seconds(life, where=f"{type(self).__name__}.ttl")

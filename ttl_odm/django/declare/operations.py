@@ -49,8 +49,8 @@ class AddTTL(Operation):
             model_name: As in Django's own operations.
             sweep: ``"index"``, or ``"scan"`` for no indexes, as in ``__ttl_sweep__``.
             copy_table: Let MySQL enforce the CHECK on ``ttl``, for which it copies the table and
-                keeps writers out meanwhile; otherwise it is added as NOT ENFORCED, at once. The
-                other databases enforce it either way.
+                blocks writers meanwhile. Otherwise the CHECK is added at once, as NOT ENFORCED.
+                The other databases always enforce it.
         """
         if sweep not in ("index", "scan"):
             raise TTLConfigurationError(f"sweep = {sweep!r}: give 'index' or 'scan'.")

@@ -84,15 +84,13 @@ def _of_schema(binding: Binding, connection: BaseDatabaseWrapper) -> Iterator[Fi
             if not isinstance(index, TTLIndex):
                 continue
             if index.name not in there:
-                message = f"index {index.name} is not there, and the sweeper searches by it"
+                message = f"index {index.name} is missing, and the sweeper needs it"
                 fix = _creation(model, index, connection)
                 yield Finding(Severity.ERROR, "missing-index", table, message, fix)
             elif connection.vendor == "postgresql":
                 cursor.execute(_IS_INVALID, [connection.ops.quote_name(index.name)])
                 if cursor.fetchone():
-                    message = (
-                        f"index {index.name} is INVALID: a CREATE INDEX CONCURRENTLY has failed"
-                    )
+                    message = f"index {index.name} is INVALID: a CREATE INDEX CONCURRENTLY failed"
                     removal = f"DROP INDEX CONCURRENTLY {connection.ops.quote_name(index.name)}"
                     fix = f"{removal}; {_creation(model, index, connection)}"
                     yield Finding(Severity.ERROR, "invalid-index", table, message, fix)

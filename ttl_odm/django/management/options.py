@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sweeper.command_line import Program
 
-NO_MODELS: Final = "No model with a policy is in these databases."
+NO_MODELS: Final = "These databases contain no model with a policy."
 
 
 def add_option(parser: ArgumentParser, name: str, **own: Any) -> None:
@@ -46,14 +46,14 @@ def add_databases(parser: ArgumentParser) -> None:
         action="append",
         choices=tuple(connections),
         metavar="ALIAS",
-        help=f"This database only; may be repeated (default: {DEFAULT_DB_ALIAS}).",
+        help=f"Only this database; may be repeated (default: {DEFAULT_DB_ALIAS}).",
     )
 
 
 def add_selection(parser: ArgumentParser) -> None:
     """Add the options that say what to look at."""
     add_databases(parser)
-    add_option(parser, "model", help="This model (app_label.Model) or table only; may be repeated.")
+    add_option(parser, "model", help="Only this model (app_label.Model) or table; may be repeated.")
     add_option(parser, "except", dest="excepted")
     add_option(parser, "json", dest="as_json")
 

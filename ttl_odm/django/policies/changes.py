@@ -121,11 +121,11 @@ class StoredDefault:
 
 
 def stored_policies(*targets: Model, using: str | None = None) -> list[StoredPolicy]:
-    """Read the defaults that are stored, ordered by their names.
+    """Read the stored defaults, ordered by name.
 
     Args:
         targets: Models; without any, all that the database has.
-        using: The alias of the database; by default that which the routers name for writes.
+        using: The alias of the database; by default the one that the routers choose for writes.
 
     Raises:
         TTLConfigurationError: The default of a target isn't stored.
@@ -138,7 +138,7 @@ def stored_policies(*targets: Model, using: str | None = None) -> list[StoredPol
 
 
 def policy_changes(*targets: Model, using: str | None = None) -> list[PolicyChange]:
-    """Read how stored defaults were changed, the last change first; arguments as before."""
+    """Read the changes of stored defaults, newest first; arguments as for `stored_policies`."""
     return [
         _as(PolicyChange, row)
         for rows in _chosen(Change, targets, using)
@@ -155,10 +155,10 @@ def set_policy(  # noqa: PLR0913 (all but the first two by keyword)
     reason: str | None = None,
     using: str | None = None,
 ) -> int | None:
-    """Change a default that is stored.
+    """Change a stored default.
 
-    It acts with the commit: on every row that inherits it, in the next statement of each process.
-    Within ``atomic()`` it is a part of that; otherwise it is a transaction by itself.
+    It takes effect with the commit: on every row that inherits it, in the next statement of each
+    process. Within ``atomic()`` it is part of that transaction; otherwise it is its own.
 
     Args:
         target: A model.
@@ -168,7 +168,7 @@ def set_policy(  # noqa: PLR0913 (all but the first two by keyword)
             of their own.
         by: Who changes it.
         reason: Why.
-        using: The alias of the database; by default that which the routers name for writes.
+        using: The alias of the database; by default the one that the routers choose for writes.
 
     Returns:
         What the default was; 0 where the scope had none of its own.

@@ -29,7 +29,7 @@ _purged: ContextVar[frozenset[str]] = ContextVar("ttl_odm_purged", default=froze
 
 
 def include_expired(queryset: Q) -> Q:
-    """A queryset (of any manager's) that reads expired rows too, those of joined tables included.
+    """Return a queryset (of any manager) that reads expired rows too, also those of joined tables.
 
     Reads only: nothing brings an expired row back to life.
     """
@@ -37,14 +37,14 @@ def include_expired(queryset: Q) -> Q:
 
 
 def only_expired(queryset: Q) -> Q:
-    """A queryset that reads the expired rows that were not purged yet, and no others."""
+    """Return a queryset that reads only expired rows that have not been purged yet."""
     return _marked(queryset, _ROWS, "expired")
 
 
 def keep_last_modified(queryset: Q) -> Q:
-    """A queryset whose ``update()`` and ``bulk_update()`` leave ``_ts`` as it is.
+    """Return a queryset whose ``update()`` and ``bulk_update()`` leave ``_ts`` unchanged.
 
-    For view counters and background fix-ups; everything else resets it.
+    For view counters and background fix-ups; all other writes reset it.
     """
     return _marked(queryset, _KEEPS, value=True)
 

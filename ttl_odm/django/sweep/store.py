@@ -47,7 +47,7 @@ def open_store(
 
 
 class DjangoStore:
-    """A `ttl_odm.sweeper.Store` over an alias of ``DATABASES``, with all that a store may offer."""
+    """A `ttl_odm.sweeper.Store` over an alias of ``DATABASES``, with every optional feature."""
 
     def __init__(
         self, using: str = "default", models: Model | Collection[Model] | None = None
@@ -57,7 +57,7 @@ class DjangoStore:
         Args:
             using: The alias of the database.
             models: A model with a policy, or a list of these; None for all that the database
-                routers let into this database.
+                routers allow in this database.
 
         Raises:
             TTLConfigurationError: One of them has no policy, its archive doesn't fit, or the
@@ -85,7 +85,7 @@ class DjangoStore:
         return clock.family_of(connections[self._using]).hides_writes
 
     def targets(self) -> Sequence[str]:
-        """Name the tables, those that refer to others first."""
+        """List the tables, referring ones before those they refer to."""
         return [binding.model._meta.db_table for binding in self._bindings()]
 
     def models(self) -> list[Model]:
@@ -118,7 +118,7 @@ class DjangoStore:
             return purge(self._binding(request.target), using, request)
 
     def count(self, target: str) -> Counted:
-        """Count what has expired in a table, and its rows."""
+        """Count the expired rows of a table, and all its rows."""
         with self._errors_at(target):
             return count(self._binding(target), self._using)
 
@@ -128,7 +128,7 @@ class DjangoStore:
             return out_of_reach(self._binding(target), self._using)
 
     def now(self) -> datetime:
-        """Return the database's present instant."""
+        """Return the database's current time."""
         with store_errors():
             return clock.database_now(connections[self._using])
 

@@ -42,11 +42,11 @@ _WAITED: Final = 1205
 
 
 def stored_policies(connection: Connection, *targets: Any) -> list[StoredPolicy]:
-    """Read the defaults that are stored, ordered by their names.
+    """Read the stored defaults, ordered by name.
 
     Args:
-        connection: The database's; of an AsyncConnection that of ``run_sync(stored_policies)``.
-        targets: Models or Tables; without any, all that the connection's own schema has.
+        connection: A connection; with an AsyncConnection, call ``run_sync(stored_policies)``.
+        targets: Models or Tables; without any, all in the connection's own schema.
 
     Raises:
         TTLConfigurationError: The default of a target isn't stored.
@@ -61,7 +61,7 @@ def stored_policies(connection: Connection, *targets: Any) -> list[StoredPolicy]
 
 
 def policy_changes(connection: Connection, *targets: Any) -> list[PolicyChange]:
-    """Read how stored defaults were changed, the last change first; arguments as before."""
+    """Read the changes of stored defaults, newest first; arguments as for `stored_policies`."""
     return [
         _as(PolicyChange, row)
         for tables, names in _places(targets, connection.dialect)
@@ -80,13 +80,13 @@ def set_policy(  # noqa: PLR0913 (all but the first three by keyword)
     by: str,
     reason: str | None = None,
 ) -> int | None:
-    """Change a default that is stored.
+    """Change a stored default.
 
-    It acts with the commit: on every row that inherits it, in the next statement of each process.
-    In a transaction of the connection it is a part of that; otherwise it is one by itself.
+    It takes effect with the commit: on every row that inherits it, in the next statement of each
+    process. If the connection is in a transaction, it is part of that; otherwise it is its own.
 
     Args:
-        connection: The database's; of an AsyncConnection that of ``run_sync(set_policy, ...)``.
+        connection: A connection; with an AsyncConnection, call ``run_sync(set_policy, ...)``.
         target: A model or a Table.
         ttl: The new default: None, -1, or seconds as an int, an integral float or a timedelta.
             "default" removes that of a scope, whose rows then have the table's.

@@ -81,13 +81,13 @@ class PolicyTables(NamedTuple):
 
 
 def policy_tables(metadata: MetaData, *, schema: str | None = None) -> PolicyTables:
-    """Add the tables of stored defaults to a MetaData, so that ``create_all()`` makes them there.
+    """Add the tables of stored defaults to a MetaData, so that ``create_all()`` creates them.
 
-    Without it they are made in the connection's own schema. The tables of that MetaData then have
-    their defaults there; it is to be called before a statement runs.
+    Without it they are created in the connection's own schema. The tables of that MetaData then
+    have their defaults there. Call it before any statement runs.
 
     Args:
-        metadata: That of the application's models.
+        metadata: The MetaData of the application's models.
         schema: Their schema; None for the connection's own.
     """
     tables = _tables(metadata, schema)
@@ -333,14 +333,14 @@ def begin_when_created(binding: Binding) -> None:
 
 
 def create_policies(connection: Connection, *tables: Table) -> None:
-    """Make the tables of stored defaults, and the rows that aren't there yet.
+    """Create the tables of stored defaults, and any missing rows in them.
 
-    It is for tables that `create_all()` doesn't make, where no migration does either: those of a
-    third party, to which `enable()` has given a policy.
+    Use it for tables that neither `create_all()` nor a migration creates: those of a third party,
+    to which `enable()` has given a policy.
 
     Args:
-        connection: The database's. What is made is committed with its transaction.
-        tables: Those whose default is stored; others are left alone.
+        connection: A connection; the tables and rows are committed with its transaction.
+        tables: The tables; those without a stored default are ignored.
     """
     for table in tables:
         _begin(table, connection)

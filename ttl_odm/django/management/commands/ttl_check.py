@@ -41,9 +41,9 @@ class Command(BaseCommand):
     """Compare databases with the models, and name the fixes."""
 
     help = (
-        "Compare a database with the models' policies, and see whether it is swept. Each finding "
-        "comes with the command or statement that fixes it. Changes nothing. Exit status: 0 "
-        "nothing or warnings only, 1 errors (or, with --strict, warnings), 2 usage."
+        "Compare a database with the models' policies, and check that it is swept. Each finding "
+        "comes with the command or statement that fixes it. It changes nothing. Exit status: 0 no "
+        "findings or only warnings, 1 errors (with --strict also warnings), 2 usage error."
     )
     requires_system_checks = ()  # those that matter here are findings
 
@@ -58,7 +58,9 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         """Look at one database after the other."""
         if options["max_age"] <= 0:
-            raise CommandError("--max-age: give more than 0 seconds.", returncode=Status.USAGE)
+            raise CommandError(
+                "--max-age: give a number of seconds greater than 0.", returncode=Status.USAGE
+            )
         failed, selected = False, stores(options)
         if not selected:
             self.stderr.write(NO_MODELS)

@@ -21,9 +21,9 @@ class Command(BaseCommand):
     """Pause the sweepers of a lease."""
 
     help = (
-        "Let no sweeper begin another batch, until ttl_resume. Holds for every sweeper that shares "
-        "the lease, in whatever process, and stays when they are started again. Expired rows stay "
-        "out of sight all the same."
+        "Stop all sweepers after their current batch, until ttl_resume. Applies to every sweeper "
+        "that shares the lease, in any process, and survives their restart. Expired rows stay "
+        "hidden meanwhile."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -31,10 +31,10 @@ class Command(BaseCommand):
     """Forecast what of a model expires."""
 
     help = (
-        "Forecast what of a model expires, from now to 30 days ahead; with --default-ttl or "
-        "--policy also what that would change: which rows it would expire at once, and which "
-        "expired rows it would make visible again. It changes nothing. Of more than 100,000 rows "
-        "a sample is taken, and its error (95 %%) is given."
+        "Forecast which rows of a model expire in the next 30 days. With --default-ttl or "
+        "--policy it also shows the effect of that change: which rows would expire at once, and "
+        "which expired rows would become visible again. It changes nothing. Tables of more than "
+        "100,000 rows are sampled, and the sampling error (95 %%) is shown."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -53,7 +53,7 @@ class Command(BaseCommand):
         )
         parser.add_argument(OPTION, dest="default_ttl", metavar="SECONDS", help=HELP)
         parser.add_argument(POLICY_OPTION, dest="policy", metavar="POLICY", help=POLICY_HELP)
-        add_option(parser, "deep", help="Count all rows, however many there are.")
+        add_option(parser, "deep", help="Count all rows, regardless of how many there are.")
         add_option(parser, "json", dest="as_json")
 
     def handle(self, **options: Any) -> None:

@@ -62,7 +62,7 @@ class Command(BaseCommand):
             "--by", metavar="NAME", help="Who changes it, for the history; you, by default."
         )
         change.add_argument("--reason", metavar="TEXT", help="Why, for the history.")
-        add_option(change, "deep", help="Count all rows, however many there are.")
+        add_option(change, "deep", help="Count all rows, regardless of how many there are.")
         _add_common(change)
 
     def handle(self, **options: Any) -> None:

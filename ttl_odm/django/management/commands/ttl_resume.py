@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Command(BaseCommand):
     """Let the sweepers of a lease go on."""
 
-    help = "Let the sweepers go on that ttl_pause has stopped."
+    help = "Resume the sweepers that ttl_pause has stopped."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the options."""

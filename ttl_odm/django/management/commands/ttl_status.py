@@ -30,7 +30,7 @@ class Command(BaseCommand):
 
     help = (
         "Show live and expired rows, who holds the sweepers' lease, and the last sweep. Exit "
-        "status: 0 done, 1 a database or a table didn't answer, 2 usage."
+        "status: 0 done, 1 a database or a table didn't answer, 2 usage error."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -22,8 +22,8 @@ class Command(BaseCommand):
     """Delete the rows that have expired, in small batches."""
 
     help = (
-        "Delete the rows that have expired, in small batches. Exit status: 0 done, 1 a target "
-        "failed, 2 usage, 3 the fuse blew, 4 another sweeper has the lease."
+        "Delete all expired rows in small batches. Exit status: 0 done, 1 a target failed, 2 usage "
+        "error, 3 the fuse blew, 4 another sweeper holds the lease."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -33,7 +33,7 @@ class Command(BaseCommand):
             "--every",
             type=float,
             metavar="SECONDS",
-            help="Sweep again and again, so long after the end of the last one, until a signal.",
+            help="Sweep repeatedly until a signal, with this pause between sweeps.",
         )
         for name in ("dry_run", *LIMITS):
             add_option(parser, name)
