@@ -58,7 +58,7 @@ def test_what_was_not_approved_is_not_made(cart: Any) -> None:
     seen = preview_policy(cart, 60)
     for key in range(10, 13):
         cart.objects.create(pk=key)
-    with pytest.raises(NotApprovedError, match="is that of another change"):
+    with pytest.raises(NotApprovedError, match="is not for this change"):
         approve_policy(cart, 50, token=seen.token, by="ann")
     kill(cart, range(10, 13), 100)
     with pytest.raises(NotApprovedError, match="more than the 3 rows"):
@@ -159,7 +159,7 @@ def test_the_command_removes_one_of_a_tenant(made: SimpleNamespace) -> None:
         (("set", "shop.Message", "acme", "60"), "give tenant=VALUE"),
         (("set", "shop.Message", "5"), "the least is 10 seconds"),
         (("set", "shop.Message", "default"), "this is the default itself"),
-        (("set", "shop.Cart", "60", "--approve", "0-nonsense"), "another change"),
+        (("set", "shop.Cart", "60", "--approve", "0-nonsense"), "not for this change"),
     ],
 )
 @pytest.mark.databases("sqlite")
@@ -229,7 +229,7 @@ def test_the_admin_says_what_is_wrong(cart: Any) -> None:
         page = client.post(f"{CHANGES}set/", asked).content.decode()
         assert ("errorlist" in page) == is_wrong
     asked = {"model": "shop.Cart", "ttl": "60", "token": "0-nonsense"}
-    assert "is that of another change" in client.post(f"{CHANGES}set/", asked).content.decode()
+    assert "is not for this change" in client.post(f"{CHANGES}set/", asked).content.decode()
     asked = {"model": "shop.Cart", "ttl": "60", "scope": "acme"}
     page = client.post(f"{CHANGES}set/", asked).content.decode()
     assert "no rows have a default of their own" in page

@@ -126,7 +126,7 @@ def test_no_other_token_will_do(world: World, token: str) -> None:
 
 def test_a_token_is_of_one_change(world: World) -> None:
     preview = seen(world, 60)
-    with pytest.raises(NotApprovedError, match="is that of another change"):
+    with pytest.raises(NotApprovedError, match="is not for this change"):
         approved(world, 61, preview.token)
     with world.engine.connect() as connection:
         set_policy(connection, world.model, DAY, by="bob")

@@ -113,7 +113,7 @@ def test_replicas_are_left_out_only_where_the_store_can() -> None:
     class Replicated(InMemoryStore):
         hides_purges = True
 
-    with pytest.raises(TTLConfigurationError, match=r"^replicate = False: mongodb can't keep"):
+    with pytest.raises(TTLConfigurationError, match=r"^replicate = False: mongodb can't hide"):
         Sweeper(Plain(), replicate=False)
     assert settings_of({"replicate": False}, Replicated()).replicate is False
     assert settings_of({}, Replicated()).replicate is True

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def policy() -> None:
-    """Show and change the default ttls that the database stores (Stored)."""
+    """Show and change default ttls stored in the database (Stored)."""
 
 
 @policy.command()
@@ -37,7 +37,7 @@ def policy() -> None:
 @app_options
 @json_option
 def show(source: Source, targets: Sequence[str], *, as_json: bool) -> None:
-    """Show the stored defaults, of all models or of some."""
+    """Show the stored defaults of all models, or of the given ones."""
     found, output = _read(source, targets, "stored_policies"), Output(as_json=as_json)
     if as_json:
         output.json([plain(row) for row in found])
@@ -50,7 +50,7 @@ def show(source: Source, targets: Sequence[str], *, as_json: bool) -> None:
 @app_options
 @json_option
 def history(source: Source, targets: Sequence[str], *, as_json: bool) -> None:
-    """Show how the stored defaults were changed, the last change first."""
+    """Show the changes of stored defaults, newest first."""
     found, output = _read(source, targets, "policy_changes"), Output(as_json=as_json)
     if as_json:
         output.json([plain(row) for row in found])
@@ -62,9 +62,9 @@ def history(source: Source, targets: Sequence[str], *, as_json: bool) -> None:
 @click.argument("model")
 @click.argument("change", metavar="[FIELD=VALUE] TTL", nargs=-1, required=True)
 @app_options
-@click.option("--approve", metavar="TOKEN", help="Make the change whose preview has this token.")
-@click.option("--by", metavar="NAME", help="Who changes it, for the history; you, by default.")
-@click.option("--reason", metavar="TEXT", help="Why, for the history.")
+@click.option("--approve", metavar="TOKEN", help="Apply the change whose preview has this token.")
+@click.option("--by", metavar="NAME", help="Who makes the change, for the history (default: you).")
+@click.option("--reason", metavar="TEXT", help="The reason, for the history.")
 @click.option("--deep", is_flag=True, help="Count all rows, regardless of how many there are.")
 @json_option
 def set_(  # noqa: PLR0913 (click's)
@@ -78,15 +78,15 @@ def set_(  # noqa: PLR0913 (click's)
     deep: bool,
     as_json: bool,
 ) -> None:
-    """Change a stored default: show what that would do, and make it when it is approved.
+    """Change a stored default: preview the effect, then apply the change once approved.
 
-    TTL is a number of seconds, or as in 90d, 12h, 30m; -1 (rows never expire by default), or off.
-    With FIELD=VALUE, as in tenant_id=42, it is the default of the rows that have that value; TTL
-    may then be the word default, which removes it, so that these rows have the same as all others.
+    TTL is a number of seconds, or a duration such as 90d, 12h or 30m; -1 (rows never expire by
+    default), or off. With FIELD=VALUE, such as tenant_id=42, it is the default of the rows with
+    that value; TTL may then be the word default, which removes their own default again.
 
-    The preview says what would expire at once, and in 30 days, and has a token. Type it, or run the
-    command again with --approve TOKEN. A change that would expire more rows by then than its
-    preview said is refused.
+    The preview shows what would expire at once and within 30 days, and ends with a token. Type it,
+    or run the command again with --approve TOKEN. If the change would by then expire more rows
+    than the preview said, it is refused.
     """
     *named, text = change
     if len(named) > 1:

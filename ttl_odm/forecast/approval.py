@@ -86,7 +86,7 @@ class PolicyPreview:
         yield Paragraph(f"{self.name}, {said_scope(self.scope)}: {change}")
         yield from self.forecast.paragraphs(width, deep)
         yield Paragraph(
-            f"Made within the hour, the change expires {self.at_most:,} rows at once at most."
+            f"Within the next hour, the change would expire at most {self.at_most:,} rows at once."
         )
 
 
@@ -117,9 +117,8 @@ class Change:
         at_most = int(number) if _NUMBER.fullmatch(number) else 0
         if token != _token(self.name, self.scope, self.before, self.after, at_most):
             raise NotApprovedError(
-                f"{self.where}: the token {token!r} is that of another change than from "
-                f"{self.before}: of one to another value, or the default was changed since. "
-                "Preview it again."
+                f"{self.where}: the token {token!r} is not for this change from {self.before}: it "
+                "is for another value, or the default was changed since. Preview it again."
             )
         return at_most
 
@@ -127,14 +126,14 @@ class Change:
         """Raise NotApprovedError where it would expire more rows by now."""
         if lost > at_most:
             raise NotApprovedError(
-                f"{self.where}: by now it would expire more than the {at_most:,} rows that the "
-                "preview has said. Preview it again."
+                f"{self.where}: it would now expire more than the {at_most:,} rows that the "
+                "preview showed. Preview it again."
             )
 
     def check_unchanged(self, was: int | None, own: int | None) -> None:
         """Raise NotApprovedError where the default is not what was read of it."""
         if was != own:
-            raise NotApprovedError(f"{self.where}: it was changed just now. Preview it again.")
+            raise NotApprovedError(f"{self.where}: it has just been changed. Preview it again.")
 
 
 def _token(

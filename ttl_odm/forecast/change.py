@@ -37,16 +37,16 @@ def preview_policy(
     scope: object = None,
     deep: bool = False,
 ) -> PolicyPreview:
-    """Count what a change of a stored default would do; arguments as those of `set_policy`.
+    """Preview the effect of changing a stored default; arguments as for `set_policy`.
 
     Args:
-        connection: The database's; of an AsyncConnection that of ``run_sync(preview_policy, ...)``.
-            It only reads.
+        connection: A connection; with an AsyncConnection, call ``run_sync(preview_policy, ...)``.
+            It is only used to read.
         target: A model or a Table.
-        ttl: The default that is planned.
-        scope: A value of `Stored.by`, for the rows that have it; None for all that have no default
-            of their own.
-        deep: Count all rows; otherwise a sample is taken of more than 100,000.
+        ttl: The planned default.
+        scope: A value of `Stored.by`, for the rows that have it; None for all rows without their
+            own default.
+        deep: Count all rows; otherwise tables of more than 100,000 rows are sampled.
 
     Raises:
         InvalidTTL: It is not a ttl, or not between `Stored.least` and `Stored.most`.
@@ -78,15 +78,15 @@ def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
     by: str,
     reason: str | None = None,
 ) -> None:
-    """Change a stored default as a preview has said it would be.
+    """Make the change of a stored default that a preview has shown.
 
-    In a transaction of the connection it is a part of that; otherwise it is one by itself.
+    If the connection is in a transaction, the change is part of that; otherwise it is its own.
 
     Args:
-        connection: The database's; of an AsyncConnection that of ``run_sync(approve_policy, ...)``.
+        connection: A connection; with an AsyncConnection, call ``run_sync(approve_policy, ...)``.
         target: A model or a Table.
         ttl: The new default.
-        token: That of the preview of this change.
+        token: The token of this change's preview.
         scope: As in the preview.
         by: Who changes it.
         reason: Why.

@@ -32,43 +32,43 @@ if TYPE_CHECKING:
 class Command(BaseCommand):
     """Show and change stored defaults."""
 
-    help = "Show and change the default ttls that the database stores (Stored)."
+    help = "Show and change default ttls stored in the database (Stored)."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add what can be done, and its options."""
         actions = parser.add_subparsers(dest="action", required=True)
         shown = {
-            "show": "Show the stored defaults, of all models or of some.",
-            "history": "Show how the stored defaults were changed, the last change first.",
+            "show": "Show the stored defaults of all models, or of the given ones.",
+            "history": "Show the changes of stored defaults, newest first.",
         }
         for name, text in shown.items():
             action = actions.add_parser(name, help=text, description=text)
             action.add_argument("models", metavar="app_label.Model", nargs="*")
             _add_common(action)
         text = (
-            "Change a stored default: show what that would do, and make it when it is approved. "
-            "TTL: seconds, or as in 90d, 12h, 30m; -1 (rows never expire by default), "
-            "or off. With FIELD=VALUE, as in tenant_id=42, it is the default of the rows that have "
-            "that value; TTL may then be the word default, which removes it. A change that would "
-            "expire more rows by then than its preview said is refused."
+            "Change a stored default: preview the effect, then apply the change once approved. "
+            "TTL: seconds, or a duration such as 90d, 12h or 30m; -1 (rows never expire by "
+            "default), or off. With FIELD=VALUE, such as tenant_id=42, it is the default of the "
+            "rows with that value; TTL may then be the word default, which removes it. If the "
+            "change would by then expire more rows than its preview said, it is refused."
         )
         change = actions.add_parser("set", help="Change a stored default.", description=text)
         change.add_argument("model", metavar="app_label.Model")
         change.add_argument("change", metavar="[FIELD=VALUE] TTL", nargs="+")
         change.add_argument(
-            "--approve", metavar="TOKEN", help="Make the change whose preview has this token."
+            "--approve", metavar="TOKEN", help="Apply the change whose preview has this token."
         )
         change.add_argument(
-            "--by", metavar="NAME", help="Who changes it, for the history; you, by default."
+            "--by", metavar="NAME", help="Who makes the change, for the history (default: you)."
         )
-        change.add_argument("--reason", metavar="TEXT", help="Why, for the history.")
+        change.add_argument("--reason", metavar="TEXT", help="The reason, for the history.")
         add_option(change, "deep", help="Count all rows, regardless of how many there are.")
         _add_common(change)
 
     def handle(self, **options: Any) -> None:
         """Do it."""
         if not apps.is_installed(APP):
-            message = f"add {APP!r} to INSTALLED_APPS, which stores defaults."
+            message = f"add {APP!r}, which stores defaults, to INSTALLED_APPS."
             raise CommandError(message, returncode=Status.USAGE)
         try:
             if options["action"] == "set":
