@@ -103,7 +103,7 @@ def run(*words: str) -> str:
 def test_the_command_shows_a_change_and_makes_it(cart: Any) -> None:
     said = run("set", "shop.Cart", "60")
     assert "stored_carts, all others: 1h -> 1m" in said
-    assert "the change expires 3 rows at once at most." in said
+    assert "the change would expire at most 3 rows at once." in said
     assert "Nothing was changed. To make the change, add:\n--approve 3-" in said
     token = said.split("--approve ")[1].strip()
     assert json.loads(run("set", "shop.Cart", "60", "--json"))["token"] == token
@@ -206,7 +206,7 @@ def test_the_admin_shows_a_change_before_it_makes_it(cart: Any) -> None:
     shown = client.post(f"{CHANGES}set/", asked).content.decode()
     token = preview_policy(cart, 60).token
     assert f'name="token" value="{token}"' in shown
-    assert "the change expires 3 rows at once at most." in shown
+    assert "the change would expire at most 3 rows at once." in shown
     assert policy_changes(cart) == []
     assert client.post(f"{CHANGES}set/", {**asked, "token": token}).status_code == 302
     (change,) = policy_changes(cart)
