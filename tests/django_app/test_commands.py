@@ -200,7 +200,7 @@ def test_a_check_names_fixes_that_can_be_typed(
     assert checked(capsys, *one, "--strict")[0] == 1
     call_command("ttl_sweep", *one)
     assert checked(capsys, *one, "--strict") == (0, {})
-    with pytest.raises(CommandError, match="more than 0") as refused:
+    with pytest.raises(CommandError, match="greater than 0") as refused:
         call_command("ttl_check", "--max-age", "0")
     assert refused.value.returncode == 2
 

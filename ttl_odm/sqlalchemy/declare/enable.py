@@ -149,7 +149,7 @@ class _Target:
         if mapper is None:
             raise TTLConfigurationError(
                 f"{target_name(target)} is not a mapped class or a Table, so it can't be enabled "
-                "(an automapped class becomes one in Base.prepare(); for an instance, an alias or "
+                "(an automapped class is one after Base.prepare(); for an instance, an alias or "
                 "a mapper, give the class)."
             )
         root = _root(mapper)
