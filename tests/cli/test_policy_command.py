@@ -124,6 +124,16 @@ def test_set_of_a_tenant(app: list[str]) -> None:
     assert answered(app, "history")[0]["changed_by"] == "bob"
 
 
+def test_one_of_a_tenant_is_removed(app: list[str]) -> None:
+    for ttl in ("90d", "default"):
+        preview = answered(app, "set", "notes", "tenant_id=7", ttl)
+        run(app, "set", "notes", "tenant_id=7", ttl, "--approve", preview["token"])
+    assert ("notes", "7") not in defaults(app)
+    changes = [(row["ttl_before"], row["ttl_after"]) for row in answered(app, "history")]
+    assert changes == [(90 * DAY, 0), (0, 90 * DAY)]
+    assert "90d      default" in run(app, "history").output
+
+
 @pytest.mark.parametrize("ttl", ["-1", "off"])
 def test_set_to_never_and_off(app: list[str], ttl: str) -> None:
     preview = answered(app, "set", "Note", ttl)
@@ -287,3 +297,8 @@ def test_documents_of_a_tenant_have_a_default_of_their_own(
     swept = CliRunner().invoke(cli, ["sweep", *app, "--model", "Letter", "--yes"])
     assert swept.exit_code == 0, swept.output
     assert database["letters"].count_documents({}) == 3
+    preview = answered(app, "set", "letters", "tenant_id=1", "default")
+    assert (preview["before"], preview["after"]) == (HOUR, 0)
+    made = run(app, "set", "letters", "tenant_id=1", "default", "--approve", preview["token"])
+    assert made.exit_code == 0, made.output
+    assert ("letters", "1") not in defaults(app)

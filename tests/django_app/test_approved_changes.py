@@ -136,14 +136,29 @@ def test_the_command_of_a_tenant(made: SimpleNamespace) -> None:
     }
 
 
+def test_the_command_removes_one_of_a_tenant(made: SimpleNamespace) -> None:
+    set_policy(made.Message, 10, scope="acme", by="ann")
+    made.Message.objects.create(pk=1, tenant="acme")
+    kill(made.Message, range(2), 100)
+    seen = json.loads(run("set", "stored_messages", "tenant=acme", "default", "--json"))
+    assert (seen["before"], seen["after"]) == (10, 0)
+    assert seen["forecast"]["planned"]["visible_again"] == 1
+    said = run("set", "stored_messages", "tenant=acme", "default")
+    assert "stored_messages, acme: 10 -> default" in said
+    run("set", "stored_messages", "tenant=acme", "default", "--approve", seen["token"])
+    assert [row.scope for row in stored_policies(made.Message)] == [None]
+    assert made.Message.objects.filter(pk=1).exists()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("set", "shop.Cart", "soon"), "soon"),
-        (("set", "shop.Session", "60"), "no model whose default is stored"),
+        (("set", "shop.Session", "60"), "is not a model whose default is stored"),
         (("set", "shop.Cart", "tenant=acme", "60"), "its rows have one default"),
         (("set", "shop.Message", "acme", "60"), "give tenant=VALUE"),
         (("set", "shop.Message", "5"), "the least is 10 seconds"),
+        (("set", "shop.Message", "default"), "this is the default itself"),
         (("set", "shop.Cart", "60", "--approve", "0-nonsense"), "another change"),
     ],
 )

@@ -223,6 +223,21 @@ def test_tenants_have_their_own(message: Any) -> None:
     assert {key for (key,) in raw("SELECT id FROM stored_messages")} == {0, *endless}
 
 
+def test_a_default_of_ones_own_can_be_removed(message: Any) -> None:
+    assert set_policy(message, 60, scope="acme", by="ann") == 0
+    assert keys(message.objects.filter(pk__lt=4)) == {1, 2, 3}
+    assert set_policy(message, "default", scope="acme", by="bob") == 60
+    assert keys(message.objects.filter(pk__lt=4)) == {0, 1, 2, 3}
+    assert [stored.scope for stored in stored_policies(message)] == [None]
+    changes = policy_changes(message)
+    assert [(change.ttl_before, change.ttl_after) for change in changes] == [(60, 0), (0, 60)]
+    # There is nothing to remove, and nothing to write down.
+    assert set_policy(message, "default", scope="acme", by="bob") == 0
+    assert policy_changes(message) == changes
+    with pytest.raises(InvalidTTL, match="this is the default itself"):
+        set_policy(message, "default", by="ann")
+
+
 def test_ttl_is_off_for_one_tenant(message: Any) -> None:
     set_policy(message, 60, by="ann")
     assert keys(message.objects.filter(pk__lt=4)) == set()

@@ -10,7 +10,7 @@ from bson import ObjectId
 from pymongo.errors import DuplicateKeyError
 
 from tests.mongo.stored import HOUR, KEY, Carts, carts
-from ttl_odm import Stored, TTLConfigurationError
+from ttl_odm import InvalidTTL, Stored, TTLConfigurationError
 from ttl_odm.beanie import TTLMixin, ensure_indexes, policy_changes, set_policy, stored_policies
 from ttl_odm.beanie.policy.stored import MOST_SCOPES
 
@@ -49,21 +49,36 @@ ALL = {1, 2, 3, 4, 5, 6}
 
 async def test_each_value_may_have_a_default_of_its_own(place: Carts) -> None:
     assert await place.shown() == ALL
-    assert await set_policy(place.model, 60, scope="acme", by="ann") is None
+    assert await set_policy(place.model, 60, scope="acme", by="ann") == 0
     assert await place.shown() == ALL - {1}
-    assert await set_policy(place.model, 60, scope=7, by="ann") is None
+    assert await set_policy(place.model, 60, scope=7, by="ann") == 0
     assert await place.shown() == ALL - {1, 3}
     assert await set_policy(place.model, None, scope="acme", by="ann") == 60
     assert await place.shown() == ALL - {3}
     assert await set_policy(place.model, 60, by="ann") == HOUR
     assert await place.shown() == {1, 5, 6}
-    assert await set_policy(place.model, -1, scope="bolt", by="bob") is None
+    assert await set_policy(place.model, -1, scope="bolt", by="bob") == 0
     assert await place.shown() == {1, 2, 5, 6}
 
     stored = {policy.scope: policy.ttl for policy in await stored_policies(place.model)}
     assert stored == {None: 60, "acme": None, "7": 60, "bolt": -1}
     changes = [(change.scope, change.ttl_after) for change in await policy_changes(place.model)]
     assert changes == [("bolt", -1), (None, 60), ("acme", None), ("7", 60), ("acme", 60)]
+
+
+async def test_a_default_of_ones_own_can_be_removed(place: Carts) -> None:
+    await set_policy(place.model, 60, scope="acme", by="ann")
+    assert await place.shown() == ALL - {1}
+    assert await set_policy(place.model, "default", scope="acme", by="bob") == 60
+    assert await place.shown() == ALL
+    assert [policy.scope for policy in await stored_policies(place.model)] == [None]
+    changes = await policy_changes(place.model)
+    assert [(change.ttl_before, change.ttl_after) for change in changes] == [(60, 0), (0, 60)]
+    # There is nothing to remove, and nothing to write down.
+    assert await set_policy(place.model, "default", scope="acme", by="bob") == 0
+    assert await policy_changes(place.model) == changes
+    with pytest.raises(InvalidTTL, match="this is the default itself"):
+        await set_policy(place.model, "default", by="ann")
 
 
 async def test_every_operation_follows_one_of_another_process(place: Carts) -> None:

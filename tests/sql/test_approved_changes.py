@@ -82,6 +82,20 @@ def test_a_preview_of_a_tenant_is_about_its_rows_alone(world: World) -> None:
     assert (back.before, back.at_most, back.forecast.revived.rows) == (60, 0, 1)
 
 
+def test_that_a_tenant_has_no_default_of_its_own_any_more_is_previewed(world: World) -> None:
+    before, (first, *_) = visible(world), world.tenants
+    approved(world, 60, seen(world, 60, first).token, first)
+    assert visible(world) == before - 1
+    preview = seen(world, "default", first)
+    assert (preview.before, preview.after, preview.at_most) == (60, 0, 0)
+    assert preview.forecast.revived.rows == 1
+    same = seen(world, HOUR, first)
+    with pytest.raises(NotApprovedError):  # it would be the tenant's own
+        approved(world, "default", same.token, first)
+    approved(world, "default", preview.token, first)
+    assert visible(world) == before
+
+
 def test_what_would_expire_within_the_hour_is_approved_too(world: World) -> None:
     preview = seen(world, 200)
     assert preview.forecast.lost.rows == 0

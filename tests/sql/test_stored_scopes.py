@@ -25,6 +25,8 @@ from ttl_odm.sweeper import Sweeper
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from ttl_odm.core.stored import StoredTTL
+
 HOUR = 3600
 TENANTS: dict[str, Any] = {
     "text": (String(40), ["acme", "Acme", "o'neill%"]),
@@ -65,7 +67,7 @@ class World:
                 age(session.connection(), "messages", key, 100)
             session.commit()
 
-    def change(self, ttl: int | None, scope: Any = None) -> None:
+    def change(self, ttl: StoredTTL, scope: Any = None) -> None:
         with self.engine.connect() as connection:
             set_policy(connection, self.model, ttl, by="ann", scope=scope)
 
@@ -180,8 +182,29 @@ def test_scopes_are_written_down(world: World) -> None:
         last, before = policy_changes(connection)
     assert (of_all.scope, of_all.ttl) == (None, HOUR)
     assert of_first.ttl == 70
-    assert (before.scope, before.ttl_before, before.ttl_after) == (of_first.scope, None, 60)
+    assert (before.scope, before.ttl_before, before.ttl_after) == (of_first.scope, 0, 60)
     assert (last.scope, last.ttl_before, last.ttl_after) == (of_first.scope, 60, 70)
+
+
+def test_a_default_of_ones_own_can_be_removed(world: World) -> None:
+    first, second, _ = world.tenants
+    world.change(60, first)
+    world.change(None, second)
+    with Session(world.engine) as session:
+        rows = set(session.scalars(select(world.model.id)))
+    world.change("default", first)
+    with Session(world.engine) as session:
+        assert set(session.scalars(select(world.model.id))) > rows
+    with world.engine.connect() as connection:
+        stored = {row.scope: row.ttl for row in stored_policies(connection)}
+        last, *_ = changes = policy_changes(connection)
+    assert list(stored.values()) == [HOUR, None]
+    assert (last.ttl_before, last.ttl_after, last.changed_by) == (60, 0, "ann")
+    world.change("default", first)  # there is nothing to remove, and nothing to write down
+    with world.engine.connect() as connection:
+        assert policy_changes(connection) == changes
+    with pytest.raises(InvalidTTL, match=r"Message\.__ttl__ = 'default'"):
+        world.change("default")
 
 
 def test_limits_hold_for_tenants(engine: Engine) -> None:

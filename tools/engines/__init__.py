@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from engines.catalogue import ENGINES, NAMES, NOT_TO_BE_HAD
+from engines.catalogue import ENGINES, NAMES, NOT_AVAILABLE
 from engines.measure import measure
 from engines.page import Measured, Results, document, dump, load, summary
 from environments import ROOT
@@ -28,7 +28,7 @@ _FAILED = 1
 
 def page_of(results: Results) -> str:
     """docs/engines.md, of what is known."""
-    return document(ENGINES, results, NOT_TO_BE_HAD)
+    return document(ENGINES, results, NOT_AVAILABLE)
 
 
 def write(only: Collection[str], python: str) -> int:

@@ -85,12 +85,12 @@ ENGINES = (
         _CLUSTER,
     ),
     Engine("mysql-9", "MySQL", "9", "Debian's sid", "mysql", _out_of(MYSQL, MYSQL_SUITE)),
-    Engine("mongodb-6", "MongoDB", "6.0", "a wheel of PyPI", "mongodb", MONGODB, _MONGODB),
+    Engine("mongodb-6", "MongoDB", "6.0", "a wheel on PyPI", "mongodb", MONGODB, _MONGODB),
     Engine(
         "documentdb",
-        "documentdb 1.0, the engine of Azure Cosmos DB for MongoDB (vCore), spoken to as MongoDB",
+        "documentdb 1.0, the engine of Azure Cosmos DB for MongoDB (vCore), as MongoDB",
         "",
-        "Debian's sid, behind a gateway of the tests",
+        "Debian's sid, behind the tests' own gateway",
         "mongodb",
         DOCUMENTDB,
         (("tests/contract",),),
@@ -98,12 +98,12 @@ ENGINES = (
 )
 NAMES = tuple(engine.name for engine in ENGINES)
 
-NOT_TO_BE_HAD = {
-    "PostgreSQL 14 and 16, MariaDB 10.6 and 11.4": "in no suite of Debian that is still there",
-    "MySQL 8.0 and 8.4": "in no suite of Debian, which has the newest in its unstable one only",
-    "MongoDB 7.0 and 8.0": "in no suite of Debian, and in no wheel",
-    "Azure Cosmos DB itself": "a service",
-    "The leak matrix on documentdb": "its collections want collations, time series and `dbHash`, "
-    "which that engine has not",
+NOT_AVAILABLE = {
+    "PostgreSQL 14 and 16, MariaDB 10.6 and 11.4": "no longer in any Debian suite",
+    "MySQL 8.0 and 8.4": "in no Debian suite; unstable has only the newest version",
+    "MongoDB 7.0 and 8.0": "in no Debian suite, and in no wheel",
+    "Azure Cosmos DB itself": "it exists only as a service",
+    "The leak matrix on documentdb": "it needs collations, time series and `dbHash`, "
+    "which that engine doesn't have",
 }
 """What somebody may miss, and why it isn't asked."""

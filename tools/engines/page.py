@@ -24,18 +24,19 @@ PREFACE = """# Engines
 
 **{summary}**
 
-The usual tests run on one version of each database. Here the suites that depend on it most ran on
-each available engine and version: the [contract](conformance.md) with every driver, and with
-the first of them the paths of the [leak matrix](leaks.md) and the [migrations](migrating.md). Each
-server is real and was started by the command; the libraries are the newest.
+The usual tests run on one version of each database. Here the suites that depend most on the
+database ran on every available engine and version: the [contract](conformance.md) with every
+driver, and with the first driver also the paths of the [leak matrix](leaks.md) and the
+[migrations](migrating.md). Each server is real and was started by the command. The libraries are
+the newest versions.
 
-A cell counts cases: right / wrong / can't be asked. A case is one test with one driver. What can't
-be asked has its reason [below](#what-cant-be-asked). Migrations on MongoDB are paths of the leak
-matrix. The two nodes of Galera are asked something of their own: while each has a sweeper and a
-writer, no renewal is lost (`tests/engines/two_nodes.py`).
+A cell counts cases: right / wrong / not applicable. A case is one test with one driver. The reasons
+why cases don't apply are listed [below](#cases-that-dont-apply). On MongoDB, the paths of the leak
+matrix include the migrations. The two Galera nodes have a test of their own: while each node has a
+sweeper and a writer, no renewal is lost (`tests/engines/two_nodes.py`).
 
-`python3 tools/dev.py engines` measures everything, `--only postgres-17` one, without root and with
-nothing installed: packages of other suites are unpacked into a cache. It needs Debian.
+`python3 tools/dev.py engines` measures everything, and `--only postgres-17` a single engine. It
+needs Debian, but no root and no installation: packages from other suites are unpacked into a cache.
 """
 
 
@@ -97,7 +98,7 @@ def dump(results: Results) -> str:
     return json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
 
 
-def document(engines: Iterable[Engine], results: Results, not_to_be_had: Mapping[str, str]) -> str:
+def document(engines: Iterable[Engine], results: Results, not_available: Mapping[str, str]) -> str:
     """Write the page."""
     asked = {engine: results[engine.name] for engine in engines if engine.name in results}
     measured = {e: result for e, result in asked.items() if isinstance(result, Measured)}
@@ -114,14 +115,14 @@ def document(engines: Iterable[Engine], results: Results, not_to_be_had: Mapping
             ["engine", "version", *SUITES[:-1], "two nodes", "drivers", "date"],
             [_row(engine, result) for engine, result in measured.items()],
         ),
-        "\n## What can't be asked\n",
+        "\n## Cases that don't apply\n",
         *(_reasons(engine, result) for engine, result in measured.items() if result.reasons),
-        "\n## What was not asked\n\n",
-        *(f"- {title}: {reason}\n" for title, reason in {**absent, **not_to_be_had}.items()),
+        "\n## What was not tested\n\n",
+        *(f"- {title}: {reason}\n" for title, reason in {**absent, **not_available}.items()),
         "\n## Versions\n\n",
         *(f"- {line}\n" for line in libraries),
         *(
-            f"- {engine.title} {result.version}, out of {engine.source}: "
+            f"- {engine.title} {result.version}, from {engine.source}: "
             f"{', '.join(result.drivers)}\n"
             for engine, result in measured.items()
         ),
@@ -135,7 +136,7 @@ def summary(measured: Iterable[Measured]) -> str:
     right, wrong, not_asked = (sum(each.count(verdict) for each in results) for verdict in VERDICTS)
     return (
         f"{len(results)} engines: {right:,} cases right, {wrong:,} wrong, "
-        f"{not_asked:,} that can't be asked."
+        f"{not_asked:,} not applicable."
     )
 
 
@@ -152,7 +153,7 @@ def _cell(counts: Mapping[str, int] | None) -> str:
 
 
 def _reasons(engine: Engine, result: Measured) -> str:
-    lines = (f"- {count} times: {reason}\n" for reason, count in sorted(result.reasons.items()))
+    lines = (f"- {count} cases: {reason}\n" for reason, count in sorted(result.reasons.items()))
     return f"\n{engine.title} {result.version}:\n\n{''.join(lines)}"
 
 

@@ -17,7 +17,7 @@ from ttl_odm.cli.options import json_option
 from ttl_odm.cli.output import Output
 from ttl_odm.cli.source import Source, app_options
 from ttl_odm.forecast.approval import NOTHING, UNCHANGED, change_lines, plain, stored_lines
-from ttl_odm.forecast.parse import parse_default
+from ttl_odm.forecast.parse import parse_stored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,8 @@ def set_(  # noqa: PLR0913 (click's)
     """Change a stored default: show what that would do, and make it when it is approved.
 
     TTL is a number of seconds, or as in 90d, 12h, 30m; -1 (rows never expire by default), or off.
-    With FIELD=VALUE, as in tenant_id=42, it is the default of the rows that have that value.
+    With FIELD=VALUE, as in tenant_id=42, it is the default of the rows that have that value; TTL
+    may then be the word default, which removes it, so that these rows have the same as all others.
 
     The preview says what would expire at once, and in 30 days, and has a token. Type it, or run the
     command again with --approve TOKEN. A change that would expire more rows by then than its
@@ -91,7 +92,7 @@ def set_(  # noqa: PLR0913 (click's)
     if len(named) > 1:
         raise UsageError(f"{shlex.join(change)}: give [FIELD=VALUE] TTL.")
     with readable_errors():
-        ttl = parse_default(text, where=f"TTL {text!r}")
+        ttl = parse_stored(text, where=f"TTL {text!r}")
     who, output = by or getpass.getuser(), Output(as_json=as_json)
 
     async def preview() -> PolicyPreview:

@@ -11,13 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
+from ttl_odm.core.stored_rows import INHERIT
 from ttl_odm.core.values import MAX_TTL, NEVER, default_ttl, short_repr, whole_seconds
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 
 if TYPE_CHECKING:
     from datetime import timedelta
+
+    StoredTTL = float | timedelta | Literal["default"] | None
+    """What a stored default can be set to."""
+
+DEFAULT: Final = "default"
+"""Instead of a ttl: a scope's own default is to be removed."""
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -72,19 +79,27 @@ class Stored:
             object.__setattr__(self, name, value)
         object.__setattr__(self, "start", self.checked(start, where="Stored.start"))
 
-    def checked(self, value: object, *, where: str) -> int | None:
+    def checked(self, value: object, *, where: str, is_of_scope: bool = False) -> int | None:
         """Normalise a value that is to be stored.
 
         Args:
-            value: A default ttl in any form that `default_ttl` accepts.
+            value: A default ttl in any form that `default_ttl` accepts; of a scope also "default".
             where: The name of the setting for the error message, such as ``WebSession.__ttl__``.
+            is_of_scope: It is for a single value of `by`.
 
         Returns:
-            Seconds, -1, or None when TTL is off.
+            Seconds, -1, None when TTL is off, or 0 (`INHERIT`) for "default".
 
         Raises:
             InvalidTTL: It is not a ttl, or not between `least` and `most`.
         """
+        if value == DEFAULT:
+            if is_of_scope:
+                return INHERIT
+            raise InvalidTTL(
+                f'{where} = {value!r}: this is the default itself, so give seconds. "default" '
+                f"removes the default of a single value of the field that `by` names."
+            )
         ttl = default_ttl(value, where=where)
         endless = ttl is None or ttl == NEVER
         if self.least is not None and not endless and ttl < self.least:  # type: ignore[operator]

@@ -6,7 +6,7 @@ Each adapter that stores defaults keeps them in a table, or a collection, of the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -28,6 +28,20 @@ Small enough for 64-bit microseconds and for PostgreSQL's first year, 4713 BC.
 
 OFF: Final = 2 * FOREVER
 """Like `FOREVER`, and says that rows' own ttls don't count either."""
+
+INHERIT: Final = 0
+"""In the place of a scope's default: it has none of its own, and its rows have all others'."""
+
+
+class StoredNow(NamedTuple):
+    """What is stored for some rows: their `own` default, or `INHERIT`; and that of all others."""
+
+    own: int | None
+    others: int | None
+
+    def meant_by(self, ttl: int | None) -> int | None:
+        """The default that rows have by what is, or would be, stored for them."""
+        return self.others if ttl == INHERIT else ttl
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +74,9 @@ class PolicyChange:
         scope: As in `StoredPolicy`.
         changed_at: When it was changed.
         changed_by: Who has changed it.
-        ttl_before: What it was; also None where nothing was stored.
-        ttl_after: What it became.
+        ttl_before: What it was; 0 where the scope had no default of its own. None: TTL was off,
+            or nothing was stored.
+        ttl_after: What it became; 0 where the scope's own default was removed.
         reason: Why, if that was said.
     """
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
+from ttl_odm.core.stored import DEFAULT
+from ttl_odm.core.stored_rows import INHERIT
 from ttl_odm.errors import TTLError
 from ttl_odm.forecast.text import Forecast, Paragraph
 
@@ -47,7 +49,7 @@ class PolicyPreview:
         scope: A value of `Stored.by`, as text; None for the default of all rows.
         before: The default that these rows have now: seconds, -1 (on, but never by default) or
             None (TTL is off).
-        after: The one that they would have.
+        after: The one that they would have; 0: none of their own, but that of all others.
         at_most: Live rows that the change may expire at once: as many as it would within the next
             hour, with the error of the estimate where a sample was counted.
         forecast: What of these rows expires when, by either default.
@@ -90,12 +92,17 @@ class PolicyPreview:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change that is asked for with a token; `where` says which, for messages."""
+    """A change that is asked for with a token.
+
+    `planned` is the default that rows would have: all others', where a scope's own is removed.
+    `where` says which change it is, for messages.
+    """
 
     name: str
     scope: str | None
     before: int | None
     after: int | None
+    planned: int | None
     where: str
 
     def preview(self, forecast: Forecast, measured: Measured) -> PolicyPreview:
@@ -180,6 +187,8 @@ def said_ttl(ttl: int | None) -> str:
     """A default as it may be typed."""
     if ttl is None:
         return "off"
+    if ttl == INHERIT:
+        return DEFAULT
     for unit, seconds in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if ttl > 0 and ttl % seconds == 0:
             return f"{ttl // seconds}{unit}"

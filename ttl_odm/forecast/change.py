@@ -24,15 +24,15 @@ from ttl_odm.sqlalchemy.policy.stored_default import StoredDefault
 __all__ = ["NotApprovedError", "PolicyPreview", "approve_policy", "preview_policy"]
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from sqlalchemy import Connection
+
+    from ttl_odm.core.stored import StoredTTL
 
 
 def preview_policy(
     connection: Connection,
     target: Any,
-    ttl: float | timedelta | None,
+    ttl: StoredTTL,
     *,
     scope: object = None,
     deep: bool = False,
@@ -71,7 +71,7 @@ def preview_policy(
 def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
     connection: Connection,
     target: Any,
-    ttl: float | timedelta | None,
+    ttl: StoredTTL,
     *,
     token: str,
     scope: object = None,
@@ -115,12 +115,13 @@ def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
 
 
 def _change(
-    connection: Connection, default: StoredDefault, ttl: float | timedelta | None
+    connection: Connection, default: StoredDefault, ttl: StoredTTL
 ) -> tuple[Change, int | None]:
     """What is asked for, and what is stored for exactly that scope."""
-    after, (own, before) = default.checked(ttl), default.read(connection)
+    after, now = default.checked(ttl), default.read(connection)
     where = f"{default.binding.name}.__ttl__ = {after}"
-    return Change(default.name, default.scope, before, after, where), own
+    before, planned = now.meant_by(now.own), now.meant_by(after)
+    return Change(default.name, default.scope, before, after, planned, where), now.own
 
 
 def _policies(default: StoredDefault, asked: Change) -> dict[str, TTL]:
@@ -129,5 +130,5 @@ def _policies(default: StoredDefault, asked: Change) -> dict[str, TTL]:
     assert isinstance(policy, TTL)  # noqa: S101 (no other has a stored default)
     return {
         "current": policy.with_default(asked.before),
-        "planned": policy.with_default(asked.after),
+        "planned": policy.with_default(asked.planned),
     }

@@ -13,20 +13,20 @@ from ttl_odm.beanie.policy.commands import first_batch
 from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, completed
 from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.stored import see
+from ttl_odm.core.stored_rows import INHERIT
 from ttl_odm.forecast import mongodb
 from ttl_odm.forecast.approval import Change, NotApprovedError, PolicyPreview
 from ttl_odm.forecast.text import Forecast
 from ttl_odm.inspection.evidence import SMALL
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from ttl_odm.beanie.policy.binding import Binding
     from ttl_odm.core.policy import Policy
+    from ttl_odm.core.stored import StoredTTL
 
 
 async def preview_policy(
-    target: type, ttl: float | timedelta | None, *, scope: object = None, deep: bool = False
+    target: type, ttl: StoredTTL, *, scope: object = None, deep: bool = False
 ) -> PolicyPreview:
     """Count what a change of a stored default would do; arguments as those of `set_policy`.
 
@@ -40,7 +40,8 @@ async def preview_policy(
         InvalidTTL: It is not a ttl, or not between `Stored.least` and `Stored.most`.
         TTLConfigurationError: The default of the class isn't stored.
     """
-    after, own = checked(target, ttl), scope_of(target, scope)
+    own = scope_of(target, scope)
+    after = checked(target, ttl, own)
     collection, binding = stored_of(target)
     asked = await _change(target, own, after)
     current, planned = binding.policy, _planned(binding, own, after)
@@ -52,7 +53,7 @@ async def preview_policy(
 
 async def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
     target: type,
-    ttl: float | timedelta | None,
+    ttl: StoredTTL,
     *,
     token: str,
     scope: object = None,
@@ -73,7 +74,8 @@ async def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
         NotApprovedError: It would expire more documents by now than the preview said, or the
             default has been changed since, or the token is another preview's. Nothing is changed.
     """
-    after, own = checked(target, ttl), scope_of(target, scope)
+    own = scope_of(target, scope)
+    after = checked(target, ttl, own)
     collection, binding = stored_of(target)
 
     async def check(stored: int | None) -> None:
@@ -90,9 +92,12 @@ async def _change(target: type, scope: Any, after: int | None) -> Change:
     """What is asked for, by what is stored now."""
     collection, binding = stored_of(target)
     await see(binding, collection, anew=True)
-    before = binding.notes.default_of(scope)
-    named = None if scope == WHOLE_COLLECTION else str(scope)
-    return Change(collection.name, named, before, after, f"{target.__name__}.__ttl__ = {after}")
+    before, others = binding.notes.default_of(scope), binding.notes.default_of(WHOLE_COLLECTION)
+    named, planned = None if scope == WHOLE_COLLECTION else str(scope), after
+    if after == INHERIT:
+        planned = others
+    where = f"{target.__name__}.__ttl__ = {after}"
+    return Change(collection.name, named, before, after, planned, where)
 
 
 def _planned(binding: Binding, scope: Any, after: int | None) -> Policy:

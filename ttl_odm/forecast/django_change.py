@@ -21,12 +21,12 @@ from ttl_odm.inspection.evidence import SMALL
 __all__ = ["NotApprovedError", "PolicyPreview", "approve_policy", "preview_policy"]
 
 if TYPE_CHECKING:
-    from datetime import timedelta
+    from ttl_odm.core.stored import StoredTTL
 
 
 def preview_policy(
     target: Any,
-    ttl: float | timedelta | None,
+    ttl: StoredTTL,
     *,
     scope: object = None,
     deep: bool = False,
@@ -59,7 +59,7 @@ def preview_policy(
 
 def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
     target: Any,
-    ttl: float | timedelta | None,
+    ttl: StoredTTL,
     *,
     token: str,
     scope: object = None,
@@ -103,11 +103,12 @@ def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
         change(default, asked.after, by=by, reason=reason, check=check)
 
 
-def _change(default: StoredDefault, ttl: float | timedelta | None) -> tuple[Change, int | None]:
+def _change(default: StoredDefault, ttl: StoredTTL) -> tuple[Change, int | None]:
     """What is asked for, and what is stored for exactly that scope."""
-    after, (own, before) = default.checked(ttl), default.read()
+    after, now = default.checked(ttl), default.read()
     where = f"{default.binding.model._meta.label}.__ttl__ = {after}"
-    return Change(default.name, default.scope, before, after, where), own
+    before, planned = now.meant_by(now.own), now.meant_by(after)
+    return Change(default.name, default.scope, before, after, planned, where), now.own
 
 
 def _policies(default: StoredDefault, asked: Change) -> dict[str, TTL]:
@@ -116,7 +117,7 @@ def _policies(default: StoredDefault, asked: Change) -> dict[str, TTL]:
     assert isinstance(policy, TTL)  # noqa: S101 (no other has a stored default)
     return {
         "current": policy.with_default(asked.before),
-        "planned": policy.with_default(asked.after),
+        "planned": policy.with_default(asked.planned),
     }
 
 

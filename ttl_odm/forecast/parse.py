@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.core.durations import duration
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, as_policy
+from ttl_odm.core.stored import DEFAULT
 from ttl_odm.core.values import NEVER, default_ttl
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.inspection.source import as_source
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ttl_odm.core.policy import Policy
+    from ttl_odm.core.stored import StoredTTL
 
 OPTION: Final = "--default-ttl"
 POLICY_OPTION: Final = "--policy"
@@ -101,6 +103,11 @@ def parse_default(text: str, where: str) -> int | None:
         return None if text in _OFF else default_ttl(duration(text), where=where)
     except (ValueError, InvalidTTL) as error:
         raise InvalidTTL(f"{where}: {_FIX}, -1 or off, or as in 90d.") from error
+
+
+def parse_stored(text: str, where: str) -> StoredTTL:
+    """Return what a stored default is to become, as it was typed: also "default"."""
+    return DEFAULT if text == DEFAULT else parse_default(text, where)
 
 
 def parse_policy(source: str) -> Policy:

@@ -24,11 +24,10 @@ from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from datetime import timedelta
 
     from ttl_odm.beanie.drivers import Collection, Document
     from ttl_odm.beanie.policy.binding import Binding
-    from ttl_odm.core.stored import Stored
+    from ttl_odm.core.stored import Stored, StoredTTL
 
 
 async def stored_policies(model: type, *models: type) -> list[StoredPolicy]:
@@ -68,7 +67,7 @@ async def policy_changes(model: type, *models: type) -> list[PolicyChange]:
 
 async def set_policy(
     model: type,
-    ttl: float | timedelta | None,
+    ttl: StoredTTL,
     *,
     scope: object = None,
     by: str,
@@ -83,13 +82,14 @@ async def set_policy(
     Args:
         model: A document class that `init_beanie` has seen.
         ttl: The new default: None, -1, or seconds as an int, an integral float or a timedelta.
+            "default" removes that of a scope, whose documents then have the collection's.
         scope: A value of `Stored.by`, for the documents that have it: a str, an int or an ObjectId.
             None for all that have no default of their own.
         by: Who changes it.
         reason: Why.
 
     Returns:
-        What the default was; None also where nothing was stored.
+        What the default was; 0 where the scope had none of its own.
 
     Raises:
         InvalidTTL: It is not a ttl, or not between `Stored.least` and `Stored.most`.
@@ -99,7 +99,7 @@ async def set_policy(
         TTLError: Others keep changing it. Whether it was changed, `policy_changes` says.
     """
     value = scope_of(model, scope)
-    return await change(model, checked(model, ttl), scope=value, by=by, reason=reason)
+    return await change(model, checked(model, ttl, value), scope=value, by=by, reason=reason)
 
 
 async def change(  # noqa: PLR0913 (all but two by keyword)
@@ -121,9 +121,10 @@ async def change(  # noqa: PLR0913 (all but two by keyword)
     return await make(ttl, scope=scope, by=by, reason=reason, check=check)
 
 
-def checked(model: type, ttl: float | timedelta | None) -> int | None:
+def checked(model: type, ttl: StoredTTL, scope: object) -> int | None:
     """Return a default that it is to be; raises as `set_policy` does."""
-    return _declared(model).checked(ttl, where=f"{model.__name__}.__ttl__")
+    where, is_of_scope = f"{model.__name__}.__ttl__", scope != WHOLE_COLLECTION
+    return _declared(model).checked(ttl, where=where, is_of_scope=is_of_scope)
 
 
 def scope_of(model: type, scope: object) -> Any:

@@ -25,7 +25,7 @@ from uuid import uuid4
 from pymongo.errors import PyMongoError
 
 from ttl_odm.beanie.policy.commands import RawCollection, run
-from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, completed
+from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, completed, with_scope
 from ttl_odm.beanie.policy.stored import (
     MOST_SCOPES,
     all_of,
@@ -37,7 +37,7 @@ from ttl_odm.beanie.policy.stored import (
 )
 from ttl_odm.beanie.purge.errors import is_conflict
 from ttl_odm.beanie.purge.removal import transaction
-from ttl_odm.core.stored_rows import CHANGES, POLICIES
+from ttl_odm.core.stored_rows import CHANGES, INHERIT, POLICIES
 from ttl_odm.core.values import lenient_ttl
 from ttl_odm.errors import TTLConfigurationError, TTLError
 
@@ -118,14 +118,19 @@ async def change(  # noqa: PLR0913 (two by keyword)
     async with turn_at(collection) as turn:
         await turn.read_scopes(binding)
         is_whole = scope == WHOLE_COLLECTION
-        before = lenient_ttl(turn.row.get("ttl")) if is_whole else turn.scopes.get(scope)
-        if not is_whole and scope not in turn.scopes and len(turn.scopes) >= MOST_SCOPES:
+        before = turn.scopes.get(scope, INHERIT)
+        if is_whole:
+            before = lenient_ttl(turn.row.get("ttl"))
+        is_new = not is_whole and ttl != INHERIT and scope not in turn.scopes
+        if is_new and len(turn.scopes) >= MOST_SCOPES:
             raise TTLConfigurationError(
                 f"{collection.full_name!r} has {MOST_SCOPES:,} stored defaults of single values, "
                 "and each stands in each filter: more of them it can't have on MongoDB."
             )
         if check is not None:
             await check(before)
+        if before == ttl == INHERIT:
+            return before
         policy = turn.policy(binding, {scope: ttl})
         is_written = False
 
@@ -178,7 +183,9 @@ class Turn:
 
     def policy(self, binding: Binding, changes: Mapping[Any, int | None] | None = None) -> Policy:
         """Return a policy by what is stored, or else begins, or is to become."""
-        stored, scopes = binding.stored, {**self.scopes, **(changes or {})}
+        stored, scopes = binding.stored, dict(self.scopes)
+        for scope, ttl in (changes or {}).items():
+            scopes = with_scope(scopes, scope, ttl)
         assert stored is not None  # noqa: S101 (who calls this has looked)
         default = lenient_ttl(self.row["ttl"]) if "ttl" in self.row else stored.start
         default = scopes.pop(WHOLE_COLLECTION, default)
@@ -259,6 +266,10 @@ class Turn:
                         "reason": values["reason"],
                     }
                     await place.run({"insert": CHANGES, "documents": [change]})
+                    if values["ttl"] == INHERIT:
+                        await place.run(
+                            {"delete": POLICIES, "deletes": [{"q": {"_id": own}, "limit": 1}]}
+                        )
             except PyMongoError as error:  # somebody deletes by it just now
                 is_passing = error.has_error_label("TransientTransactionError")
                 if not (is_passing or is_conflict(error)) or time.monotonic() > until:
@@ -266,7 +277,7 @@ class Turn:
                 await sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 (no secret)
             else:
                 if own != key:
-                    self.scopes[scope] = values["ttl"]
+                    self.scopes = with_scope(self.scopes, scope, values["ttl"])
                 return
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.core.policy import TTL
+from ttl_odm.core.stored_rows import INHERIT
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLError
 
@@ -66,9 +67,9 @@ class Notes:
         """Return the default, and those of scopes, as they are after a change."""
         latest = self._latest
         scopes = {} if latest is None else dict(latest.scopes)
-        if scope != WHOLE_COLLECTION:
-            return None if latest is None else latest.default, {**scopes, scope: ttl}
-        return ttl, scopes
+        if scope == WHOLE_COLLECTION:
+            return ttl, scopes
+        return None if latest is None else latest.default, with_scope(scopes, scope, ttl)
 
     def take(self, noted: Noted) -> None:
         """Note it, unless something newer was noted."""
@@ -100,6 +101,14 @@ class Notes:
             latest = self._latest
             self._policy = declared, completed(declared, latest.default, latest.scopes)
         return self._policy[1]
+
+
+def with_scope(
+    scopes: Mapping[Any, int | None], scope: object, ttl: int | None
+) -> dict[Any, int | None]:
+    """Return the defaults of scopes, with another one for one of them, or none (`INHERIT`)."""
+    others = {each: seconds for each, seconds in scopes.items() if each != scope}
+    return others if ttl == INHERIT else {**others, scope: ttl}
 
 
 def outline(policy: Policy) -> Policy:

@@ -24,7 +24,7 @@ from ttl_odm.django.policy.stored import name_of
 from ttl_odm.errors import TTLError
 from ttl_odm.forecast.approval import PolicyPreview, said_scope, said_ttl
 from ttl_odm.forecast.django_change import approve_policy, preview_policy
-from ttl_odm.forecast.parse import parse_default
+from ttl_odm.forecast.parse import parse_stored
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
@@ -48,7 +48,8 @@ class PolicyForm(forms.Form):
     )
     ttl = forms.CharField(
         label="default ttl",
-        help_text="Seconds, or as in 90d, 12h, 30m; -1 (rows never expire by default), or off.",
+        help_text="Seconds, or as in 90d, 12h, 30m; -1 (rows never expire by default), or off. "
+        "For a scope also the word default, which removes its own.",
     )
     reason = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}))
 
@@ -66,7 +67,7 @@ class PolicyForm(forms.Form):
         given: dict[str, Any] = super().clean() or self.cleaned_data
         if "ttl" in given:
             try:
-                given["ttl"] = parse_default(given["ttl"], where="default ttl")
+                given["ttl"] = parse_stored(given["ttl"], where="default ttl")
             except TTLError as error:
                 self.add_error("ttl", str(error))
         return given

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections, models, router, transaction
 
 from ttl_odm.core.policy import TTL
-from ttl_odm.core.stored_rows import LONGEST_SCOPE, WHOLE_TABLE, PolicyChange, StoredPolicy
+from ttl_odm.core.stored_rows import (
+    INHERIT,
+    LONGEST_SCOPE,
+    WHOLE_TABLE,
+    PolicyChange,
+    StoredNow,
+    StoredPolicy,
+)
 from ttl_odm.core.values import short_repr
 from ttl_odm.django.policies.models import Policy
 from ttl_odm.django.policies.models import PolicyChange as Change
@@ -27,9 +34,8 @@ from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from datetime import timedelta
 
-    from ttl_odm.core.stored import Stored
+    from ttl_odm.core.stored import Stored, StoredTTL
     from ttl_odm.django.policy.binding import Binding
 
     Model = type[models.Model]
@@ -98,17 +104,20 @@ class StoredDefault:
         """The table's name in the table of the policies."""
         return stored.name_of(self.binding)
 
-    def checked(self, ttl: float | timedelta | None) -> int | None:
+    def checked(self, ttl: StoredTTL) -> int | None:
         """A default that it is to be; raises InvalidTTL where it can't."""
-        return self.stored.checked(ttl, where=f"{self.binding.model._meta.label}.__ttl__")
+        where, is_of_scope = f"{self.binding.model._meta.label}.__ttl__", self.scope is not None
+        return self.stored.checked(ttl, where=where, is_of_scope=is_of_scope)
 
-    def read(self) -> tuple[int | None, int | None]:
-        """What is stored for it, and the default that its rows have: perhaps the table's.
+    @property
+    def absent(self) -> int | None:
+        """What it is where nothing is stored for it."""
+        return None if self.scope is None else INHERIT
 
-        None stands for TTL that is off, and for nothing that is stored.
-        """
+    def read(self) -> StoredNow:
+        """What is stored now; None also where nothing is stored for the table."""
         found = stored.read(connections[self.using], self.binding, self.scope)
-        return found.get(self.scope), found.get(self.scope, found.get(None))
+        return StoredNow(found.get(self.scope, self.absent), found.get(None))
 
 
 def stored_policies(*targets: Model, using: str | None = None) -> list[StoredPolicy]:
@@ -139,7 +148,7 @@ def policy_changes(*targets: Model, using: str | None = None) -> list[PolicyChan
 
 def set_policy(  # noqa: PLR0913 (all but the first two by keyword)
     target: Model,
-    ttl: float | timedelta | None,
+    ttl: StoredTTL,
     *,
     scope: object = None,
     by: str,
@@ -154,6 +163,7 @@ def set_policy(  # noqa: PLR0913 (all but the first two by keyword)
     Args:
         target: A model.
         ttl: The new default: None, -1, or seconds as an int, an integral float or a timedelta.
+            "default" removes that of a scope, whose rows then have the table's.
         scope: A value of `Stored.by`, for the rows that have it; None for all that have no default
             of their own.
         by: Who changes it.
@@ -161,7 +171,7 @@ def set_policy(  # noqa: PLR0913 (all but the first two by keyword)
         using: The alias of the database; by default that which the routers name for writes.
 
     Returns:
-        What the default was; None also where nothing was stored.
+        What the default was; 0 where the scope had none of its own.
 
     Raises:
         InvalidTTL: It is not a ttl, or not between `Stored.least` and `Stored.most`.
@@ -190,9 +200,13 @@ def change(
         # SQLite, which has no FOR UPDATE, locks the file by this.
         found = run(lambda: row.update(ttl=models.F("ttl")))
         locked = row.select_for_update().values_list("ttl", flat=True)
-        before: int | None = run(lambda: next(iter(locked), None))
+        before: int | None = run(lambda: next(iter(locked), default.absent))
         check(before)
-        if found:
+        if ttl == INHERIT:
+            if not found:
+                return before
+            run(lambda: row.update(changed_at=Stamp()))
+        elif found:
             run(lambda: row.update(ttl=ttl, changed_at=Stamp(), **said))
         else:
             new = Policy(**whose, ttl=ttl, changed_at=Stamp(), **said)
@@ -201,6 +215,8 @@ def change(
         Change.objects.using(using).create(
             **whose, changed_at=at, ttl_before=before, ttl_after=ttl, **said
         )
+        if ttl == INHERIT:
+            run(row.delete)
     return before
 
 

@@ -19,7 +19,7 @@ from sqlalchemy import Engine
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.forecast.approval import plain
 from ttl_odm.forecast.change import NotApprovedError, approve_policy, preview_policy
-from ttl_odm.forecast.parse import parse_default
+from ttl_odm.forecast.parse import parse_stored
 from ttl_odm.sqlalchemy.policy.changes import policy_changes, stored_policies
 from ttl_odm.sqlalchemy.policy.stored_default import name_of_stored
 
@@ -116,7 +116,7 @@ def _change(by_name: dict[str, Any]) -> dict[str, Any]:
     ttl, scope = given["ttl"], given.get("scope")
     return {
         "target": by_name[given["table"]],
-        "ttl": None if ttl is None else parse_default(str(ttl), where=f"ttl {ttl!r}"),
+        "ttl": None if ttl is None else parse_stored(str(ttl), where=f"ttl {ttl!r}"),
         "scope": None if scope in (None, "") else str(scope),
     }
 

@@ -13,10 +13,10 @@ from dataclasses import fields
 from time import sleep
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
-from ttl_odm.core.stored_rows import WHOLE_TABLE, PolicyChange, StoredPolicy
+from ttl_odm.core.stored_rows import INHERIT, WHOLE_TABLE, PolicyChange, StoredPolicy
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.errors import code_of
 from ttl_odm.sqlalchemy.policy.known import forget
@@ -26,10 +26,11 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from datetime import timedelta
 
     from sqlalchemy import Connection, CursorResult, Select, Table
     from sqlalchemy.engine import Dialect
+
+    from ttl_odm.core.stored import StoredTTL
 
 T = TypeVar("T")
 
@@ -73,7 +74,7 @@ def policy_changes(connection: Connection, *targets: Any) -> list[PolicyChange]:
 def set_policy(  # noqa: PLR0913 (all but the first three by keyword)
     connection: Connection,
     target: Any,
-    ttl: float | timedelta | None,
+    ttl: StoredTTL,
     *,
     scope: object = None,
     by: str,
@@ -88,13 +89,14 @@ def set_policy(  # noqa: PLR0913 (all but the first three by keyword)
         connection: The database's; of an AsyncConnection that of ``run_sync(set_policy, ...)``.
         target: A model or a Table.
         ttl: The new default: None, -1, or seconds as an int, an integral float or a timedelta.
+            "default" removes that of a scope, whose rows then have the table's.
         scope: A value of `Stored.by`, for the rows that have it; None for all that have no default
             of their own.
         by: Who changes it.
         reason: Why.
 
     Returns:
-        What the default was; None also where nothing was stored.
+        What the default was; 0 where the scope had none of its own.
 
     Raises:
         InvalidTTL: It is not a ttl, or not between `Stored.least` and `Stored.most`.
@@ -129,13 +131,20 @@ def change(  # noqa: PLR0913 (three by keyword)
     ):
         # SQLite, which has no FOR UPDATE, locks the file by this.
         found = execute(update(tables.policies).where(*is_it).values(ttl=old)).rowcount
-        before: int | None = execute(select(old).where(*is_it).with_for_update()).scalar()
+        locked: int | None = execute(select(old).where(*is_it).with_for_update()).scalar()
+        before = locked if found else default.absent
         check(before)
-        if found:
+        if ttl == INHERIT:
+            if not found:
+                return before
+        elif found:
             execute(update(tables.policies).where(*is_it).values(values))
         else:
             execute(insert(tables.policies).values(name=name, scope=scope, **values))
-        same = select(tables.policies.c.changed_at).where(*is_it).scalar_subquery()
+        same: Any = select(tables.policies.c.changed_at).where(*is_it).scalar_subquery()
+        if ttl == INHERIT:
+            same = now
+            execute(delete(tables.policies).where(*is_it))
         written = {"changed_at": same, "changed_by": by, "reason": reason}
         ttls = {"ttl_before": before, "ttl_after": ttl}
         execute(insert(tables.changes).values(name=name, scope=scope, **ttls, **written))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Table, and_, collate, inspect, literal, select
 
-from ttl_odm.core.stored_rows import LONGEST_SCOPE, WHOLE_TABLE
+from ttl_odm.core.stored_rows import INHERIT, LONGEST_SCOPE, WHOLE_TABLE, StoredNow
 from ttl_odm.core.values import lenient_ttl, short_repr
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.errors import TTLConfigurationError
@@ -25,12 +25,10 @@ from ttl_odm.sqlalchemy.policy.stored import (
 )
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from sqlalchemy import ColumnElement, Connection, FromClause
     from sqlalchemy.engine import Dialect
 
-    from ttl_odm.core.stored import Stored
+    from ttl_odm.core.stored import Stored, StoredTTL
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
 
@@ -76,15 +74,18 @@ class StoredDefault:
         """The table's name in the table of the policies."""
         return name_of(self.binding.first.table)
 
-    def checked(self, ttl: float | timedelta | None) -> int | None:
+    def checked(self, ttl: StoredTTL) -> int | None:
         """A default that it is to be; raises InvalidTTL where it can't."""
-        return self.stored.checked(ttl, where=f"{self.binding.name}.__ttl__")
+        where, is_of_scope = f"{self.binding.name}.__ttl__", self.scope is not None
+        return self.stored.checked(ttl, where=where, is_of_scope=is_of_scope)
 
-    def read(self, connection: Connection) -> tuple[int | None, int | None]:
-        """What is stored for it, and the default that its rows have: perhaps the table's.
+    @property
+    def absent(self) -> int | None:
+        """What it is where nothing is stored for it."""
+        return None if self.scope is None else INHERIT
 
-        None stands for TTL that is off, and for nothing that is stored.
-        """
+    def read(self, connection: Connection) -> StoredNow:
+        """What is stored now; None also where nothing is stored for the table."""
         table, scopes = self.binding.first.table, [WHOLE_TABLE, *filter(None, [self.scope])]
         c = tables_of(table).policies.c
         is_one = and_(row_of(table)[0], c.scope.in_(scopes))
@@ -92,8 +93,8 @@ class StoredDefault:
             scope: lenient_ttl(ttl)
             for scope, ttl in connection.execute(select(c.scope, c.ttl).where(is_one))
         }
-        own = found.get(self.scope or WHOLE_TABLE)
-        return own, own if self.scope in found else found.get(WHOLE_TABLE)
+        own = found.get(self.scope or WHOLE_TABLE, self.absent)
+        return StoredNow(own, found.get(WHOLE_TABLE))
 
     def rows(self, source: FromClause, dialect: Dialect) -> list[ColumnElement[bool]]:
         """The conditions for the rows of a table, or of a subquery of it, that have this default.

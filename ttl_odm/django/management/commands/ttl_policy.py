@@ -18,7 +18,7 @@ from ttl_odm.django.policy.binding import bindings
 from ttl_odm.django.policy.stored import APP
 from ttl_odm.errors import TTLError
 from ttl_odm.forecast.approval import NOTHING, UNCHANGED, change_lines, plain, stored_lines
-from ttl_odm.forecast.parse import parse_default
+from ttl_odm.forecast.parse import parse_stored
 from ttl_odm.sweeper.command_line import Status, terminal_width
 from ttl_odm.sweeper.text import aligned, visible, without_controls
 
@@ -49,8 +49,8 @@ class Command(BaseCommand):
             "Change a stored default: show what that would do, and make it when it is approved. "
             "TTL: seconds, or as in 90d, 12h, 30m; -1 (rows never expire by default), "
             "or off. With FIELD=VALUE, as in tenant_id=42, it is the default of the rows that have "
-            "that value. A change that would expire more rows by then than its preview said is "
-            "refused."
+            "that value; TTL may then be the word default, which removes it. A change that would "
+            "expire more rows by then than its preview said is refused."
         )
         change = actions.add_parser("set", help="Change a stored default.", description=text)
         change.add_argument("model", metavar="app_label.Model")
@@ -106,7 +106,7 @@ class Command(BaseCommand):
         if len(named) > 1:
             message = f"{shlex.join(options['change'])}: give [FIELD=VALUE] TTL."
             raise CommandError(message, returncode=Status.USAGE)
-        ttl = parse_default(text, where=f"TTL {text!r}")
+        ttl = parse_stored(text, where=f"TTL {text!r}")
         model = _model(options["model"])
         what: dict[str, Any] = {"scope": _value(model, named), "using": options["database"]}
         who, token = options["by"] or getpass.getuser(), options["approve"]
