@@ -24,7 +24,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.deletion import Collector, ProtectedError, RestrictedError
 from django.db.models.deletion import get_candidate_relations_to_delete as relations_of
 
-from ttl_odm.django.policy import options
+from ttl_odm.django.policy import options, stored
 from ttl_odm.django.policy.binding import binding_of, is_historical, table_policy
 from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.time.clock import database_now
@@ -44,8 +44,8 @@ _doomed: ContextVar[frozenset[tuple[Model, Any]]] = ContextVar(
 )
 """Rows that are being removed, by model and primary key: a cycle of references comes to its end."""
 
-_referring_rows: ContextVar[Counter[str] | None] = ContextVar("ttl_odm_referring", default=None)
-"""Where a sweep counts rows that go because they refer to its own, by table."""
+_sweeping: ContextVar[Removal | None] = ContextVar("ttl_odm_sweeping", default=None)
+"""Where a sweep counts rows that go because they refer to its own."""
 
 _MARK: Final = "_ttl_odm_collector"
 
@@ -61,7 +61,8 @@ class Removal:
 
     `hooks` get a report, those that the model declares included; `archived` counts rows, `loaded`
     the bytes of those that came to Python, and `referring` the rows of other tables that had
-    expired too and went because they referred to these.
+    expired too and went because they referred to these. `by_scope` counts those that have expired
+    and are of a scope with a default of its own.
     """
 
     model: Model
@@ -71,13 +72,14 @@ class Removal:
     archived: int = 0
     referring: Counter[str] = field(default_factory=Counter)
     loaded: int = 0
+    by_scope: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._began = time.monotonic()
-        binding = binding_of(self.model)
-        self._root = self.model if binding is None else binding.model
-        self._sink = sink_of(self._root, self.using)
-        self._table = self._root._meta.db_table
+        self._binding = binding = binding_of(self.model)
+        self.root = self.model if binding is None else binding.model
+        self._sink = sink_of(self.root, self.using)
+        self._table = self.root._meta.db_table
 
     @property
     def is_referred(self) -> bool:
@@ -94,6 +96,25 @@ class Removal:
     def by_statement(self, queryset: AnyQuerySet, *, by_key: bool = False) -> int:
         """Delete expired rows by one statement, and return how many."""
         return int(options.for_purge(queryset, by_key=by_key)._raw_delete(self.using) or 0)
+
+    def by_key(self, keys: Sequence[Any]) -> int:
+        """Delete those of some rows that have expired by one statement, and return how many."""
+        expired = rows_of(self.model, self.using).filter(pk__in=list(keys))
+        scopes = self.scopes_of(keys)
+        deleted = self.by_statement(expired, by_key=True) if keys else 0
+        if scopes and deleted < len(keys):  # somebody raised the default in between
+            scopes -= self.scopes_of(keys)
+        self.by_scope += scopes
+        return deleted
+
+    def scopes_of(self, keys: Sequence[Any]) -> Counter[str]:
+        """How many of some rows are of which scope with a default of its own."""
+        binding = self._binding
+        if binding is None or binding.scope is None or not keys:
+            return Counter()
+        every: AnyQuerySet = options.include_expired(QuerySet(model=self.root, using=self.using))
+        counted = dict(stored.by_scope(binding, every.filter(pk__in=list(keys))))
+        return Counter({scope: rows for scope, rows in counted.items() if scope is not None})
 
     def by_objects(self, objs: Sequence[Instance]) -> list[Purged]:
         """Remove rows that this transaction has locked, and report them.
@@ -113,7 +134,10 @@ class Removal:
         rows: Any = objs  # whose kind of collection django-stubs has a Protocol for
         family = (self.model, *self.model._meta.all_parents)
         # What goes because of rows that were displaced counts with what they are displaced for.
-        token = _referring_rows.set(self.referring) if self.reason == "expired" else None
+        token = None
+        if self.reason == "expired":
+            token = _sweeping.set(self)
+            self.by_scope += self.scopes_of([obj.pk for obj in objs])
         try:
             collector.collect(rows)
             with options.purging(frozenset(model._meta.db_table for model in family)):
@@ -127,7 +151,7 @@ class Removal:
             raise HookError(message) from error
         finally:
             if token is not None:
-                _referring_rows.reset(token)
+                _sweeping.reset(token)
         if not self.hooks.watches(self._table):
             return []
         self.hooks.call(replace(purged, transaction=connection))
@@ -139,7 +163,7 @@ class Removal:
             {str(field.column): getattr(obj, field.attname) for field in obj._meta.concrete_fields}
             for obj in (objs if with_rows else ())
         ]
-        keys = [field.attname for field in self._root._meta.pk_fields]
+        keys = [field.attname for field in self.root._meta.pk_fields]
         return Purged(
             self._table,
             keys=[tuple(getattr(obj, attname) for attname in keys) for obj in objs],
@@ -151,9 +175,12 @@ class Removal:
         )
 
 
-def displace(model: Model, using: str, conditions: Sequence[Q]) -> int:
+def displace(
+    model: Model, using: str, conditions: Sequence[Q], *, sweeping: Removal | None = None
+) -> int:
     """Remove the expired rows that are in the way of a write, in its transaction; return how many.
 
+    Or in the way of a sweep, which counts those of its own table by scope.
     It raises IntegrityError where a live row refers to one of them and its ``on_delete`` forbids
     it, and HookError where a hook or the archive failed.
     """
@@ -170,6 +197,8 @@ def displace(model: Model, using: str, conditions: Sequence[Q]) -> int:
         if not takes_statements:
             take_file(model, using)
             objs = _with_referring(model, using, list(locked(expired, using)))
+            if sweeping is not None and sweeping.root is removal.root:
+                sweeping.by_scope += removal.scopes_of([obj.pk for obj in objs])
             try:
                 removal.by_objects(objs)
             except (ProtectedError, RestrictedError) as error:
@@ -289,6 +318,7 @@ def _make_way(relation: Any, instances: list[Instance], using: str) -> None:
     if doomed and not is_deferred and field.null and field.db_constraint:
         rows: AnyQuerySet = options.include_expired(QuerySet(model=model, using=using))
         options.after_root(rows.filter(referred, pk__in=doomed)).update(**{field.name: None})
-    removed = displace(model, using, [referred & ~Q(pk__in=doomed) if doomed else referred])
-    if removed and (counts := _referring_rows.get()) is not None:
-        counts[model._meta.db_table] += removed
+    condition, sweeping = referred & ~Q(pk__in=doomed) if doomed else referred, _sweeping.get()
+    removed = displace(model, using, [condition], sweeping=sweeping)
+    if removed and sweeping is not None:
+        sweeping.referring[model._meta.db_table] += removed
