@@ -110,7 +110,7 @@ class Removal:
     def scopes_of(self, keys: Sequence[Any]) -> Counter[str]:
         """How many of some rows are of which scope with a default of its own."""
         binding = self._binding
-        if binding is None or binding.scope is None or not keys:
+        if not keys or binding is None or not stored.has_scopes(connections[self.using], binding):
             return Counter()
         every: AnyQuerySet = options.include_expired(QuerySet(model=self.root, using=self.using))
         counted = dict(stored.by_scope(binding, every.filter(pk__in=list(keys))))

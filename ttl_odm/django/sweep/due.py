@@ -105,9 +105,10 @@ def _fetched(
 
 def _union(lookups: list[AnyQuerySet], using: str) -> list[tuple[Any, ...]]:
     """All rows of some querysets, by one statement."""
-    statements, values = _compiled(lookups, using)
+    subqueries, values = _compiled(lookups, using)
+    parts = [f"SELECT * FROM ({sql}) AS part" for sql in subqueries]  # noqa: S608 (of Django's)
     with connections[using].cursor() as cursor:
-        cursor.execute(" UNION ALL ".join(statements), values)
+        cursor.execute(" UNION ALL ".join(parts), values)
         return list(cursor.fetchall())
 
 
