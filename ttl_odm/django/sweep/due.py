@@ -73,7 +73,8 @@ def count(binding: Binding, using: str) -> Counted:
     In one statement: a sweep between two would make the rest look smaller than it is.
     """
     parts = [] if _is_off(binding, using) else _parts(binding)
-    every = options.include_expired(QuerySet(model=binding.model, using=using)).order_by()
+    every: AnyQuerySet = QuerySet(model=binding.model, using=using)
+    every = options.include_expired(every).order_by()
     expired = [ExpiredRows(binding, using, part).all().order_by() for part in parts]
     number = Func(template="COUNT(*)", output_field=IntegerField())
     if binding.scope is None:
