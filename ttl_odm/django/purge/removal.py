@@ -23,6 +23,7 @@ from django.db import DatabaseError, IntegrityError, InterfaceError, connections
 from django.db.models import Q, QuerySet
 from django.db.models.deletion import Collector, ProtectedError, RestrictedError
 from django.db.models.deletion import get_candidate_relations_to_delete as relations_of
+from django.db.models.sql import DeleteQuery
 
 from ttl_odm.django.policy import options, stored
 from ttl_odm.django.policy.binding import binding_of, is_historical, table_policy
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from django.db.models import Model as Instance
 
-    from ttl_odm.django.policy.binding import AnyQuerySet, Model
+    from ttl_odm.django.policy.binding import AnyQuerySet, Binding, Model
     from ttl_odm.sweeper.hooks import Reason
 
 _doomed: ContextVar[frozenset[tuple[Model, Any]]] = ContextVar(
@@ -95,17 +96,44 @@ class Removal:
 
     def by_statement(self, queryset: AnyQuerySet, *, by_key: bool = False) -> int:
         """Delete expired rows by one statement, and return how many."""
-        return int(options.for_purge(queryset, by_key=by_key)._raw_delete(self.using) or 0)
+        doomed = options.for_purge(queryset, by_key=by_key)
+        counted = None if by_key or self.reason != "expired" else self._binding
+        if counted is not None and stored.has_scopes(connections[self.using], counted):
+            return self._count_scopes(doomed, counted)
+        return int(doomed._raw_delete(self.using) or 0)
 
     def by_key(self, keys: Sequence[Any]) -> int:
         """Delete those of some rows that have expired by one statement, and return how many."""
-        expired = rows_of(self.model, self.using).filter(pk__in=list(keys))
+        # MariaDB returns nothing of a DELETE that is told its index, and MySQL of none.
         scopes = self.scopes_of(keys)
+        expired = rows_of(self.model, self.using).filter(pk__in=list(keys))
         deleted = self.by_statement(expired, by_key=True) if keys else 0
         if scopes and deleted < len(keys):  # somebody raised the default in between
             scopes -= self.scopes_of(keys)
         self.by_scope += scopes
         return deleted
+
+    def _count_scopes(self, doomed: AnyQuerySet, binding: Binding) -> int:
+        """Delete what a queryset for a purge finds, and count it by scope."""
+        assert binding.scope is not None  # noqa: S101 (or there are no scopes)
+        connection = connections[self.using]
+        query = doomed.query.clone()
+        query.__class__ = DeleteQuery
+        statement, values = query.get_compiler(self.using).as_sql()
+        names = (self._table, str(binding.scope.column))
+        column = ".".join(map(connection.ops.quote_name, names))
+        statement += f" RETURNING {stored.own_scope(connection, binding, column)} AS ttl_scope"
+        scopes: Counter[str | None] = Counter()
+        with connection.cursor() as cursor:
+            if connection.vendor == "postgresql":
+                grouped = "SELECT ttl_scope, COUNT(*) FROM deleted GROUP BY ttl_scope"
+                cursor.execute(f"WITH deleted AS ({statement}) {grouped}", values)
+                scopes.update(dict(cursor.fetchall()))
+            else:
+                cursor.execute(statement, values)
+                scopes.update(scope for (scope,) in cursor.fetchall())
+        self.by_scope += _named(scopes)
+        return scopes.total()
 
     def scopes_of(self, keys: Sequence[Any]) -> Counter[str]:
         """How many of some rows are of which scope with a default of its own."""
@@ -113,8 +141,7 @@ class Removal:
         if not keys or binding is None or not stored.has_scopes(connections[self.using], binding):
             return Counter()
         every: AnyQuerySet = options.include_expired(QuerySet(model=self.root, using=self.using))
-        counted = dict(stored.by_scope(binding, every.filter(pk__in=list(keys))))
-        return Counter({scope: rows for scope, rows in counted.items() if scope is not None})
+        return _named(Counter(dict(stored.by_scope(binding, every.filter(pk__in=list(keys))))))
 
     def by_objects(self, objs: Sequence[Instance]) -> list[Purged]:
         """Remove rows that this transaction has locked, and report them.
@@ -173,6 +200,11 @@ class Removal:
             duration=time.monotonic() - self._began,
             reason=self.reason,
         )
+
+
+def _named(scopes: Counter[str | None]) -> Counter[str]:
+    """The counts without that of rows that have no scope with a default of its own."""
+    return Counter({scope: rows for scope, rows in scopes.items() if scope is not None})
 
 
 def displace(

@@ -2,11 +2,11 @@
 
 Where nothing hangs on the rows, one statement deletes what lies between two places of the index,
 and neither rows nor keys come to Python. Where that meets a row that somebody holds, or one that
-can't go, where rows are deleted as objects, and where they are counted by scopes that have a stored
-default of their own, the batch goes by keys: it locks those that nobody holds (``SKIP LOCKED``: the
-sweeper doesn't stand in a queue behind a writer), deletes them with the predicate in the DELETE,
-calls the hooks, and commits. If one of them can't go, because others refer to it or a trigger or a
-signal's receiver raises, the batch is undone, and the sweeper asks for smaller ones.
+can't go, and where rows are deleted as objects, the batch goes by keys: it locks those that nobody
+holds (``SKIP LOCKED``: the sweeper doesn't stand in a queue behind a writer), deletes them with the
+predicate in the DELETE, calls the hooks, and commits. If one of them can't go, because others refer
+to it or a trigger or a signal's receiver raises, the batch is undone, and the sweeper asks for
+smaller ones.
 
 On MySQL, whose shortest wait for a row is a second, every batch goes by keys.
 
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.db import DatabaseError, connections, transaction
 
-from ttl_odm.django.policy import stored
 from ttl_odm.django.purge.errors import in_short, is_locked, is_refused, is_restricted
 from ttl_odm.django.purge.removal import Removal, locked, rows_of, take_file
 from ttl_odm.django.sweep.due import ExpiredRows
@@ -78,14 +77,14 @@ def _purge_range(
 ) -> BatchResult | None:
     """Purge the next rows by their order alone.
 
-    None where something hangs on the rows or they are counted by scope, where nothing but keys
-    tells more than one batch of them apart, and where one of them can't go.
+    None where something hangs on the rows, where nothing but keys tells more than one batch of them
+    apart, and where one of them can't go.
     """
     connection, removal = connections[using], Removal(binding.model, using, request.hooks)
     waits = connection.vendor == "mysql" and not getattr(connection, "mysql_is_mariadb", False)
-    if request.part is Part.ALL or waits or not removal.is_plain:
-        return None
-    if stored.has_scopes(connection, binding):
+    # A DELETE that counts by scope returns rows; a database that does so of an INSERT can do that.
+    counts = binding.scope is None or connection.features.can_return_columns_from_insert
+    if request.part is Part.ALL or waits or not counts or not removal.is_plain:
         return None
     with phase("find"):
         found = expired.next_range(request.resume, request.size)
@@ -97,7 +96,8 @@ def _purge_range(
     try:
         # A purge that a crash undoes is only done again, and nobody has heard of it.
         with batch.limited(lazily=True), at_once(using):
-            return BatchResult(removal.by_statement(expired.within(found)), found.resume)
+            deleted = removal.by_statement(expired.within(found))
+        return BatchResult(deleted, found.resume, by_scope=removal.by_scope)
     except DatabaseError as error:
         if not (is_refused(error) or is_locked(error)):
             raise
