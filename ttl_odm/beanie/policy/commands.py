@@ -43,7 +43,7 @@ BY_KEY: Final = {"_id": 1}
 """As a hint: also a clustered collection, which has no index of that name, takes it."""
 
 _MOST_COUNTED: Final = 10_000
-"""Values by which documents are counted."""
+"""Values in the reply that counts documents by them."""
 _AWARE: Final[CodecOptions[Document]] = CodecOptions(tz_aware=True)
 
 

@@ -145,10 +145,10 @@ class Remover:
         expired = {"$expr": expired_expr(self.policy)}
         doomed: Document = {"_id": {"$in": [row["_id"] for row in rows]}, **expired}
         if not self.needs_transaction:
-            rows_before, by_scope = await self._counted(place, doomed)
+            expected, by_scope = await self._counted(place, doomed)
             deleted = await place.delete([doomed], BY_KEY)
             if self.scopes is not None:
-                _check(deleted, rows_before)
+                _check(deleted, expected)
             return Removed(deleted, by_scope=by_scope)
         clauses: Document = {"hint": BY_KEY, "limit": len(rows)}
         if not (self._shows_rows or self.mode.archive):

@@ -4,8 +4,8 @@ A batch takes the next documents of a stage (`due.stages_of`), in one of two way
 piece of the index that holds so many of them, deleted by one command; a *list* is the documents
 themselves, found and then deleted by their keys, where somebody is to know of them, where they are
 counted by scopes that have a stored default of their own, where the index has no windows, or where
-somebody else holds a document of the window. Whichever it is, the command
-that deletes decides again what has expired. A list is deleted at once, or as much of it as will go.
+somebody else holds a document of the window. Whichever it is, the command that deletes decides
+again what has expired. A list is deleted at once, or as much of it as will go.
 """
 
 from __future__ import annotations

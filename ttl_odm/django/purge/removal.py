@@ -163,8 +163,8 @@ class Removal:
         # What goes because of rows that were displaced counts with what they are displaced for.
         token = None
         if self.reason == "expired":
-            token = _sweeping.set(self)
             self.by_scope += self.scopes_of([obj.pk for obj in objs])
+            token = _sweeping.set(self)
         try:
             collector.collect(rows)
             with options.purging(frozenset(model._meta.db_table for model in family)):
@@ -212,7 +212,8 @@ def displace(
 ) -> int:
     """Remove the expired rows that are in the way of a write, in its transaction; return how many.
 
-    Or in the way of a sweep, which counts those of its own table by scope.
+    Or in the way of a sweep: it counts those of its own table by scope.
+
     It raises IntegrityError where a live row refers to one of them and its ``on_delete`` forbids
     it, and HookError where a hook or the archive failed.
     """
