@@ -60,7 +60,18 @@ def declared() -> SimpleNamespace:
         class Meta(InShop):
             db_table = "stored_visits"
 
-    return SimpleNamespace(Cart=Cart, Basket=Basket, Message=Message, Visit=Visit)
+    class Post(TTLModel):
+        """That refers to others of its kind; its scopes are called as a policy's are."""
+
+        __ttl__: Any = Stored(HOUR, by="scope")
+        name = models.CharField(max_length=20, primary_key=True)
+        scope = models.CharField(max_length=20)
+        parent = models.ForeignKey("self", models.CASCADE, null=True)
+
+        class Meta(InShop):
+            db_table = "stored_posts"
+
+    return SimpleNamespace(Cart=Cart, Basket=Basket, Message=Message, Visit=Visit, Post=Post)
 
 
 @contextmanager

@@ -149,3 +149,27 @@ def test_a_port_that_is_taken_is_told(engine: Engine) -> None:
         finished = CliRunner().invoke(cli, ["run", *app, *options])
     assert finished.exit_code == 2
     assert f"--metrics-port {port}" in finished.stderr
+
+
+def test_scopes_have_labels_but_never_more_than_a_few(registry: CollectorRegistry) -> None:
+    metrics = SweeperMetrics("sqlite", registry)
+
+    def sweep(deleted: int, due: int | None, **by_scope: dict[str, int]) -> None:
+        target = TargetReport("messages", deleted=deleted, due=due, **by_scope)
+        metrics.on_report(SweepReport((target, TargetReport("carts", deleted=1))))
+
+    def scope(name: str, number: str = "rows_deleted_total") -> float | None:
+        return value(registry, f"ttl_odm_scope_{number}", table="messages", scope=name)
+
+    sweep(1, 1)
+    assert scope("") is None
+    sweep(9, 20, deleted_by_scope={"acme": 7, "": 2}, due_by_scope={"acme": 15, "": 5})
+    assert (scope("acme"), scope("")) == (7, 2)
+    assert (scope("acme", "expired_rows"), scope("", "expired_rows")) == (8, 3)
+    many = {f"t{number}": 2 for number in range(30)}
+    sweep(60, None, deleted_by_scope=many)
+    assert (scope("acme"), scope("t18"), scope("t19"), scope("")) == (7, 2, None, 2 + 22)
+    assert scope("acme", "expired_rows") is None
+    series = [sample for metric in registry.collect() for sample in metric.samples]
+    names = {sample.labels.get("scope") for sample in series if "scope" in sample.labels}
+    assert len(names) == 21

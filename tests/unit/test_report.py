@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections import Counter
 
 import pytest
 
 from ttl_odm.sweeper import Ending, FuseError, Skip, SweepError, SweepReport, TargetReport
+from ttl_odm.sweeper.scopes import add, largest
 
 CLEAN = TargetReport(
     "web_sessions",
@@ -262,3 +264,26 @@ def test_names_that_others_chose_reach_no_terminal_as_they_are() -> None:
     )  # three rows, four remarks of which one has two, the holder
     assert report.problems == (f"{shown}: \\x1b[2J",)
     assert report.to_dict()["holder"] == nasty
+
+
+def test_the_largest_scopes_are_named_and_all_others_summed() -> None:
+    by_scope = largest({"b": 5, "a": 5, "c": 9, "d": 1, "": 70, "e": 0}, total=30, most=3)
+    assert by_scope == {"c": 9, "a": 5, "b": 5, "": 11}
+    assert list(by_scope) == ["c", "a", "b", ""]
+    assert largest({"a": 5}, total=5) == {"a": 5}
+    assert largest({}, total=5) == {}
+    target = TargetReport("carts", deleted=30, deleted_by_scope=by_scope, due_by_scope={"x\n": 2})
+    text = str(SweepReport((target,)))
+    assert "carts: deleted by scope: c 9, a 5, b 5, all others 11" in text
+    assert "carts: expired by scope: x\\x0a 2" in text
+    plain = json.loads(json.dumps(target.to_dict()))
+    assert plain["deleted_by_scope"] == by_scope
+    assert not {"deleted_by_scope", "due_by_scope"} & set(CLEAN.to_dict())
+
+
+def test_a_sweep_over_a_million_scopes_counts_a_few_thousand() -> None:
+    counted: Counter[str] = Counter()
+    add(counted, {str(number): 2 for number in range(9_000)})
+    add(counted, {str(number): 1 for number in range(5_000, 20_000)})
+    assert len(counted) == 5_000
+    assert counted.most_common(1) == [("5000", 3)]

@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from ttl_odm.core.stored_rows import WHOLE_TABLE
 from ttl_odm.sweeper import Ending
+from ttl_odm.sweeper.scopes import NAMED_SCOPES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from ttl_odm.sweeper import Progress, SweepReport
+    from ttl_odm.sweeper import Progress, SweepReport, TargetReport
 
 Changes = Iterator[tuple[str, dict[str, str], "float | None"]]
 """A number's name, its labels besides the backend, and by how much it grows (counters), what was
@@ -94,6 +96,18 @@ NUMBERS: Final = (
         ("table",),
     ),
     Number("partitions_missing", "gauge", "Partitions that are still to be made.", ("table",)),
+    Number(
+        "scope_rows_deleted",
+        "counter",
+        "Rows deleted of scopes with a default of their own; the empty scope has all others.",
+        ("table", "scope"),
+    ),
+    Number(
+        "scope_expired_rows",
+        "gauge",
+        "Expired rows of these scopes that were left, where they were counted.",
+        ("table", "scope"),
+    ),
     Number("target_failing", "gauge", "1 if the last sweep failed there.", ("table",)),
     Number(
         "last_success_timestamp_seconds",
@@ -104,6 +118,25 @@ NUMBERS: Final = (
     ),
     Number("leader", "gauge", "1 while this process has the lease."),
 )
+
+
+class ScopeLabels:
+    """Which scopes have a label: of each table the first `NAMED_SCOPES` that a report names.
+
+    A monitoring system keeps a series for every label that it ever got, so a process may not go on
+    making new ones.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[str, list[str]] = {}
+
+    def of(self, table: str, *reports: Mapping[str, int]) -> list[str]:
+        """The labels of a table, with those that reports bring; `WHOLE_TABLE` for all others."""
+        labels = self._of.setdefault(table, [])
+        named = dict.fromkeys(scope for report in reports for scope in report if scope)
+        new = [scope for scope in named if scope not in labels]
+        labels += new[: NAMED_SCOPES - len(labels)]
+        return [*labels, WHOLE_TABLE] if labels else []
 
 
 def of_progress(progress: Progress) -> Changes:
@@ -118,7 +151,7 @@ def of_progress(progress: Progress) -> Changes:
             yield "batch_duration_seconds", {**labels, "phase": phase}, seconds
 
 
-def of_report(report: SweepReport) -> Changes:
+def of_report(report: SweepReport, scopes: ScopeLabels) -> Changes:
     """Say what a sweep changes, besides its batches."""
     yield "runs", {"outcome": report.outcome}, 1
     yield "leader", {}, float(report.ended not in _NOT_OURS)
@@ -137,8 +170,25 @@ def of_report(report: SweepReport) -> Changes:
         partitions = target.partitions
         for name, field in _PARTITIONS.items():
             yield name, labels, None if partitions is None else getattr(partitions, field)
+        yield from _by_scope(target, scopes)
     if report.ended in _STANDING_BY:
         return
     yield "run_duration_seconds", {}, report.duration
     if not report.problems:
         yield "last_success_timestamp_seconds", {}, time.time()
+
+
+def _by_scope(target: TargetReport, scopes: ScopeLabels) -> Changes:
+    """Say what a sweep changes of scopes with defaults of their own."""
+    deleted, due = target.deleted_by_scope, target.due_by_scope
+    named = scopes.of(target.table, due, deleted)
+    others = set(named[:-1])
+    for scope in named:
+        labels = {"table": target.table, "scope": scope}
+        gone, left = deleted.get(scope, 0), due.get(scope, 0)
+        if not scope:
+            gone = target.deleted - sum(deleted.get(each, 0) for each in others)
+            left = (target.due or 0) - sum(due.get(each, 0) for each in others)
+        yield "scope_rows_deleted", labels, gone
+        is_known = target.due is not None
+        yield "scope_expired_rows", labels, max(left - gone, 0) if is_known else None

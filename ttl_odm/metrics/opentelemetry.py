@@ -18,7 +18,7 @@ from opentelemetry.metrics import CallbackOptions, Observation, get_meter
 from opentelemetry.trace import SpanKind, StatusCode, get_tracer
 
 from ttl_odm import __version__
-from ttl_odm.metrics.numbers import NUMBERS, of_progress, of_report
+from ttl_odm.metrics.numbers import NUMBERS, ScopeLabels, of_progress, of_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -51,6 +51,7 @@ class SweeperTelemetry:
         tracer_provider: TracerProvider | None = None,
     ) -> None:
         self._backend = backend
+        self._scopes = ScopeLabels()
         self._tracer = get_tracer(_NAME, __version__, tracer_provider=tracer_provider)
         self._gauges: dict[str, dict[_Labels, float]] = {
             number.name: {} for number in NUMBERS if number.kind == "gauge"
@@ -85,7 +86,7 @@ class SweeperTelemetry:
 
     def on_report(self, report: SweepReport) -> None:
         """Count a sweep."""
-        self._take(of_report(report))
+        self._take(of_report(report, self._scopes))
 
     def _take(self, changes: Changes) -> None:
         for name, labels, value in changes:

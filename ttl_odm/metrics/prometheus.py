@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
-from ttl_odm.metrics.numbers import NUMBERS, of_progress, of_report
+from ttl_odm.metrics.numbers import NUMBERS, ScopeLabels, of_progress, of_report
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -35,6 +35,7 @@ class SweeperMetrics:
 
     def __init__(self, backend: str, registry: CollectorRegistry = REGISTRY) -> None:
         self._backend = backend
+        self._scopes = ScopeLabels()
         self._collectors = {number.name: _collector(number, registry) for number in NUMBERS}
 
     def on_progress(self, progress: Progress) -> None:
@@ -43,7 +44,7 @@ class SweeperMetrics:
 
     def on_report(self, report: SweepReport) -> None:
         """Count a sweep."""
-        self._take(of_report(report))
+        self._take(of_report(report, self._scopes))
 
     def _take(self, changes: Changes) -> None:
         for name, labels, value in changes:

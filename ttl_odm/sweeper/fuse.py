@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ttl_odm.errors import TTLError
+from ttl_odm.sweeper.scopes import largest, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ttl_odm.sweeper.store import Counted
 
@@ -27,6 +28,10 @@ NEEDED: Final = 3
 """Sweeps that have to be remembered before `max_jump` says anything."""
 
 
+_NAMED: Final = 5
+"""Scopes that the message names."""
+
+
 class FuseError(TTLError):
     """Far more rows have expired than is plausible.
 
@@ -34,14 +39,24 @@ class FuseError(TTLError):
         target: The target.
         due: Rows that have expired.
         allowed: The most rows that would not have blown the fuse.
+        by_scope: Which scopes have most of the expired rows, as in `TargetReport.due_by_scope`.
     """
 
-    def __init__(self, message: str, *, target: str, due: int, allowed: int) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        target: str,
+        due: int,
+        allowed: int,
+        by_scope: Mapping[str, int] | None = None,
+    ) -> None:
         """Store the message and the numbers."""
         super().__init__(message)
         self.target = target
         self.due = due
         self.allowed = allowed
+        self.by_scope = by_scope or {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +78,26 @@ class Fuse:
             allowed = max(FLOOR, int(rows * self.max_fraction))
             if due > allowed:
                 limit = f"max_fraction={self.max_fraction:g} of {rows:,} rows"
-                raise self._blown(target, due, allowed, limit)
+                raise self._blown(target, counted, allowed, limit)
         if self.max_jump is not None and len(past) >= NEEDED:
             most = max(past)
             allowed = max(FLOOR, int(most * self.max_jump))
             if due > allowed:
                 usual = f"max_jump={self.max_jump:g} times {most:,} rows, the most that one of "
-                raise self._blown(target, due, allowed, f"{usual}the last {len(past)} sweeps found")
+                usual = f"{usual}the last {len(past)} sweeps found"
+                raise self._blown(target, counted, allowed, usual)
 
     @staticmethod
-    def _blown(target: str, due: int, allowed: int, limit: str) -> FuseError:
+    def _blown(target: str, counted: Counted, allowed: int, limit: str) -> FuseError:
+        due = counted.due
+        most = listed(largest(counted.by_scope, due, _NAMED))
+        of_scopes = f" (by scope: {most})" if most else ""
         return FuseError(
-            f"{due:,} rows have expired, more than {limit}; nothing was deleted. Was the default "
-            "ttl changed, a backup restored, a clock moved? To delete them anyway, sweep once with "
-            "force=True.",
+            f"{due:,} rows have expired{of_scopes}, more than {limit}; nothing was deleted. Was "
+            "the default ttl changed, a backup restored, a clock moved? To delete them anyway, sweep "
+            "once with force=True.",
             target=target,
             due=due,
             allowed=allowed,
+            by_scope=largest(counted.by_scope, due),
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.errors import TTLError
 from ttl_odm.sweeper import text
+from ttl_odm.sweeper.scopes import listed
 from ttl_odm.sweeper.store import Skip
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class Progress:
             was committed.
         referring: Expired rows of other tables that referred to these and were deleted first, by
             table.
+        by_scope: How many of the `deleted` rows were of which scope, where scopes have defaults of
+            their own; see `TargetReport.deleted_by_scope`.
     """
 
     table: str
@@ -101,6 +104,7 @@ class Progress:
     phases: Mapping[Phase, float] = field(default_factory=dict)
     error: Exception | None = None
     referring: Mapping[str, int] = field(default_factory=dict)
+    by_scope: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def problem(self) -> str | None:
@@ -138,6 +142,11 @@ class TargetReport:
         workers: The most batches that ran at once.
         partitions: How many partitions there were when the sweep left the target; None if it isn't
             partitioned by time, or if nothing was read.
+        deleted_by_scope: How many of the `deleted` rows were of which scope, the largest first, for
+            the 20 largest of those scopes that have a default of their own; see
+            `ttl_odm.Stored.by`. The empty text stands for all others. Empty where no scope with a
+            default of its own had any.
+        due_by_scope: The same of the `due` rows.
     """
 
     table: str
@@ -157,6 +166,8 @@ class TargetReport:
     notes: Sequence[str] = ()
     workers: int = 1
     partitions: PartitionsCounted | None = None
+    deleted_by_scope: Mapping[str, int] = field(default_factory=dict)
+    due_by_scope: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def skipped(self) -> int:
@@ -169,7 +180,7 @@ class TargetReport:
         return None if self.error is None else in_one_line(self.error)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return plain values, for JSON; what is by scope only where scopes had rows."""
         return {
             "table": self.table,
             "deleted": self.deleted,
@@ -188,7 +199,13 @@ class TargetReport:
             "notes": list(self.notes),
             "workers": self.workers,
             "partitions": None if self.partitions is None else self.partitions.to_dict(),
+            **{f"{what}_by_scope": dict(rows) for what, rows in self._by_scope.items()},
         }
+
+    @property
+    def _by_scope(self) -> dict[str, Mapping[str, int]]:
+        by_scope = {"due": self.due_by_scope, "deleted": self.deleted_by_scope}
+        return {what: rows for what, rows in by_scope.items() if rows}
 
     @property
     def remarks(self) -> Iterator[str]:
@@ -196,8 +213,10 @@ class TargetReport:
         table = text.visible(self.table)
         if self.missing:
             yield f"{table} is MISSING: the database has no such table."
-        for other, rows in self.referring.items():
-            number = f"{text.counted(rows, 'row')} of {text.visible(other)}"
+        for what, rows in self._by_scope.items():
+            yield f"{table}: {'expired' if what == 'due' else what} by scope: {listed(rows)}"
+        for other, referring in self.referring.items():
+            number = f"{text.counted(referring, 'row')} of {text.visible(other)}"
             yield f"{table}: deleted {number} as well, which referred to it"
         if skips := {reason: rows for reason, rows in self.skips.items() if rows}:
             left = (f"{text.counted(skips[skip], 'row')} {_SKIPS[skip]}" for skip in skips)

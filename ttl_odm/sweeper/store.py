@@ -167,6 +167,8 @@ class Counted:
         oldest: What `Due.oldest` left out because it requires reading the table; None if it didn't
             leave it out, or if unknown.
         partitions: How many partitions there are; None if the target isn't partitioned by time.
+        by_scope: How many of the `due` rows are of each scope that has a default of its own; see
+            `ttl_odm.Stored.by`.
     """
 
     due: int
@@ -174,6 +176,7 @@ class Counted:
     is_estimated: bool = False
     oldest: float | None = None
     partitions: PartitionsCounted | None = None
+    by_scope: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +236,8 @@ class BatchResult:
         notes: Remarks on the target for the report, one sentence each.
         pause: Seconds to wait before the next batch, such as for a lock that others hold.
         partitions: How many partitions there are now; None if they weren't read.
+        by_scope: How many of the deleted rows were of each scope that has a default of its own; see
+            `ttl_odm.Stored.by`.
     """
 
     deleted: int
@@ -250,6 +255,7 @@ class BatchResult:
     notes: Sequence[str] = ()
     pause: float = 0.0
     partitions: PartitionsCounted | None = None
+    by_scope: Mapping[str, int] = field(default_factory=dict)
 
 
 def weight(values: Iterable[object]) -> int:

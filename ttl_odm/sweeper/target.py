@@ -25,6 +25,7 @@ from ttl_odm.sweeper.hooks import HookError
 from ttl_odm.sweeper.pace import FIRST_LOADED, fitting
 from ttl_odm.sweeper.places import Place, Places
 from ttl_odm.sweeper.report import LIMITS, Progress, TargetReport, in_one_line
+from ttl_odm.sweeper.scopes import add, largest
 from ttl_odm.sweeper.store import (
     BatchRequest,
     BatchResult,
@@ -97,6 +98,7 @@ class TargetSweep:
         self._notes: dict[str, None] = {}
         self._pause = 0.0
         self._referring: Counter[str] = Counter()
+        self._by_scope: Counter[str] = Counter()
         self._batches = 0
         self._oldest: float | None = None
         self._oldest_left: float | None = None
@@ -150,6 +152,8 @@ class TargetSweep:
             missing=self._is_missing,
             workers=self._workers,
             partitions=self._partitions,
+            deleted_by_scope=largest(self._by_scope, self._deleted),
+            due_by_scope={} if counted is None else largest(counted.by_scope, counted.due),
         )
         self._remember()
 
@@ -374,6 +378,7 @@ class TargetSweep:
         self._deleted += result.deleted
         self._archived += result.archived
         self._referring.update(result.referring)
+        add(self._by_scope, result.by_scope)
         self._notes.update(dict.fromkeys(result.notes))
         self._partitions = result.partitions or self._partitions
         if result.oldest is not None:
@@ -390,6 +395,7 @@ class TargetSweep:
                 elapsed=result.elapsed,
                 phases={**result.phases, **after},
                 error=result.failure,
+                by_scope=largest(result.by_scope, result.deleted),
             )
         )
 

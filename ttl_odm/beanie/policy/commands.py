@@ -14,6 +14,7 @@ This module must not know policies.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -41,6 +42,8 @@ Hint: TypeAlias = str | dict[str, int]
 BY_KEY: Final = {"_id": 1}
 """As a hint: also a clustered collection, which has no index of that name, takes it."""
 
+_MOST_COUNTED: Final = 10_000
+"""Values in the reply that counts documents by them."""
 _AWARE: Final[CodecOptions[Document]] = CodecOptions(tz_aware=True)
 
 
@@ -192,14 +195,20 @@ class RawCollection:
         update = {"q": filter, "u": stages, "multi": True, "hint": hint}
         await self.run({"update": self.collection.name, "updates": [update]})
 
-    async def count(self, filter: Filter, hint: Hint | None = None) -> int:  # noqa: A002 (as above)
-        """Count what a filter matches."""
-        pipeline = [{"$match": filter}, {"$count": "rows"}]
-        command: Document = {"aggregate": self.collection.name, "pipeline": pipeline, "cursor": {}}
+    async def count(
+        self,
+        filter: Filter,  # noqa: A002 (as above)
+        hint: Hint | None = None,
+        by: Document | None = None,
+    ) -> Counter[Any]:
+        """Count what a filter matches by an expression; None for all as one."""
+        pipeline = [{"$match": filter}, {"$group": {"_id": by, "rows": {"$sum": 1}}}]
+        command: Document = {"aggregate": self.collection.name, "pipeline": pipeline}
+        command["cursor"] = {"batchSize": _MOST_COUNTED}
         if hint is not None:
             command["hint"] = hint
         counts = (await self.run(command))["cursor"]["firstBatch"]
-        return int(counts[0]["rows"]) if counts else 0
+        return Counter({count["_id"]: int(count["rows"]) for count in counts})
 
 
 async def command_in(database: Database, command: Document, session: Session = None) -> Filter:

@@ -163,14 +163,19 @@ def _ttl_expired(policy: TTL, now: Instant) -> Expression:
 def _expired_by_many_kinds(policy: TTL, by: str, now: Instant) -> Expression:
     """Return the same, for which the server finds a kind by its hash."""
     defaults, last_modified = policy.defaults, _path(policy.last_modified)
-    # -1 where it isn't among them, and the last default is that of all others.
-    place = {"$indexOfArray": [{"$literal": [*defaults]}, _path(by)]}
-    default = {"$arrayElemAt": [{"$literal": [*defaults.values(), policy.default]}, place]}
+    # -1 takes the last one, the default of all others.
+    every = {"$literal": [*defaults.values(), policy.default]}
+    default = {"$arrayElemAt": [every, kind_number(policy, by)]}
     milliseconds = {"$multiply": [{"$toLong": "$$default"}, 1000]}
     reached = _reached(policy, last_modified, milliseconds, now)
     inherited = {"$and": [{"$ne": ["$$default", NEVER]}, reached]}
     expired = {"$and": [{"$ne": ["$$default", None]}, _expired_or(policy, inherited, now)]}
     return {"$let": {"vars": {"default": default}, "in": expired}}
+
+
+def kind_number(policy: TTL, by: str) -> Expression:
+    """Return the expression for where a document's kind is among the listed; -1: it is not."""
+    return {"$indexOfArray": [{"$literal": [kind for kind, _ in policy.kinds]}, _path(by)]}
 
 
 def _expired_with(policy: TTL, default: int | None, now: Instant) -> Expression:

@@ -13,6 +13,7 @@ interrupted; inside, it gives up at once and nothing has happened.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from inspect import isawaitable
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Document
     from ttl_odm.beanie.policy.binding import Binding
     from ttl_odm.beanie.policy.commands import RawCollection
+    from ttl_odm.beanie.policy.scopes import OwnScopes
     from ttl_odm.core.policy import Policy
     from ttl_odm.sweeper.hooks import Reason
 
@@ -93,7 +95,8 @@ class Removed:
     """What a transaction has removed, if it is committed.
 
     `purged` is for the hooks after the commit; in the `rest` are documents for which there was no
-    room. `loaded` are the bytes of documents that came to Python whole.
+    room. `loaded` are the bytes of documents that came to Python whole. `by_scope` has how many of
+    the deleted are of which scope with a default of its own.
     """
 
     deleted: int
@@ -101,11 +104,15 @@ class Removed:
     loaded: int = 0
     purged: Purged | None = None
     rest: Rows = field(default_factory=list)
+    by_scope: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
 class Remover:
-    """How documents, expired at the server's instant `as_of`, are removed from a collection."""
+    """How documents, expired at the server's instant `as_of`, are removed from a collection.
+
+    They are counted by `scopes`, if there are any.
+    """
 
     name: str
     mode: Mode
@@ -113,6 +120,7 @@ class Remover:
     hooks: Hooks
     as_of: DatetimeMS
     reason: Reason = "expired"
+    scopes: OwnScopes | None = None
 
     @property
     def needs_transaction(self) -> bool:
@@ -130,14 +138,18 @@ class Remover:
     async def remove(self, place: RawCollection, rows: Rows) -> Removed:
         """Delete documents that have expired, archive them, and tell.
 
-        In a transaction, if `needs_transaction`. Only the keys of the rows are looked at: the
-        documents may be others by now.
+        In a transaction, if `needs_transaction` or with `scopes`. Only the keys of the rows are
+        looked at: the documents may be others by now.
         """
         began = time.monotonic()
         expired = {"$expr": expired_expr(self.policy)}
         doomed: Document = {"_id": {"$in": [row["_id"] for row in rows]}, **expired}
         if not self.needs_transaction:
-            return Removed(await place.delete([doomed], BY_KEY))
+            expected, by_scope = await self._counted(place, doomed)
+            deleted = await place.delete([doomed], BY_KEY)
+            if self.scopes is not None:
+                _check(deleted, expected)
+            return Removed(deleted, by_scope=by_scope)
         clauses: Document = {"hint": BY_KEY, "limit": len(rows)}
         if not (self._shows_rows or self.mode.archive):
             clauses["projection"] = {"_id": 1}
@@ -148,11 +160,9 @@ class Remover:
         doomed["_id"] = {"$in": [row["_id"] for row in chosen]}
         if self.reason == "displaced":  # no write hears of the sweeper's troubles
             del doomed["$expr"]
+        _, by_scope = await self._counted(place, doomed)
         deleted = await place.delete([doomed], BY_KEY)
-        if deleted != len(chosen):  # the clocks of two routers, perhaps
-            raise TransientStoreError(
-                f"{len(chosen)} documents were chosen, and {deleted} were there: it is undone."
-            )
+        _check(deleted, len(chosen))
         if self.mode.archive is not None:
             await self._archive(place, chosen, self.mode.archive)
         purged = await self._tell(place, chosen, began) if self._tells else None
@@ -163,7 +173,16 @@ class Remover:
             sum(len(row.raw) for row in chosen),
             purged,
             _without(rows, chosen),
+            by_scope,
         )
+
+    async def _counted(self, place: RawCollection, doomed: Document) -> tuple[int, Counter[str]]:
+        """Count documents, and how many of them are of which scope; nothing without scopes."""
+        if self.scopes is None:
+            return 0, Counter()
+        with phase("find"):
+            counted = await place.count(doomed, BY_KEY, self.scopes.number)
+        return counted.total(), self.scopes.named(counted)
 
     async def _archive(self, place: RawCollection, rows: Rows, archive: Archive) -> None:
         into, database = archive.into, place.collection.database
@@ -219,6 +238,14 @@ class Remover:
                 raise cause from None  # what it wrote met another transaction: all is tried again
             raise
         return purged
+
+
+def _check(deleted: int, chosen: int) -> None:
+    """See that all documents that were chosen were deleted."""
+    if deleted != chosen:  # the clocks of two routers, perhaps
+        raise TransientStoreError(
+            f"{chosen} documents were chosen, and {deleted} were there: it is undone."
+        )
 
 
 def _without(rows: Rows, chosen: Rows) -> Rows:

@@ -2,9 +2,10 @@
 
 A batch takes the next documents of a stage (`due.stages_of`), in one of two ways. A *window* is the
 piece of the index that holds so many of them, deleted by one command; a *list* is the documents
-themselves, found and then deleted by their keys, where somebody is to know of them, where the index
-has no windows, or where somebody else holds a document of the window. Whichever it is, the command
-that deletes decides again what has expired. A list is deleted at once, or as much of it as will go.
+themselves, found and then deleted by their keys, where somebody is to know of them, where they are
+counted by scopes that have a stored default of their own, where the index has no windows, or where
+somebody else holds a document of the window. Whichever it is, the command that deletes decides
+again what has expired. A list is deleted at once, or as much of it as will go.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pymongo.errors import OperationFailure
 
 from ttl_odm.beanie.policy.commands import BY_KEY
 from ttl_odm.beanie.policy.predicate import deciding_fields, expired_expr, value_at
+from ttl_odm.beanie.policy.scopes import own_scopes
 from ttl_odm.beanie.policy.stored import hold, see
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, has_wrong_expiry, own_expiry
 from ttl_odm.beanie.purge.errors import in_short, is_conflict, is_passing
@@ -64,7 +66,8 @@ async def purge(
     server = await place.server()
     await see(binding, place.collection, anew=True)
     policy, name = binding.policy, request.target
-    remover = Remover(name, mode, policy, request.hooks, server.now)
+    scopes = own_scopes(binding, policy)
+    remover = Remover(name, mode, policy, request.hooks, server.now, scopes=scopes)
     is_atomic = server.has_transactions and not layout.is_capped
     where = "a capped collection" if layout.is_capped else "a server that is not a replica set"
     # Hooks and archives would miss documents, or could not be undone.
@@ -155,11 +158,11 @@ class _Batch:
     async def _by_window(self) -> BatchResult | None:
         """Delete what is in the next window.
 
-        None where the index has none, where one moment has more than a batch, or where somebody
-        else holds a document of it.
+        None where the index has none, where one moment has more than a batch, where documents are
+        counted by scope, or where somebody else holds a document of it.
         """
         has_bounds = self.stage.branches and not self.stage.is_undated
-        if not has_bounds or self.remover.needs_transaction:
+        if not has_bounds or self.remover.needs_transaction or self.remover.scopes is not None:
             return None
         reach, most, known = self.stage.range, self.size, self.layout.several_keys
         # An array of dates has several entries. Once an index has seen one, the server searches it
@@ -300,6 +303,7 @@ class _Outcome:
     skipped: Counter[Skip] = field(default_factory=Counter)
     failure: HookError | RefusedError | None = None
     loaded: int = 0
+    by_scope: Counter[str] = field(default_factory=Counter)
 
     async def reach(self, rows: Rows, work: Callable[[Rows], Awaitable[Removed]]) -> None:
         """Do work on documents; where somebody holds one of them, on ever fewer.
@@ -334,6 +338,7 @@ class _Outcome:
             self.deleted += removed.deleted
             self.archived += removed.archived
             self.loaded += removed.loaded
+            self.by_scope += removed.by_scope
             if removed.purged is not None:
                 self.purged.append(removed.purged)
             if removed.rest and removed.deleted:
@@ -350,4 +355,5 @@ class _Outcome:
             failure=self.failure,
             left=[(row["_id"],) for row in self.left] if self.failure else (),
             loaded=self.loaded,
+            by_scope=self.by_scope,
         )

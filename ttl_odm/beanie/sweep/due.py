@@ -10,6 +10,7 @@ entry of each range; only a dry run or a fuse wants documents counted.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ttl_odm.beanie.drivers import Collection, Database, Document, Filter
+    from ttl_odm.beanie.policy.scopes import OwnScopes
     from ttl_odm.beanie.policy.ttl_indexes import Index
     from ttl_odm.core.policy import Policy
 
@@ -260,36 +262,43 @@ def first_date(value: object) -> DatetimeMS | None:
     return min(dates, key=int, default=None)
 
 
-async def count(place: RawCollection, policy: Policy, layout: Layout) -> Counted:
+async def count(
+    place: RawCollection, policy: Policy, layout: Layout, scopes: OwnScopes | None
+) -> Counted:
     """Count what there is to purge; see `ttl_odm.sweeper.AsyncCounting`.
 
     No command says both numbers at once. Where documents came or went between them, that of all is
     an estimate.
     """
     before = await _all(place)
-    due = await _due(place, policy, layout)
+    due = await _due(place, policy, layout, None if scopes is None else scopes.number)
     rows = await _all(place)
-    return Counted(due, rows, is_estimated=rows != before)
+    by_scope = {} if scopes is None else scopes.named(due)
+    return Counted(due.total(), rows, is_estimated=rows != before, by_scope=by_scope)
 
 
 async def _all(place: RawCollection) -> int:
     return int((await place.run({"count": place.collection.name}))["n"])
 
 
-async def _due(place: RawCollection, policy: Policy, layout: Layout) -> int:
+async def _due(
+    place: RawCollection, policy: Policy, layout: Layout, by: Document | None
+) -> Counter[Any]:
+    """Count them by an expression; None for all as one."""
+    due: Counter[Any] = Counter()
     parts = parts_of(policy, layout)
     if layout.is_deleted_by_bucket or not parts:
-        return 0
+        return due
     expired = {"$expr": expired_expr(policy)}
     # What is past its limit may be in another part as well.
     if Part.ALL in parts or Part.CAPPED in parts:
-        return await place.count(expired)
+        return await place.count(expired, by=by)
     now = (await place.server()).now
-    due = 0
     for part in parts:
         for stage in stages_of(policy, layout, part, now):
             for conditions in _countable(policy, stage):
-                due += await place.count({"$and": [*conditions, expired]}, stage.range.index)
+                both = {"$and": [*conditions, expired]}
+                due += await place.count(both, stage.range.index, by)
     return due
 
 

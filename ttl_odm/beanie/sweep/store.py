@@ -15,6 +15,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from ttl_odm.beanie.policy.binding import binding_of, collection_of
 from ttl_odm.beanie.policy.commands import RawCollection
+from ttl_odm.beanie.policy.scopes import own_scopes
 from ttl_odm.beanie.policy.stored import see
 from ttl_odm.beanie.purge.errors import store_errors
 from ttl_odm.beanie.purge.removal import mode_of
@@ -153,7 +154,9 @@ class MongoStore:
         swept = self._targets[target]
         with store_errors():
             layout = await swept.layout()
-            return await count(swept.place(), await swept.policy(), layout)
+            policy = await swept.policy()
+            scopes = own_scopes(swept.binding, policy)
+            return await count(swept.place(), policy, layout, scopes)
 
     async def now(self) -> datetime:
         """Return the server's present instant."""

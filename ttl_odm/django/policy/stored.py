@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from django.apps import apps
 from django.db import models
+from django.db.models import Count
 from django.db.models.expressions import Expression, F
 
 from ttl_odm.core.policy import TTL
@@ -119,9 +120,14 @@ def has_default(
         if connection.vendor == "mysql":  # where Acme would be acme, and \ is special
             value = f"_utf8mb4 X'{scope.encode().hex()}' COLLATE {_EXACT}"
         return f"{_as_text(connection, binding.scope, column)} = {value}"
-    name = connection.ops.quote_name("scope")
-    own = f"{name} = {_of_outer(connection, binding, column)} AND {name} <> ''"
-    return f"NOT EXISTS (SELECT 1 FROM {_rows(connection, binding)} AND {own})"  # noqa: S608 (as above)
+    return f"NOT EXISTS {own_scope(connection, binding, column)}"
+
+
+def own_scope(connection: BaseDatabaseWrapper, binding: Storing, column: str) -> str:
+    """The scope of a row, where that has a default of its own; else NULL."""
+    scope = connection.ops.quote_name("scope")
+    own = f"{scope} = {_of_outer(connection, binding, column)} AND {scope} <> ''"
+    return f"(SELECT {scope} FROM {_rows(connection, binding)} AND {own})"  # noqa: S608 (as above)
 
 
 def scope_text(connection: BaseDatabaseWrapper, binding: Storing, value: Any) -> str:
@@ -161,6 +167,16 @@ def read_all(connection: BaseDatabaseWrapper, binding: Storing) -> list[int | No
         return [lenient_ttl(seconds) for (seconds,) in cursor.fetchall()]
 
 
+def has_scopes(connection: BaseDatabaseWrapper, binding: Storing) -> bool:
+    """Whether any scope of a table has a default of its own."""
+    if binding.scope is None:
+        return False
+    scope, rows = connection.ops.quote_name("scope"), _rows(connection, binding)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT 1 FROM {rows} AND {scope} <> '' LIMIT 1".replace("%%", "%"))  # noqa: S608 (as above)
+        return cursor.fetchone() is not None
+
+
 def policy_of(connection: BaseDatabaseWrapper, binding: Storing, obj: models.Model) -> TTL:
     """The policy of an instance's row, with the default that the database has for it now."""
     field, scope = binding.scope, None
@@ -173,15 +189,13 @@ def policy_of(connection: BaseDatabaseWrapper, binding: Storing, obj: models.Mod
     return policy.with_default(found.get(scope, found.get(None)))
 
 
-class StoredAge(Expression):
-    """The age of `age`, in a query; the `shortest` one of all scopes where that will do."""
+class _LookUp(Expression):
+    """What is stored for a row, in a query, by the field that tells the rows apart."""
 
-    def __init__(self, binding: Storing, *, shortest: bool = False) -> None:
-        """Say of which table's rows."""
-        super().__init__(output_field=models.BigIntegerField())
+    def __init__(self, binding: Storing, output_field: AnyField, *, by_rows: bool = True) -> None:
+        super().__init__(output_field=output_field)
         self._binding = binding
-        self._shortest = shortest
-        by_rows = binding.scope is not None and not shortest
+        by_rows = binding.scope is not None and by_rows
         self.sources: list[Any] = [F(binding.scope.name)] if by_rows and binding.scope else []
 
     def get_source_expressions(self) -> list[Any]:
@@ -192,6 +206,15 @@ class StoredAge(Expression):
         """Set it, once it is resolved."""
         self.sources = list(exprs)
 
+
+class StoredAge(_LookUp):
+    """The age of `age`, in a query; the `shortest` one of all scopes where that will do."""
+
+    def __init__(self, binding: Storing, *, shortest: bool = False) -> None:
+        """Say of which table's rows."""
+        super().__init__(binding, models.BigIntegerField(), by_rows=not shortest)
+        self._shortest = shortest
+
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
         """Render it."""
         check_app(self._binding)
@@ -199,6 +222,25 @@ class StoredAge(Expression):
             return shortest_age(connection, self._binding), ()
         scopes = [compiler.compile(source)[0] for source in self.sources]
         return age(connection, self._binding, scopes[0] if scopes else None), ()
+
+
+class OwnScope(_LookUp):
+    """The scope of `own_scope`, in a query."""
+
+    def __init__(self, binding: Storing) -> None:
+        """Say of which table's rows, which have scopes."""
+        super().__init__(binding, models.CharField())
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
+        """Render it."""
+        (source,) = self.sources
+        return own_scope(connection, self._binding, compiler.compile(source)[0]), ()
+
+
+def by_scope(binding: Storing, rows: models.QuerySet[Any, Any]) -> models.QuerySet[Any, Any]:
+    """How many rows are of which scope with a default of its own; None stands for all others."""
+    scopes = rows.order_by().annotate(ttl_scope=OwnScope(binding)).values("ttl_scope")
+    return scopes.annotate(ttl_rows=Count("*")).values_list("ttl_scope", "ttl_rows")
 
 
 def _rows(connection: BaseDatabaseWrapper, binding: Storing) -> str:

@@ -23,8 +23,9 @@ from django.db import DatabaseError, IntegrityError, InterfaceError, connections
 from django.db.models import Q, QuerySet
 from django.db.models.deletion import Collector, ProtectedError, RestrictedError
 from django.db.models.deletion import get_candidate_relations_to_delete as relations_of
+from django.db.models.sql import DeleteQuery
 
-from ttl_odm.django.policy import options
+from ttl_odm.django.policy import options, stored
 from ttl_odm.django.policy.binding import binding_of, is_historical, table_policy
 from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.time.clock import database_now
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from django.db.models import Model as Instance
 
-    from ttl_odm.django.policy.binding import AnyQuerySet, Model
+    from ttl_odm.django.policy.binding import AnyQuerySet, Binding, Model
     from ttl_odm.sweeper.hooks import Reason
 
 _doomed: ContextVar[frozenset[tuple[Model, Any]]] = ContextVar(
@@ -44,8 +45,8 @@ _doomed: ContextVar[frozenset[tuple[Model, Any]]] = ContextVar(
 )
 """Rows that are being removed, by model and primary key: a cycle of references comes to its end."""
 
-_referring_rows: ContextVar[Counter[str] | None] = ContextVar("ttl_odm_referring", default=None)
-"""Where a sweep counts rows that go because they refer to its own, by table."""
+_sweeping: ContextVar[Removal | None] = ContextVar("ttl_odm_sweeping", default=None)
+"""Where a sweep counts rows that go because they refer to its own."""
 
 _MARK: Final = "_ttl_odm_collector"
 
@@ -61,7 +62,8 @@ class Removal:
 
     `hooks` get a report, those that the model declares included; `archived` counts rows, `loaded`
     the bytes of those that came to Python, and `referring` the rows of other tables that had
-    expired too and went because they referred to these.
+    expired too and went because they referred to these. `by_scope` counts those that have expired
+    and are of a scope with a default of its own.
     """
 
     model: Model
@@ -71,13 +73,14 @@ class Removal:
     archived: int = 0
     referring: Counter[str] = field(default_factory=Counter)
     loaded: int = 0
+    by_scope: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._began = time.monotonic()
-        binding = binding_of(self.model)
-        self._root = self.model if binding is None else binding.model
-        self._sink = sink_of(self._root, self.using)
-        self._table = self._root._meta.db_table
+        self._binding = binding = binding_of(self.model)
+        self.root = self.model if binding is None else binding.model
+        self._sink = sink_of(self.root, self.using)
+        self._table = self.root._meta.db_table
 
     @property
     def is_referred(self) -> bool:
@@ -93,7 +96,52 @@ class Removal:
 
     def by_statement(self, queryset: AnyQuerySet, *, by_key: bool = False) -> int:
         """Delete expired rows by one statement, and return how many."""
-        return int(options.for_purge(queryset, by_key=by_key)._raw_delete(self.using) or 0)
+        doomed = options.for_purge(queryset, by_key=by_key)
+        counted = None if by_key or self.reason != "expired" else self._binding
+        if counted is not None and stored.has_scopes(connections[self.using], counted):
+            return self._count_scopes(doomed, counted)
+        return int(doomed._raw_delete(self.using) or 0)
+
+    def by_key(self, keys: Sequence[Any]) -> int:
+        """Delete those of some rows that have expired by one statement, and return how many."""
+        # MariaDB returns nothing of a DELETE that is told its index, and MySQL of none.
+        scopes = self.scopes_of(keys)
+        expired = rows_of(self.model, self.using).filter(pk__in=list(keys))
+        deleted = self.by_statement(expired, by_key=True) if keys else 0
+        if scopes and deleted < len(keys):  # somebody raised the default in between
+            scopes -= self.scopes_of(keys)
+        self.by_scope += scopes
+        return deleted
+
+    def _count_scopes(self, doomed: AnyQuerySet, binding: Binding) -> int:
+        """Delete what a queryset for a purge finds, and count it by scope."""
+        assert binding.scope is not None  # noqa: S101 (or there are no scopes)
+        connection = connections[self.using]
+        query = doomed.query.clone()
+        query.__class__ = DeleteQuery
+        statement, values = query.get_compiler(self.using).as_sql()
+        names = (self._table, str(binding.scope.column))
+        column = ".".join(map(connection.ops.quote_name, names))
+        statement += f" RETURNING {stored.own_scope(connection, binding, column)} AS ttl_scope"
+        scopes: Counter[str | None] = Counter()
+        with connection.cursor() as cursor:
+            if connection.vendor == "postgresql":
+                grouped = "SELECT ttl_scope, COUNT(*) FROM deleted GROUP BY ttl_scope"
+                cursor.execute(f"WITH deleted AS ({statement}) {grouped}", values)
+                scopes.update(dict(cursor.fetchall()))
+            else:
+                cursor.execute(statement, values)
+                scopes.update(scope for (scope,) in cursor.fetchall())
+        self.by_scope += _named(scopes)
+        return scopes.total()
+
+    def scopes_of(self, keys: Sequence[Any]) -> Counter[str]:
+        """How many of some rows are of which scope with a default of its own."""
+        binding = self._binding
+        if not keys or binding is None or not stored.has_scopes(connections[self.using], binding):
+            return Counter()
+        every: AnyQuerySet = options.include_expired(QuerySet(model=self.root, using=self.using))
+        return _named(Counter(dict(stored.by_scope(binding, every.filter(pk__in=list(keys))))))
 
     def by_objects(self, objs: Sequence[Instance]) -> list[Purged]:
         """Remove rows that this transaction has locked, and report them.
@@ -113,7 +161,10 @@ class Removal:
         rows: Any = objs  # whose kind of collection django-stubs has a Protocol for
         family = (self.model, *self.model._meta.all_parents)
         # What goes because of rows that were displaced counts with what they are displaced for.
-        token = _referring_rows.set(self.referring) if self.reason == "expired" else None
+        token = None
+        if self.reason == "expired":
+            self.by_scope += self.scopes_of([obj.pk for obj in objs])
+            token = _sweeping.set(self)
         try:
             collector.collect(rows)
             with options.purging(frozenset(model._meta.db_table for model in family)):
@@ -127,7 +178,7 @@ class Removal:
             raise HookError(message) from error
         finally:
             if token is not None:
-                _referring_rows.reset(token)
+                _sweeping.reset(token)
         if not self.hooks.watches(self._table):
             return []
         self.hooks.call(replace(purged, transaction=connection))
@@ -139,7 +190,7 @@ class Removal:
             {str(field.column): getattr(obj, field.attname) for field in obj._meta.concrete_fields}
             for obj in (objs if with_rows else ())
         ]
-        keys = [field.attname for field in self._root._meta.pk_fields]
+        keys = [field.attname for field in self.root._meta.pk_fields]
         return Purged(
             self._table,
             keys=[tuple(getattr(obj, attname) for attname in keys) for obj in objs],
@@ -151,8 +202,17 @@ class Removal:
         )
 
 
-def displace(model: Model, using: str, conditions: Sequence[Q]) -> int:
+def _named(scopes: Counter[str | None]) -> Counter[str]:
+    """The counts without that of rows that have no scope with a default of its own."""
+    return Counter({scope: rows for scope, rows in scopes.items() if scope is not None})
+
+
+def displace(
+    model: Model, using: str, conditions: Sequence[Q], *, sweeping: Removal | None = None
+) -> int:
     """Remove the expired rows that are in the way of a write, in its transaction; return how many.
+
+    Or in the way of a sweep: it counts those of its own table by scope.
 
     It raises IntegrityError where a live row refers to one of them and its ``on_delete`` forbids
     it, and HookError where a hook or the archive failed.
@@ -170,6 +230,8 @@ def displace(model: Model, using: str, conditions: Sequence[Q]) -> int:
         if not takes_statements:
             take_file(model, using)
             objs = _with_referring(model, using, list(locked(expired, using)))
+            if sweeping is not None and sweeping.root is removal.root:
+                sweeping.by_scope += removal.scopes_of([obj.pk for obj in objs])
             try:
                 removal.by_objects(objs)
             except (ProtectedError, RestrictedError) as error:
@@ -289,6 +351,7 @@ def _make_way(relation: Any, instances: list[Instance], using: str) -> None:
     if doomed and not is_deferred and field.null and field.db_constraint:
         rows: AnyQuerySet = options.include_expired(QuerySet(model=model, using=using))
         options.after_root(rows.filter(referred, pk__in=doomed)).update(**{field.name: None})
-    removed = displace(model, using, [referred & ~Q(pk__in=doomed) if doomed else referred])
-    if removed and (counts := _referring_rows.get()) is not None:
-        counts[model._meta.db_table] += removed
+    condition, sweeping = referred & ~Q(pk__in=doomed) if doomed else referred, _sweeping.get()
+    removed = displace(model, using, [condition], sweeping=sweeping)
+    if removed and sweeping is not None:
+        sweeping.referring[model._meta.db_table] += removed

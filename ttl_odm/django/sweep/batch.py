@@ -82,7 +82,9 @@ def _purge_range(
     """
     connection, removal = connections[using], Removal(binding.model, using, request.hooks)
     waits = connection.vendor == "mysql" and not getattr(connection, "mysql_is_mariadb", False)
-    if request.part is Part.ALL or waits or not removal.is_plain:
+    # A DELETE that counts by scope returns rows; a database that does so of an INSERT can do that.
+    counts = binding.scope is None or connection.features.can_return_columns_from_insert
+    if request.part is Part.ALL or waits or not counts or not removal.is_plain:
         return None
     with phase("find"):
         found = expired.next_range(request.resume, request.size)
@@ -94,7 +96,8 @@ def _purge_range(
     try:
         # A purge that a crash undoes is only done again, and nobody has heard of it.
         with batch.limited(lazily=True), at_once(using):
-            return BatchResult(removal.by_statement(expired.within(found)), found.resume)
+            deleted = removal.by_statement(expired.within(found))
+        return BatchResult(deleted, found.resume, by_scope=removal.by_scope)
     except DatabaseError as error:
         if not (is_refused(error) or is_locked(error)):
             raise
@@ -122,7 +125,7 @@ class _Batch:
                     with phase("find"):
                         by_key = chosen.values_list("pk", flat=True)
                         free = list(locked(by_key, self.using, skip=True))
-                deleted = removal.by_statement(self._rows(free), by_key=True) if free else 0
+                deleted = removal.by_key(free)
             else:
                 with phase("find"):
                     objs = list(locked(chosen, self.using, skip=True))
@@ -138,6 +141,7 @@ class _Batch:
             purged=purged,
             referring=removal.referring,
             loaded=removal.loaded,
+            by_scope=removal.by_scope,
         )
 
     def undone(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
-from django.db.models import F, Field, Func, IntegerField, Q, QuerySet, Value
+from django.db.models import CharField, F, Field, Func, IntegerField, Q, QuerySet, Value
 
 from ttl_odm.core import TTL, ExpireAt
+from ttl_odm.core.stored_rows import WHOLE_TABLE
 from ttl_odm.django.policy import options, stored
 from ttl_odm.django.policy.indexes import PartEnd, has_contract_fields
 from ttl_odm.django.purge.removal import Removal, rows_of
@@ -71,13 +73,21 @@ def count(binding: Binding, using: str) -> Counted:
     In one statement: a sweep between two would make the rest look smaller than it is.
     """
     parts = [] if _is_off(binding, using) else _parts(binding)
-    counted = [
-        options.include_expired(QuerySet(model=binding.model, using=using)),
-        *(ExpiredRows(binding, using, part).all() for part in parts),
-    ]
+    every: AnyQuerySet = QuerySet(model=binding.model, using=using)
+    every = options.include_expired(every).order_by()
+    expired = [ExpiredRows(binding, using, part).all().order_by() for part in parts]
     number = Func(template="COUNT(*)", output_field=IntegerField())
-    rows, *due = _fetched([each.order_by().values_list(number) for each in counted], using)
-    return Counted(sum(due), rows)
+    if binding.scope is None:
+        rows, *due = _fetched([each.values_list(number) for each in (every, *expired)], using)
+        return Counted(sum(due), rows)
+    whole = every.values_list(Value(WHOLE_TABLE, output_field=CharField()), number)
+    lookups = [whole, *(stored.by_scope(binding, part) for part in expired)]
+    found: Counter[str | None] = Counter()
+    for scope, amount in _union(lookups, using):
+        found[scope] += amount
+    rows, others = found.pop(WHOLE_TABLE), found.pop(None, 0)
+    by_scope = {str(scope): amount for scope, amount in found.items()}
+    return Counted(others + found.total(), rows, by_scope=by_scope)
 
 
 def _fetched(
@@ -87,12 +97,25 @@ def _fetched(
 
     Django would give that a FROM. `form` is what becomes of each.
     """
-    compiled = [lookup.query.get_compiler(using).as_sql() for lookup in lookups]
-    statement = "SELECT " + ", ".join(form(f"({sql})") for sql, _ in compiled)
+    subqueries, values = _compiled(lookups, using)
     with connections[using].cursor() as cursor:
-        cursor.execute(statement, [value for _, values in compiled for value in values])
+        cursor.execute("SELECT " + ", ".join(form(f"({sql})") for sql in subqueries), values)
         found: tuple[Any, ...] = cursor.fetchone()
     return found
+
+
+def _union(lookups: list[AnyQuerySet], using: str) -> list[tuple[Any, ...]]:
+    """All rows of some querysets, by one statement."""
+    subqueries, values = _compiled(lookups, using)
+    parts = [f"SELECT * FROM ({sql}) AS part" for sql in subqueries]  # noqa: S608 (of Django's)
+    with connections[using].cursor() as cursor:
+        cursor.execute(" UNION ALL ".join(parts), values)
+        return list(cursor.fetchall())
+
+
+def _compiled(lookups: list[AnyQuerySet], using: str) -> tuple[list[str], list[Any]]:
+    compiled = [lookup.query.get_compiler(using).as_sql() for lookup in lookups]
+    return [sql for sql, _ in compiled], [value for _, values in compiled for value in values]
 
 
 def out_of_reach(binding: Binding, using: str) -> list[Finding]:

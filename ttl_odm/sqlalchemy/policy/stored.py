@@ -248,6 +248,16 @@ def _age(binding: Binding, columns: SourceColumns, overruled_by: str) -> SQL:
     return func.coalesce(*ages, type_=BigInteger())
 
 
+def own_scope(binding: Binding, columns: SourceColumns) -> SQL:
+    """The scope of a row as it is stored, where that has a default of its own; else NULL."""
+    assert columns.discriminator is not None  # noqa: S101 (or there are no scopes)
+    c = tables_of(binding.first.table).policies.c
+    is_of_table, whole = c.name == Literal(name_of(binding.first.table)), Literal(WHOLE_TABLE)
+    is_own = c.scope == of_outer(as_text(columns.discriminator))
+    own = select(c.scope).where(is_of_table, is_own, c.scope != whole)
+    return own.correlate(None).scalar_subquery()
+
+
 def shortest_age(binding: Binding) -> SQL:
     """The least age at which any row that inherits expires, whatever its scope: an index has it."""
     c = tables_of(binding.first.table).policies.c

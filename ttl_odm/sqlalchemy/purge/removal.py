@@ -14,10 +14,11 @@ table at the root, so what they hold of a row goes first: see `subtables`.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from sqlalchemy import insert, select
+from sqlalchemy import func, insert, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import StaleDataError
@@ -29,6 +30,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import SubBinding, all_subtables, key_columns
 from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
+from ttl_odm.sqlalchemy.policy.stored import own_scope
 from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing
 from ttl_odm.sqlalchemy.purge.statements import (
@@ -66,6 +68,9 @@ ORM: Final = "orm"
 PURGES: Final[tuple[Literal["delete", "orm"], ...]] = (DELETE, ORM)
 """What ``__ttl_purge__`` may be: ``"orm"`` deletes through a session, with the ORM's cascades and
 events."""
+
+_SCOPE: Final = "ttl_odm_scope"
+"""The name of a row's scope among what is read of it."""
 
 CHUNK: Final = 500
 """Keys in one statement: well below every database's limit of bound values."""
@@ -131,6 +136,7 @@ class Removal:
 
     `source` is where they are, if not in the binding's table: one of its partitions. `archived`
     counts those that were archived so far, `loaded` the bytes of those that came to Python whole.
+    `by_scope` counts those that have expired and are of a scope with a default of its own.
     """
 
     connection: Connection
@@ -140,6 +146,7 @@ class Removal:
     source: Table | None = None
     archived: int = 0
     loaded: int = 0
+    by_scope: Counter[str] = field(init=False, default_factory=Counter)
     mode: Mode = field(init=False)
     _began: float = field(default_factory=time.monotonic)
     _noted: list[Row[Any]] = field(default_factory=list)
@@ -153,9 +160,10 @@ class Removal:
         mode, dialect = self.mode, self.connection.dialect
         if mode.orm is not None or subtables(self.binding, dialect.name):
             return False
+        is_read = self._is_reported or self._has_scopes
         if mode.copy is not None:
-            return dialect.name == "postgresql" and not self._is_reported
-        return dialect.delete_returning or not self._is_reported
+            return dialect.name == "postgresql" and not is_read
+        return dialect.delete_returning or not is_read
 
     @property
     def leaves_no_trace(self) -> bool:
@@ -175,13 +183,23 @@ class Removal:
     def _needs_rows(self) -> bool:
         return self.mode.sink is not None or self.hooks.wants_rows(self.binding.table.fullname)
 
+    @property
+    def _has_scopes(self) -> bool:
+        return self.binding.is_scoped and self.reason == "expired"
+
+    def _scope(self) -> list[ColumnElement[Any]]:
+        """The scope of a row, where that has to be known."""
+        if not self._has_scopes:
+            return []
+        return [own_scope(self.binding, self.binding.columns_of(self._table)).label(_SCOPE)]
+
     def _columns(self) -> list[ColumnElement[Any]]:
         """What has to be known of each row: its key, or all of it, and when that was."""
         table, clock = self._table, clock_of(self.connection.dialect)
         if not self._is_reported:
-            return list(key_columns(table))
+            return [*key_columns(table), *self._scope()]
         now = clock.literal(clock.now_at_write).label("ttl_odm_as_of")
-        return [*(table.c if self._needs_rows else key_columns(table)), now]
+        return [*(table.c if self._needs_rows else key_columns(table)), *self._scope(), now]
 
     def by_statement(self, statement: SweepDelete) -> int:
         """Remove the rows that a DELETE finds, and return how many."""
@@ -194,11 +212,24 @@ class Removal:
             self.archived += count
             return count
         if not self._is_reported:
-            return self._execute(statement)
+            return self._count_scopes(statement) if self._has_scopes else self._execute(statement)
         rows = self.connection.execute(statement.returning(*self._columns())).all()
         self._weigh(rows)
         self._note(rows)
         return len(rows)
+
+    def _count_scopes(self, statement: SweepDelete) -> int:
+        """Remove the rows that a DELETE finds, and count them by scope."""
+        returning = statement.returning(*self._scope())
+        if self.connection.dialect.name != "postgresql":
+            scopes = Counter(self.connection.execute(returning).scalars().all())
+        else:
+            deleted = returning.cte("deleted")
+            scope = deleted.c[_SCOPE]
+            grouped = select(scope, func.count()).group_by(scope)
+            scopes = Counter({of: rows for of, rows in self.connection.execute(grouped)})
+        self.by_scope.update({scope: rows for scope, rows in scopes.items() if scope is not None})
+        return scopes.total()
 
     def by_key(self, rows: Sequence[Row[Any]], *, chunk: int = CHUNK) -> int:
         """Copy what has to be copied of rows that were chosen, delete them, and return how many.
@@ -273,7 +304,7 @@ class Removal:
         if not (judged or self.reason == "displaced"):  # which were judged as they were locked
             statement = statement.where(expired_in(connection, self.binding, table))
         deleted = self._execute(statement)
-        if self._is_reported or self.mode.copy is not None:
+        if self._is_reported or self._has_scopes or self.mode.copy is not None:
             _check(deleted, len(held))
         self._note(rows)
         return deleted
@@ -315,6 +346,9 @@ class Removal:
             self.loaded += sum(map(weight, rows))
 
     def _note(self, rows: Sequence[Row[Any]]) -> None:
+        if self._has_scopes:
+            scopes = (row._mapping[_SCOPE] for row in rows)  # noqa: SLF001 (it is public)
+            self.by_scope.update(scope for scope in scopes if scope is not None)
         if self._is_reported:
             self._noted += rows
 

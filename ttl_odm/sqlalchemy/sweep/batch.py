@@ -260,6 +260,10 @@ class _Batch:
             purged=tuple(purged),
             oldest=self.range.oldest,
             loaded=sum(removal.loaded for removal in self.removals),
+            by_scope=sum(
+                (removal.by_scope for removal in self.removals if removal.binding is self.binding),
+                Counter(),
+            ),
         )
 
     def _remove(self) -> int:

@@ -7,6 +7,7 @@ one is the database's estimate: a sweep between two would make the rest look sma
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ from sqlalchemy import (
     String,
     and_,
     case,
+    cast,
     column,
     func,
     literal,
@@ -22,11 +24,14 @@ from sqlalchemy import (
     null,
     or_,
     select,
+    union_all,
 )
 from sqlalchemy import table as bare_table
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.predicate import Predicate
+from ttl_odm.sqlalchemy.policy.stored import own_scope
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.sweep.due import (
     PartIndex,
@@ -45,9 +50,10 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Counted, Part
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Select, Table
+    from sqlalchemy import ColumnElement, Connection, Select, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.time.clock import Clock
 
 _FEW: Final = 100_000
 """Rows below which an estimate is made sure of by counting."""
@@ -89,49 +95,79 @@ def _count(connection: Connection, binding: Binding) -> Counted:
         rows = estimate(connection, table)
         found = _finding(connection, binding, is_on=is_on, is_whole=is_whole)
         if rows is None or rows < _FEW:
-            every = counting(table).scalar_subquery()
-            due, oldest, number = _one(connection, found.add_columns(every))
-            return Counted(int(due), int(number), oldest=overdue_of(oldest, clock))
+            some, every = found.subquery(), counting(table).scalar_subquery()
+            counted, number = _read(connection, select(*some.c, every), clock)
+            return replace(counted, rows=number)
         # What a database believes may be from before a big sweep, and a fuse would take a part
         # for the whole. A look at a few times as many rows as are due finds that out.
         if is_mysql:
-            due, oldest = _one(connection, found)
+            some = found.subquery()
+            counted, _ = _read(connection, select(*some.c, null()), clock)
+            due = counted.due
             seen = count_rows(connection, table, limit=_LOOK * due) if due else 0
         else:
             first = found.cte("found")
-            most = select(_LOOK * first.c.due).scalar_subquery()
+            total = cast(func.sum(first.c.due), BigInteger())
+            most = select(_LOOK * total).scalar_subquery()
             look = counting(table, limit=most).scalar_subquery()
-            due, oldest, seen = _one(connection, select(first.c.due, first.c.oldest, look))
-        due, seen, age = int(due), int(seen), overdue_of(oldest, clock)
-        if seen < _LOOK * due:
-            return Counted(due, seen, oldest=age)
-        return Counted(due, max(rows, seen), is_estimated=True, oldest=age)
+            counted, seen = _read(connection, select(*first.c, look), clock)
+        if seen < _LOOK * counted.due:
+            return replace(counted, rows=seen)
+        return replace(counted, rows=max(rows, seen), is_estimated=True)
 
 
 def _finding(connection: Connection, binding: Binding, *, is_on: bool, is_whole: bool) -> Any:
-    """What selects ``due``, and the age of the ``oldest`` where only reading all rows tells it."""
+    """What selects ``due``, and the age of the ``oldest`` where only reading all rows tells it.
+
+    A row has these of a ``scope`` with a default of its own; NULL stands for all others.
+    """
     clock, table = clock_of(connection.dialect), binding.table
-    if is_whole:
-        some = measuring(clock, binding, table, expired_in(connection, binding)).subquery()
-        number, oldest = some.c
-        return select(number.label("due"), oldest.label("oldest"))
-    parts: list[Select[Any]] = []
+    parts: list[tuple[ColumnElement[bool], ...]] = []
     if not is_on:
         pass
-    elif binding.override is None or binding.max_lifetime:
+    elif is_whole or binding.override is None or binding.max_lifetime:
         # A row whose limit has passed may be in another part as well.
-        parts = [counting(table, expired_in(connection, binding))]
+        parts = [(expired_in(connection, binding),)]
     else:
         for part in (Part.INHERITING, Part.OWN):
             index = PartIndex(binding, part, clock)
             if index.shortest is not None:
-                parts.append(counting(table, *index.criteria(index.shortest)))
-    due = sum((part.scalar_subquery() for part in parts), start=literal_column("0", BigInteger()))
-    return select(due.label("due"), null().label("oldest"))
+                parts.append(index.criteria(index.shortest))
+    if binding.is_scoped:
+        age = Predicate(clock).overdue(binding, binding.columns_of(table)) if is_whole else null()
+        scopes = [_by_scope(binding, age, *criteria) for criteria in parts]
+        nobody, none = null().label("scope"), literal_column("0", BigInteger()).label("due")
+        return union_all(*scopes, select(nobody, none, null().label("oldest")))
+    if is_whole:
+        some = measuring(clock, binding, table, *parts[0]).subquery()
+        number, oldest = some.c
+        return select(null().label("scope"), number.label("due"), oldest.label("oldest"))
+    counts = (counting(table, *criteria).scalar_subquery() for criteria in parts)
+    due = sum(counts, start=literal_column("0", BigInteger()))
+    return select(null().label("scope"), due.label("due"), null().label("oldest"))
 
 
-def _one(connection: Connection, statement: Any) -> Any:
-    return connection.execute(statement.options(include_expired())).one()
+def _by_scope(
+    binding: Binding, age: ColumnElement[Any], *criteria: ColumnElement[bool]
+) -> Select[Any]:
+    scope = own_scope(binding, binding.columns_of(binding.table)).label("scope")
+    rows = select(scope, age.label("age")).select_from(binding.table).where(*criteria)
+    some = rows.options(include_expired()).subquery()
+    number, oldest = func.count().label("due"), func.max(some.c.age).label("oldest")
+    return select(some.c.scope, number, oldest).group_by(some.c.scope)
+
+
+def _read(connection: Connection, statement: Any, clock: Clock) -> tuple[Counted, int]:
+    """Read what `_finding` selects, and one more number, which is the same in all rows."""
+    rows = connection.execute(statement.options(include_expired())).all()
+    due = sum(int(number) for _, number, _, _ in rows)
+    by_scope: Counter[str] = Counter()
+    for scope, number, _, _ in rows:
+        if scope is not None:
+            by_scope[scope] += int(number)
+    ages = (overdue_of(oldest, clock) for _, _, oldest, _ in rows)
+    oldest = max((age for age in ages if age is not None), default=None)
+    return Counted(due, due, oldest=oldest, by_scope=by_scope), int(rows[0][-1] or 0)
 
 
 def estimate(connection: Connection, table: Table) -> int | None:
