@@ -55,6 +55,7 @@ def measure(bench: Bench) -> Iterator[Finding]:
     Args:
         bench: what there is.
     """
+    rounds = max(2, bench.scale.rounds // 2)  # there are many operations
     for database in bench.databases:
         sittings: list[list[list[Round]]] = [[] for _ in GROUPS]
         with database.made() as url:
@@ -67,9 +68,9 @@ def measure(bench: Bench) -> Iterator[Finding]:
                     for place, group in enumerate(GROUPS):
                         names = rotated(group.names, number)
                         samples = {name: sample(ask, f"{place} {name}") for name in names}
-                        sittings[place].append(sitting(samples, bench.scale.rounds))
-        for group, rounds in zip(GROUPS, sittings, strict=True):
-            yield from (compared(told, database.name, rounds) for told in group.told)
+                        sittings[place].append(sitting(samples, rounds))
+        for group, taken in zip(GROUPS, sittings, strict=True):
+            yield from (compared(told, database.name, taken) for told in group.told)
 
 
 def _by_key(engine: Engine, model: Any) -> Sample:
