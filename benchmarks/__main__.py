@@ -26,7 +26,14 @@ CANNOT_RUN: Final = 3
 OUTPUT: Final = Path(__file__).parents[1] / "build" / "bench"
 
 PARTS: Final = (
-    *("sql_overhead", "rivals", "django_overhead", "beanie_overhead", "round_trip"),
+    *(
+        "sql_overhead",
+        "stored_defaults",
+        "rivals",
+        "django_overhead",
+        "beanie_overhead",
+        "round_trip",
+    ),
     *("sweeping", "sweep_workers", "mongo_sweeping", "indexes", "partitions"),
     *("migrations", "importing"),
 )

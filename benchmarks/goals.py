@@ -38,6 +38,18 @@ RENEWAL: Final = Goal(
     "SQLAlchemy: touch() or a flush UPDATE of one column, and commit / an UPDATE by hand", 1.15
 )
 BYSTANDER: Final = Goal("SQLAlchemy: a model without TTL, ttl_odm imported / not imported", 1.01)
+STORED_KEY: Final = Goal("SQLAlchemy: read by key, a stored default / a bound value", 1.1)
+STORED_LIST: Final = Goal("SQLAlchemy: list of 100, a stored default / a bound value", 1.05)
+STORED_SCAN: Final = Goal("SQLAlchemy: scan, a stored default / a bound value", 1.05)
+TENANTS_KEY: Final = Goal(
+    "SQLAlchemy: read by key, stored defaults of 10,000 tenants / a bound value", 1.2
+)
+TENANTS_LIST: Final = Goal(
+    "SQLAlchemy: list of 100, stored defaults of 10,000 tenants / a bound value", 1.3
+)
+TENANTS_SCAN: Final = Goal(
+    "SQLAlchemy: scan, stored defaults of 10,000 tenants / a bound value", 1.3
+)
 DJANGO_CREATE: Final = Goal("Django: create() with its own key / without TTL", 1.5)
 DJANGO_GET: Final = Goal("Django: get() / filter(expires_at__gt=now)", 1.1)
 DJANGO_SWEEP: Final = Goal("Django: rows swept per second / by SQLAlchemy's", 0.8, at_least=True)
@@ -85,6 +97,7 @@ GOALS: Final = tuple(
     for goal in (
         *(BY_HAND, UNFILTERED, EXTRA, EXTRA_INSERTS, EXTRA_KEYED),
         *(ONE_ROW, ONE_ROW_POSTGRES, BATCH, RENEWAL, BYSTANDER),
+        *(STORED_KEY, STORED_LIST, STORED_SCAN, TENANTS_KEY, TENANTS_LIST, TENANTS_SCAN),
         *(DJANGO_CREATE, DJANGO_GET, DOCUMENTS, COUNT),
         *(DJANGO_SWEEP, SPEED, FOREGROUND, ONE_WORKER, TWO_WORKERS, GENTLE),
         *(ROW_BY_ROW, IDLE_TIME, IDLE_PAGES, MEMORY),

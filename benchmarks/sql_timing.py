@@ -22,21 +22,26 @@ if TYPE_CHECKING:
     from benchmarks.harness import Round, Sample
 
 
-class _Operations(dict[str, "Sample"]):
+class Operations(dict[str, "Sample"]):
     """All operations on a database, by their group's place and their name.
 
     A group is prepared when it is first asked for, each operation with an engine of its own.
+
+    Args:
+        url: SQLAlchemy's URL of the database.
+        groups: what is timed.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, groups: Sequence[Group] = GROUPS) -> None:
         """None is prepared yet."""
         super().__init__()
         self._url = url
+        self._groups = groups
 
     def __missing__(self, operation: str) -> Sample:
         """Prepare the operation's group."""
         place, _, _ = operation.partition(" ")
-        prepared = GROUPS[int(place)].prepare(lambda: create_engine(self._url))
+        prepared = self._groups[int(place)].prepare(lambda: create_engine(self._url))
         found = {f"{place} {name}": each for name, each in prepared.items()}
         self.update(found)
         return found[operation]
@@ -104,4 +109,4 @@ def compared(told: Comparison | Cost, database: str, sittings: list[list[Round]]
 
 
 if __name__ == "__main__":
-    serve(_Operations)
+    serve(Operations)

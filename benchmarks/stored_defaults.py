@@ -1,0 +1,150 @@
+"""What it costs that a default is stored: against the same model with a bound value.
+
+One default for a table, and a default for each of 10,000 tenants: of a tenth of them, or of all;
+on rows that are younger than the shortest of these, of which nobody has to ask, and on older ones.
+"""
+
+from __future__ import annotations
+
+from itertools import count, cycle
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import Result, bindparam, create_engine, func, select, update
+
+from benchmarks.bench import tell
+from benchmarks.goals import (
+    STORED_KEY,
+    STORED_LIST,
+    STORED_SCAN,
+    TENANTS_KEY,
+    TENANTS_LIST,
+    TENANTS_SCAN,
+)
+from benchmarks.harness import rotated, sitting
+from benchmarks.sql_groups import Comparison, Group
+from benchmarks.sql_models import ROWS, is_live
+from benchmarks.sql_samples import acting, flushing, reading
+from benchmarks.sql_timing import Operations, compared
+from benchmarks.stored_models import BY_TENANT, ONE, create_tables
+from benchmarks.workers import sample, serve, worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sqlalchemy import Engine
+    from sqlalchemy.orm import Session
+
+    from benchmarks.bench import Bench
+    from benchmarks.findings import Finding, Goal
+    from benchmarks.harness import Round, Sample
+    from benchmarks.stored_models import Variant
+
+    Timed = Callable[[Engine, Any], Sample]
+    """Times an operation of a model, by an engine of its own."""
+
+OF_TABLE: Final = "SQLAlchemy: a stored default / a bound value"
+OF_TENANTS: Final = "SQLAlchemy: stored defaults of 10,000 tenants / a bound value"
+
+_LIST = 100
+_KEYS: Final = [key for key in range(1, ROWS - 2 * _LIST, 7) if is_live(key)]
+
+
+def measure(bench: Bench) -> Iterator[Finding]:
+    """Measure on every SQL database.
+
+    Args:
+        bench: what there is.
+    """
+    rounds = max(2, bench.scale.rounds // 2)  # there are many operations
+    for database in bench.databases:
+        sittings: list[list[list[Round]]] = [[] for _ in GROUPS]
+        with database.made() as url:
+            engine = create_engine(url)
+            create_tables(engine)
+            engine.dispose()
+            for number in range(bench.scale.sittings):
+                tell(f"  {database.name}: sitting {number + 1} of {bench.scale.sittings}")
+                with worker(__name__, url=url) as ask:
+                    for place, group in enumerate(GROUPS):
+                        names = rotated(group.names, number)
+                        samples = {name: sample(ask, f"{place} {name}") for name in names}
+                        sittings[place].append(sitting(samples, rounds))
+        for group, taken in zip(GROUPS, sittings, strict=True):
+            yield from (compared(told, database.name, taken) for told in group.told)
+
+
+def _by_key(engine: Engine, model: Any) -> Sample:
+    statement = select(model).where(model.id == bindparam("key"))
+    return _reading(engine, statement, Result.one)
+
+
+def _list(engine: Engine, model: Any) -> Sample:
+    statement = select(model).where(model.id >= bindparam("key")).order_by(model.id).limit(_LIST)
+    return _reading(engine, statement, Result.all)
+
+
+def _scan(engine: Engine, model: Any) -> Sample:
+    statement = select(func.sum(model.amount)).where(model.amount > -bindparam("key"))
+    return _reading(engine, statement, Result.one)
+
+
+def _reading(engine: Engine, statement: Any, fetch: Callable[[Any], object]) -> Sample:
+    keys = cycle(_KEYS)
+
+    def make(session: Session) -> Callable[[], object]:
+        return lambda: fetch(session.execute(statement, {"key": next(keys)}))
+
+    return reading(engine, make)
+
+
+def _insert(engine: Engine, model: Any) -> Sample:
+    keys = count(ROWS + 1)
+
+    def add(session: Session) -> None:
+        session.add(model(id=next(keys), tenant_id=7, payload="x" * 100, amount=0))
+
+    return flushing(engine, add)
+
+
+def _update(engine: Engine, model: Any) -> Sample:
+    keys, amounts = cycle(_KEYS), count(ROWS)
+    statement = update(model).where(model.id == bindparam("key")).values(amount=bindparam("new"))
+    options = {"synchronize_session": False}
+
+    def make(session: Session) -> Callable[[], object]:
+        values = {"key": next(keys), "new": next(amounts)}
+        return lambda: session.connection().execute(statement, values, execution_options=options)
+
+    return acting(engine, make)
+
+
+_OPERATIONS: Final[tuple[tuple[str, Timed, Goal | None, Goal | None], ...]] = (
+    ("select by key", _by_key, STORED_KEY, TENANTS_KEY),
+    ("list of 100", _list, STORED_LIST, TENANTS_LIST),
+    ("scan of 10,000 rows", _scan, STORED_SCAN, TENANTS_SCAN),
+    ("flush of 1 row, its own key", _insert, None, None),
+    ("execute(update()) by key", _update, None, None),
+)
+
+
+def _group(variant: Variant, what: str, timed: Timed, goal: Goal | None) -> Group:
+    models = {"stored": variant.stored, "bound": variant.bound}
+    section = OF_TABLE if variant.tenants is None else OF_TENANTS
+    told = Comparison(section, what, "stored", "bound", goal)
+    return Group(
+        lambda new_engine: {name: timed(new_engine(), model) for name, model in models.items()},
+        (told,),
+    )
+
+
+GROUPS: Final = (
+    *(_group(ONE, what, timed, goal) for what, timed, goal, _ in _OPERATIONS),
+    *(
+        _group(variant, f"{what}; {variant.what}", timed, goal)
+        for what, timed, _, goal in _OPERATIONS
+        for variant in BY_TENANT
+    ),
+)
+
+if __name__ == "__main__":
+    serve(lambda url: Operations(url, GROUPS))
