@@ -146,7 +146,9 @@ class MySQLSteps(Steps[MySQL]):
         """Virtual columns at once, then their indexes while others write."""
         if self.target.dates is None:
             target, preparer = self.target, self.dialect.identifier_preparer
-            virtual = AddSweepColumns(target.table, target.last_modified, target.own_ttl)
+            virtual = AddSweepColumns(
+                target.table, target.last_modified, target.own_ttl, target.scope
+            )
             columns = sweep_columns(virtual, preparer).items()
             missing = [sql for name, sql in columns if name not in self.existing.virtual]
             if missing:
