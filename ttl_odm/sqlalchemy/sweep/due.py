@@ -243,7 +243,7 @@ class PartIndex:
     def among(self, beside: _Bounds, seconds: Seconds) -> PartIndex:
         """The index over some of these rows, which live for so long."""
         index = copy(self)
-        index._beside, index._seconds = beside, seconds
+        index._beside, index._seconds = beside, seconds  # noqa: SLF001 (its own)
         return index
 
     def holds(self, source: FromClause) -> ColumnElement[bool]:

@@ -5,8 +5,9 @@ is older than that, each time, and most of them may live for years. So one state
 scope to the next by the index, many scopes at once, and looks at the first entry of each: whoever
 has nothing to delete costs a few look-ups, however many rows there are.
 
-That entry is compared outside of its look-up. MariaDB and MySQL search an index by no bound that
-comes from another row, and would read all of a scope's entries to find none that is old enough.
+That entry is compared outside of its look-up, and on MariaDB and MySQL found by GROUP BY: these
+search an index by no bound that comes from another row, and would read all entries to find none
+that is old enough.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sqlalchemy import Integer, case, literal, literal_column, select
+from sqlalchemy import Integer, case, func, literal, literal_column, select
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, include_expired
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.sweep.due import PartIndex
     from ttl_odm.sqlalchemy.sweep.stored_indexes import StoredIndex
 
+    _Follows = Callable[[ColumnElement[Any]], ColumnElement[bool]]
+
 AT_ONCE: Final = 1_000
-"""Scopes that one statement goes through: MySQL ends a recursion there."""
+"""Scopes that one statement goes through."""
 
 
 class Scope(NamedTuple):
@@ -103,38 +106,57 @@ def next_scopes(
 def _look(connection: Connection, index: PartIndex, stored: StoredIndex, after: Any) -> Any:
     """The next scopes in order, the age at which their rows expire, and where the first began."""
     binding = index.binding
-    is_mysql = connection.dialect.name in MYSQL_FAMILY
-
-    def rows() -> tuple[FromClause, ColumnElement[Any]]:
-        source = index.source.alias()
-        column = binding.columns_of(source).discriminator
-        assert column is not None  # noqa: S101 (or there are no scopes)
-        return source, column
-
-    def first(follows: Callable[[ColumnElement[Any]], ColumnElement[bool]]) -> Any:
-        source, column = rows()
-        # There the index has all rows, and which of them inherit is not in it.
-        holds = [] if is_mysql else [index.holds(source)]
-        scopes = select(column).where(*holds, follows(column)).order_by(column).limit(1)
-        return scopes.correlate_except(source).scalar_subquery()
-
-    _, column = rows()
+    column = _rows(index)[1]
     start = None if after is None else literal(after, column.type)
-    begin = first(lambda scope: scope.is_not(None) if start is None else scope > start)
-    one = literal_column("1", Integer())
-    walk = select(begin.label("scope"), one.label("number")).cte("ttl_scopes", recursive=True)
-    following = first(lambda scope: scope > walk.c.scope)
-    more = select(following, walk.c.number + one).where(
-        walk.c.scope.is_not(None), walk.c.number < literal_column(str(AT_ONCE), Integer())
-    )
-    walk = walk.union_all(more)
+
+    def follows(scope: ColumnElement[Any]) -> ColumnElement[bool]:
+        return scope.is_not(None) if start is None else scope > start
+
+    is_mysql = connection.dialect.name in MYSQL_FAMILY
+    walk = _grouped(index, follows) if is_mysql else _skipped(index, follows)
     age = age_of(binding, walk.c.scope, BASE_ROW_WRITTEN, stored.collation)
-    source, column = rows()
+    looked = select(walk.c.scope, walk.c.number, age.label("age"), walk.c.began)
+    return looked.subquery("ttl_looked")
+
+
+def _rows(index: PartIndex) -> tuple[FromClause, ColumnElement[Any]]:
+    source = index.source.alias()
+    column = index.binding.columns_of(source).discriminator
+    assert column is not None  # noqa: S101 (or there are no scopes)
+    return source, column
+
+
+def _grouped(index: PartIndex, follows: _Follows) -> Any:
+    """Scopes and their first ends, on MariaDB and MySQL, which skip from group to group.
+
+    Their index has all rows: those that don't inherit have no end in it.
+    """
+    source, column = _rows(index)
+    began = func.min(index.end(source)).label("began")
+    groups = select(column.label("scope"), began, column.label("number")).where(follows(column))
+    return groups.group_by(column).order_by(column).limit(AT_ONCE).subquery("ttl_scopes")
+
+
+def _skipped(index: PartIndex, follows: _Follows) -> Any:
+    """The same by look-ups, one after the other, in databases that skip nothing by themselves."""
+
+    def first(follows: _Follows) -> Any:
+        source, column = _rows(index)
+        scopes = select(column).where(index.holds(source), follows(column)).order_by(column)
+        return scopes.limit(1).correlate_except(source).scalar_subquery()
+
+    one, most = literal_column("1", Integer()), literal_column(str(AT_ONCE), Integer())
+    begin = select(first(follows).label("scope"), one.label("number"))
+    walk = begin.cte("ttl_scopes", recursive=True)
+    following = first(lambda scope: scope > walk.c.scope)
+    more = select(following, walk.c.number + one)
+    walk = walk.union_all(more.where(walk.c.scope.is_not(None), walk.c.number < most))
+    source, column = _rows(index)
     end = index.end(source)
-    of_scope = select(end).where(index.holds(source), column == walk.c.scope, end.is_not(None))
-    began = of_scope.order_by(end).limit(1).correlate_except(source).scalar_subquery()
-    looked = select(walk.c.scope, walk.c.number, age.label("age"), began.label("began"))
-    return looked.where(walk.c.scope.is_not(None)).subquery("ttl_looked")
+    of_scope = select(end).where(index.holds(source), column == walk.c.scope).order_by(end)
+    began = of_scope.limit(1).correlate_except(source).scalar_subquery()
+    scopes = select(walk.c.scope, walk.c.number, began.label("began"))
+    return scopes.where(walk.c.scope.is_not(None)).subquery("ttl_began")
 
 
 def _seconds(overdue: Any, per_second: int | None) -> float:
