@@ -14,7 +14,8 @@ from ttl_odm import Stored
 from ttl_odm.dialects import index_name
 from ttl_odm.sqlalchemy import set_policy
 from ttl_odm.sqlalchemy.sweep.scopes import AT_ONCE
-from ttl_odm.sweeper import Progress, Sweeper
+from ttl_odm.sqlalchemy.sweep.store import open_store
+from ttl_odm.sweeper import BatchRequest, Part, Progress, Sweeper
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -139,7 +140,7 @@ def test_each_scope_ends_by_its_own_default(engine: Engine, size: int, column: A
     assert (target.deleted, target.skipped) == (sum(expired.values()), 0)
     assert target.deleted_by_scope == {**named, "": 12}
     assert left(engine) == {tenant: 12 - expired.get(tenant, 0) for tenant in tenants}
-    assert Sweeper(engine, model).run_once().targets[0].batches == 0
+    assert Sweeper(engine, model).run_once().deleted == 0
 
 
 def test_scopes_with_few_rows_share_batches(engine: Engine) -> None:
@@ -148,11 +149,14 @@ def test_scopes_with_few_rows_share_batches(engine: Engine) -> None:
     set_default(engine, model, DAY, names[3], names[-1])
     big = [("t0500", 1_800, 40 * DAY)]
     fill(engine, model, *((name, 2, 40 * DAY) for name in names), *big)
-    batches: list[Progress] = []
-    sweeper = Sweeper(engine, model, batch_size=400, on_progress=batches.append)
-    report = sweeper.run_once()
-    assert (report.deleted, report.problems) == (2 * len(names) + 1_800, ())
-    assert len(batches) <= 60
+    store: Any = open_store(engine, model)
+    batches, resume = [], None
+    while not batches or resume is not None:
+        batches.append(store.purge(BatchRequest("messages", Part.INHERITING, 400, resume)))
+        resume = batches[-1].resume
+    assert sum(batch.deleted for batch in batches) == 2 * len(names) + 1_800
+    assert max(batch.deleted for batch in batches) <= 400
+    assert len(batches) <= 30
     assert left(engine) == {}
 
 

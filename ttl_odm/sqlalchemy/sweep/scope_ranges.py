@@ -1,9 +1,9 @@
 """The ranges of rows to delete where each scope of a stored default has its own end.
 
 A scope with many rows to delete is gone through as a table is, range by range. Scopes with few
-share a range, or a sweep over thousands of them would be thousands of batches: as many as have no more
-rows together than a batch may. How many that is, is found by counting up to a batch's size, and
-halving; the next time it begins with what was right this time.
+share a range, or a sweep over thousands of them would be thousands of batches: as many as have no
+more rows together than a batch may. How many that is, is found by counting up to a batch's size,
+and halving; the next time it begins with what was right this time.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ is older than that, each time, and most of them may live for years. So one state
 scope to the next by the index, many scopes at once, and looks at the first entry of each: whoever
 has nothing to delete costs a few look-ups, however many rows there are.
 
-That entry is compared outside of its look-up, and on MariaDB and MySQL found by GROUP BY: these
-search an index by no bound that comes from another row, and would read all entries to find none
-that is old enough.
+That entry is compared outside of its look-up, and MariaDB and MySQL find the scopes by DISTINCT:
+these search an index by no bound that comes from another row, and would read all entries to find
+none that is old enough.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sqlalchemy import Integer, case, func, literal, literal_column, select
+from sqlalchemy import Integer, case, literal, literal_column, select
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, include_expired
@@ -105,18 +105,24 @@ def next_scopes(
 
 def _look(connection: Connection, index: PartIndex, stored: StoredIndex, after: Any) -> Any:
     """The next scopes in order, the age at which their rows expire, and where the first began."""
-    binding = index.binding
-    column = _rows(index)[1]
+    binding, (_, column) = index.binding, _rows(index)
     start = None if after is None else literal(after, column.type)
 
     def follows(scope: ColumnElement[Any]) -> ColumnElement[bool]:
         return scope.is_not(None) if start is None else scope > start
 
     is_mysql = connection.dialect.name in MYSQL_FAMILY
-    walk = _grouped(index, follows) if is_mysql else _skipped(index, follows)
+    walk = _distinct(index, follows) if is_mysql else _skipped(index, follows)
+    source, column = _rows(index)
+    end = index.end(source)
+    # There the index has all rows: those that don't inherit have no end in it.
+    inherits = end.is_not(None) if is_mysql else index.holds(source)
+    # By both, or MySQL sorts.
+    ends = select(end).where(column == walk.c.scope, inherits).order_by(column, end).limit(1)
+    began = ends.correlate_except(source).scalar_subquery()
     age = age_of(binding, walk.c.scope, BASE_ROW_WRITTEN, stored.collation)
-    looked = select(walk.c.scope, walk.c.number, age.label("age"), walk.c.began)
-    return looked.subquery("ttl_looked")
+    looked = select(walk.c.scope, walk.c.number, age.label("age"), began.label("began"))
+    return looked.where(walk.c.scope.is_not(None)).subquery("ttl_looked")
 
 
 def _rows(index: PartIndex) -> tuple[FromClause, ColumnElement[Any]]:
@@ -126,19 +132,15 @@ def _rows(index: PartIndex) -> tuple[FromClause, ColumnElement[Any]]:
     return source, column
 
 
-def _grouped(index: PartIndex, follows: _Follows) -> Any:
-    """Scopes and their first ends, on MariaDB and MySQL, which skip from group to group.
-
-    Their index has all rows: those that don't inherit have no end in it.
-    """
-    source, column = _rows(index)
-    began = func.min(index.end(source)).label("began")
-    groups = select(column.label("scope"), began, column.label("number")).where(follows(column))
-    return groups.group_by(column).order_by(column).limit(AT_ONCE).subquery("ttl_scopes")
+def _distinct(index: PartIndex, follows: _Follows) -> Any:
+    """The next scopes, on MariaDB and MySQL, which skip from one value to the next themselves."""
+    _, column = _rows(index)
+    scopes = select(column.label("scope"), column.label("number")).where(follows(column))
+    return scopes.distinct().order_by(column).limit(AT_ONCE).subquery("ttl_scopes")
 
 
 def _skipped(index: PartIndex, follows: _Follows) -> Any:
-    """The same by look-ups, one after the other, in databases that skip nothing by themselves."""
+    """The same by look-ups, one after the other, where a database skips nothing by itself."""
 
     def first(follows: _Follows) -> Any:
         source, column = _rows(index)
@@ -150,13 +152,7 @@ def _skipped(index: PartIndex, follows: _Follows) -> Any:
     walk = begin.cte("ttl_scopes", recursive=True)
     following = first(lambda scope: scope > walk.c.scope)
     more = select(following, walk.c.number + one)
-    walk = walk.union_all(more.where(walk.c.scope.is_not(None), walk.c.number < most))
-    source, column = _rows(index)
-    end = index.end(source)
-    of_scope = select(end).where(index.holds(source), column == walk.c.scope).order_by(end)
-    began = of_scope.limit(1).correlate_except(source).scalar_subquery()
-    scopes = select(walk.c.scope, walk.c.number, began.label("began"))
-    return scopes.where(walk.c.scope.is_not(None)).subquery("ttl_began")
+    return walk.union_all(more.where(walk.c.scope.is_not(None), walk.c.number < most))
 
 
 def _seconds(overdue: Any, per_second: int | None) -> float:
