@@ -560,7 +560,7 @@ def test_the_index_that_a_sweep_by_scopes_wants_is_named(engine: Engine) -> None
     app += ["--url", engine.url.render_as_string(hide_password=False)]
     StoredDefaults.metadata.create_all(engine)
     on_notes, end, where = "", "_ts", " WHERE ttl IS NULL"
-    if is_mysql(engine):
+    if engine.dialect.name == "mysql":
         on_notes, end, where = " ON notes", "_ttl_inh", ""
     assert found(app, status=0).keys() == {("never-swept", None)}
     old = f"CREATE INDEX {name} ON notes ({end}){where}"

@@ -223,6 +223,18 @@ def test_tenants_have_their_own(message: Any) -> None:
     assert {key for (key,) in raw("SELECT id FROM stored_messages")} == {0, *endless}
 
 
+@pytest.mark.parametrize("hook", [None, lambda purged: None])
+def test_reports_name_the_tenants(message: Any, hook: Any) -> None:
+    set_policy(message, 60, scope="acme", by="ann")
+    set_policy(message, 60, by="ann")
+    expected = {"acme": 1, "": 3}
+    store = DjangoStore("default", [message])
+    (target,) = Sweeper(store, lease=False, dry_run=True).run_once().targets
+    assert (target.due, target.due_by_scope) == (4, expected)
+    (target,) = Sweeper(store, lease=False, on_purged=hook).run_once().targets
+    assert (target.deleted, target.deleted_by_scope) == (4, expected)
+
+
 def test_ttl_is_off_for_one_tenant(message: Any) -> None:
     set_policy(message, 60, by="ann")
     assert keys(message.objects.filter(pk__lt=4)) == set()

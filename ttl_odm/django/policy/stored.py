@@ -201,6 +201,32 @@ class StoredAge(Expression):
         return age(connection, self._binding, scopes[0] if scopes else None), ()
 
 
+class OwnScope(Expression):
+    """The scope of a row as it is stored, where that has a default of its own; else NULL."""
+
+    def __init__(self, binding: Storing) -> None:
+        """Say of which table's rows."""
+        super().__init__(output_field=models.CharField())
+        assert binding.scope is not None  # noqa: S101 (the callers have asked)
+        self._binding = binding
+        self.sources: list[Any] = [F(binding.scope.name)]
+
+    def get_source_expressions(self) -> list[Any]:
+        """The field that tells the rows apart."""
+        return self.sources
+
+    def set_source_expressions(self, exprs: Sequence[Any]) -> None:
+        """Set it, once it is resolved."""
+        self.sources = list(exprs)
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
+        """Render it."""
+        (column, _), name = compiler.compile(self.sources[0]), connection.ops.quote_name("scope")
+        own = f"{name} = {_of_outer(connection, self._binding, column)} AND {name} <> ''"
+        rows = _rows(connection, self._binding)
+        return f"(SELECT {name} FROM {rows} AND {own})", ()  # noqa: S608 (as above)
+
+
 def _rows(connection: BaseDatabaseWrapper, binding: Storing) -> str:
     """FROM what, and WHERE: the rows of one table's policies."""
     quote, name = connection.ops.quote_name, as_value(name_of(binding)).replace("%", "%%")

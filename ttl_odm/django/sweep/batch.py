@@ -15,6 +15,7 @@ Each batch begins where the one before it ended, so that none walks again over w
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -23,14 +24,14 @@ from django.db import DatabaseError, connections, transaction
 
 from ttl_odm.django.purge.errors import in_short, is_locked, is_refused, is_restricted
 from ttl_odm.django.purge.removal import Removal, locked, rows_of, take_file
-from ttl_odm.django.sweep.due import ExpiredRows
+from ttl_odm.django.sweep.due import ExpiredRows, count_scopes
 from ttl_odm.django.sweep.replication import under_origin
 from ttl_odm.django.sweep.transactions import at_once
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ttl_odm.django.policy.binding import AnyQuerySet, Binding
     from ttl_odm.django.sweep.due import Place
@@ -94,7 +95,10 @@ def _purge_range(
     try:
         # A purge that a crash undoes is only done again, and nobody has heard of it.
         with batch.limited(lazily=True), at_once(using):
-            return BatchResult(removal.by_statement(expired.within(found)), found.resume)
+            rows = expired.within(found)
+            scopes = count_scopes(binding, using, rows)
+            deleted = removal.by_statement(rows)
+            return BatchResult(deleted, found.resume, by_scope=_of_all(scopes, deleted))
     except DatabaseError as error:
         if not (is_refused(error) or is_locked(error)):
             raise
@@ -122,10 +126,12 @@ class _Batch:
                     with phase("find"):
                         by_key = chosen.values_list("pk", flat=True)
                         free = list(locked(by_key, self.using, skip=True))
+                scopes = self._scopes(free)
                 deleted = removal.by_statement(self._rows(free), by_key=True) if free else 0
             else:
                 with phase("find"):
                     objs = list(locked(chosen, self.using, skip=True))
+                scopes = self._scopes([obj.pk for obj in objs])
                 purged = removal.by_objects(objs)
                 deleted = len(objs)
         left = self.left(keys) if deleted < len(keys) else 0
@@ -138,6 +144,7 @@ class _Batch:
             purged=purged,
             referring=removal.referring,
             loaded=removal.loaded,
+            by_scope=_of_all(scopes, deleted),
         )
 
     def undone(
@@ -152,6 +159,9 @@ class _Batch:
     def left(self, keys: Sequence[Any]) -> int:
         """How many of the rows are there, and still expired."""
         return int(self._rows(keys).count())
+
+    def _scopes(self, keys: Sequence[Any]) -> Counter[str]:
+        return count_scopes(self.binding, self.using, self._rows(keys)) if keys else Counter()
 
     def _rows(self, keys: Sequence[Any]) -> AnyQuerySet:
         return rows_of(self.binding.model, self.using).filter(pk__in=list(keys))
@@ -171,6 +181,12 @@ class _Batch:
                     # They are deferred: better now than at the commit.
                     connection.check_constraints()
             ending.enter_context(phase("commit"))
+
+
+def _of_all(scopes: Counter[str], deleted: int) -> Mapping[str, int]:
+    """What was counted before rows were deleted, if these are the rows that were."""
+    is_same = scopes.total() == deleted
+    return {scope: rows for scope, rows in scopes.items() if scope} if is_same else {}
 
 
 def _some(skipped: dict[Skip, int]) -> dict[Skip, int]:

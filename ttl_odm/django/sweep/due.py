@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +11,7 @@ from django.db import connections
 from django.db.models import F, Field, Func, IntegerField, Q, QuerySet, Value
 
 from ttl_odm.core import TTL, ExpireAt
+from ttl_odm.core.stored_rows import WHOLE_TABLE
 from ttl_odm.django.policy import options, stored
 from ttl_odm.django.policy.indexes import PartEnd, has_contract_fields
 from ttl_odm.django.purge.removal import Removal, rows_of
@@ -77,7 +79,24 @@ def count(binding: Binding, using: str) -> Counted:
     ]
     number = Func(template="COUNT(*)", output_field=IntegerField())
     rows, *due = _fetched([each.order_by().values_list(number) for each in counted], using)
-    return Counted(sum(due), rows)
+    found = [ExpiredRows(binding, using, part).all() for part in parts]
+    by_scope = sum((count_scopes(binding, using, each) for each in found), Counter[str]())
+    return Counted(sum(due), rows, by_scope={scope: by_scope[scope] for scope in by_scope if scope})
+
+
+def count_scopes(binding: Binding, using: str, rows: AnyQuerySet) -> Counter[str]:
+    """Count rows by their scope, where that has a default of its own; the empty text has the rest.
+
+    It is empty where rows have no scopes.
+    """
+    if not binding.is_stored or binding.scope is None:
+        return Counter()
+    scopes = rows.order_by().annotate(ttl_scope=stored.OwnScope(binding)).values_list("ttl_scope")
+    sql, values = scopes.query.get_compiler(using).as_sql()
+    with connections[using].cursor() as cursor:
+        grouped = f"SELECT ttl_scope, COUNT(*) FROM ({sql}) ttl_rows GROUP BY ttl_scope"  # noqa: S608 (Django's)
+        cursor.execute(grouped, values)
+        return Counter({scope or WHOLE_TABLE: number for scope, number in cursor.fetchall()})
 
 
 def _fetched(
