@@ -223,7 +223,7 @@ def test_tenants_have_their_own(message: Any) -> None:
     assert {key for (key,) in raw("SELECT id FROM stored_messages")} == {0, *endless}
 
 
-@pytest.mark.parametrize("hook", [None, lambda purged: None])
+@pytest.mark.parametrize("hook", [None, lambda _: None])
 def test_reports_name_the_tenants(message: Any, hook: Any) -> None:
     set_policy(message, 60, scope="acme", by="ann")
     set_policy(message, 60, by="ann")

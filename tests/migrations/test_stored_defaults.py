@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from alembic.util.exc import CommandError
-from sqlalchemy import Integer, inspect, select, text
+from sqlalchemy import Integer, Text, inspect, select, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from tests.migrations.conftest import fill, models
@@ -167,3 +167,12 @@ def test_a_column_of_scopes_leads_the_index(engine: Engine, before: Any, project
         found = scope_index(connection, binding_of(model.__table__))
     assert found is not None
     assert (found.name, found.first) == ("ix_web_sessions_ttl_inherited", "site views")
+
+
+def test_a_column_of_long_text_may_have_the_scopes(engine: Engine, project: Any) -> None:
+    model = models(note=mapped_column(Text))
+    model.metadata.create_all(engine)
+    here = project(models(Stored(3600, by="note"), note=mapped_column(Text)))
+    here.autogenerate()
+    here.upgrade()
+    here.check()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import String, event, insert, text
+from sqlalchemy import String, Text, event, insert, text
 
 from tests.clocks import family_of
 from tests.sql.test_stored_scopes import message
@@ -15,29 +16,39 @@ from ttl_odm.dialects import index_name
 from ttl_odm.sqlalchemy import set_policy
 from ttl_odm.sqlalchemy.sweep.scopes import AT_ONCE
 from ttl_odm.sqlalchemy.sweep.store import open_store
-from ttl_odm.sweeper import BatchRequest, Part, Progress, Sweeper
+from ttl_odm.sweeper import AsyncSweeper, BatchRequest, Part, Progress, Sweeper
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
+    from sqlalchemy import Connection, Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 HOUR, DAY = 3600, 86_400
 INDEX = index_name("messages", "ttl_inherited")
 SECOND = {"postgresql": "interval '1 second'", "sqlite": "1000", "mysql": "1000000"}
 
 
+Rows = Sequence[tuple[str | None, int, int]]
+"""Of which tenant, how many, and for how many seconds they are there."""
+
+
 def fill(engine: Engine, model: Any, *rows: tuple[str | None, int, int], start: int = 0) -> None:
-    """Add rows: of which tenant, how many, and for how many seconds they are there."""
+    """Add rows; `start` is another one each time."""
+    with engine.begin() as connection:
+        add(connection, model, rows, start=start)
+
+
+def add(connection: Connection, model: Any, rows: Rows, *, start: int = 0) -> None:
+    """Add them in a transaction."""
     added = [
         {"id": f"{start}.{seconds}-{place}-{number}", "tenant": tenant}
         for place, (tenant, count, seconds) in enumerate(rows)
         for number in range(count)
     ]
-    second = SECOND[family_of(engine.dialect)]
-    with engine.begin() as connection:
-        connection.execute(insert(model.__table__), added)
-        for seconds in {seconds for *_, seconds in rows}:
-            earlier = f"UPDATE messages SET _ts = _ts - {seconds} * {second} WHERE id LIKE :key"  # noqa: S608
-            connection.execute(text(earlier), {"key": f"{start}.{seconds}-%"})
+    connection.execute(insert(model.__table__), added)
+    second = SECOND[family_of(connection.dialect)]
+    for seconds in {seconds for *_, seconds in rows}:
+        earlier = f"UPDATE messages SET _ts = _ts - {seconds} * {second} WHERE id LIKE :key"  # noqa: S608
+        connection.execute(text(earlier), {"key": f"{start}.{seconds}-%"})
 
 
 EXACT = String(40).with_variant(String(40, collation="utf8mb4_bin"), "mysql", "mariadb")
@@ -188,3 +199,36 @@ def test_a_default_that_is_raised_meanwhile_spares_the_rows(engine: Engine) -> N
     report = Sweeper(engine, model, batch_size=3, on_progress=raise_it).run_once()
     assert report.problems == ()
     assert (report.deleted, sum(left(engine).values())) == (3, 7)
+
+
+def test_scopes_of_long_text_are_swept_without_them_in_front(engine: Engine) -> None:
+    model = world(engine, column=Text())
+    set_default(engine, model, DAY, "brief")
+    fill(engine, model, ("brief", 5, 2 * DAY), ("keeper", 5, 2 * DAY), (None, 5, 31 * DAY))
+    (target,) = Sweeper(engine, model, batch_size=3).run_once().targets
+    assert (target.deleted, target.deleted_by_scope) == (10, {"brief": 5, "": 5})
+    assert left(engine) == {"keeper": 5}
+
+
+async def test_asynchronous_sweeps_go_by_scope_too(async_engine: AsyncEngine) -> None:
+    model = message(EXACT, Stored(30 * DAY, by="tenant"))
+    rows = [
+        ("brief", 5, 2 * DAY),
+        ("keeper", 5, 2 * DAY),
+        (None, 5, 31 * DAY),
+        ("old", 5, 31 * DAY),
+    ]
+
+    def begin(connection: Connection) -> None:
+        model.metadata.create_all(connection)
+        set_policy(connection, model, DAY, scope="brief", by="ann")
+        set_policy(connection, model, -1, scope="keeper", by="ann")
+        add(connection, model, rows)
+
+    async with async_engine.begin() as connection:
+        await connection.run_sync(begin)
+    dry = await AsyncSweeper(async_engine, model, dry_run=True, lease=False).run_once()
+    assert (dry.targets[0].due, dry.targets[0].due_by_scope) == (15, {"brief": 5, "": 10})
+    report = await AsyncSweeper(async_engine, model, batch_size=4, lease=False).run_once()
+    assert (report.deleted, report.problems) == (15, ())
+    assert report.targets[0].deleted_by_scope == {"brief": 5, "": 10}

@@ -13,7 +13,7 @@ none that is old enough.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from sqlalchemy import Integer, case, literal, literal_column, select
 
@@ -26,16 +26,37 @@ from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sqlalchemy import ColumnElement, Connection, FromClause
+    from sqlalchemy import ColumnElement, Connection, FromClause, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.sweep.due import PartIndex
     from ttl_odm.sqlalchemy.sweep.stored_indexes import StoredIndex
 
     _Follows = Callable[[ColumnElement[Any]], ColumnElement[bool]]
 
 AT_ONCE: Final = 1_000
 """Scopes that one statement goes through."""
+
+
+class EndIndex(Protocol):
+    """The index over the rows that inherit; see `PartIndex`."""
+
+    @property
+    def binding(self) -> Binding:
+        """The policy of the rows."""
+        ...
+
+    @property
+    def source(self) -> Table:
+        """Where they are."""
+        ...
+
+    def holds(self, source: FromClause) -> ColumnElement[bool]:
+        """The condition of the partial index."""
+        ...
+
+    def end(self, source: FromClause) -> ColumnElement[Any]:
+        """What orders the rows of a scope."""
+        ...
 
 
 class Scope(NamedTuple):
@@ -70,7 +91,7 @@ def table_age(binding: Binding) -> ColumnElement[Any]:
     return age_of(binding, None, BASE_ROW_WRITTEN)
 
 
-def due_in_scopes(connection: Connection, index: PartIndex, stored: StoredIndex) -> Iterator[Scope]:
+def due_in_scopes(connection: Connection, index: EndIndex, stored: StoredIndex) -> Iterator[Scope]:
     """Find all scopes with rows to delete, but for the rows that are of none."""
     last = None
     while True:
@@ -81,9 +102,7 @@ def due_in_scopes(connection: Connection, index: PartIndex, stored: StoredIndex)
             return
 
 
-def next_scopes(
-    connection: Connection, index: PartIndex, stored: StoredIndex, after: Any
-) -> Scopes:
+def next_scopes(connection: Connection, index: EndIndex, stored: StoredIndex, after: Any) -> Scopes:
     """Look at the scopes that follow one (None: at the first ones)."""
     clock = clock_of(connection.dialect)
     looked = _look(connection, index, stored, after)
@@ -103,7 +122,7 @@ def next_scopes(
     return Scopes(tuple(due), rows[-1][0] if len(rows) == AT_ONCE else None)
 
 
-def _look(connection: Connection, index: PartIndex, stored: StoredIndex, after: Any) -> Any:
+def _look(connection: Connection, index: EndIndex, stored: StoredIndex, after: Any) -> Any:
     """The next scopes in order, the age at which their rows expire, and where the first began."""
     binding, (_, column) = index.binding, _rows(index)
     start = None if after is None else literal(after, column.type)
@@ -125,21 +144,21 @@ def _look(connection: Connection, index: PartIndex, stored: StoredIndex, after: 
     return looked.where(walk.c.scope.is_not(None)).subquery("ttl_looked")
 
 
-def _rows(index: PartIndex) -> tuple[FromClause, ColumnElement[Any]]:
+def _rows(index: EndIndex) -> tuple[FromClause, ColumnElement[Any]]:
     source = index.source.alias()
     column = index.binding.columns_of(source).discriminator
     assert column is not None  # noqa: S101 (or there are no scopes)
     return source, column
 
 
-def _distinct(index: PartIndex, follows: _Follows) -> Any:
+def _distinct(index: EndIndex, follows: _Follows) -> Any:
     """The next scopes, on MariaDB and MySQL, which skip from one value to the next themselves."""
     _, column = _rows(index)
     scopes = select(column.label("scope"), column.label("number")).where(follows(column))
     return scopes.distinct().order_by(column).limit(AT_ONCE).subquery("ttl_scopes")
 
 
-def _skipped(index: PartIndex, follows: _Follows) -> Any:
+def _skipped(index: EndIndex, follows: _Follows) -> Any:
     """The same by look-ups, one after the other, where a database skips nothing by itself."""
 
     def first(follows: _Follows) -> Any:
