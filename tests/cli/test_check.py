@@ -15,6 +15,7 @@ from sqlalchemy.orm import declarative_base
 
 from tests.cli import shop
 from tests.cli.running import CliRunner, run
+from tests.cli.test_policy_command import Base as StoredDefaults
 from tests.migrations.projects import is_mysql
 from ttl_odm import ExpireAt
 from ttl_odm.beanie.sweep.store import MongoStore
@@ -551,3 +552,19 @@ def test_rows_without_their_instant_are_found(engine: Engine, app: list[str]) ->
     if engine.dialect.name != "sqlite":
         run_sql(engine, findings["nullable-column"]["fix"])
         assert "nullable-column" not in deep(app, status=0)
+
+
+def test_the_index_that_a_sweep_by_scopes_wants_is_named(engine: Engine) -> None:
+    name = "ix_notes_ttl_inherited"
+    app = ["--app", "tests.cli.test_policy_command:Base"]
+    app += ["--url", engine.url.render_as_string(hide_password=False)]
+    StoredDefaults.metadata.create_all(engine)
+    on_notes, end, where = "", "_ts", " WHERE ttl IS NULL"
+    if engine.dialect.name == "mysql":
+        on_notes, end, where = " ON notes", "_ttl_inh", ""
+    assert found(app, status=0).keys() == {("never-swept", None)}
+    old = f"CREATE INDEX {name} ON notes ({end}){where}"
+    run_sql(engine, f"DROP INDEX {name}{on_notes}", old)
+    finding = found(app, "--model", "Note", status=1)["wrong-index", "notes"]
+    run_sql(engine, *finding["fix"].split("; "))
+    assert found(app, status=0).keys() == {("never-swept", None)}

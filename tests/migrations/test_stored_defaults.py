@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from alembic.util.exc import CommandError
-from sqlalchemy import inspect, select, text
+from sqlalchemy import Integer, Text, inspect, select, text
+from sqlalchemy.orm import Mapped, mapped_column
 
 from tests.migrations.conftest import fill, models
 from tests.migrations.projects import catalogue, lines
 from ttl_odm import Stored
 from ttl_odm.core.stored_rows import CHANGES, POLICIES
 from ttl_odm.sqlalchemy import create_policies, policy_tables, set_policy, stored_policies
+from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.sweep.stored_indexes import scope_index
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -145,3 +148,31 @@ def test_a_view_follows_what_is_stored(engine: Engine, before: Any, project: Any
         with engine.connect() as connection:
             set_policy(connection, model, ttl, by="ann")
         assert shown() == rows
+
+
+def test_a_column_of_scopes_leads_the_index(engine: Engine, before: Any, project: Any) -> None:
+    column = mapped_column("site views", Integer, default=0, nullable=False)
+    model = models(Stored(3600, by="views"), views=column, __annotations__={"id": Mapped[str]})
+    with engine.begin() as connection:
+        quote = engine.dialect.identifier_preparer.quote
+        rename = f"ALTER TABLE web_sessions RENAME COLUMN views TO {quote('site views')}"
+        connection.execute(text(rename))
+    here = project(model)
+    (up,), _ = lines(here.autogenerate())
+    line = "op.add_ttl('web_sessions', ttl_odm.Stored(3600, by='site views'), backfill='now')"
+    assert up == line
+    here.upgrade()
+    here.check()
+    with engine.connect() as connection:
+        found = scope_index(connection, binding_of(model.__table__))
+    assert found is not None
+    assert (found.name, found.first) == ("ix_web_sessions_ttl_inherited", "site views")
+
+
+def test_a_column_of_long_text_may_have_the_scopes(engine: Engine, project: Any) -> None:
+    model = models(note=mapped_column(Text))
+    model.metadata.create_all(engine)
+    here = project(models(Stored(3600, by="note"), note=mapped_column(Text)))
+    here.autogenerate()
+    here.upgrade()
+    here.check()

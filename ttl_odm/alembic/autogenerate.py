@@ -9,6 +9,7 @@ that it can't reflect) it adds one. The sweeper's lease table is nobody's mistak
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import alembic.util
@@ -384,8 +385,11 @@ class _Comparison:
 
 def _default(binding: Binding) -> int | Stored | None:
     """What an operation is told of a default: what it is at this moment, or that it is stored."""
-    stored = binding.default.policy.stored
-    return binding.default() if stored is None else stored
+    stored, scope = binding.default.policy.stored, binding.discriminator
+    if stored is None:
+        return binding.default()
+    # A migration knows columns, and no attributes.
+    return stored if stored.by is None or scope is None else replace(stored, by=scope.name)
 
 
 def _policy(binding: Binding) -> Policy:

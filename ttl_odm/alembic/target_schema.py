@@ -11,7 +11,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from sqlalchemy import Column, Integer, MetaData, Table, text
+from sqlalchemy import Column, Integer, MetaData, Table, column, text
 from sqlalchemy.schema import CreateColumn, CreateTable
 
 from ttl_odm.core.policy import TTL, Policy
@@ -28,7 +28,7 @@ from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import instants_of
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Index
+    from sqlalchemy import ColumnClause, ColumnElement, Index
     from sqlalchemy.engine import Dialect
 
 Sweep = Literal["index", "scan"]
@@ -71,8 +71,9 @@ class TargetSchema:
                 f"{policy!r} is over columns that table {name!r} has, so the database needs no "
                 "migration for it."
             )
-        declared.add_indexes(table, table.c[LAST_MODIFIED], table.c[OWN_TTL])
-        return cls(table, policy)
+        target = cls(table, policy)
+        declared.add_indexes(table, target.last_modified, target.own_ttl, target.scope)
+        return target
 
     @property
     def label(self) -> str:
@@ -88,6 +89,12 @@ class TargetSchema:
     def own_ttl(self) -> Column[Any]:
         """The column of the row's own ttl."""
         return self.table.c[OWN_TTL]
+
+    @property
+    def scope(self) -> ColumnClause[Any] | None:
+        """The column that leads the index over the rows that inherit, where one does."""
+        stored = self.policy.stored
+        return None if stored is None or stored.by is None else column(stored.by)
 
     @property
     def check(self) -> declared.TTLCheck:

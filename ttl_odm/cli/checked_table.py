@@ -89,7 +89,11 @@ class CheckedTable:
 
     @property
     def _is_walked(self) -> bool:
-        return self._binding.sweep == "scan" or not self._needs or bool(self._lacking)
+        leads = all(
+            any(index.leads_to(need) or index.leads_to(need.least) for index in self._stored)
+            for need in self._needs
+        )
+        return self._binding.sweep == "scan" or not self._needs or not leads
 
     @cached_property
     def _is_readable(self) -> bool:

@@ -181,7 +181,7 @@ class RowChecks(CheckedTable):
         binding = self._binding
         every = select(stamp.label("latest")).where(stamp.is_not(None))
         by_column = IndexNeed(Part.INHERITING, binding.last_modified.name)
-        need = next(iter(self._needs), by_column)
+        need = next(iter(self._needs), by_column).least
         if not any(index.leads_to(need) for index in self._stored):
             if not self._is_readable:
                 return None

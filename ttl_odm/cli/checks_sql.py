@@ -238,7 +238,8 @@ class _Check(RowChecks):
             return index_for(*place, method=method)
         quote = self._dialect.identifier_preparer.quote
         if self._is_mysql:
-            ddl = AddSweepColumns(self._table, stamp, own)
+            scope = None if need.scope is None else self._binding.discriminator
+            ddl = AddSweepColumns(self._table, stamp, own, scope)
             schema, table = self._place
             columns = inspect(self._connection).get_columns(table, schema)
             if INHERITED_END not in {reflected["name"] for reflected in columns}:
@@ -250,6 +251,8 @@ class _Check(RowChecks):
         if need.part is Part.OWN:
             end, rows = clock.own_end, f"{ttl} > 0"
         order = end.format(stamp=quote(stamp.name), ttl=ttl, table="")
+        if need.scope is not None:
+            order = f"{quote(need.scope)}, {order}"
         how = "INDEX CONCURRENTLY" if self._dialect.name == "postgresql" else "INDEX"
         return f"CREATE {how} {quote(name)} ON {self._quoted} ({order}) WHERE {rows}"
 

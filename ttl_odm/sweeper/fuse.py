@@ -94,8 +94,8 @@ class Fuse:
         of_scopes = f" (by scope: {most})" if most else ""
         return FuseError(
             f"{due:,} rows have expired{of_scopes}, more than {limit}; nothing was deleted. Was "
-            "the default ttl changed, a backup restored, a clock moved? To delete them anyway, sweep "
-            "once with force=True.",
+            "the default ttl changed, a backup restored, a clock moved? To delete them anyway, "
+            "sweep once with force=True.",
             target=target,
             due=due,
             allowed=allowed,

@@ -273,7 +273,8 @@ def _prepare_schema(binding: Binding, *, makes_index: bool) -> None:
     ):
         schema.add_check(binding.table, own)
         if makes_index:
-            schema.add_indexes(binding.table, stamp, own)
+            scope = binding.discriminator if binding.is_scoped else None
+            schema.add_indexes(binding.table, stamp, own, scope)
     if binding.max_lifetime is not None and makes_index:
         schema.add_index_on(binding.max_lifetime.created)
 

@@ -2,7 +2,8 @@
 
 The CHECK keeps values that are not a ttl out, whoever writes. The indexes let the sweeper find
 expired rows without walking the table: one over the rows that inherit the default, one over
-the end of life of rows with their own ttl. A model that updates a large part of its rows
+the end of life of rows with their own ttl. Where the values of a column have stored defaults of
+their own, that column leads the first one. A model that updates a large part of its rows
 between two sweeps is better off without them (``__ttl_sweep__ = "scan"``): on PostgreSQL any
 index that mentions ``_ts`` ends HOT updates.
 """
@@ -27,6 +28,7 @@ from sqlalchemy.schema import ExecutableDDLElement
 from sqlalchemy.sql.elements import conv
 from sqlalchemy.types import Integer
 
+from ttl_odm.core.stored_rows import LONGEST_SCOPE
 from ttl_odm.dialects import MYSQL_FAMILY, index_name
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
 from ttl_odm.sqlalchemy import compat
@@ -34,9 +36,11 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import PartEnd
 
 if TYPE_CHECKING:
-    from sqlalchemy import Column
+    from sqlalchemy import Column, ColumnClause
     from sqlalchemy.engine import Dialect
     from sqlalchemy.sql.compiler import DDLCompiler, IdentifierPreparer
+
+    from ttl_odm.dialects import Family
 
 
 class TTLCheck(CheckConstraint):
@@ -70,16 +74,23 @@ def _render_check(constraint: TTLCheck, compiler: DDLCompiler, **_: Any) -> str:
 class AddSweepColumns(ExecutableDDLElement):
     """MariaDB's and MySQL's indexes: on virtual columns, since neither has partial indexes."""
 
-    def __init__(self, table: Table, last_modified: Column[Any], override: Column[Any]) -> None:
+    def __init__(
+        self,
+        table: Table,
+        last_modified: Column[Any],
+        override: Column[Any],
+        scope: ColumnClause[Any] | None = None,
+    ) -> None:
         self.table = table
         self.last_modified = last_modified
         self.override = override
+        self.scope = scope
 
 
 @compiles(AddSweepColumns)
 def _render_sweep_columns(ddl: AddSweepColumns, compiler: DDLCompiler, **_: Any) -> str:
     if isinstance(ddl.target, Table) and ddl.target is not ddl.table:  # a copy by to_metadata()
-        ddl = AddSweepColumns(ddl.target, ddl.last_modified, ddl.override)
+        ddl = AddSweepColumns(ddl.target, ddl.last_modified, ddl.override, ddl.scope)
     columns = sweep_columns(ddl, compiler.preparer).values()
     parts = [*columns, *sweep_indexes(ddl, compiler.preparer).values()]
     return f"ALTER TABLE {compiler.preparer.format_table(ddl.table)} {', '.join(parts)}"
@@ -97,9 +108,19 @@ def sweep_indexes(ddl: AddSweepColumns, preparer: IdentifierPreparer) -> dict[st
 
     Apart from these, since a migration adds the columns at once and the indexes slowly.
     """
-    ends = {"ttl_inherited": INHERITED_END, "ttl_own": OWN_END}
+    leads = ddl.scope is not None and can_lead(ddl.scope, MySQL())
+    scope = f"{preparer.quote(ddl.scope.name)}, " if ddl.scope is not None and leads else ""
+    ends = {"ttl_inherited": f"{scope}{INHERITED_END}", "ttl_own": OWN_END}
     names = {index_name(ddl.table.name, suffix): end for suffix, end in ends.items()}
     return {name: f"ADD INDEX {preparer.quote(name)} ({end})" for name, end in names.items()}
+
+
+def can_lead(scope: ColumnClause[Any], family: Family) -> bool:
+    """Whether an index may begin with a column of scopes: MariaDB and MySQL index no long text."""
+    is_text = isinstance(scope.type, String)
+    length = getattr(scope.type, "length", None)
+    is_short = length is not None and length <= LONGEST_SCOPE
+    return not isinstance(family, MySQL) or not is_text or is_short
 
 
 def add_check(table: Table, override: Column[Any]) -> None:
@@ -109,19 +130,32 @@ def add_check(table: Table, override: Column[Any]) -> None:
     compat.attach(check, override)
 
 
-def add_indexes(table: Table, last_modified: Column[Any], override: Column[Any]) -> None:
-    """Add the sweeper's two indexes for whichever database the table is created on."""
+def add_indexes(
+    table: Table,
+    last_modified: Column[Any],
+    override: Column[Any],
+    scope: ColumnClause[Any] | None = None,
+) -> None:
+    """Add the sweeper's two indexes for whichever database the table is created on.
+
+    The column of scopes leads that over the rows that inherit, so that a sweep comes to those of
+    each scope by its own default.
+    """
     inheriting, own = override.is_(None), type_coerce(override, Integer()) > 0
-    for suffix, end, rows in (
-        ("ttl_inherited", PartEnd(last_modified), inheriting),
-        ("ttl_own", PartEnd(last_modified, override), own),
+    leading = [] if scope is None else [scope]
+    for suffix, places, rows in (
+        ("ttl_inherited", [*leading, PartEnd(last_modified)], inheriting),
+        ("ttl_own", [PartEnd(last_modified, override)], own),
     ):
-        index = Index(index_name(table.name, suffix), end, postgresql_where=rows, sqlite_where=rows)
+        where = {"postgresql_where": rows, "sqlite_where": rows}
+        index = Index(index_name(table.name, suffix), *places, **where)
         index.ddl_if(callable_=_On(("postgresql", "sqlite")))
     event.listen(
         table,
         "after_create",
-        AddSweepColumns(table, last_modified, override).execute_if(callable_=_On(MYSQL_FAMILY)),
+        AddSweepColumns(table, last_modified, override, scope).execute_if(
+            callable_=_On(MYSQL_FAMILY)
+        ),
     )
 
 

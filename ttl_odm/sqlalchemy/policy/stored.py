@@ -31,6 +31,7 @@ from sqlalchemy import (
     Uuid,
     case,
     cast,
+    collate,
     event,
     func,
     insert,
@@ -235,17 +236,36 @@ def stored_seconds(binding: Binding, columns: SourceColumns, part: Part, overrul
 
 
 def _age(binding: Binding, columns: SourceColumns, overruled_by: str) -> SQL:
-    """The age at which rows expire that inherit: that of their scope, or else the table's."""
+    scope = columns.discriminator if binding.is_scoped else None
+    return age_of(binding, scope, overruled_by)
+
+
+def age_of(
+    binding: Binding, scope: SQL | None, overruled_by: str, collation: str | None = None
+) -> SQL:
+    """The age at which rows expire that inherit: that of their scope, or else the table's.
+
+    Under a collation the scope is that of several defaults, by which Acme is acme; then it is the
+    shortest of these.
+    """
     table = binding.first.table
     policies = tables_of(table).policies
     is_of_table = policies.c.name == Literal(name_of(table))
     row = select(_seconds_of(policies)).where(is_of_table).correlate(None)
     of_all = row.where(policies.c.scope == Literal(WHOLE_TABLE)).scalar_subquery()
     ages: list[SQL] = [Overruling(binding.default, overruled_by), of_all, _OFF]
-    if columns.discriminator is not None and binding.is_scoped:
-        scope = of_outer(as_text(columns.discriminator))
-        ages.insert(1, row.where(policies.c.scope == scope).scalar_subquery())
-    return func.coalesce(*ages, type_=BigInteger())
+    if scope is not None and collation is None:
+        is_scope = policies.c.scope == of_outer(as_text(scope))
+        ages.insert(1, row.where(is_scope).scalar_subquery())
+    age = func.coalesce(*ages, type_=BigInteger())
+    if scope is None or collation is None:
+        return age
+    alike = collate(policies.c.scope, collation)
+    least = func.min(_seconds_of(policies), type_=BigInteger()).label("age")
+    own = select(alike.label("scope"), least).where(is_of_table).group_by(alike).subquery()
+    of_own = select(own.c.age).where(own.c.scope == of_outer(scope)).correlate(None)
+    shortest = func.coalesce(of_own.scalar_subquery(), _OFF, type_=BigInteger())
+    return case((shortest < age, shortest), else_=age)
 
 
 def own_scope(binding: Binding, columns: SourceColumns) -> SQL:

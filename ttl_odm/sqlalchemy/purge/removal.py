@@ -227,7 +227,7 @@ class Removal:
             deleted = returning.cte("deleted")
             scope = deleted.c[_SCOPE]
             grouped = select(scope, func.count()).group_by(scope)
-            scopes = Counter({of: rows for of, rows in self.connection.execute(grouped)})
+            scopes = Counter(dict(self.connection.execute(grouped).all()))
         self.by_scope.update({scope: rows for scope, rows in scopes.items() if scope is not None})
         return scopes.total()
 

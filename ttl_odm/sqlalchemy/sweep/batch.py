@@ -50,6 +50,8 @@ from ttl_odm.sqlalchemy.sweep.leaves import left_to_partitions
 from ttl_odm.sqlalchemy.sweep.partitions import Resume, next_in_leaves
 from ttl_odm.sqlalchemy.sweep.replication import unlogged
 from ttl_odm.sqlalchemy.sweep.rings import Rings, may_have_rings
+from ttl_odm.sqlalchemy.sweep.scope_ranges import ScopeRanges
+from ttl_odm.sqlalchemy.sweep.stored_indexes import scope_index
 from ttl_odm.sqlalchemy.sweep.transactions import at_once, has_no_wait, prepared, reading, writing
 from ttl_odm.sqlalchemy.sweep.whole_partitions import purge_partition
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.sweep.due import KeyRange
     from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
     from ttl_odm.sqlalchemy.sweep.leaves import Findings
+    from ttl_odm.sqlalchemy.sweep.stored_indexes import StoredIndex
     from ttl_odm.sweeper import BatchRequest
 
 
@@ -84,6 +87,7 @@ def purge(
     if request.part is Part.PARTITIONS:
         return purge_partition(connection, binding, request, findings)
     table, timeout = binding.table, request.timeout
+    by_scope = scope_index(connection, binding) if request.part is Part.INHERITING else None
     batch = None
     replicate = request.replicate
     with prepared(connection, timeout), unlogged(connection, replicate=replicate):
@@ -98,7 +102,7 @@ def purge(
                 lazily = Removal(connection, binding, request.hooks).leaves_no_trace
                 with writing(connection, table, timeout, lazily=lazily, replicate=replicate):
                     with phase("find"):
-                        source, rows = _next_range(connection, binding, request, findings)
+                        source, rows = _next_range(connection, binding, request, findings, by_scope)
                     if rows is None or not rows.rows:
                         return BatchResult(0, rows and rows.resume)
                     batch = _Batch(connection, binding, request, rows, source)
@@ -138,13 +142,17 @@ def _carefully(batch: _Batch, keys: ReferringKeys) -> BatchResult:
 
 
 def _next_range(
-    connection: Connection, binding: Binding, request: BatchRequest, findings: Findings
+    connection: Connection,
+    binding: Binding,
+    request: BatchRequest,
+    findings: Findings,
+    by_scope: StoredIndex | None,
 ) -> tuple[Table, KeyRange | None]:
     """Find the next rows, and where they are: in the table, or in one of its partitions."""
     table, resume = binding.table, request.resume
     if isinstance(resume, Beside):
         at = replace(request, resume=resume.at)
-        source, rows = _next_range(connection, binding, at, findings)
+        source, rows = _next_range(connection, binding, at, findings, by_scope)
         return source, rows and resume.narrowed(rows, binding)
 
     # Where partitions are not tables, what these have waiting is left by a condition.
@@ -154,7 +162,11 @@ def _next_range(
         if request.part is Part.ALL:
             rows = table_walk.next_range(connection, binding, source, request.size, stretch)
             return rows and rows.with_bounds(beside)
-        index = PartIndex(binding, request.part, clock_of(connection.dialect), source, beside)
+        clock = clock_of(connection.dialect)
+        if by_scope is not None:
+            ranges = ScopeRanges(binding, clock, by_scope, source, beside)
+            return ranges.next_range(connection, request.size, stretch[0])
+        index = PartIndex(binding, request.part, clock, source, beside)
         return index.next_range(connection, request.size, *stretch)
 
     if connection.dialect.name == "postgresql":

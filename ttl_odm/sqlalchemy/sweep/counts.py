@@ -43,7 +43,8 @@ from ttl_odm.sqlalchemy.sweep.due import (
 )
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
-from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked
+from ttl_odm.sqlalchemy.sweep.scope_ranges import ScopeRanges
+from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked, scope_index
 from ttl_odm.sqlalchemy.sweep.table_walk import regclass
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -82,41 +83,71 @@ def _count(connection: Connection, binding: Binding) -> Counted:
     clock, table = clock_of(connection.dialect), binding.table
     is_on = is_ttl_on(connection, binding)
     is_whole = is_on and is_walked(connection, binding)
+    # A row whose limit has passed may be in another part as well.
+    is_apart = is_on and not is_whole and binding.max_lifetime is None
+    by_scope = scope_index(connection, binding) if is_apart else None
     is_mysql = connection.dialect.name in MYSQL_FAMILY
+    is_postgresql = connection.dialect.name == "postgresql"
     is_mariadb = getattr(connection.dialect, "is_mariadb", False)
     with (
         prepared(
             connection,
-            isolation=_ONE_VIEW if is_mysql else None,
+            isolation=_ONE_VIEW if is_mysql or (by_scope and is_postgresql) else None,
             settings=_FRESH if is_mysql and not is_mariadb else {},
         ),
         reading(connection),
     ):
         rows = estimate(connection, table)
-        found = _finding(connection, binding, is_on=is_on, is_whole=is_whole)
+        # In statements of their own, but of one view of the database.
+        before = Counted(0, 0)
+        if by_scope is not None:
+            before = _in_scopes(connection, ScopeRanges(binding, clock, by_scope, table))
+        found = _finding(
+            connection, binding, is_on=is_on, is_whole=is_whole, but_scopes=by_scope is not None
+        )
         if rows is None or rows < _FEW:
             some, every = found.subquery(), counting(table).scalar_subquery()
             counted, number = _read(connection, select(*some.c, every), clock)
-            return replace(counted, rows=number)
+            return replace(_sum(before, counted), rows=number)
         # What a database believes may be from before a big sweep, and a fuse would take a part
         # for the whole. A look at a few times as many rows as are due finds that out.
         if is_mysql:
             some = found.subquery()
             counted, _ = _read(connection, select(*some.c, null()), clock)
+            counted = _sum(before, counted)
             due = counted.due
             seen = count_rows(connection, table, limit=_LOOK * due) if due else 0
         else:
             first = found.cte("found")
             total = cast(func.sum(first.c.due), BigInteger())
-            most = select(_LOOK * total).scalar_subquery()
+            most = select(_LOOK * (total + literal_column(str(before.due)))).scalar_subquery()
             look = counting(table, limit=most).scalar_subquery()
             counted, seen = _read(connection, select(*first.c, look), clock)
+            counted = _sum(before, counted)
         if seen < _LOOK * counted.due:
             return replace(counted, rows=seen)
         return replace(counted, rows=max(rows, seen), is_estimated=True)
 
 
-def _finding(connection: Connection, binding: Binding, *, is_on: bool, is_whole: bool) -> Any:
+def _in_scopes(connection: Connection, ranges: ScopeRanges) -> Counted:
+    """Count the rows that inherit, scope by scope."""
+    counted, clock = Counted(0, 0), clock_of(connection.dialect)
+    for criteria in ranges.stretches(connection):
+        rows = _by_scope(ranges.binding, null(), *criteria).subquery()
+        more, _ = _read(connection, select(*rows.c, null()), clock)
+        counted = _sum(counted, more)
+    return counted
+
+
+def _sum(some: Counted, others: Counted) -> Counted:
+    by_scope = Counter(some.by_scope) + Counter(others.by_scope)
+    due = some.due + others.due
+    return replace(others, due=due, rows=due, by_scope=by_scope)
+
+
+def _finding(
+    connection: Connection, binding: Binding, *, is_on: bool, is_whole: bool, but_scopes: bool
+) -> Any:
     """What selects ``due``, and the age of the ``oldest`` where only reading all rows tells it.
 
     A row has these of a ``scope`` with a default of its own; NULL stands for all others.
@@ -129,7 +160,7 @@ def _finding(connection: Connection, binding: Binding, *, is_on: bool, is_whole:
         # A row whose limit has passed may be in another part as well.
         parts = [(expired_in(connection, binding),)]
     else:
-        for part in (Part.INHERITING, Part.OWN):
+        for part in (Part.OWN,) if but_scopes else (Part.INHERITING, Part.OWN):
             index = PartIndex(binding, part, clock)
             if index.shortest is not None:
                 parts.append(index.criteria(index.shortest))
@@ -167,7 +198,7 @@ def _read(connection: Connection, statement: Any, clock: Clock) -> tuple[Counted
             by_scope[scope] += int(number)
     ages = (overdue_of(oldest, clock) for _, _, oldest, _ in rows)
     oldest = max((age for age in ages if age is not None), default=None)
-    return Counted(due, due, oldest=oldest, by_scope=by_scope), int(rows[0][-1] or 0)
+    return Counted(due, due, oldest=oldest, by_scope=by_scope), int((rows and rows[0][-1]) or 0)
 
 
 def estimate(connection: Connection, table: Table) -> int | None:

@@ -14,6 +14,7 @@ rows that somebody holds, rows of single-table subclasses that live longer than 
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -40,7 +41,8 @@ from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.stored import shortest_age, stored_seconds
 from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves, reason_against
-from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked
+from ttl_odm.sqlalchemy.sweep.scopes import due_in_scopes, table_age
+from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked, scope_index
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import PartEnd
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.time.column_types import ColumnFormat
     from ttl_odm.sqlalchemy.time.dialect_time import DialectTime
 
-    _Seconds = int | ColumnElement[Any]
+    Seconds = int | ColumnElement[Any]
     """Seconds, or what looks them up in the database."""
 
     _Bounds = Callable[[FromClause], list[ColumnElement[bool]]]
@@ -99,8 +101,13 @@ def _rows_due(connection: Connection, binding: Binding, leaves: Leaves | None = 
         can_expire = has_ends or binding.stored is not None or finite_defaults(binding)
         return Due((Part.ALL,), None, loads_rows) if can_expire else Due((), 0.0)
     clock = clock_of(connection.dialect)
+    by_scope = scope_index(connection, binding)
     # For how long the first row has been expired, for every life that rows may have.
     lives = [(Part.INHERITING, seconds, rows) for seconds, rows in _inherited_lives(binding)]
+    if by_scope is not None:  # here the rows of no scope alone
+        of_none = binding.columns_of(binding.table).discriminator
+        assert of_none is not None  # noqa: S101 (or there is no such index)
+        lives = [(Part.INHERITING, table_age(binding), [of_none.is_(None)])]
     if binding.override is not None:
         lives.append((Part.OWN, 0, []))
     if binding.max_lifetime is not None:
@@ -116,11 +123,17 @@ def _rows_due(connection: Connection, binding: Binding, leaves: Leaves | None = 
     ]
     with prepared(connection), reading(connection):
         row = iter(connection.execute(select(*lookups).options(include_expired())).one())
+        index = PartIndex(binding, Part.INHERITING, clock)
+        scopes = () if by_scope is None else due_in_scopes(connection, index, by_scope)
+        of_scopes = max((scope.overdue for scope in scopes), default=None)
     answers = [(first := next(row), next(row) if no_wait else first) for no_wait in firm]
     parts = dict.fromkeys(
         part for (part, *_), (first, _) in zip(lives, answers, strict=True) if first is not None
     )
-    ages = (seconds_of(age, clock) for _, age in answers if age is not None)
+    ages = [seconds_of(age, clock) for _, age in answers if age is not None]
+    if of_scopes is not None:
+        parts = {Part.INHERITING: None, **parts}
+        ages.append(of_scopes)
     return Due(tuple(parts), max(ages, default=0.0), loads_rows)
 
 
@@ -133,7 +146,7 @@ def _not_waiting(binding: Binding, leaves: Leaves | None) -> list[ColumnElement[
     return [column < literal_column(leaves.ddl.bound(leaves.cut, start))]
 
 
-def _inherited_lives(binding: Binding) -> Iterator[tuple[_Seconds, list[ColumnElement[bool]]]]:
+def _inherited_lives(binding: Binding) -> Iterator[tuple[Seconds, list[ColumnElement[bool]]]]:
     """Each default that lets rows expire, with the condition for the rows that inherit it."""
     if binding.stored is not None:
         yield _stored_age(binding), []
@@ -221,10 +234,17 @@ class PartIndex:
         beside: _Bounds | None = None,
     ) -> None:
         self._beside = beside
+        self._seconds: Seconds | None = None
         self._binding = binding
         self._source = binding.table if source is None else source
         self._part = part
         self._clock = clock
+
+    def among(self, beside: _Bounds, seconds: Seconds) -> PartIndex:
+        """The index over some of these rows, which live for so long."""
+        index = copy(self)
+        index._beside, index._seconds = beside, seconds  # noqa: SLF001 (its own)
+        return index
 
     def holds(self, source: FromClause) -> ColumnElement[bool]:
         """The condition of the partial index, word for word.
@@ -249,7 +269,7 @@ class PartIndex:
             return type_coerce(PartEnd(columns.last_modified), self._clock.storage)
         return type_coerce(PartEnd(columns.last_modified, columns.override), self._clock.storage)
 
-    def criteria(self, seconds: _Seconds) -> tuple[ColumnElement[bool], ...]:
+    def criteria(self, seconds: Seconds) -> tuple[ColumnElement[bool], ...]:
         """What is in the index, bounds it and makes a row expired, where lives last for so long."""
         source, cutoff = self._source, self._cutoff(seconds)
         past = self.end(source) <= cutoff
@@ -257,12 +277,12 @@ class PartIndex:
             past = self._format.within(self._start(source), cutoff)
         return self.holds(source), past, self.expired(source, writing=False)
 
-    def first_overdue(self, seconds: _Seconds, rows: list[ColumnElement[bool]]) -> Select[Any]:
+    def first_overdue(self, seconds: Seconds, rows: list[ColumnElement[bool]]) -> Select[Any]:
         """For how long the first of some rows has been expired, in the clock's unit."""
         overdue = select(self._overdue(seconds)).where(*self.criteria(seconds), *rows)
         return overdue.order_by(self.end(self._source)).limit(1)
 
-    def _overdue(self, seconds: _Seconds) -> ColumnElement[Any]:
+    def _overdue(self, seconds: Seconds) -> ColumnElement[Any]:
         source = self._source
         ended = self.end(source)
         if self._is_by_column:
@@ -272,11 +292,13 @@ class PartIndex:
         return self._cutoff(seconds) - case((ended < first, first), else_=ended)
 
     @property
-    def shortest(self) -> _Seconds | None:
+    def shortest(self) -> Seconds | None:
         """Seconds after which the first of these rows may expire; None if none ever does.
 
         Where the database stores the default, what looks it up there.
         """
+        if self._seconds is not None:
+            return self._seconds
         if self._part is Part.OWN:
             return 0
         if self._part is Part.CAPPED:
@@ -284,6 +306,16 @@ class PartIndex:
         if self._binding.stored is not None:
             return _stored_age(self._binding)
         return min(finite_defaults(self._binding), default=None)
+
+    @property
+    def binding(self) -> Binding:
+        """The policy of the rows."""
+        return self._binding
+
+    @property
+    def source(self) -> Table:
+        """Where the rows are."""
+        return self._source
 
     @property
     def _is_by_column(self) -> bool:
@@ -321,7 +353,7 @@ class PartIndex:
             return self._format.ahead(self._start(source), cutoff)
         return self.end(source) > cutoff
 
-    def _cutoff(self, seconds: _Seconds, overdue: int = 0) -> ColumnElement[Any]:
+    def _cutoff(self, seconds: Seconds, overdue: int = 0) -> ColumnElement[Any]:
         """The latest `end` that is an end of life, where rows live for so long.
 
         That of rows which expired so many seconds ago where they are `overdue`.
@@ -362,11 +394,11 @@ class PartIndex:
         if self._beside is not None:
             entries = entries.where(*self._beside(self._source))
         if resume is not None:
-            bound = self._bound(resume)
+            bound = self.bound(resume)
             entries = entries.where(
                 end > bound.value if isinstance(bound, _After) else end >= bound
             )
-        return entries if until is None else entries.where(end < self._bound(until))
+        return entries if until is None else entries.where(end < self.bound(until))
 
     def next_range(
         self, connection: Connection, size: int, resume: Any, until: Any = None
@@ -429,10 +461,10 @@ class PartIndex:
 
     def _range(self, rows: int, first: Any, end: Any, resume: Any) -> KeyRange:
         def bounds(source: FromClause) -> list[ColumnElement[bool]]:
-            ordered, bound = self.end(source), self._bound(end)
+            ordered, bound = self.end(source), self.bound(end)
             return [
                 self.holds(source),
-                ordered >= self._bound(first),
+                ordered >= self.bound(first),
                 ordered <= bound.value if isinstance(bound, _After) else ordered < bound,
             ]
 
@@ -440,9 +472,10 @@ class PartIndex:
         found = KeyRange(rows, bounds, expired, again=first, resume=resume)
         return found.with_bounds(self._beside)
 
-    def _bound(self, value: Any) -> Any:
+    def bound(self, value: Any) -> Any:
+        """A bookmark, to compare an end with."""
         if isinstance(value, _After):
-            return _After(self._bound(value.value))
+            return _After(self.bound(value.value))
         raw = self._format.raw if self._is_by_column else self._clock.storage
         return self._time.of_bookmark(value, raw)
 

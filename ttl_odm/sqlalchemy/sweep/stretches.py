@@ -3,7 +3,7 @@
 By an index into ranges of what it is ordered by, which is what batches go by: so no worker comes
 to a row that another has locked. A table that is walked, into ranges of its pages, on PostgreSQL.
 SQLite has one writer at a time, and a walk by the primary key reads more than it deletes: there one
-worker does it all.
+worker does it all. So it does where scopes of a stored default are gone through one by one.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.batch import Beside
 from ttl_odm.sqlalchemy.sweep.due import PartIndex
 from ttl_odm.sqlalchemy.sweep.partitions import Resume, leaf_table, leaves_of
+from ttl_odm.sqlalchemy.sweep.stored_indexes import scope_index
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Part
@@ -40,6 +41,8 @@ def divide(
     )
     is_single = isinstance(connection.engine.pool, StaticPool)  # has one connection for everybody
     if not has_marks or is_single or isinstance(request.resume, Beside):
+        return ()
+    if request.part is Part.INHERITING and scope_index(connection, binding) is not None:
         return ()
     with prepared(connection, request.timeout), reading(connection, request.timeout):
         if isinstance(request.resume, Resume):

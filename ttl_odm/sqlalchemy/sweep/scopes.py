@@ -1,0 +1,180 @@
+"""Which scopes of a stored default have expired rows, by an index that the scope leads.
+
+Each scope's rows end by its own default. By the shortest of all a sweep would read every row that
+is older than that, each time, and most of them may live for years. So one statement goes from one
+scope to the next by the index, many scopes at once, and looks at the first entry of each: whoever
+has nothing to delete costs a few look-ups, however many rows there are.
+
+That entry is compared outside of its look-up, and MariaDB and MySQL find the scopes by DISTINCT:
+these search an index by no bound that comes from another row, and would read all entries to find
+none that is old enough.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from sqlalchemy import Integer, case, literal, literal_column, select
+
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, include_expired
+from ttl_odm.sqlalchemy.policy.stored import age_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sqlalchemy import ColumnElement, Connection, FromClause, Table
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.sweep.stored_indexes import StoredIndex
+
+    _Follows = Callable[[ColumnElement[Any]], ColumnElement[bool]]
+
+AT_ONCE: Final = 1_000
+"""Scopes that one statement goes through."""
+
+
+class EndIndex(Protocol):
+    """The index over the rows that inherit; see `PartIndex`."""
+
+    @property
+    def binding(self) -> Binding:
+        """The policy of the rows."""
+        ...
+
+    @property
+    def source(self) -> Table:
+        """Where they are."""
+        ...
+
+    def holds(self, source: FromClause) -> ColumnElement[bool]:
+        """The condition of the partial index."""
+        ...
+
+    def end(self, source: FromClause) -> ColumnElement[Any]:
+        """What orders the rows of a scope."""
+        ...
+
+
+class Scope(NamedTuple):
+    """A scope with rows to delete.
+
+    Attributes:
+        value: As the column has it.
+        seconds: The age at which its rows expire.
+        cutoff: The latest end in the index that was the end of a life when this was read; a
+            bookmark.
+        overdue: For how many seconds the first of its rows has been expired.
+    """
+
+    value: Any
+    seconds: int
+    cutoff: Any
+    overdue: float
+
+
+class Scopes(NamedTuple):
+    """Those of some scopes that have rows to delete, and the last of all that were looked at.
+
+    That is None where no more follow.
+    """
+
+    due: tuple[Scope, ...]
+    last: Any
+
+
+def table_age(binding: Binding) -> ColumnElement[Any]:
+    """The age at which rows expire that are of no scope."""
+    return age_of(binding, None, BASE_ROW_WRITTEN)
+
+
+def due_in_scopes(connection: Connection, index: EndIndex, stored: StoredIndex) -> Iterator[Scope]:
+    """Find all scopes with rows to delete, but for the rows that are of none."""
+    last = None
+    while True:
+        scopes = next_scopes(connection, index, stored, last)
+        yield from scopes.due
+        last = scopes.last
+        if last is None:
+            return
+
+
+def next_scopes(connection: Connection, index: EndIndex, stored: StoredIndex, after: Any) -> Scopes:
+    """Look at the scopes that follow one (None: at the first ones)."""
+    clock = clock_of(connection.dialect)
+    looked = _look(connection, index, stored, after)
+    now, span = clock.literal(clock.now), clock.span
+    cutoff = now - span(looked.c.age)
+    # Nothing can be taken from minus infinity.
+    earliest = clock.literal(clock.earliest)
+    began = case((looked.c.began < earliest, earliest), else_=looked.c.began)
+    bookmark = dialect_time_of(clock).as_bookmark(cutoff)
+    found = select(looked.c.scope, looked.c.age, bookmark, cutoff - began)
+    statement = found.order_by(looked.c.number).options(include_expired())
+    rows = connection.execute(statement).all()
+    due = []
+    for value, age, until, overdue in rows:
+        if overdue is not None and (seconds := _seconds(overdue, clock.per_second)) >= 0:
+            due.append(Scope(value, int(age), until, seconds))
+    return Scopes(tuple(due), rows[-1][0] if len(rows) == AT_ONCE else None)
+
+
+def _look(connection: Connection, index: EndIndex, stored: StoredIndex, after: Any) -> Any:
+    """The next scopes in order, the age at which their rows expire, and where the first began."""
+    binding, (_, column) = index.binding, _rows(index)
+    start = None if after is None else literal(after, column.type)
+
+    def follows(scope: ColumnElement[Any]) -> ColumnElement[bool]:
+        return scope.is_not(None) if start is None else scope > start
+
+    is_mysql = connection.dialect.name in MYSQL_FAMILY
+    walk = _distinct(index, follows) if is_mysql else _skipped(index, follows)
+    source, column = _rows(index)
+    end = index.end(source)
+    # There the index has all rows: those that don't inherit have no end in it.
+    inherits = end.is_not(None) if is_mysql else index.holds(source)
+    # By both, or MySQL sorts.
+    ends = select(end).where(column == walk.c.scope, inherits).order_by(column, end).limit(1)
+    began = ends.correlate_except(source).scalar_subquery()
+    age = age_of(binding, walk.c.scope, BASE_ROW_WRITTEN, stored.collation)
+    looked = select(walk.c.scope, walk.c.number, age.label("age"), began.label("began"))
+    return looked.where(walk.c.scope.is_not(None)).subquery("ttl_looked")
+
+
+def _rows(index: EndIndex) -> tuple[FromClause, ColumnElement[Any]]:
+    source = index.source.alias()
+    column = index.binding.columns_of(source).discriminator
+    assert column is not None  # noqa: S101 (or there are no scopes)
+    return source, column
+
+
+def _distinct(index: EndIndex, follows: _Follows) -> Any:
+    """The next scopes, on MariaDB and MySQL, which skip from one value to the next themselves."""
+    _, column = _rows(index)
+    scopes = select(column.label("scope"), column.label("number")).where(follows(column))
+    return scopes.distinct().order_by(column).limit(AT_ONCE).subquery("ttl_scopes")
+
+
+def _skipped(index: EndIndex, follows: _Follows) -> Any:
+    """The same by look-ups, one after the other, where a database skips nothing by itself."""
+
+    def first(follows: _Follows) -> Any:
+        source, column = _rows(index)
+        scopes = select(column).where(index.holds(source), follows(column)).order_by(column)
+        return scopes.limit(1).correlate_except(source).scalar_subquery()
+
+    one, most = literal_column("1", Integer()), literal_column(str(AT_ONCE), Integer())
+    begin = select(first(follows).label("scope"), one.label("number"))
+    walk = begin.cte("ttl_scopes", recursive=True)
+    following = first(lambda scope: scope > walk.c.scope)
+    more = select(following, walk.c.number + one)
+    return walk.union_all(more.where(walk.c.scope.is_not(None), walk.c.number < most))
+
+
+def _seconds(overdue: Any, per_second: int | None) -> float:
+    if isinstance(overdue, timedelta):
+        return overdue.total_seconds()
+    return float(overdue / (per_second or 1))
