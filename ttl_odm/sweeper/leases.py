@@ -10,7 +10,10 @@ This module must not know any database, nor what the history says: see `ttl_odm.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
+
+ROW_WAIT: Final = 5
+"""Seconds that one waits for a lease's row: others hold it for as long as an UPDATE takes."""
 
 
 @dataclass(frozen=True, slots=True)

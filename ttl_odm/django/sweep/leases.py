@@ -18,6 +18,7 @@ from ttl_odm.django.purge.errors import store_errors
 from ttl_odm.django.sweep.transactions import impatient
 from ttl_odm.django.time.fields import Ahead, DatabaseNow
 from ttl_odm.sweeper import Lease, LeaseState, StoreError
+from ttl_odm.sweeper.leases import ROW_WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,7 +110,7 @@ class DjangoLeases:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Raise the sweeper's errors, and say what to do where the table isn't there."""
-        with store_errors(), impatient(self._using):
+        with store_errors(), impatient(self._using, row_wait=ROW_WAIT):
             try:
                 yield
             except (ProgrammingError, OperationalError) as error:

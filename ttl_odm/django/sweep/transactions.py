@@ -24,8 +24,12 @@ _POSTGRESQL_WAIT: Final = "50ms"
 
 
 @contextmanager
-def impatient(using: str, timeout: float | None = None) -> Iterator[None]:
+def impatient(
+    using: str, timeout: float | None = None, *, row_wait: int | None = None
+) -> Iterator[None]:
     """Let statements wait for locks, and run for `timeout` seconds, only so long.
+
+    `row_wait`: seconds that they wait for a row that somebody holds, if that is to be longer.
 
     The settings of the session come back at the end. After a failure the connection is closed
     instead: nobody knows what state it is in, and Django makes another. SQLite's is always known.
@@ -42,6 +46,9 @@ def impatient(using: str, timeout: float | None = None) -> Iterator[None]:
             settings["max_statement_time"] = timeout
     else:
         settings["busy_timeout"] = FILE_WAIT
+    if row_wait is not None:
+        longer = {"lock_timeout": milliseconds(row_wait), "innodb_lock_wait_timeout": row_wait}
+        settings |= {name: wait for name, wait in longer.items() if name in settings}
     before = _read(connection, settings)
     if connection.vendor == "sqlite":  # where the application may let it wait for less
         settings = {name: min(value, before[name]) for name, value in settings.items()}

@@ -44,6 +44,7 @@ from ttl_odm.sqlalchemy.sweep.transactions import (
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sweeper import Lease, LeaseState, StoreError
+from ttl_odm.sweeper.leases import ROW_WAIT
 
 R = TypeVar("R")
 P = ParamSpec("P")
@@ -59,8 +60,7 @@ if TYPE_CHECKING:
 NAME: Final = "ttl_odm_lease"
 _INFO: Final = "ttl_odm_lease"
 
-_POSTGRESQL_WAIT: Final = text("SET LOCAL lock_timeout = '5s'")
-"""Others hold the row for as long as an UPDATE takes."""
+_POSTGRESQL_WAIT: Final = text(f"SET LOCAL lock_timeout = '{ROW_WAIT}s'")
 
 
 def lease_table(metadata: MetaData, *, name: str = NAME, schema: str | None = None) -> Table:
@@ -244,7 +244,7 @@ def _change(
 ) -> R:
     """Change something in a transaction; before that, make what isn't there yet."""
     made = False
-    with prepared(connection):
+    with prepared(connection, settings={"innodb_lock_wait_timeout": ROW_WAIT}):
         while True:
             try:
                 with _writing(connection):
