@@ -135,6 +135,58 @@ def test_each_expression_goes_by_it(world: World) -> None:
         session.commit()
 
 
+AGES = (50, 500, 5_000)
+"""Younger than the shortest default, between that and the longest, and older than all."""
+OWNS = (None, -1, 10, 1_000, 100_000)
+DEFAULTS = (100, 1_000, -1, None)
+
+
+@pytest.mark.parametrize("default", DEFAULTS)
+def test_each_age_is_judged_by_each_default(engine: Engine, default: int | None) -> None:
+    model = message(String(40), Stored(HOUR, by="tenant"))
+    model.metadata.create_all(engine)
+    of_tenant = {f"has {ttl}": ttl for ttl in DEFAULTS}
+    with Session(engine) as session:
+        rows = [
+            model(id=f"{tenant} {own} {seconds}", tenant=tenant, ttl=own)
+            for tenant in (*of_tenant, "another", None)
+            for own in OWNS
+            for seconds in AGES
+        ]
+        session.add_all(rows)
+        session.flush()
+        expected = {
+            row.id: is_live(of_tenant.get(row.tenant, default), row.ttl, int(row.id.split()[-1]))
+            for row in rows
+        }
+        for key in expected:
+            age(session.connection(), "messages", key, int(key.split()[-1]))
+        session.commit()
+        session.expunge_all()
+        set_policy(session.connection(), model, default, by="ann")
+        for tenant, ttl in of_tenant.items():
+            set_policy(session.connection(), model, ttl, by="ann", scope=tenant)
+        session.commit()
+        lives = {key for key, lives in expected.items() if lives}
+        assert set(session.scalars(select(model.id))) == lives
+        everywhere = {"include_expired": True}
+        judged = select(model.id, live(model), expired(model))
+        judgements = session.execute(judged, execution_options=everywhere).all()
+        assert {key for key, is_alive, _ in judgements if is_alive} == lives
+        assert {key for key, _, is_over in judgements if is_over} == expected.keys() - lives
+        locked = select(model.id).with_for_update()
+        assert set(session.scalars(locked)) == lives
+        assert session.execute(delete(model)).rowcount == len(lives)  # type: ignore[attr-defined]
+        left = select(model.id).execution_options(include_expired=True)
+        assert set(session.scalars(left)) == expected.keys() - lives
+
+
+def is_live(default: int | None, own: int | None, seconds: int) -> bool:
+    """By the contract's table."""
+    ttl = default if own is None or default is None else own
+    return ttl is None or ttl == -1 or seconds < ttl
+
+
 def test_memory_knows_the_tenants_too(world: World) -> None:
     _, second, _ = world.tenants
     with Session(world.engine) as session:

@@ -58,7 +58,8 @@ class Predicate:
     def live(self, binding: Binding, columns: SourceColumns) -> Condition:
         """True for rows that have not expired."""
         if isinstance(self._clock, MySQL) and binding.is_checked:
-            live = self._live_by_age(binding, columns)
+            by_age = self._live_by_scoped_age if binding.is_scoped else self._live_by_age
+            live = by_age(binding, columns)
         else:
             live = self._live_by_ranges(binding, columns)
         if binding.max_lifetime is not None:
@@ -85,9 +86,32 @@ class Predicate:
         reached = binding.instants.on(self._clock).reached(columns.last_modified, self._now - age)
         return SQLTemplate("(({0}) IS NOT TRUE)", Boolean(), reached)
 
+    def _live_by_scoped_age(self, binding: Binding, columns: SourceColumns) -> Condition:
+        """The same where scopes have defaults of their own: one look-up, and for few rows.
+
+        A row that is younger than its own ttl needs none, nor, in a read, one that is younger than
+        the shortest default. (A write asks for that of each row when it has the row's lock.)
+        """
+        own, span = self._own(columns), self._clock.span
+        column_format, start = binding.instants.on(self._clock), columns.last_modified
+        has_own = own > _integer(0)
+        least = case(
+            (or_(*(own == _integer(never) for never in binding.nevers)), _integer(FOREVER)),
+            (has_own, own),
+            else_=_integer(0) if self._writing else shortest_age(binding),
+        )
+        # Of a row that has outlived its own ttl it only matters whether TTL is off: `OFF` stays as
+        # it is, and what is less is now or still to come.
+        age = self._seconds(binding, columns, "inherited_age")
+        age -= case((has_own, _integer(FOREVER)), else_=_integer(0))
+        age *= case((has_own, _integer(2)), else_=_integer(1))
+        ends = (self._now - span(least), self._now - span(age))
+        reached = and_(*(column_format.reached(start, end) for end in ends))
+        return SQLTemplate("(({0}) IS NOT TRUE)", Boolean(), reached)
+
     def _live_by_ranges(self, binding: Binding, columns: SourceColumns) -> Condition:
         """True for rows that have not expired, but for the policy's limit."""
-        age = self._seconds(binding, columns, "inherited_age")
+        age, span = self._seconds(binding, columns, "inherited_age"), self._clock.span
         column_format, start = binding.instants.on(self._clock), columns.last_modified
         live = column_format.ahead(start, self._ago(binding, age))
         if binding.is_scoped:
@@ -97,6 +121,11 @@ class Predicate:
             live = and_(live, or_(start.is_not(None), age > _integer(FOREVER)))
         if columns.override is not None:
             own = self._own(columns)
+            is_off = once(binding, age) > _integer(FOREVER)
+            if binding.is_scoped and binding.instants.native:
+                # A second look-up, of which inheriting rows have no need after the first one.
+                before_all = column_format.reached(start, self._now - span(_integer(FOREVER)))
+                is_off = and_(or_(own.is_not(None), before_all), is_off)
             is_own_ahead = column_format.ahead_after(start, self._life(binding, own), self._now)
             is_never = or_(*(own == _integer(never) for never in binding.nevers))
             # A "never" may pass with what is not a ttl: the last condition lets it in anyway.
@@ -111,7 +140,7 @@ class Predicate:
                 and_(own > _integer(0), is_own_ahead, *self._counting(binding, own)),
                 *late,
                 # TTL is off. By the same bound value, since each costs more than the comparison.
-                or_(is_never, once(binding, age) > _integer(FOREVER)),
+                or_(is_never, is_off),
             )
         return live
 
