@@ -58,8 +58,7 @@ class Predicate:
     def live(self, binding: Binding, columns: SourceColumns) -> Condition:
         """True for rows that have not expired."""
         if isinstance(self._clock, MySQL) and binding.is_checked:
-            is_stored = binding.stored is not None
-            by_age = self._live_by_stored_age if is_stored else self._live_by_age
+            by_age = self._live_by_scoped_age if binding.is_scoped else self._live_by_age
             live = by_age(binding, columns)
         else:
             live = self._live_by_ranges(binding, columns)
@@ -87,25 +86,23 @@ class Predicate:
         reached = binding.instants.on(self._clock).reached(columns.last_modified, self._now - age)
         return SQLTemplate("(({0}) IS NOT TRUE)", Boolean(), reached)
 
-    def _live_by_stored_age(self, binding: Binding, columns: SourceColumns) -> Condition:
-        """The same where the default is stored: with one look-up, and for few rows.
+    def _live_by_scoped_age(self, binding: Binding, columns: SourceColumns) -> Condition:
+        """The same where scopes have defaults of their own: one look-up, and for few rows.
 
-        A row that is younger than its own ttl needs none, nor does one that is younger than the
-        shortest default where each scope has one. (A write asks for the default of each row when it
-        has the row's lock.)
+        A row that is younger than its own ttl needs none, nor, in a read, one that is younger than
+        the shortest default. (A write asks for that of each row when it has the row's lock.)
         """
         own, span = self._own(columns), self._clock.span
         column_format, start = binding.instants.on(self._clock), columns.last_modified
         has_own = own > _integer(0)
-        youngest = binding.is_scoped and not self._writing
         least = case(
             (or_(*(own == _integer(never) for never in binding.nevers)), _integer(FOREVER)),
             (has_own, own),
-            else_=shortest_age(binding) if youngest else _integer(0),
+            else_=_integer(0) if self._writing else shortest_age(binding),
         )
         # Of a row that has outlived its own ttl it only matters whether TTL is off: `OFF` stays as
         # it is, and what is less is now or still to come.
-        age = once(binding, self._seconds(binding, columns, "inherited_age"))
+        age = self._seconds(binding, columns, "inherited_age")
         age -= case((has_own, _integer(FOREVER)), else_=_integer(0))
         age *= case((has_own, _integer(2)), else_=_integer(1))
         ends = (self._now - span(least), self._now - span(age))
