@@ -16,7 +16,7 @@ from ttl_odm.dialects import index_name
 from ttl_odm.sqlalchemy import set_policy
 from ttl_odm.sqlalchemy.sweep.scopes import AT_ONCE
 from ttl_odm.sqlalchemy.sweep.store import open_store
-from ttl_odm.sweeper import AsyncSweeper, BatchRequest, Part, Progress, Sweeper
+from ttl_odm.sweeper import AsyncSweeper, BatchRequest, BatchResult, Part, Progress, Sweeper
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -161,7 +161,8 @@ def test_scopes_with_few_rows_share_batches(engine: Engine) -> None:
     big = [("t0500", 1_800, 40 * DAY)]
     fill(engine, model, *((name, 2, 40 * DAY) for name in names), *big)
     store: Any = open_store(engine, model)
-    batches, resume = [], None
+    batches: list[BatchResult] = []
+    resume = None
     while not batches or resume is not None:
         batches.append(store.purge(BatchRequest("messages", Part.INHERITING, 400, resume)))
         resume = batches[-1].resume

@@ -147,8 +147,8 @@ def add_indexes(
         ("ttl_inherited", [*leading, PartEnd(last_modified)], inheriting),
         ("ttl_own", [PartEnd(last_modified, override)], own),
     ):
-        where = {"postgresql_where": rows, "sqlite_where": rows}
-        index = Index(index_name(table.name, suffix), *places, **where)
+        name = index_name(table.name, suffix)
+        index = Index(name, *places, postgresql_where=rows, sqlite_where=rows)
         index.ddl_if(callable_=_On(("postgresql", "sqlite")))
     event.listen(
         table,
