@@ -185,12 +185,14 @@ def _by_scope(
     rows = select(scope, age.label("age")).select_from(binding.table).where(*criteria)
     some = rows.options(include_expired()).subquery()
     number, oldest = func.count().label("due"), func.max(some.c.age).label("oldest")
-    return select(some.c.scope, number, oldest).group_by(some.c.scope)
+    found: Any = select(some.c.scope, number, oldest)
+    grouped: Select[Any] = found.group_by(some.c.scope)
+    return grouped
 
 
 def _read(connection: Connection, statement: Any, clock: Clock) -> tuple[Counted, int]:
     """Read what `_finding` selects, and one more number, which is the same in all rows."""
-    rows = connection.execute(statement.options(include_expired())).all()
+    rows: Any = connection.execute(statement.options(include_expired())).all()
     due = sum(int(number) for _, number, _, _ in rows)
     by_scope: Counter[str] = Counter()
     for scope, number, _, _ in rows:

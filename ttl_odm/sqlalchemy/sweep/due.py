@@ -103,6 +103,7 @@ def _rows_due(connection: Connection, binding: Binding, leaves: Leaves | None = 
     clock = clock_of(connection.dialect)
     by_scope = scope_index(connection, binding)
     # For how long the first row has been expired, for every life that rows may have.
+    lives: list[tuple[Part, Seconds, list[ColumnElement[bool]]]]
     lives = [(Part.INHERITING, seconds, rows) for seconds, rows in _inherited_lives(binding)]
     if by_scope is not None:  # here the rows of no scope alone
         of_none = binding.columns_of(binding.table).discriminator
