@@ -81,7 +81,7 @@ napoleon_custom_sections = [
     (group, "params_style")
     for group in (
         *("Attributes", "How much and how fast", "When"),
-        *("Safety", "Who hears of it", "One at a time"),
+        *("Safety", "Notifications", "One at a time"),
     )
 ]
 

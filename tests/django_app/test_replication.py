@@ -99,6 +99,6 @@ def test_a_hook_that_fails_leaves_the_connection_as_it_was(
 @pytest.mark.databases("sqlite")
 def test_a_database_without_replicas_says_so(backend: Backend) -> None:
     del backend
-    with pytest.raises(CommandError, match=r"^replicate = False: sqlite can't keep a sweep"):
+    with pytest.raises(CommandError, match=r"^replicate = False: sqlite can't hide a sweep"):
         call_command("ttl_sweep", "--no-replicate")
     call_command("ttl_sweep", "--replicate", model=[Nick._meta.label])

@@ -255,7 +255,7 @@ def test_touch_says_that_by_some_policies_no_write_prolongs_a_row(
     monkeypatch.setattr(binding_of(Session), "default", DeclaredTTL(Session))
     with django_queries() as queries:
         for arguments in ({}, {"at_most_every": 60}, {"only_if": "longer"}):
-            with pytest.raises(TTLError, match=r"Session\.touch\(\): by Expire.+'last_modified'"):
+            with pytest.raises(TTLError, match=r"Session\.touch\(\): with Expire.+'last_modified'"):
                 row.touch(**arguments)
     assert not queries
     assert raw("SELECT * FROM shop_session") == before

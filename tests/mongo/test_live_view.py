@@ -231,7 +231,7 @@ async def test_what_is_somebody_elses_stays(world: World) -> None:
 
 
 async def test_one_name_is_for_one_collection(world: World) -> None:
-    with pytest.raises(TTLConfigurationError, match=r"view='live' can be that of one collection"):
+    with pytest.raises(TTLConfigurationError, match=r"view='live' names one view only"):
         await ensure_indexes(SeenEvent, SeenSwept, view="live")
     assert views(world) == {}
 

@@ -201,7 +201,7 @@ async def test_junk_in_a_scope_is_no_default(place: Carts) -> None:
 
 
 def test_mongodb_itself_cannot_delete_by_them() -> None:
-    with pytest.raises(TTLConfigurationError, match="they depend on 'tenant'"):
+    with pytest.raises(TTLConfigurationError, match="it depends on 'tenant'"):
 
         class Message(TTLMixin, Document):
             __ttl__ = Stored(HOUR, by="tenant")

@@ -266,7 +266,7 @@ def test_a_live_child_of_an_expired_row_explains_why_its_key_is_not_free(
     session.commit()
     session.expunge_all()
     session.add(Draft(id=1, author_id=1))
-    with pytest.raises(violation, match=r"expired row of 'drafts' is in the way.*ON DELETE"):
+    with pytest.raises(violation, match=r"expired row of 'drafts' blocks this.*ON DELETE"):
         session.flush()
     session.rollback()
     assert stored(session, "drafts") == [1]
@@ -324,7 +324,7 @@ def test_a_live_row_at_the_end_of_them_holds_all(
     add_thread(session, 5)
     expire(session, "comments", 1, 2, 3, 4)
     session.add(Comment(id=1))
-    with pytest.raises(violation, match=r"expired row of 'comments' is in the way"):
+    with pytest.raises(violation, match=r"expired row of 'comments' blocks this statement"):
         session.commit()
     session.rollback()
     assert stored(session, "comments") == [1, 2, 3, 4, 5]

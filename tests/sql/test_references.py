@@ -79,11 +79,11 @@ def test_a_live_row_behind_an_expired_one_still_restricts_and_the_error_says_so(
 ) -> None:
     hosts(m, session)
     session.delete(session.get_one(m.Firm, 1))
-    with pytest.raises(violation, match=r"expired row of 'parties' is in the way"):
+    with pytest.raises(violation, match=r"expired row of 'parties' blocks this statement"):
         session.flush()
     session.rollback()
     session.get_one(m.Firm, 1).id = 2
-    with pytest.raises(violation, match=r"expired row of 'parties' is in the way"):
+    with pytest.raises(violation, match=r"expired row of 'parties' blocks this statement"):
         session.flush()
     session.rollback()
     assert session.scalars(select(m.Firm.id)).all() == [1]

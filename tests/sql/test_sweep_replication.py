@@ -336,7 +336,7 @@ def test_mariadb_wants_no_right_for_it(world: World, poor: tuple[Engine, str]) -
 
 @pytest.mark.databases("sqlite")
 def test_a_database_without_replicas_says_so_when_the_sweeper_is_made(engine: Engine) -> None:
-    with pytest.raises(TTLConfigurationError, match=r"^replicate = False: sqlite can't keep a"):
+    with pytest.raises(TTLConfigurationError, match=r"^replicate = False: sqlite can't hide a"):
         Sweeper(engine, cart(), replicate=False)
     Sweeper(engine, cart(), replicate=True)
 
