@@ -91,7 +91,7 @@ def test_check_warns_of_a_table_that_is_not_cut(engine: Engine, app: list[str]) 
         kind = "datetime" if is_mysql(connection) else "timestamptz"
         connection.execute(text(f"CREATE TABLE events (id int, created_at {kind})"))
         connection.execute(text("ALTER TABLE events ADD PRIMARY KEY (id, created_at)"))
-    assert "isn't cut by ranges of created_at" in findings(app)["not-partitioned"]["message"]
+    assert "isn't partitioned by created_at" in findings(app)["not-partitioned"]["message"]
 
 
 def test_check_says_why_partitions_stay(engine: Engine, app: list[str]) -> None:
