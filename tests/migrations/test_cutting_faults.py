@@ -337,7 +337,7 @@ def test_validating_for_too_long_takes_a_later_bound(
             "ALTER TABLE events ADD UNIQUE (name)",
             r"create_unique_constraint.*\['name', 'created_at'",
         ),
-        ("CREATE UNIQUE INDEX one ON events (name)", r"op.drop_index\('one'\) before"),
+        ("CREATE UNIQUE INDEX one ON events (name)", r"op.drop_index\('one'\) first"),
         ("CREATE UNIQUE INDEX one ON events (lower(name))", "one would be unique within"),
         ("CREATE TABLE kids (of_event int REFERENCES events)", "foreign keys of kids refer to it"),
         ("ALTER TABLE events ADD parent int REFERENCES events", "foreign keys of events refer"),
