@@ -17,7 +17,7 @@ from sqlalchemy.exc import NoSuchTableError
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.definitions import check_on, column_line
-from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
+from ttl_odm.dialects.mysql import INHERITED_END, JOB, JOB_NOTE, OWN_END
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class ExistingSchema:
         check_name: What MySQL calls it.
         indexes: Each index of the table by its name, and whether it is valid.
         view: The name of our view of its live rows; empty if there is none.
+        job: Whether the database sweeps it by itself; "gone" without the EVENT that is to do it.
         without_rowid: SQLite knows its rows by the primary key only.
         is_partitioned: PostgreSQL has its rows in partitions.
         is_nested: Some of these are partitioned themselves, or are foreign tables.
@@ -69,6 +70,7 @@ class ExistingSchema:
     trigger: bool = False
     view: str = ""
     policies: bool = False
+    job: Literal["", "there", "disabled", "gone"] = ""
     without_rowid: bool = False
     is_partitioned: bool = False
     is_nested: bool = False
@@ -193,9 +195,35 @@ def _on_mysql(connection: Connection, target: TargetSchema) -> dict[str, Any]:
         "stamps": _is_of_the_clock(stamp.lower()),
         "trigger": bool(connection.scalar(_MYSQL_TRIGGER, names)),
         "view": min(defaults_of_views(connection, target), default=""),
+        "job": _job(connection, target),
     }
 
 
+def _job(connection: Connection, target: TargetSchema) -> str:
+    names = {"schema": target.table.schema, "job": target.name_of("", JOB)}
+    status, has_procedure = connection.execute(_MYSQL_JOB, names).one()
+    if status is None:
+        return "gone" if has_procedure else ""
+    return "there" if status == "ENABLED" else "disabled"
+
+
+def default_of_job(connection: Connection, target: TargetSchema) -> set[str]:
+    """Which default ttl the EVENT of a table of MariaDB or MySQL holds, if it has one."""
+    names = {"schema": target.table.schema, "job": target.name_of("", JOB)}
+    comments = connection.execute(_MYSQL_JOB_COMMENT, names).scalars()
+    return {comment.removeprefix(JOB_NOTE) for comment in comments if comment.startswith(JOB_NOTE)}
+
+
+_MYSQL_JOB: Final = text(
+    "SELECT (SELECT status FROM information_schema.events "
+    "WHERE event_schema = COALESCE(:schema, DATABASE()) AND event_name = :job), "
+    "EXISTS (SELECT 1 FROM information_schema.routines "
+    "WHERE routine_schema = COALESCE(:schema, DATABASE()) AND routine_name = :job)"
+)
+_MYSQL_JOB_COMMENT: Final = text(
+    "SELECT event_comment FROM information_schema.events "
+    "WHERE event_schema = COALESCE(:schema, DATABASE()) AND event_name = :job"
+)
 _MYSQL_INDEXES: Final = text(
     "SELECT DISTINCT index_name FROM information_schema.statistics "
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
