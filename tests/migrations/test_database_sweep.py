@@ -1,8 +1,10 @@
-"""`sweep="database"`: MariaDB and MySQL delete expired rows with no process of ours."""
+"""`sweep="database"`: the database deletes expired rows with no process of ours."""
 
 from __future__ import annotations
 
+import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 
     Log = tuple[int, int, str]
 
-pytestmark = pytest.mark.databases("mariadb", "mysql")
+pytestmark = pytest.mark.databases("mariadb", "mysql", "postgres")
+events = pytest.mark.databases("mariadb", "mysql")
+postgresql = pytest.mark.databases("postgres")
 
 ADD = "op.add_ttl('web_sessions', 3600, sweep='database')"
 LIMITED = "ttl_odm.TTL(60, max_lifetime=90, created='day')"
@@ -35,11 +39,18 @@ LEFT = (
     "UNION ALL SELECT routine_name FROM information_schema.routines "
     "WHERE routine_schema = DATABASE()"
 )
+LEFT_ON_POSTGRESQL = (
+    "SELECT proname FROM pg_proc WHERE pronamespace = to_regnamespace(current_schema()) "
+    "AND proname LIKE '%ttl_sweep'"
+)
 
 
 @pytest.fixture(autouse=True)
 def _scheduler(engine: Engine) -> Iterator[None]:
     """MariaDB's scheduler is off until somebody says otherwise."""
+    if engine.dialect.name == "postgresql":
+        yield
+        return
     (before,) = run(engine, "SELECT @@event_scheduler")[0]
     run(engine, "SET GLOBAL event_scheduler = ON")
     yield
@@ -67,6 +78,15 @@ def call(there: Any, engine: Engine) -> Iterator[Callable[[], Log]]:
 @contextmanager
 def alone(engine: Engine, table: str = "web_sessions") -> Iterator[Callable[[], Log]]:
     """Hold the lock by which one runs at a time, for a run by this session."""
+    if engine.dialect.name == "postgresql":  # where nothing calls it but the test
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+
+            def call() -> Log:
+                connection.execute(text(f"CALL {table}_ttl_sweep()"))
+                return log(engine, table)
+
+            yield call
+        return
     name = f"CONCAT('ttl_odm.', LEFT(SHA2(CONCAT(DATABASE(), '.{table}'), 256), 48))"
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         assert connection.scalar(text(f"SELECT GET_LOCK({name}, 120)")) == 1
@@ -96,6 +116,12 @@ def age(engine: Engine, key: str, seconds: int, ttl: int | None = None) -> None:
     )
 
 
+def left(engine: Engine) -> list[str]:
+    """What of it there is, but for its log."""
+    query = LEFT_ON_POSTGRESQL if engine.dialect.name == "postgresql" else LEFT
+    return [name for (name,) in run(engine, query)]
+
+
 def rows(engine: Engine) -> list[str]:
     return [key for (key,) in run(engine, "SELECT id FROM web_sessions ORDER BY id")]
 
@@ -105,6 +131,7 @@ def log(engine: Engine, table: str = "web_sessions") -> Log:
     return tuple(found)  # type: ignore[return-value]
 
 
+@events
 def test_expired_rows_go_by_themselves(before: Any, engine: Engine, project: Any) -> None:
     here = project(models(3600))
     here.revision(ADD, DROP)
@@ -145,7 +172,8 @@ def test_many_rows_go_in_several_batches(call: Any, engine: Engine) -> None:
             text("INSERT INTO web_sessions (id, views, ttl) VALUES (:id, 0, 1)"),
             [{"id": f"n{number}"} for number in range(2_500)],
         )
-        connection.execute(text("UPDATE web_sessions SET _ts = 1 WHERE ttl = 1"))
+        past = clock_of(engine.dialect).date_ago(clock_of(engine.dialect).now, "10")
+        connection.execute(text(f"UPDATE web_sessions SET _ts = {past} WHERE ttl = 1"))  # noqa: S608
     assert call() == (2_500, 2_500, "swept")
     assert rows(engine) == ["a", "b", "c"]
 
@@ -173,6 +201,7 @@ def test_it_rests_while_sweepers_are_paused_or_at_work(call: Any, engine: Engine
     assert call() == (1, 1, "swept")
 
 
+@events
 def test_one_runs_at_a_time(call: Any, engine: Engine) -> None:
     age(engine, "a", 7_200)
     run(engine, "CALL web_sessions_ttl_sweep()")
@@ -180,18 +209,39 @@ def test_one_runs_at_a_time(call: Any, engine: Engine) -> None:
     assert call()[0] == 1
 
 
+@postgresql
+def test_one_batch_runs_at_a_time(call: Any, engine: Engine) -> None:
+    age(engine, "a", 7_200)
+    body = run(engine, "SELECT prosrc FROM pg_proc WHERE proname = 'web_sessions_ttl_sweep'")
+    (key,) = re.findall(r"pg_try_advisory_xact_lock\((-?\d+)\)", body[0][0])
+    assert call()[0] == 1
+    age(engine, "b", 7_200)
+    with engine.begin() as connection:
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({key})"))
+        assert call()[0] == 1  # as it was: the run found another at work, and did nothing
+        assert "b" in rows(engine)
+    assert call() == (1, 2, "swept")
+
+
 def test_a_run_that_fails_says_why(call: Any, engine: Engine) -> None:
     age(engine, "a", 7_200)
-    run(
-        engine,
-        "CREATE TRIGGER kept BEFORE DELETE ON web_sessions FOR EACH ROW "
-        "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'they stay'",
-    )
+    of_table = ""
+    if engine.dialect.name == "postgresql":
+        run(
+            engine,
+            "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$BEGIN RAISE 'they stay'; END$$",
+        )
+        what, of_table = "EXECUTE FUNCTION keep()", " ON web_sessions"
+    else:
+        what = "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'they stay'"
+    run(engine, f"CREATE TRIGGER kept BEFORE DELETE ON web_sessions FOR EACH ROW {what}")
     assert call() == (0, 0, "failed: they stay")
-    run(engine, "DROP TRIGGER kept")
+    run(engine, f"DROP TRIGGER kept{of_table}")
     assert call() == (1, 1, "swept")
 
 
+@events
 def test_a_migration_gives_it_another_default(there: Any, call: Any, engine: Engine) -> None:
     there.check()
     run(engine, "ALTER EVENT web_sessions_ttl_sweep DISABLE")
@@ -222,14 +272,14 @@ def test_nothing_of_it_is_left(before: Any, engine: Engine, project: Any) -> Non
     for _ in range(2):
         here.upgrade()
         here.check()
-        assert run(engine, LEFT) == []
+        assert left(engine) == []
         here.downgrade()
-        assert len(run(engine, LEFT)) == 2
+        assert left(engine)
         here.downgrade()
-        assert run(engine, LEFT) == []
+        assert left(engine) == []
         assert catalogue(engine, "web_sessions") == plain
-        left = set(inspect(engine).get_table_names()) - tables
-        assert left <= {"alembic_version", "ttl_odm_migration"}, left
+        more = set(inspect(engine).get_table_names()) - tables
+        assert more <= {"alembic_version", "ttl_odm_migration"}, more
 
 
 def test_a_model_that_loses_its_ttl_loses_the_job(there: Any, engine: Engine) -> None:
@@ -237,12 +287,13 @@ def test_a_model_that_loses_its_ttl_loses_the_job(there: Any, engine: Engine) ->
     assert "op.drop_ttl('web_sessions')" in there.autogenerate()
     there.upgrade()
     there.check()
-    assert run(engine, LEFT) == []
+    assert left(engine) == []
     there.downgrade()
-    assert len(run(engine, LEFT)) == 2
+    assert left(engine)
     there.upgrade()
 
 
+@events
 def test_keys_of_any_type_are_found_again(engine: Engine, project: Any) -> None:
     run(
         engine,
@@ -300,8 +351,13 @@ def test_a_foreign_key_that_keeps_rows_is_refused(
     run(engine, key)
     with pytest.raises(MigrationRefusedError, match="visits"):
         here.upgrade()
-    run(engine, "ALTER TABLE visits DROP FOREIGN KEY kept")
+    word = "CONSTRAINT" if engine.dialect.name == "postgresql" else "FOREIGN KEY"
+    run(engine, f"ALTER TABLE visits DROP {word} kept")
     run(engine, f"{key} ON DELETE CASCADE")
+    if engine.dialect.name == "postgresql":
+        with pytest.raises(MigrationRefusedError, match="CREATE INDEX CONCURRENTLY"):
+            here.upgrade()
+        run(engine, "CREATE INDEX ON visits (session)")
     here.upgrade()
     here.downgrade()
 
@@ -313,7 +369,7 @@ def test_a_foreign_key_that_keeps_rows_is_refused(
         (f"op.add_ttl('web_sessions', {LIMITED}, sweep='database')", "max_lifetime"),
         (
             "op.add_ttl('web_sessions', 60, sweep='database', partition='1 day')",
-            "cut by time",
+            "partitioned tables",
         ),
     ],
 )
@@ -324,6 +380,7 @@ def test_other_policies_are_refused(before: Any, project: Any, operation: str, r
         here.upgrade()
 
 
+@events
 def test_a_scheduler_that_is_off_is_refused(before: Any, engine: Engine, project: Any) -> None:
     here = project(models(3600))
     here.revision(ADD, DROP)
@@ -332,6 +389,7 @@ def test_a_scheduler_that_is_off_is_refused(before: Any, engine: Engine, project
         here.upgrade()
 
 
+@events
 def test_a_script_refuses_it_and_drops_it(before: Any, project: Any) -> None:
     here = project(models(3600))
     first = here.revision(ADD, DROP)
@@ -340,3 +398,57 @@ def test_a_script_refuses_it_and_drops_it(before: Any, project: Any) -> None:
     script = here.script("downgrade", f"{first}:base")
     assert "DROP EVENT IF EXISTS web_sessions_ttl_sweep" in script
     assert "DROP TABLE IF EXISTS web_sessions_ttl_sweeps" in script
+
+
+@postgresql
+def test_a_migration_gives_postgresql_another_default(
+    there: Any, call: Any, engine: Engine
+) -> None:
+    there.check()
+    age(engine, "a", 600)
+    assert call()[0] == 0
+    there.metadata = models(60).metadata
+    assert "op.alter_ttl('web_sessions', 60)" in there.autogenerate()
+    there.upgrade()
+    there.check()
+    assert call()[0] == 1
+
+
+@postgresql
+def test_a_run_ends_when_a_migration_has_replaced_its_default(there: Any, engine: Engine) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        old = pool.submit(_call_for, engine, 50)
+        while not run(engine, "SELECT 1 FROM web_sessions_ttl_sweeps") and not old.done():
+            time.sleep(0.05)
+        there.revision("op.alter_ttl('web_sessions', -1)", "op.alter_ttl('web_sessions', 3600)")
+        there.upgrade()
+        age(engine, "a", 7_200)
+        old.result(20)
+    assert "a" in rows(engine)
+
+
+def _call_for(engine: Engine, seconds: int) -> None:
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text(f"CALL web_sessions_ttl_sweep({seconds})"))
+
+
+@postgresql
+def test_a_script_refuses_it_and_drops_it_on_postgresql(before: Any, project: Any) -> None:
+    here = project(models(3600))
+    first = here.revision(ADD, DROP)
+    with pytest.raises(MigrationRefusedError, match="--sql"):
+        here.script()
+    script = here.script("downgrade", f"{first}:base")
+    assert "DROP PROCEDURE IF EXISTS web_sessions_ttl_sweep(integer)" in script
+    assert "DROP TABLE IF EXISTS web_sessions_ttl_sweeps" in script
+
+
+@postgresql
+def test_it_says_what_to_schedule_where_pg_cron_is_not_here(
+    before: Any, project: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = project(models(3600))
+    here.revision(ADD, DROP)
+    here.upgrade()
+    assert "SELECT cron.schedule_in_database('public.web_sessions_ttl_sweep'" in caplog.text
+    assert "'CALL public.web_sessions_ttl_sweep(59)'" in caplog.text

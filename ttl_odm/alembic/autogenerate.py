@@ -28,7 +28,8 @@ from ttl_odm.alembic.target_schema import STORED, TargetSchema, adds_columns
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.core.stored import Stored
 from ttl_odm.dialects import partition_ddl
-from ttl_odm.dialects.mysql import INHERITED_END, JOB_LOG, OWN_END
+from ttl_odm.dialects.jobs import JOB_LOG
+from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves

@@ -14,7 +14,6 @@ from sqlalchemy import text
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.live_views import live_view
 from ttl_odm.alembic.reflection import NOTE, OF_TABLE, default_of_job, defaults_of_views
-from ttl_odm.dialects import MYSQL_FAMILY
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -137,8 +136,7 @@ def enforced_defaults(connection: Connection, target: TargetSchema) -> set[str]:
     """Which default ttls the view, the policies and the job of a table hold, as text."""
     if connection.dialect.name != "postgresql":
         defaults = set(defaults_of_views(connection, target).values())
-        if connection.dialect.name in MYSQL_FAMILY:
-            defaults |= default_of_job(connection, target)
-        return defaults
-    names = {"table": target.plain(connection.dialect)}
-    return set(connection.execute(_ENFORCED_DEFAULTS, names).scalars())
+    else:
+        names = {"table": target.plain(connection.dialect)}
+        defaults = set(connection.execute(_ENFORCED_DEFAULTS, names).scalars())
+    return defaults | default_of_job(connection, target)

@@ -17,7 +17,9 @@ from sqlalchemy.exc import NoSuchTableError
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.definitions import check_on, column_line
-from ttl_odm.dialects.mysql import INHERITED_END, JOB, JOB_NOTE, OWN_END
+from ttl_odm.dialects.jobs import JOB, JOB_NOTE, SIGNATURE
+from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
+from ttl_odm.dialects.postgresql import relation
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY
 
 if TYPE_CHECKING:
@@ -53,7 +55,8 @@ class ExistingSchema:
         check_name: What MySQL calls it.
         indexes: Each index of the table by its name, and whether it is valid.
         view: The name of our view of its live rows; empty if there is none.
-        job: Whether the database sweeps it by itself; "gone" without the EVENT that is to do it.
+        job: Whether the database sweeps it by itself; "gone" without the EVENT
+            or the job of pg_cron that is to do it.
         without_rowid: SQLite knows its rows by the primary key only.
         is_partitioned: PostgreSQL has its rows in partitions.
         is_nested: Some of these are partitioned themselves, or are foreign tables.
@@ -156,7 +159,37 @@ def _on_postgresql(connection: Connection, target: TargetSchema) -> dict[str, An
         "policies": policy,
         "is_partitioned": cut,
         "is_nested": cut and nested,
+        "job": _postgresql_job(connection, target),
     }
+
+
+def _postgresql_job(connection: Connection, target: TargetSchema) -> str:
+    """Without pg_cron in this database somebody else may call the procedure, or nobody."""
+    names = {"procedure": _procedure_of(target), "table": target.plain(connection.dialect)}
+    has_procedure, has_cron, schema = connection.execute(_POSTGRESQL_JOB, names).one()
+    if not has_procedure or not has_cron:
+        return "there" if has_procedure else ""
+    job = f"{schema}.{target.name_of('', JOB)}"
+    is_active = connection.scalar(_POSTGRESQL_CRON, {"job": job})
+    return {None: "gone", True: "there", False: "disabled"}[is_active]
+
+
+def _procedure_of(target: TargetSchema) -> str:
+    return relation(target.table.schema, target.name_of("", JOB)) + SIGNATURE
+
+
+_POSTGRESQL_JOB: Final = text(
+    "SELECT to_regprocedure(:procedure) IS NOT NULL, "
+    "EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'pg_cron'), "
+    "(SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+    "WHERE c.oid = CAST(:table AS regclass))"
+)
+_POSTGRESQL_CRON: Final = text(
+    "SELECT bool_or(active) FROM cron.job WHERE jobname = :job AND database = current_database()"
+)
+_POSTGRESQL_JOB_COMMENT: Final = text(
+    "SELECT obj_description(to_regprocedure(:procedure), 'pg_proc')"
+)
 
 
 _POSTGRESQL_INDEXES: Final = text(
@@ -208,10 +241,16 @@ def _job(connection: Connection, target: TargetSchema) -> str:
 
 
 def default_of_job(connection: Connection, target: TargetSchema) -> set[str]:
-    """Which default ttl the EVENT of a table of MariaDB or MySQL holds, if it has one."""
-    names = {"schema": target.table.schema, "job": target.name_of("", JOB)}
-    comments = connection.execute(_MYSQL_JOB_COMMENT, names).scalars()
-    return {comment.removeprefix(JOB_NOTE) for comment in comments if comment.startswith(JOB_NOTE)}
+    """Which default ttl the job of a table holds, if it has one."""
+    if connection.dialect.name == "sqlite":
+        return set()
+    names: dict[str, Any] = {"procedure": _procedure_of(target)}
+    query = _POSTGRESQL_JOB_COMMENT
+    if connection.dialect.name in MYSQL_FAMILY:
+        names = {"schema": target.table.schema, "job": target.name_of("", JOB)}
+        query = _MYSQL_JOB_COMMENT
+    notes = [note for note in connection.execute(query, names).scalars() if note]
+    return {note.removeprefix(JOB_NOTE) for note in notes if note.startswith(JOB_NOTE)}
 
 
 _MYSQL_JOB: Final = text(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import text
 
 from ttl_odm.dialects import index_name
-from ttl_odm.dialects.mysql import JOB, JOB_LOG, JOB_NOTE
+from ttl_odm.dialects.jobs import JOB, JOB_LOG, JOB_NOTE
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper.findings import Finding, Severity
 from ttl_odm.sweeper.text import age

@@ -23,13 +23,6 @@ INHERITED_END: Final = "_ttl_inh"
 OWN_END: Final = "_ttl_own"
 """The virtual columns that stand for the ends of the two indexes."""
 
-JOB: Final = "ttl_sweep"
-JOB_LOG: Final = "ttl_sweeps"
-"""The ends of the names of what `sweep="database"` makes: EVENT and procedure, and their log."""
-
-JOB_NOTE: Final = "ttl_odm: sweeps by default ttl "
-"""What the EVENT says of itself, with the default behind it."""
-
 SHORT_WAITS: Final = {"lock_wait_timeout": 1, "innodb_lock_wait_timeout": 1}
 """Seconds, of which one is the least there is: for a locked table, which without it is waited for
 for a day or a year, and for a locked row. Both are settings of a session."""
