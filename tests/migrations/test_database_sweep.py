@@ -172,7 +172,8 @@ def test_many_rows_go_in_several_batches(call: Any, engine: Engine) -> None:
             text("INSERT INTO web_sessions (id, views, ttl) VALUES (:id, 0, 1)"),
             [{"id": f"n{number}"} for number in range(2_500)],
         )
-        past = clock_of(engine.dialect).date_ago(clock_of(engine.dialect).now, "10")
+        clock = clock_of(engine.dialect)
+        past = f"{clock.now} - 10 * {clock.second}"
         connection.execute(text(f"UPDATE web_sessions SET _ts = {past} WHERE ttl = 1"))  # noqa: S608
     assert call() == (2_500, 2_500, "swept")
     assert rows(engine) == ["a", "b", "c"]

@@ -17,10 +17,9 @@ from sqlalchemy.exc import NoSuchTableError
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.definitions import check_on, column_line
-from ttl_odm.dialects.jobs import JOB, JOB_NOTE, SIGNATURE
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
-from ttl_odm.dialects.postgresql import relation
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY
+from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -159,37 +158,8 @@ def _on_postgresql(connection: Connection, target: TargetSchema) -> dict[str, An
         "policies": policy,
         "is_partitioned": cut,
         "is_nested": cut and nested,
-        "job": _postgresql_job(connection, target),
+        "job": _job(connection, target),
     }
-
-
-def _postgresql_job(connection: Connection, target: TargetSchema) -> str:
-    """Without pg_cron in this database somebody else may call the procedure, or nobody."""
-    names = {"procedure": _procedure_of(target), "table": target.plain(connection.dialect)}
-    has_procedure, has_cron, schema = connection.execute(_POSTGRESQL_JOB, names).one()
-    if not has_procedure or not has_cron:
-        return "there" if has_procedure else ""
-    job = f"{schema}.{target.name_of('', JOB)}"
-    is_active = connection.scalar(_POSTGRESQL_CRON, {"job": job})
-    return {None: "gone", True: "there", False: "disabled"}[is_active]
-
-
-def _procedure_of(target: TargetSchema) -> str:
-    return relation(target.table.schema, target.name_of("", JOB)) + SIGNATURE
-
-
-_POSTGRESQL_JOB: Final = text(
-    "SELECT to_regprocedure(:procedure) IS NOT NULL, "
-    "EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'pg_cron'), "
-    "(SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-    "WHERE c.oid = CAST(:table AS regclass))"
-)
-_POSTGRESQL_CRON: Final = text(
-    "SELECT bool_or(active) FROM cron.job WHERE jobname = :job AND database = current_database()"
-)
-_POSTGRESQL_JOB_COMMENT: Final = text(
-    "SELECT obj_description(to_regprocedure(:procedure), 'pg_proc')"
-)
 
 
 _POSTGRESQL_INDEXES: Final = text(
@@ -233,36 +203,19 @@ def _on_mysql(connection: Connection, target: TargetSchema) -> dict[str, Any]:
 
 
 def _job(connection: Connection, target: TargetSchema) -> str:
-    names = {"schema": target.table.schema, "job": target.name_of("", JOB)}
-    status, has_procedure = connection.execute(_MYSQL_JOB, names).one()
-    if status is None:
-        return "gone" if has_procedure else ""
-    return "there" if status == "ENABLED" else "disabled"
+    job = read_job(connection, target.table.schema, target.table.name)
+    if job is None:
+        return ""
+    # Whether anything runs it is not for a migration to say.
+    return "there" if job.state in ("off", "elsewhere") else job.state
 
 
 def default_of_job(connection: Connection, target: TargetSchema) -> set[str]:
     """Which default ttl the job of a table holds, if it has one."""
-    if connection.dialect.name == "sqlite":
-        return set()
-    names: dict[str, Any] = {"procedure": _procedure_of(target)}
-    query = _POSTGRESQL_JOB_COMMENT
-    if connection.dialect.name in MYSQL_FAMILY:
-        names = {"schema": target.table.schema, "job": target.name_of("", JOB)}
-        query = _MYSQL_JOB_COMMENT
-    notes = [note for note in connection.execute(query, names).scalars() if note]
-    return {note.removeprefix(JOB_NOTE) for note in notes if note.startswith(JOB_NOTE)}
+    job = read_job(connection, target.table.schema, target.table.name)
+    return set() if job is None or job.default is None else {job.default}
 
 
-_MYSQL_JOB: Final = text(
-    "SELECT (SELECT status FROM information_schema.events "
-    "WHERE event_schema = COALESCE(:schema, DATABASE()) AND event_name = :job), "
-    "EXISTS (SELECT 1 FROM information_schema.routines "
-    "WHERE routine_schema = COALESCE(:schema, DATABASE()) AND routine_name = :job)"
-)
-_MYSQL_JOB_COMMENT: Final = text(
-    "SELECT event_comment FROM information_schema.events "
-    "WHERE event_schema = COALESCE(:schema, DATABASE()) AND event_name = :job"
-)
 _MYSQL_INDEXES: Final = text(
     "SELECT DISTINCT index_name FROM information_schema.statistics "
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"

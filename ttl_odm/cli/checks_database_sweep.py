@@ -1,20 +1,17 @@
-"""What `ttl-odm check` looks at where MariaDB or MySQL sweeps a table by itself.
+"""What `ttl-odm check` looks at where a database sweeps a table by itself.
 
-The EVENT is made by `op.add_ttl(..., sweep="database")`; a table without one is none of this
-module's business.
+The job is made by `op.add_ttl(..., sweep="database")`; a table without one is none of this module's
+business.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import text
-
-from ttl_odm.dialects import index_name
-from ttl_odm.dialects.jobs import JOB, JOB_LOG, JOB_NOTE
-from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.dialects.family import as_value
+from ttl_odm.dialects.jobs import STORED_DEFAULT
+from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sweeper.findings import Finding, Severity
-from ttl_odm.sweeper.text import age
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,64 +20,42 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
-_SILENT: Final = 300.0
-"""Seconds without a note of the job's from which on something is wrong; it notes twice a minute."""
-
-_JOB: Final = text(
-    "SELECT e.status, e.event_comment, @@event_scheduler FROM information_schema.routines r "
-    "LEFT JOIN information_schema.events e ON e.event_schema = r.routine_schema "
-    "AND e.event_name = r.routine_name "
-    "WHERE r.routine_schema = COALESCE(:schema, DATABASE()) AND r.routine_name = :job"
-)
+_WARNINGS: Final = ("disabled", "never")
+"""What may be as somebody wants it, or will be in a minute."""
 
 
 def database_sweep(
     connection: Connection, target: str, binding: Binding, schema: str | None
 ) -> Iterator[Finding]:
-    """Find a job that is gone, disabled, of an older policy, or failing."""
+    """Find a job that is gone, disabled, of an older policy, failing, silent, or has never run."""
     name = binding.table.name
-    job, log = (index_name(name, end).replace("ix_", "", 1) for end in (JOB, JOB_LOG))
-    found = connection.execute(_JOB, {"schema": schema, "job": job}).one_or_none()
-    if found is None:
+    job = read_job(connection, schema, name)
+    if job is None:
         return
-    status, comment, scheduler = found
-    default = binding.default()
+    stored = binding.default.policy.stored
+    default = str(binding.default()) if stored is None else STORED_DEFAULT
     again = f"op.alter_ttl({name!r}, {default}, sweep='database')  (in a revision of Alembic's)"
-
-    def finding(code: str, message: str, fix: str, severity: Severity = Severity.ERROR) -> Finding:
-        return Finding(severity, f"database-sweep-{code}", target, message, fix)
-
-    if status is None:
-        yield finding("gone", f"the EVENT {job}, which is to sweep it, is not there", again)
+    if job.default not in (None, default):
+        message = (
+            f"the database sweeps it by a default ttl of {job.default}, and the model's is "
+            f"{default}"
+        )
+        yield Finding(Severity.ERROR, "database-sweep-outdated", target, message, again)
+    if job.problem is None:
         return
-    if comment != f"{JOB_NOTE}{default}":
-        held = comment.removeprefix(JOB_NOTE)
-        message = f"the database sweeps it by a default ttl of {held}, and the model's is {default}"
-        yield finding("outdated", message, again)
-    if status != "ENABLED":
-        message = f"the EVENT {job}, which is to sweep it, is disabled"
-        yield finding("disabled", message, f"ALTER EVENT {job} ENABLE", Severity.WARNING)
-        return
-    if str(scheduler).upper() != "ON":
-        message = "the database is to sweep it by itself, and its event scheduler is off"
-        yield finding("off", message, "SET GLOBAL event_scheduler = ON")
-        return
-    yield from _last_run(connection, schema, log, finding)
-
-
-def _last_run(
-    connection: Connection, schema: str | None, log: str, finding: Any
-) -> Iterator[Finding]:
-    """See what the job has noted of its last run."""
-    quote, clock = connection.dialect.identifier_preparer.quote, clock_of(connection.dialect)
-    place = f"{quote(schema)}.{quote(log)}" if schema else quote(log)
-    query = f"SELECT outcome, ({clock.now} - ran_at) / {clock.second} FROM {place}"  # noqa: S608
-    last = connection.exec_driver_sql(query).one_or_none()
-    if last is None:
-        return
-    outcome, ago = last
-    fix = f"SELECT * FROM {place}  (what the job says of its last run)"  # noqa: S608 (for people)
-    if outcome.startswith("failed: "):
-        yield finding("failing", f"the last sweep of the database's own {outcome}", fix)
-    elif float(ago) > _SILENT:
-        yield finding("silent", f"the last sweep of the database's own was {age(ago)} ago", fix)
+    code, message = job.problem
+    is_postgresql = connection.dialect.name == "postgresql"
+    runs = "SELECT * FROM cron.job_run_details ORDER BY start_time DESC LIMIT 5"
+    look = runs if is_postgresql else "SELECT * FROM information_schema.events"
+    by_name = f"FROM cron.job WHERE jobname = {as_value(job.name)}"
+    fixes = {
+        "gone": again,
+        "off": "SET GLOBAL event_scheduler = ON",
+        "disabled": f"SELECT cron.alter_job(jobid, active := true) {by_name}"
+        if is_postgresql
+        else f"ALTER EVENT {job.name} ENABLE",
+    }
+    if job.state == "elsewhere":
+        look = "ttl-odm install-sweep prints the statement that schedules it"
+    severity = Severity.WARNING if code in _WARNINGS else Severity.ERROR
+    yield Finding(severity, f"database-sweep-{code}", target, message, fixes.get(code, look))

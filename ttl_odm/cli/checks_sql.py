@@ -309,9 +309,8 @@ class _Check(RowChecks):
 
     def _database_sweep(self) -> Iterator[Finding]:
         """See that a job by which the database sweeps it is as it should be."""
-        if self._is_mysql:
-            schema, _ = self._place
-            yield from database_sweep(self._connection, self._name, self._binding, schema)
+        schema, _ = self._place
+        yield from database_sweep(self._connection, self._name, self._binding, schema)
 
     def _references(self) -> Iterator[Finding]:
         for references in LiveReferences.to(self._connection, self._binding):
