@@ -16,6 +16,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from sqlalchemy import text
+
 from ttl_odm.alembic.database_job import DatabaseJob, metadata_of
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.mysql_job import MySQLJob
@@ -173,7 +175,7 @@ class DatabaseSweep:
             self._put(is_enabled=existing.job != "disabled")
 
     def _put(self, *, is_enabled: bool) -> None:
-        run, job = self._steps.run, self._job
+        run, job = self._steps.run, _job_of(self._steps)
         assert job is not None  # noqa: S101 (else it was refused)
         for sql in job.created(is_enabled=is_enabled):
             run.at_length(sql)
@@ -191,15 +193,25 @@ class DatabaseSweep:
 
     def drop(self) -> None:
         """Remove what is there."""
-        steps, job = self._steps, self._job
+        steps, job = self._steps, _job_of(self._steps)
         if job is not None and steps.is_there(bool(steps.existing.job)):
             for sql in job.dropped():
                 steps.run.at_length(sql)
 
-    @property
-    def _job(self) -> DatabaseJob | None:
-        kind = _JOBS.get(self._steps.family.family)
-        return None if kind is None else kind(self._steps)
+
+def created_statements(steps: Steps[Any]) -> list[str]:
+    """What creates the job or replaces it, for people to run."""
+    job = _job_of(steps)
+    assert job is not None  # noqa: S101 (else it was refused)
+    statements = job.created(is_enabled=True)
+    if isinstance(job, PostgreSQLJob) and not steps.run.connection.scalar(text(_HAS_CRON)):
+        statements[-1] = job.scheduled_elsewhere()
+    return statements
+
+
+def _job_of(steps: Steps[Any]) -> DatabaseJob | None:
+    kind = _JOBS.get(steps.family.family)
+    return None if kind is None else kind(steps)
 
 
 _HAS_CRON: Final = "SELECT 1 FROM pg_catalog.pg_extension WHERE extname = 'pg_cron'"

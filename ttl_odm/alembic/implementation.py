@@ -45,6 +45,11 @@ _STEPS: Final[dict[str, type[Steps[Any]]]] = {
 }
 
 
+def steps_of(runner: Runner, target: TargetSchema, existing: ExistingSchema) -> Steps[Any]:
+    """The steps of a database to one table."""
+    return _STEPS[clock_of(runner.dialect).family](runner, target, existing)
+
+
 class _Migration:
     """One operation on one table: what the three do alike."""
 
@@ -84,9 +89,7 @@ class _Migration:
         """The steps of this database."""
         op = self._op
         is_new = isinstance(op, AddTTLOp) and op.in_transaction
-        steps: Steps[Any] = _STEPS[clock_of(self.dialect).family](
-            self.runner, self.target, self.existing
-        )
+        steps = steps_of(self.runner, self.target, self.existing)
         steps.may_copy = is_new or op.copy_table
         steps.refuse_copies(getattr(op, "sweep", "scan"))
         return steps

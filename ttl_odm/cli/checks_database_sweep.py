@@ -10,18 +10,33 @@ from typing import TYPE_CHECKING, Final
 
 from ttl_odm.dialects.family import as_value
 from ttl_odm.dialects.jobs import STORED_DEFAULT
+from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
+from ttl_odm.sqlalchemy.sweep.due import is_ttl_on
+from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sweeper.findings import Finding, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from sqlalchemy import Connection
 
+    from ttl_odm.cli.application import Target
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
 _WARNINGS: Final = ("disabled", "never")
 """What may be as somebody wants it, or will be in a minute."""
+
+
+def leaves_a_table(connection: Connection, targets: Sequence[Target]) -> bool:
+    """Whether there is a table with TTL that the database doesn't sweep itself."""
+    bindings = [binding_of(target.entity) for target in targets]
+    return not bindings or any(
+        binding is not None
+        and is_ttl_on(connection, binding)
+        and read_job(connection, *name_of(connection, binding.table)) is None
+        for binding in bindings
+    )
 
 
 def database_sweep(
