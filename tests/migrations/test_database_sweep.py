@@ -440,6 +440,7 @@ def test_a_script_refuses_it_and_drops_it_on_postgresql(before: Any, project: An
     with pytest.raises(MigrationRefusedError, match="--sql"):
         here.script()
     script = here.script("downgrade", f"{first}:base")
+    assert "jobname = current_schema() || '.web_sessions_ttl_sweep'" in script
     assert "DROP PROCEDURE IF EXISTS web_sessions_ttl_sweep(integer)" in script
     assert "DROP TABLE IF EXISTS web_sessions_ttl_sweeps" in script
 
@@ -451,5 +452,6 @@ def test_it_says_what_to_schedule_where_pg_cron_is_not_here(
     here = project(models(3600))
     here.revision(ADD, DROP)
     here.upgrade()
-    assert "SELECT cron.schedule_in_database('public.web_sessions_ttl_sweep'" in caplog.text
+    assert "SELECT cron.schedule_in_database('" in caplog.text
+    assert ".public.web_sessions_ttl_sweep', '* * * * *'" in caplog.text
     assert "'CALL public.web_sessions_ttl_sweep(59)'" in caplog.text

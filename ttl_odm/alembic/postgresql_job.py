@@ -42,6 +42,9 @@ class PostgreSQLJob(DatabaseJob):
         super().__init__(steps, f"{steps.quote(schema)}." if schema else "")
         self._table = f"{steps.quote(schema)}.{steps.quote(table.name)}" if schema else steps.table
         self.job = ".".join(filter(None, [schema, steps.target.name_of("", JOB)]))
+        # A script does not know the schema, but the database that runs it does.
+        name = as_value(self.job) if schema else f"current_schema() || {as_value(f'.{self.job}')}"
+        self._mine = f"FROM cron.job WHERE jobname = {name} AND username = current_user"
         digest = sha256(f"ttl_odm.sweep {self._table}".encode()).digest()
         self._key = int.from_bytes(digest[:8], "big", signed=True)
 
@@ -50,7 +53,6 @@ class PostgreSQLJob(DatabaseJob):
         note = as_value(f"{JOB_NOTE}{self.steps.target.noted}")
         active = "true" if is_enabled else "false"
         call = as_value(f"CALL {self.name}({RUN})")
-        mine = f"FROM cron.job WHERE jobname = {as_value(self.job)} AND username = current_user"
         return [
             f"CREATE TABLE IF NOT EXISTS {self.log} ({_LOG_COLUMNS})",
             _block(
@@ -60,15 +62,14 @@ class PostgreSQLJob(DatabaseJob):
             ),
             _with_cron(
                 f"PERFORM cron.schedule({as_value(self.job)}, '* * * * *', {call})",
-                f"PERFORM cron.alter_job(jobid, active := {active}) {mine}",
+                f"PERFORM cron.alter_job(jobid, active := {active}) {self._mine}",
             ),
         ]
 
     def dropped(self) -> list[str]:
         """What removes it; a run of it ends at its next batch."""
-        mine = f"FROM cron.job WHERE jobname = {as_value(self.job)} AND username = current_user"
         return [
-            _with_cron(f"PERFORM cron.unschedule(jobid) {mine}"),
+            _with_cron(f"PERFORM cron.unschedule(jobid) {self._mine}"),
             _block(
                 f"PERFORM pg_advisory_xact_lock({self._key})",
                 f"DROP PROCEDURE IF EXISTS {self.name}{SIGNATURE}",
@@ -79,9 +80,12 @@ class PostgreSQLJob(DatabaseJob):
     def scheduled_elsewhere(self) -> str:
         """The statement that schedules it from the database that has pg_cron."""
         run = self.steps.run.connection
-        database = as_value(str(run.exec_driver_sql("SELECT current_database()").scalar()))
-        name, call = as_value(self.job), as_value(f"CALL {self.name}({RUN})")
-        return f"SELECT cron.schedule_in_database({name}, '* * * * *', {call}, {database});"
+        database = str(run.exec_driver_sql("SELECT current_database()").scalar())
+        # Two databases may have a table of this name.
+        name, call = as_value(f"{database}.{self.job}"), as_value(f"CALL {self.name}({RUN})")
+        return (
+            f"SELECT cron.schedule_in_database({name}, '* * * * *', {call}, {as_value(database)});"
+        )
 
     def _procedure(self) -> str:
         steps, target = self.steps, self.steps.target

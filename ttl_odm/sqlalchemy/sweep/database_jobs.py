@@ -64,12 +64,12 @@ def _of_postgresql(
         state = {None: "gone", True: "there", False: "disabled"}[is_active]
     last = None
     if row.sees_log:
-        place = relation(row.namespace, log).replace("%", "%%")
+        place = relation(row.namespace, log).replace(":", r"\:")
         query = (
             "SELECT EXTRACT(EPOCH FROM clock_timestamp() - ran_at), deleted, total, outcome "  # noqa: S608
             f"FROM {place}"
         )
-        last = connection.exec_driver_sql(query).one_or_none()
+        last = connection.execute(text(query)).one_or_none()
     return _state(name, row.note, state, last)
 
 
