@@ -1,0 +1,97 @@
+"""Tables whose rows follow those of another: what `ttl_odm.core.follows` means for a table.
+
+A `Following` lives in ``Table.info`` under a key of its own. The table has no `Binding`: its rows
+have no stamp, no default and no sweep by themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from sqlalchemy import Table
+
+from ttl_odm.sqlalchemy.compat import ANNOTATED
+from ttl_odm.sqlalchemy.policy.binding import copying
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import Column
+
+    from ttl_odm.core.follows import Follows
+
+FOLLOWS_KEY: Final = "ttl_odm.follows"
+"""Where a table whose rows follow others has its `Following`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The table that rows follow, and pairs of a column of theirs and the parent's that it equals.
+
+    The parent has a `Binding` or a `Following`: of a joined subclass it is the table at the root.
+    """
+
+    parent: Table
+    pairs: tuple[tuple[Column[Any], Column[Any]], ...]
+
+    @property
+    def own(self) -> list[Column[Any]]:
+        """The columns of the table that follows."""
+        return [own for own, _ in self.pairs]
+
+    @property
+    def theirs(self) -> list[Column[Any]]:
+        """The columns of the parent."""
+        return [theirs for _, theirs in self.pairs]
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """A table whose rows live while their parents do; it has no columns for that.
+
+    `links` finds the parent, which may be declared later; it raises TTLConfigurationError where
+    that can't be.
+    """
+
+    table: Table
+    owner: type
+    declared: Follows
+    links: Callable[[], Links]
+
+    def on(self, table: Table) -> Following:
+        """The same on another Table object, with the parent that stands beside it."""
+
+        def links() -> Links:
+            first = self.links()
+            names = (first.parent.name, table.schema)
+            others = table.metadata.tables.values()
+            beside = next((one for one in others if (one.name, one.schema) == names), first.parent)
+            columns = {column.name: column for column in table.c}
+            parents = {column.name: column for column in beside.c}
+            pairs = ((columns[own.name], parents[theirs.name]) for own, theirs in first.pairs)
+            return Links(beside, tuple(pairs))
+
+        return replace(self, table=table, links=cache(links))
+
+
+def following_of(table: object) -> Following | None:
+    """What the rows of a table follow, or None where they don't."""
+    original = getattr(table, ANNOTATED, table)
+    if not isinstance(original, Table):
+        return None
+    following: Following | None = original.info.get(FOLLOWS_KEY)
+    if following is not None and following.table is not original:  # see `_info_of`
+        with copying:
+            following = cast("Following", original.info[FOLLOWS_KEY])
+            if following.table is not original:
+                following = following.on(original)
+                original.info = {**original.info, FOLLOWS_KEY: following}
+    return following
+
+
+def followers_of(table: Table) -> list[Following]:
+    """The tables whose rows follow those of a table."""
+    every = map(following_of, table.metadata.tables.values())
+    return [one for one in every if one is not None and one.links().parent is table]

@@ -1,0 +1,115 @@
+"""Removing the rows that follow others before those, the deepest first.
+
+In the transaction that removes the parents, which it has locked, or in some before it: a parent
+that is there has expired, so what goes of its followers was out of sight already.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.policy.binding import key_columns
+from ttl_odm.sqlalchemy.policy.following import followers_of
+from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect, is_one_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy import ColumnElement, Connection, Table
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.following import Following
+
+    Keys = Sequence[Sequence[Any]]
+
+_CHUNK: Final = 500
+"""Keys in one statement: well below every database's limit of bound values."""
+
+
+def check_options(owner: type) -> None:
+    """Refuse what a class that follows another can't have; TTLConfigurationError."""
+    for name, usual in (
+        ("__ttl_archive__", None),
+        ("__ttl_on_purged__", None),
+        ("__ttl_partition__", None),
+        ("__ttl_purge__", "delete"),
+    ):
+        value = getattr(owner, name, usual)
+        if value != usual:
+            raise TTLConfigurationError(
+                f"{owner.__name__}.{name} = {value!r}: rows that follow others go with these, by a "
+                f"DELETE; leave {name} out."
+            )
+
+
+def all_followers(binding: Binding) -> list[Following]:
+    """The tables whose rows follow those of a policy, at whatever depth."""
+    tables, found = [binding.table], []
+    while tables:
+        below = followers_of(tables.pop())
+        found += below
+        tables += [following.table for following in below]
+    return found
+
+
+@dataclass(slots=True)
+class FollowersRemoval:
+    """The followers of rows, to be removed.
+
+    Args:
+        limit: How many rows may go; None for all.
+    """
+
+    connection: Connection
+    limit: int | None = None
+    removed: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether none is left; otherwise the limit was reached."""
+        return self.limit is None or self.removed.total() < self.limit
+
+    def of(self, binding: Binding, keys: Keys) -> None:
+        """Remove those of rows of a policy, by primary keys."""
+        self._below(binding.table, key_columns(binding.table), keys)
+
+    def _below(self, table: Table, columns: Sequence[Any], keys: Keys) -> None:
+        for following in followers_of(table):
+            check_options(following.owner)
+            links = following.links()
+            for start in range(0, len(keys), _CHUNK):
+                some = keys[start : start + _CHUNK]
+                if list(columns) != links.theirs:
+                    some = self._read(links.theirs, is_one_of(columns, some))
+                if some:
+                    self._remove(following.table, is_one_of(links.own, some))
+
+    def _remove(self, table: Table, followed: ColumnElement[bool]) -> None:
+        columns = key_columns(table)
+        for keys in self._batches(columns, followed):
+            self._below(table, columns, keys)
+            if not self.is_done:
+                return
+            statement = SweepDelete(table).where(is_one_of(columns, keys))
+            self.removed[table.fullname] += self.connection.execute(statement).rowcount
+
+    def _batches(self, columns: Sequence[Any], followed: ColumnElement[bool]) -> Iterator[Keys]:
+        while self.is_done:
+            left = _CHUNK if self.limit is None else self.limit - self.removed.total()
+            keys = self._read(columns, followed, min(left, _CHUNK))
+            if not keys:
+                return
+            yield keys
+
+    def _read(
+        self, columns: Sequence[Any], condition: ColumnElement[bool], limit: int | None = None
+    ) -> Keys:
+        """Lock rows and read of them, as they are now: not as a snapshot has them."""
+        rows = SweepSelect(*columns).where(condition).limit(limit)
+        if clock_of(self.connection.dialect).locks_rows:
+            rows = rows.with_for_update()
+        return self.connection.execute(rows).all()
