@@ -56,9 +56,9 @@ def item(base: Any, follows: Any, **attributes: Any) -> Any:
     [
         (Follows("basket"), r"Item\.__ttl__ = .*no relationship or column 'basket'"),
         (Follows("plain"), r"'plain' has no foreign keys"),
-        (Follows("tags"), r"'tags' is no many-to-one relationship"),
-        (Follows("odd"), r"'odd' is no many-to-one relationship by equal columns alone"),
-        (Follows(dict, on={"cart_id": "id"}), r"dict is no mapped class"),
+        (Follows("tags"), r"'tags' is not a many-to-one relationship"),
+        (Follows("odd"), r"'odd' is not a many-to-one relationship by equal columns alone"),
+        (Follows(dict, on={"cart_id": "id"}), r"dict is not a mapped class"),
     ],
 )
 def test_what_it_names_has_to_be_there(base: Any, follows: Any, message: str) -> None:
@@ -145,7 +145,7 @@ def test_a_parent_of_another_metadata_is_refused(base: Any) -> None:
         metadata = MetaData()
 
     item(base, Follows(cart(Other), on={"plain": "id"}))
-    with pytest.raises(TTLConfigurationError, match="of another MetaData"):
+    with pytest.raises(TTLConfigurationError, match="has another MetaData"):
         configure_mappers()
 
 

@@ -133,3 +133,24 @@ def test_another_default_of_the_parent_acts_at_once(session: Session) -> None:
     finally:
         Cart.__ttl__ = 3_600
     assert len(session.scalars(select(Note)).all()) == 2
+
+
+@pytest.mark.parametrize(
+    ("read", "subqueries"),
+    [
+        (select(Item.id).join(Item.cart), 0),
+        (select(Item.id).where(Item.cart_id == Cart.id), 0),
+        (select(Cart.id).outerjoin(Cart.items), 0),
+        (select(Note.id).join(Note.item).join(Item.cart), 0),
+        (select(Note.id).join(Note.item), 1),
+        (select(Draft.id).join(Cart, Draft.basket == Cart.id), 0),
+        (select(Item.id).outerjoin(Item.cart), 1),
+        (select(Item.id).join(Cart, Item.cart_id < Cart.id), 1),
+        (select(Item.id).join(Item.cart, full=True), 1),
+    ],
+)
+def test_a_joined_parent_is_not_looked_up_again(
+    session: Session, read: Any, subqueries: int
+) -> None:
+    sql = str(read.compile(dialect=session.get_bind().dialect))
+    assert sql.count("EXISTS") == subqueries

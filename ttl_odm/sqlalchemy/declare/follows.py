@@ -18,7 +18,7 @@ from ttl_odm.sqlalchemy.policy.binding import (
     root_binding_of,
     sub_binding_of,
 )
-from ttl_odm.sqlalchemy.policy.following import FOLLOWS_KEY, Following, Links, following_of
+from ttl_odm.sqlalchemy.policy.following import Following, Links, bind_following, following_of
 from ttl_odm.sqlalchemy.purge.followers import check_options
 from ttl_odm.sqlalchemy.rewrite.from_clauses import equal_columns
 from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
@@ -38,7 +38,7 @@ class _UndeclaredParentError(UnwrappedConfigurationError):
     """The parent isn't there, but may be declared later."""
 
 
-def bind_following(mapper: Mapper[Any], cls: type, declared: Follows) -> None:
+def follow(mapper: Mapper[Any], cls: type, declared: Follows) -> None:
     """Put what the rows of a class follow on its table; the parent may be declared later."""
     where, table = f"{cls.__name__}.__ttl__", mapper.local_table
     if not isinstance(table, Table):
@@ -55,8 +55,7 @@ def bind_following(mapper: Mapper[Any], cls: type, declared: Follows) -> None:
     key_columns(table)
     check_options(cls)
     links = cache(partial(_links, mapper, cls, declared))
-    # Not into the dict that is there: tables of one abstract base may share it.
-    table.info = {**table.info, FOLLOWS_KEY: Following(table, cls, declared, links)}
+    bind_following(table, Following(table, cls, declared, links))
     _unchecked.add(table)
 
 
@@ -87,11 +86,11 @@ def _links(mapper: Mapper[Any], cls: type, declared: Follows) -> Links:
     parent: Any = parents.pop()
     if parents or not all(own.table is table for own, _ in pairs):
         raise UnwrappedConfigurationError(
-            f"{where}: its columns are in several tables; name some of {table.fullname!r} alone."
+            f"{where}: its columns are in several tables; name columns of {table.fullname!r} only."
         )
     if parent.metadata is not table.metadata:
         raise UnwrappedConfigurationError(
-            f"{where}: table {parent.fullname!r} is of another MetaData than {table.fullname!r}; "
+            f"{where}: table {parent.fullname!r} has another MetaData than {table.fullname!r}; "
             "declare both on one base."
         )
     theirs = {theirs for _, theirs in pairs}
@@ -99,7 +98,7 @@ def _links(mapper: Mapper[Any], cls: type, declared: Follows) -> Links:
         names = ", ".join(column.name for column in theirs)
         raise UnwrappedConfigurationError(
             f"{where}: {names} of {parent.fullname!r} is neither its primary key nor unique, so a "
-            "row may have several parents; name what is."
+            "row may have several parents; name columns that are."
         )
     sub = sub_binding_of(parent)
     if sub is not None:  # the row goes on at the root, where its lifetime is
@@ -122,7 +121,7 @@ def _pairs(mapper: Mapper[Any], declared: Follows, where: str) -> Pairs:
             parent = None
         if not isinstance(parent, Mapper):
             raise UnwrappedConfigurationError(
-                f"{where}: {declared.parent.__name__} is no mapped class; give one."
+                f"{where}: {declared.parent.__name__} is not a mapped class; give one."
             )
         return [
             (_column(mapper, own, where), _column(parent, theirs, where))
@@ -143,7 +142,7 @@ def _pairs(mapper: Mapper[Any], declared: Follows, where: str) -> Pairs:
         return [(element.parent, element.column) for element in keys[0].elements]
     except NoReferenceError as error:
         raise _UndeclaredParentError(
-            f"{where}: its foreign key refers to what isn't declared: {error}"
+            f"{where}: its foreign key refers to a table that isn't declared: {error}"
         ) from error
 
 
@@ -153,8 +152,8 @@ def _of_relationship(relationship: RelationshipProperty[Any], where: str) -> Pai
     is_plain = len(list(_parts(relationship.primaryjoin))) == len(equal) == len(pairs)
     if relationship.direction is not RelationshipDirection.MANYTOONE or not is_plain:
         raise UnwrappedConfigurationError(
-            f"{where}: {relationship.key!r} is no many-to-one relationship by equal columns alone; "
-            "name one that leads to the parent, or a foreign key."
+            f"{where}: {relationship.key!r} is not a many-to-one relationship by equal columns "
+            "alone; name one that leads to the parent, or a foreign key."
         )
     return pairs  # type: ignore[return-value]
 

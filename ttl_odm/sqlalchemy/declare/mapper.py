@@ -30,7 +30,7 @@ from ttl_odm.core.follows import Follows
 from ttl_odm.core.policy import TTL, as_policy, instant_field
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.declare.follows import bind_following
+from ttl_odm.sqlalchemy.declare.follows import follow
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin, goes_by, last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.recompile import recompile
@@ -98,7 +98,7 @@ def _follows(mapper: Mapper[Any], cls: type[Any]) -> bool:
     if above is None or mapper.concrete:
         if not isinstance(cls.__ttl__, Follows):
             return False
-        bind_following(mapper, cls, cls.__ttl__)
+        follow(mapper, cls, cls.__ttl__)
         if isinstance(table, Table) and bound_tables.was_asked(table):
             recompile({table.name})
         return True

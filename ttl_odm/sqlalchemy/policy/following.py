@@ -6,6 +6,7 @@ have no stamp, no default and no sweep by themselves.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -13,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from sqlalchemy import Table
 
 from ttl_odm.sqlalchemy.compat import ANNOTATED
-from ttl_odm.sqlalchemy.policy.binding import copying
+from ttl_odm.sqlalchemy.policy.binding import bind_info, bound_tables, copying
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from sqlalchemy import Column
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 FOLLOWS_KEY: Final = "ttl_odm.follows"
 """Where a table whose rows follow others has its `Following`."""
+
+_FOLLOWERS: Final = "ttl_odm.followers"
+"""In ``MetaData.info``: the tables that follow each of its tables, while no table is added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +80,36 @@ class Following:
         return replace(self, table=table, links=cache(links))
 
 
+def bind_following(table: Table, following: Following) -> None:
+    """Put what the rows of a table follow on it."""
+    bind_info(table, FOLLOWS_KEY, following)
+    bound_tables.changed()
+
+
 def following_of(table: object) -> Following | None:
     """What the rows of a table follow, or None where they don't."""
     original = getattr(table, ANNOTATED, table)
     if not isinstance(original, Table):
         return None
     following: Following | None = original.info.get(FOLLOWS_KEY)
-    if following is not None and following.table is not original:  # see `_info_of`
+    if following is not None and following.table is not original:  # to_metadata() copies `info`
         with copying:
             following = cast("Following", original.info[FOLLOWS_KEY])
             if following.table is not original:
                 following = following.on(original)
-                original.info = {**original.info, FOLLOWS_KEY: following}
+                bind_info(original, FOLLOWS_KEY, following)
     return following
 
 
-def followers_of(table: Table) -> list[Following]:
+def followers_of(table: Table) -> Sequence[Following]:
     """The tables whose rows follow those of a table."""
-    every = map(following_of, table.metadata.tables.values())
-    return [one for one in every if one is not None and one.links().parent is table]
+    metadata = table.metadata
+    state = bound_tables.changes, len(metadata.tables)
+    # Each DELETE asks. Kept beside the tables that it names, so that they may go together.
+    known_state, known = metadata.info.get(_FOLLOWERS, (None, {}))
+    if known_state != state:
+        known = defaultdict(list)
+        for following in filter(None, map(following_of, tuple(metadata.tables.values()))):
+            known[following.links().parent].append(following)
+        metadata.info[_FOLLOWERS] = state, known
+    return known.get(table, ())  # type: ignore[no-any-return]

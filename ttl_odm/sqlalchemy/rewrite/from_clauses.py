@@ -7,7 +7,7 @@ Subqueries and CTEs need nothing: the SELECT inside them passes the gate itself.
 
 The table of a joined subclass has no lifetime of its own. Where the base's table is joined to it
 by primary key, as the ORM always does, the base's predicate decides; alone, it is filtered by an
-EXISTS on the base. So is a table whose rows follow a parent, and the parent's own, however deep.
+EXISTS on the base. So is a table whose rows follow a parent, to any depth.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ from sqlalchemy.sql.selectable import FromGrouping
 from ttl_odm.sqlalchemy.compat import copied, original
 from ttl_odm.sqlalchemy.policy.binding import (
     Binding,
-    SubBinding,
     binding_of,
     may_be_second,
     sub_binding_of,
@@ -115,17 +114,22 @@ class LiveRows:
             return self._live(binding, source)
         sub = sub_binding_of(table_of(source))
         if sub is not None:
-            if joins is not None and joins.lead_to_base(sub, source):
+            if joins is not None and joins.lead_to(sub.base.table, sub.keys_of(source)):
                 return None
             base = sub.base.table.alias()
             keys = [(own, base.c[root.key]) for own, root in sub.keys_of(source)]
             return self._exists(source, base, keys, self._live(sub.base, base))
         following = following_of(table_of(source))
-        return None if following is None else self._follows(following, source)
+        return None if following is None else self._follows(following, source, joins)
 
-    def _follows(self, following: Following, source: FromClause) -> ColumnElement[bool]:
+    def _follows(
+        self, following: Following, source: FromClause, joins: JoinKeys | None
+    ) -> ColumnElement[bool] | None:
         """That the parent of a row is live, or that there is none, if such a row is to live."""
         links = following.links()
+        own = [(source.c[own.key], theirs) for own, theirs in links.pairs]
+        if joins is not None and joins.lead_to(links.parent, own):
+            return None
         parent = links.parent.alias()
         keys = [(source.c[own.key], parent.c[theirs.key]) for own, theirs in links.pairs]
         live = self._exists(source, parent, keys, self._alone(parent))
@@ -183,14 +187,14 @@ class JoinKeys:
         self._sources = tuple(sources)
         self._conditions = tuple(conditions)
 
-    def lead_to_base(self, sub: SubBinding, source: FromClause) -> bool:
-        """Whether each row of a joined subclass's table brings its row of the base along."""
-        reached = [(root, self._reached(own)) for own, root in sub.keys_of(source)]
+    def lead_to(self, table: Table, keys: Iterable[tuple[SQL, SQL]]) -> bool:
+        """Whether each row with these keys brings along its row of a table, by the keys there."""
+        reached = [(key, self._reached(own)) for own, key in keys]
         return any(
-            all(base.c[root.key] in columns for root, columns in reached)
+            all(other.c[key.key] in columns for key, columns in reached)
             for element in self._sources
-            for base in leaves(element)
-            if table_of(base) is sub.base.table
+            for other in leaves(element)
+            if table_of(other) is table
         )
 
     def _reached(self, column: SQL) -> set[SQL]:
