@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import create_engine, insert, select
+from sqlalchemy import create_engine, func, insert, select
 from sqlalchemy.orm import Session
 
 from tests.sql.following import EXPIRED, Base, Cart, Item, Note, expire, fill, stored
@@ -37,7 +37,8 @@ def test_a_sweep_takes_parents_with_all_that_follows_them(engine: Engine) -> Non
     assert sweeper(engine).run_once().deleted == 0
 
 
-def test_more_followers_than_a_batch_takes_go_in_several(engine: Engine) -> None:
+def put_full_cart(engine: Engine) -> None:
+    """An expired cart, with an item that has 2,500 notes."""
     with engine.begin() as connection:
         connection.execute(insert(Cart), [{"id": 3}])
         connection.execute(insert(Item), [{"id": 30, "cart_id": 3}])
@@ -45,6 +46,10 @@ def test_more_followers_than_a_batch_takes_go_in_several(engine: Engine) -> None
             insert(Note), [{"id": number, "item_id": 30} for number in range(1_000, 3_500)]
         )
         expire(connection, 3)
+
+
+def test_more_followers_than_a_batch_takes_go_in_several(engine: Engine) -> None:
+    put_full_cart(engine)
     report = sweeper(engine, batch_size=500).run_once()
     assert report.outcome == "finished", report.problems
     assert report.targets[0].referring["notes"] == 2_502
@@ -76,3 +81,22 @@ def test_a_parent_renewed_by_a_new_default_keeps_what_it_has(engine: Engine) -> 
     finally:
         Cart.__ttl__ = 3_600
     assert stored(engine, *TREE) == [2, 4, 4, 4, 4]
+
+
+def test_a_raised_default_does_not_bring_back_a_parent_without_all_that_followed(
+    engine: Engine,
+) -> None:
+    put_full_cart(engine)
+    cut_short = Sweeper(engine, Base, lease=False, batch_size=500, on_progress=lambda _: stop())
+    stop = cut_short.stop
+    cut_short.run_once()
+    assert 3 < stored(engine, "notes")[0] < 2_504
+    try:
+        Cart.__ttl__ = 86_400
+        with Session(engine) as session:
+            assert session.get(Cart, 3) is None
+            assert session.scalar(select(func.count(Note.id)).where(Note.item_id == 30)) == 0
+    finally:
+        Cart.__ttl__ = 3_600
+    assert sweeper(engine).run_once().outcome == "finished"
+    assert stored(engine, *TREE) == [1, 2, 2, 3, 3]

@@ -1,7 +1,7 @@
 """Removing the rows that follow others before those, the deepest first.
 
-In the transaction that removes the parents, which it has locked, or in some before it: a parent
-that is there has expired, so what goes of its followers was out of sight already.
+In the transaction that removes the parents, which it has locked, or in some before it: no reader
+sees followers of expired rows. Those rows stay expired, see `seal`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from sqlalchemy import column as bare_column
+
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sqlalchemy.policy.binding import key_columns
+from ttl_odm.sqlalchemy.policy.binding import SourceColumns, key_columns
 from ttl_odm.sqlalchemy.policy.following import followers_of
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect, is_one_of
+from ttl_odm.sqlalchemy.policy.predicate import Predicate
+from ttl_odm.sqlalchemy.policy.second_tables import BareTable
+from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect, SweepUpdate, is_one_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
@@ -54,6 +58,30 @@ def all_followers(binding: Binding) -> list[Following]:
         found += below
         tables += [following.table for following in below]
     return found
+
+
+def seal(connection: Connection, binding: Binding, keys: Keys) -> None:
+    """Give expired rows that inherit the default a ttl of their own, with which they stay expired.
+
+    Otherwise a default that is raised after some of their followers were removed would bring them
+    back with the others. Where rows can't have their own ttl, this does nothing.
+    """
+    own = binding.override
+    if own is None:
+        return
+    table = binding.table
+    # A table without `onupdate`, and the stamp is written as it is: MySQL's column may have one.
+    stamp = binding.last_modified.name
+    bare = BareTable(
+        table.name,
+        *(bare_column(column.name, column.type) for column in table.c),
+        schema=table.schema,
+    )
+    predicate = Predicate(clock_of(connection.dialect), writing=True)
+    columns = SourceColumns(bare.c[stamp], bare.c[own.name], None, None)
+    rows = is_one_of([bare.c[str(key.name)] for key in key_columns(table)], keys)
+    statement = SweepUpdate(bare).where(rows, predicate.inherits(binding, columns))
+    connection.execute(statement.values({own.name: 1, stamp: bare.c[stamp]}))
 
 
 @dataclass(slots=True)

@@ -36,7 +36,7 @@ from ttl_odm.sqlalchemy.purge.errors import (
     is_refused,
     is_restricted,
 )
-from ttl_odm.sqlalchemy.purge.followers import FollowersRemoval, all_followers
+from ttl_odm.sqlalchemy.purge.followers import FollowersRemoval, all_followers, seal
 from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in
 from ttl_odm.sqlalchemy.purge.statements import (
     SweepDelete,
@@ -341,10 +341,14 @@ class _Batch:
         rows = removal.choose(criteria, limit=self.request.size)
         with self._at_once(removal):
             # Those of one row may be more than a batch: then they go first, and the row later.
-            followers = FollowersRemoval(self.connection, self.request.size)
-            followers.of(removal.binding, removal.keys(rows))
+            followers, keys = (
+                FollowersRemoval(self.connection, self.request.size),
+                removal.keys(rows),
+            )
+            followers.of(removal.binding, keys)
             self.referring += followers.removed
             if not followers.is_done:
+                seal(self.connection, removal.binding, keys)
                 self._has_more_followers = True
                 return 0
             return removal.by_key(rows, chunk=chunk)

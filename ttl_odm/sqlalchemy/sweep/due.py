@@ -39,6 +39,7 @@ from ttl_odm.sqlalchemy.policy.known import defaults_now
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.stored import shortest_age, stored_seconds
+from ttl_odm.sqlalchemy.purge.followers import all_followers
 from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves, reason_against
 from ttl_odm.sqlalchemy.sweep.scopes import due_in_scopes, table_age
@@ -135,6 +136,8 @@ def _rows_due(connection: Connection, binding: Binding, leaves: Leaves | None = 
     if of_scopes is not None:
         parts = {Part.INHERITING: None, **parts}
         ages.append(of_scopes)
+    if Part.INHERITING in parts and binding.override is not None and all_followers(binding):
+        parts[Part.OWN] = None  # where `seal` puts rows that the first part leaves
     return Due(tuple(parts), max(ages, default=0.0), loads_rows)
 
 
