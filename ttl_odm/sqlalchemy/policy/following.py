@@ -10,24 +10,42 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Table
 
 from ttl_odm.sqlalchemy.compat import ANNOTATED
-from ttl_odm.sqlalchemy.policy.binding import bind_info, bound_tables, copying
+from ttl_odm.sqlalchemy.policy.binding import bind_info, bound_tables, copying, root_binding_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from sqlalchemy import Column
 
     from ttl_odm.core.follows import Follows
+    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 FOLLOWS_KEY: Final = "ttl_odm.follows"
 """Where a table whose rows follow others has its `Following`."""
 
 _FOLLOWERS: Final = "ttl_odm.followers"
 """In ``MetaData.info``: the tables that follow each of its tables, while no table is added."""
+
+
+following_tables: Final[WeakKeyDictionary[Table, None]] = WeakKeyDictionary()
+"""Every table whose rows follow others, while it is in use; copies by `to_metadata` aside."""
+
+
+class GatedTables:
+    """Every table of which expired rows are not seen: see `BoundTables`, and `following_tables`."""
+
+    def __iter__(self) -> Iterator[Table]:
+        yield from bound_tables
+        references = following_tables.keyrefs()
+        yield from (table for reference in references if (table := reference()) is not None)
+
+
+gated_tables: Final = GatedTables()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +101,17 @@ class Following:
 def bind_following(table: Table, following: Following) -> None:
     """Put what the rows of a table follow on it."""
     bind_info(table, FOLLOWS_KEY, following)
+    following_tables[table] = None
     bound_tables.changed()
+
+
+def root_of(table: Table) -> Binding | None:
+    """The policy that says when rows of a table expire: its own, or that of what they follow."""
+    following = following_of(table)
+    while following is not None:
+        table = following.links().parent
+        following = following_of(table)
+    return root_binding_of(table)
 
 
 def following_of(table: object) -> Following | None:
