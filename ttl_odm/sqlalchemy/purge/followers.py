@@ -114,21 +114,22 @@ class FollowersRemoval:
                 if list(columns) != links.theirs:
                     some = self._read(links.theirs, is_one_of(columns, some))
                 if some:
-                    self._remove(following.table, is_one_of(links.own, some))
+                    self.of_table(following.table, is_one_of(links.own, some))
 
-    def _remove(self, table: Table, followed: ColumnElement[bool]) -> None:
+    def of_table(self, table: Table, condition: ColumnElement[bool]) -> None:
+        """Remove rows of a table that follows another, after what follows them."""
         columns = key_columns(table)
-        for keys in self._batches(columns, followed):
+        for keys in self._batches(columns, condition):
             self._below(table, columns, keys)
             if not self.is_done:
                 return
             statement = SweepDelete(table).where(is_one_of(columns, keys))
             self.removed[table.fullname] += self.connection.execute(statement).rowcount
 
-    def _batches(self, columns: Sequence[Any], followed: ColumnElement[bool]) -> Iterator[Keys]:
+    def _batches(self, columns: Sequence[Any], condition: ColumnElement[bool]) -> Iterator[Keys]:
         while self.is_done:
             left = _CHUNK if self.limit is None else self.limit - self.removed.total()
-            keys = self._read(columns, followed, min(left, _CHUNK))
+            keys = self._read(columns, condition, min(left, _CHUNK))
             if not keys:
                 return
             yield keys

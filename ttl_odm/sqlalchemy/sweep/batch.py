@@ -48,6 +48,7 @@ from ttl_odm.sqlalchemy.purge.statements import (
 from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows
 from ttl_odm.sqlalchemy.sweep.leaves import left_to_partitions
+from ttl_odm.sqlalchemy.sweep.orphans import purge_orphans
 from ttl_odm.sqlalchemy.sweep.partitions import Resume, next_in_leaves
 from ttl_odm.sqlalchemy.sweep.replication import unlogged
 from ttl_odm.sqlalchemy.sweep.rings import Rings, may_have_rings
@@ -87,6 +88,18 @@ def purge(
     """Purge one batch by a connection fresh from the pool; see `ttl_odm.sweeper.Store.purge`."""
     if request.part is Part.PARTITIONS:
         return purge_partition(connection, binding, request, findings)
+    if request.part is Part.ORPHANS:
+        return purge_orphans(connection, binding, request)
+    return _purge_rows(connection, binding, request, keys, findings)
+
+
+def _purge_rows(
+    connection: Connection,
+    binding: Binding,
+    request: BatchRequest,
+    keys: ReferringKeys,
+    findings: Findings,
+) -> BatchResult:
     table, timeout = binding.table, request.timeout
     by_scope = scope_index(connection, binding) if request.part is Part.INHERITING else None
     batch = None

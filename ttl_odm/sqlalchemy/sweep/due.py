@@ -42,6 +42,7 @@ from ttl_odm.sqlalchemy.policy.stored import shortest_age, stored_seconds
 from ttl_odm.sqlalchemy.purge.followers import all_followers
 from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves, reason_against
+from ttl_odm.sqlalchemy.sweep.orphans import has_orphans
 from ttl_odm.sqlalchemy.sweep.scopes import due_in_scopes, table_age
 from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked, scope_index
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
@@ -69,6 +70,13 @@ if TYPE_CHECKING:
 
 def find_due(connection: Connection, binding: Binding) -> Due | None:
     """Find out what there is to purge; see `ttl_odm.sweeper.Store.due`."""
+    due = _find_due(connection, binding)
+    if due is None or not has_orphans(connection, binding):
+        return due
+    return replace(due, parts=(*due.parts, Part.ORPHANS))
+
+
+def _find_due(connection: Connection, binding: Binding) -> Due | None:
     is_on = is_ttl_on(connection, binding)
     if binding.partitioning is None:
         return _rows_due(connection, binding) if is_on else None
