@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -38,6 +39,10 @@ def test_equal_declarations_are_equal() -> None:
         ((Thread,), {"on": {}}, r"Follows\.on = \{\}: give the fields"),
         ((Thread,), {"on": ["id"]}, r"Follows\.on = \['id'\]: give the fields"),
         ((Thread,), {"on": {"thread_id": 3}}, r"Follows\.on = .*names of fields"),
+        (("cart",), {"renews": 1}, r"Follows\.renews = 1: give True or False"),
+        (("cart",), {"renews": True, "at_most_every": 0}, "at_most_every = 0: give seconds"),
+        (("cart",), {"renews": True, "at_most_every": 1.5}, "at_most_every = 1.5: give seconds"),
+        (("cart",), {"at_most_every": 5}, "at_most_every = 5: write renews=True too"),
         (("cart",), {"orphan": "dead"}, r"Follows\.orphan = 'dead': give 'expired' or 'live'"),
     ],
 )
@@ -53,7 +58,7 @@ def test_it_is_no_lifetime_by_itself() -> None:
         as_policy(Follows("cart"), where="Item.__ttl__")
 
 
-def test_it_does_not_renew_its_parent_yet() -> None:
-    renewing: Any = {"renews": True}
-    with pytest.raises(TypeError, match="renews"):
-        Follows("cart", **renewing)
+def test_it_may_renew_its_parent() -> None:
+    renewing = Follows("cart", renews=True, at_most_every=timedelta(minutes=1))
+    assert (renewing.renews, renewing.at_most_every) == (True, 60)
+    assert (Follows("cart").renews, Follows("cart").at_most_every) == (False, None)

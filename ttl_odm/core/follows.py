@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta  # noqa: TC003 - part of what others may ask of a signature
 from typing import Any, Literal
 
-from ttl_odm.core.values import short_repr
+from ttl_odm.core.values import short_repr, whole_seconds
 from ttl_odm.errors import TTLConfigurationError
 
 Orphan = Literal["expired", "live"]
@@ -33,22 +34,45 @@ class Follows:
         on: Pairs of a field here and the parent's field that it equals; empty where a relationship
             or a foreign key says so.
         orphan: What a row without a parent is: "expired" or "live".
+        renews: Whether a write to the row restarts the lifetime of its parent.
+        at_most_every: Seconds, or a timedelta of whole seconds, for which a parent that was
+            written isn't written again by `renews`; None for none.
     """
 
     parent: Any
     on: tuple[tuple[str, str], ...]
     orphan: Orphan
+    renews: bool
+    at_most_every: int | None
 
     def __init__(
-        self, parent: str | type, *, on: Mapping[str, str] | None = None, orphan: Orphan = "expired"
+        self,
+        parent: str | type,
+        *,
+        on: Mapping[str, str] | None = None,
+        orphan: Orphan = "expired",
+        renews: bool = False,
+        at_most_every: float | timedelta | None = None,
     ) -> None:
         """Check and normalise; see the class for the arguments."""
         pairs = _pairs(parent, on)
         if orphan not in ("expired", "live"):
             raise _misdeclared(orphan, "orphan", "give 'expired' or 'live'")
+        if not isinstance(renews, bool):
+            raise _misdeclared(renews, "renews", "give True or False")
+        seconds = None if at_most_every is None else whole_seconds(at_most_every, lowest=1)
+        if at_most_every is not None:
+            if seconds is None:
+                fix = "give seconds, or a timedelta, that are whole and at least 1"
+                raise _misdeclared(at_most_every, "at_most_every", fix)
+            if not renews:
+                fix = "write renews=True too, or leave it out"
+                raise _misdeclared(at_most_every, "at_most_every", fix)
         object.__setattr__(self, "parent", parent)
         object.__setattr__(self, "on", pairs)
         object.__setattr__(self, "orphan", orphan)
+        object.__setattr__(self, "renews", renews)
+        object.__setattr__(self, "at_most_every", seconds)
 
 
 def _pairs(parent: object, on: object) -> tuple[tuple[str, str], ...]:

@@ -109,7 +109,7 @@ def _links(mapper: Mapper[Any], cls: type, declared: Follows) -> Links:
                 f"{sub.base.table.fullname!r}; name its primary key."
             )
         parent, pairs = sub.base.table, [(own, roots[column]) for own, column in pairs]
-    _check_chain(table, parent, where)
+    _check_chain(table, parent, declared, where)
     return Links(parent, tuple(pairs))
 
 
@@ -192,7 +192,7 @@ def _unique(table: Table) -> Iterator[list[Column[Any]]]:
                 yield list(index.columns)
 
 
-def _check_chain(table: Table, parent: Table, where: str) -> None:
+def _check_chain(table: Table, parent: Table, declared: Follows, where: str) -> None:
     """See that it ends at a table whose rows have a lifetime."""
     if parent is table:
         raise UnwrappedConfigurationError(
@@ -210,7 +210,13 @@ def _check_chain(table: Table, parent: Table, where: str) -> None:
         pairs = _pairs(inspect(above.owner), above.declared, where)
         parent = pairs[0][1].table
         above = following_of(parent)
-    if root_binding_of(parent) is None:
+    root = root_binding_of(parent)
+    if declared.renews and root is not None and not root.stamps:
+        raise UnwrappedConfigurationError(
+            f"{where}: no write renews rows of {parent.fullname!r}, by {root.policy!r}; leave out "
+            "renews, or declare a TTL there."
+        )
+    if root is None:
         raise UnwrappedConfigurationError(
             f"{where}: the rows of {parent.fullname!r} have no lifetime; declare __ttl__ on its "
             "model."

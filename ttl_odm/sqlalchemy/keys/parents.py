@@ -24,7 +24,7 @@ from ttl_odm.sqlalchemy.rewrite.targets import TargetLookup
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sqlalchemy.engine.default import DefaultExecutionContext
     from typing_extensions import Self
@@ -34,8 +34,37 @@ if TYPE_CHECKING:
 
     Row = Mapping[str, Any]
 
-_CHUNK: Final = 500
+    Key = tuple[Any, ...]
+
+CHUNK: Final = 500
 """Keys in one statement."""
+
+
+def parents_written(
+    context: DefaultExecutionContext, links: Links, lookup: TargetLookup | None
+) -> list[Key]:
+    """The keys of the parents that a statement names in rows: those that are no SQL, and no NULL.
+
+    Without a `lookup` the statement is an INSERT.
+    """
+    names = [own.key for own in links.own]
+    rows = _inserted(context, links) if lookup is None else _updated(context, lookup)
+    keys = dict.fromkeys(tuple(row.get(name) for name in names) for row in rows)
+    return [key for key in keys if not any(map(is_sql, key)) and None not in key]
+
+
+def _updated(context: DefaultExecutionContext, lookup: TargetLookup) -> Iterator[Row]:
+    for target, executions in lookup.targets(context):
+        yield from target.rows(executions)
+
+
+def _inserted(context: DefaultExecutionContext, links: Links) -> Iterator[Row]:
+    executions = context.compiled_parameters
+    statement: Insert = compat.emitted(compat.invoked(context))
+    if compat.selected_names(statement):
+        return
+    for number, row in enumerate(rows_of(statement, executions)):
+        yield with_defaults(row, tuple(links.own), executions[0], number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,31 +95,13 @@ class LiveParents:
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:  # noqa: ARG002 (a `Preparation`)
         """Raise `ExpiredError` for a row that would have an expired parent."""
         links = self.following.links()
-        names = [own.key for own in links.own]
-        values = (tuple(row.get(name) for name in names) for row in self._rows(context, links))
-        keys = [
-            key
-            for key in dict.fromkeys(key for key in values if not any(map(is_sql, key)))
-            if None not in key
-        ]
+        keys = parents_written(context, links, self.lookup)
         reclaimer = KeyReclaimer.of(context)
-        for start in range(0, len(keys), _CHUNK):
-            self._check(reclaimer, links, keys[start : start + _CHUNK])
+        for start in range(0, len(keys), CHUNK):
+            self._check(reclaimer, links, keys[start : start + CHUNK])
         return 0
 
-    def _rows(self, context: DefaultExecutionContext, links: Links) -> Iterator[Row]:
-        executions = context.compiled_parameters
-        if self.lookup is not None:
-            for target, theirs in self.lookup.targets(context):
-                yield from target.rows(theirs)
-            return
-        statement: Insert = compat.emitted(compat.invoked(context))
-        if compat.selected_names(statement):
-            return
-        for number, row in enumerate(rows_of(statement, executions)):
-            yield with_defaults(row, tuple(links.own), executions[0], number)
-
-    def _check(self, reclaimer: KeyReclaimer, links: Links, keys: list[tuple[Any, ...]]) -> None:
+    def _check(self, reclaimer: KeyReclaimer, links: Links, keys: Sequence[Key]) -> None:
         parents = is_one_of(links.theirs, keys)
         live: Any = select(*links.theirs).where(parents)
         if clock_of(reclaimer.dialect).locks_rows:

@@ -38,7 +38,11 @@ from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.binding import Binding, root_binding_of
 from ttl_odm.sqlalchemy.policy.following import Following, following_of
 from ttl_odm.sqlalchemy.policy.known import see_to
-from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED, base_row_written
+from ttl_odm.sqlalchemy.policy.parameters import (
+    KEEP_LAST_MODIFIED,
+    base_row_written,
+    parents_renewed,
+)
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
@@ -84,7 +88,11 @@ def flushing(flush: Callable[..., None]) -> Callable[..., None]:
             known = session.identity_map.get(key)
             if known is not None:
                 drop_if_gone(session, known, mapper.class_, key)
-        flush(session, *args, **kw)
+        token = parents_renewed.set(set())
+        try:
+            flush(session, *args, **kw)
+        finally:
+            parents_renewed.reset(token)
         for state, attribute in stamped:
             row = state.obj()
             if state.key is not None and row is not None and attribute not in row.__dict__:
