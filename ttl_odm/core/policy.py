@@ -361,7 +361,7 @@ def as_policy(declared: object, *, where: str = "__ttl__") -> Policy:
 
     Raises:
         InvalidTTL: When it is neither.
-        TTLConfigurationError: When it is `Follows`, which is no lifetime by itself.
+        TTLConfigurationError: When it is `Follows`, which is not a lifetime by itself.
     """
     if isinstance(declared, Follows):
         raise TTLConfigurationError(

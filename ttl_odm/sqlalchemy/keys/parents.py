@@ -43,7 +43,7 @@ CHUNK: Final = 500
 def parents_written(
     context: DefaultExecutionContext, links: Links, lookup: TargetLookup | None
 ) -> list[Key]:
-    """The keys of the parents that a statement names in rows: those that are no SQL, and no NULL.
+    """The keys of the parents that a statement names in rows: without SQL and NULLs.
 
     Without a `lookup` the statement is an INSERT.
     """
