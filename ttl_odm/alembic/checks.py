@@ -195,9 +195,11 @@ def refuse_without_rights(connection: Connection, target: TargetSchema) -> None:
         )
 
 
-def warn_of_restricting_keys(runner: Runner, target: TargetSchema) -> None:
+def warn_of_restricting_keys(
+    runner: Runner, target: TargetSchema, existing: ExistingSchema
+) -> None:
     """Log which foreign keys will keep expired rows of a table from being deleted."""
-    if runner.offline:
+    if runner.offline or not existing.columns:
         return
     metadata = runner.context.opts.get("target_metadata") or ()
     declared = metadata if isinstance(metadata, (list, tuple)) else [metadata]
