@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Table
 
+    from ttl_odm.dialects.indexes import StoredIndex
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.sweep.stored_indexes import StoredIndex
     from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.sweeper.scope_walk import Question
 
