@@ -62,7 +62,7 @@ def check_app(binding: Storing) -> None:
 
 def check_scope(field: AnyField, where: str) -> None:
     """Raise it for a field whose values policies can't be for."""
-    if not isinstance(_target(field), (*_TEXTS, models.IntegerField, models.UUIDField)):
+    if not isinstance(target_of(field), (*_TEXTS, models.IntegerField, models.UUIDField)):
         raise TTLConfigurationError(
             f"{where}: by={field.name!r} is a {type(field).__name__}: a stored default of its own "
             "is for values of a field of text, whole numbers or UUIDs."
@@ -133,7 +133,7 @@ def own_scope(connection: BaseDatabaseWrapper, binding: Storing, column: str) ->
 def scope_text(connection: BaseDatabaseWrapper, binding: Storing, value: Any) -> str:
     """A value of the field, as the scopes of policies have it."""
     assert binding.scope is not None  # noqa: S101 (the callers have asked)
-    field = _target(binding.scope)
+    field = target_of(binding.scope)
     if isinstance(value, models.Model):
         value = getattr(value, field.attname)
     if isinstance(field, models.UUIDField):
@@ -249,7 +249,7 @@ def _rows(connection: BaseDatabaseWrapper, binding: Storing) -> str:
     return f"{quote(POLICIES)} WHERE {quote('name')} = {name}"
 
 
-def _target(field: AnyField) -> AnyField:
+def target_of(field: AnyField) -> AnyField:
     """The field itself, or what it refers to in the end."""
     target: Any = field
     while target.is_relation:
@@ -259,7 +259,7 @@ def _target(field: AnyField) -> AnyField:
 
 
 def _as_text(connection: BaseDatabaseWrapper, field: AnyField, column: str) -> str:
-    if isinstance(_target(field), _TEXTS):
+    if isinstance(target_of(field), _TEXTS):
         return column
     kind = "char" if connection.vendor == "mysql" else "varchar"
     return f"CAST({column} AS {kind}({LONGEST_SCOPE}))"
