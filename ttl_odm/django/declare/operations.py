@@ -209,7 +209,8 @@ def _index_steps(connection: BaseDatabaseWrapper, model: Model, index: TTLIndex)
     """Add an index of MariaDB or MySQL, its column first: together they keep writers out."""
     mysql, virtual = MySQL(), index.parts_of(model).virtual_column
     is_mariadb = bool(getattr(connection, "mysql_is_mariadb", False))
+    added = index.addition(model, connection.ops.quote_name)
     return [
         f"{mysql.virtual_columns(*_columns(connection, model))[virtual]}, {mysql.INSTANT}",
-        f"{index.addition(model, connection.ops.quote_name)}, {mysql.without_copy(is_mariadb=is_mariadb)}",
+        f"{added}, {mysql.without_copy(is_mariadb=is_mariadb)}",
     ]
