@@ -1,6 +1,5 @@
 """A sweep goes from scope to scope, each by its own default, past the rows of long-lived ones."""
 
-# ruff: noqa: DJ001, DJ008
 from __future__ import annotations
 
 from collections import Counter

@@ -397,7 +397,9 @@ def test_a_subclass_may_differ_by_its_default_alone(engine: Engine) -> None:
         __ttl__ = 2**31 - 1
         __mapper_args__ = {"polymorphic_identity": "bird"}
 
-    with pytest.raises(TTLConfigurationError, match=r"Dog\.__ttl__ = TTL\(60\).*only have another default"):
+    with pytest.raises(
+        TTLConfigurationError, match=r"Dog\.__ttl__ = TTL\(60\).*only have another default"
+    ):
 
         class Dog(Animal):
             __ttl__ = TTL(60)

@@ -85,6 +85,20 @@ class TTLIndex(models.Index):
         concurrently = _concurrently(schema_editor, kwargs)
         return _statement(model, schema_editor, f"DROP INDEX {concurrently}IF EXISTS {name}")
 
+    def replacement(self, model: Model, connection: BaseDatabaseWrapper) -> str:
+        """The statements that put it in the place of another one of its name, while others write.
+
+        On MariaDB and MySQL its virtual column is that of the other one.
+        """
+        quote = connection.ops.quote_name
+        if connection.vendor == "mysql":
+            parts = f"DROP INDEX {quote(self.name)}, {self.addition(model, quote)}"
+            return f"ALTER TABLE {quote(model._meta.db_table)} {parts}"
+        is_concurrent = connection.vendor == "postgresql"
+        with connection.schema_editor(collect_sql=True) as editor:
+            drop = self.remove_sql(model, editor, concurrently=is_concurrent)
+            return f"{drop}; {self.create_sql(model, editor, concurrently=is_concurrent)}"
+
     def addition(self, model: Model, quote: Callable[[str], str]) -> str:
         """The clause that adds it on MariaDB and MySQL, where its virtual column is there."""
         parts, scope = self.parts_of(model), ""
@@ -129,6 +143,16 @@ def sweeper_indexes(
         TTLIndex(fields=inheriting, name=index_name(table, "ttl_inherited")),
         TTLIndex(fields=[stamp, own], name=index_name(table, "ttl_own")),
     ]
+
+
+def is_led_by_scope(binding: Binding) -> bool:
+    """Whether a model's index over the rows that inherit is as its scopes want it; if it has any.
+
+    A class Meta may list an index of the same name.
+    """
+    scope, stamp = binding.scope, binding.stamp.name
+    ours = [index.fields for index in binding.model._meta.indexes if isinstance(index, TTLIndex)]
+    return scope is None or [stamp] not in ours or [scope.name, stamp] in ours
 
 
 def can_lead(field: AnyField, family: Family) -> bool:

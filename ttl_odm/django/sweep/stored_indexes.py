@@ -45,6 +45,11 @@ def scope_index(binding: Binding, using: str) -> StoredIndex | None:
     return seen[key]
 
 
+def forget() -> None:
+    """Look for them anew from now on, for tests that change tables."""
+    _seen.clear()
+
+
 def scope_need(binding: Binding, connection: BaseDatabaseWrapper) -> IndexNeed | None:
     """What that index has to be; None where a table's sweeps don't go by scope."""
     scope, own, family = binding.scope, binding.own, family_of(connection)
