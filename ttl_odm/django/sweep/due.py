@@ -1,8 +1,7 @@
-"""What is due: whether a table has expired rows, since when, and how many."""
+"""What is due: whether a table has expired rows, since when, and which are next."""
 
 from __future__ import annotations
 
-from collections import Counter
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -11,24 +10,24 @@ from operator import or_
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.db import connections
-from django.db.models import CharField, F, Field, Func, IntegerField, Q, QuerySet, Value
+from django.db.models import F, Field, Func, Q, QuerySet, Value
 
 from ttl_odm.core import TTL, ExpireAt
-from ttl_odm.core.stored_rows import WHOLE_TABLE
 from ttl_odm.django.policy import options, stored
 from ttl_odm.django.policy.indexes import PartEnd, has_contract_fields
 from ttl_odm.django.purge.removal import Removal, rows_of
 from ttl_odm.django.sweep.scopes import due_in_scopes
 from ttl_odm.django.sweep.stored_indexes import scope_index
+from ttl_odm.django.sweep.subqueries import fetched
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.fields import Cutoff, DatabaseNow
-from ttl_odm.sweeper import Counted, Due, Hooks, Part
+from ttl_odm.sweeper import Due, Hooks, Part
 from ttl_odm.sweeper.findings import Finding, Severity
 from ttl_odm.sweeper.scope_walk import by_cutoff
 from ttl_odm.sweeper.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import TypeAlias
 
     from ttl_odm.dialects import Family
@@ -46,10 +45,10 @@ _ITSELF: Final = "%(expressions)s"
 
 def find_due(binding: Binding, using: str) -> Due | None:
     """Find out what there is to purge; see `ttl_odm.sweeper.Store.due`."""
-    if _is_off(binding, using):
+    if is_off(binding, using):
         return None
     parts, oldest = [], 0.0
-    for part in _parts(binding):
+    for part in parts_of(binding):
         if part is Part.ALL:
             # A NULL that is expired has no age, but the others are in the order of their dates.
             dated = ExpiredRows(binding, using, Part.INHERITING) if binding.own is None else None
@@ -73,7 +72,7 @@ def _overdue(binding: Binding, using: str, part: Part) -> float | None:
     return max(ages if of_none is None else [*ages, of_none], default=None)
 
 
-def _is_off(binding: Binding, using: str) -> bool:
+def is_off(binding: Binding, using: str) -> bool:
     """Whether no row of a table can expire at this moment."""
     if not binding.is_stored:
         return binding.is_off
@@ -83,57 +82,6 @@ def _is_off(binding: Binding, using: str) -> bool:
 def _loads_rows(binding: Binding, using: str) -> bool:
     """Whether rows are deleted as objects, also where nobody has hooks."""
     return not Removal(binding.model, using, Hooks()).is_plain
-
-
-def count(binding: Binding, using: str) -> Counted:
-    """Count what there is to purge, and all rows; see `ttl_odm.sweeper.Counting`.
-
-    In one statement: a sweep between two would make the rest look smaller than it is.
-    """
-    parts = [] if _is_off(binding, using) else _parts(binding)
-    every: AnyQuerySet = QuerySet(model=binding.model, using=using)
-    every = options.include_expired(every).order_by()
-    expired = [ExpiredRows(binding, using, part).all().order_by() for part in parts]
-    number = Func(template="COUNT(*)", output_field=IntegerField())
-    if binding.scope is None:
-        rows, *due = _fetched([each.values_list(number) for each in (every, *expired)], using)
-        return Counted(sum(due), rows)
-    whole = every.values_list(Value(WHOLE_TABLE, output_field=CharField()), number)
-    lookups = [whole, *(stored.by_scope(binding, part) for part in expired)]
-    found: Counter[str | None] = Counter()
-    for scope, amount in _union(lookups, using):
-        found[scope] += amount
-    rows, others = found.pop(WHOLE_TABLE), found.pop(None, 0)
-    by_scope = {str(scope): amount for scope, amount in found.items()}
-    return Counted(others + found.total(), rows, by_scope=by_scope)
-
-
-def _fetched(
-    lookups: list[AnyQuerySet], using: str, form: Callable[[str], str] = str
-) -> tuple[Any, ...]:
-    """What each of some querysets finds, by scalar subqueries of one statement.
-
-    Django would give that a FROM. `form` is what becomes of each.
-    """
-    subqueries, values = _compiled(lookups, using)
-    with connections[using].cursor() as cursor:
-        cursor.execute("SELECT " + ", ".join(form(f"({sql})") for sql in subqueries), values)
-        found: tuple[Any, ...] = cursor.fetchone()
-    return found
-
-
-def _union(lookups: list[AnyQuerySet], using: str) -> list[tuple[Any, ...]]:
-    """All rows of some querysets, by one statement."""
-    subqueries, values = _compiled(lookups, using)
-    parts = [f"SELECT * FROM ({sql}) AS part" for sql in subqueries]  # noqa: S608 (of Django's)
-    with connections[using].cursor() as cursor:
-        cursor.execute(" UNION ALL ".join(parts), values)
-        return list(cursor.fetchall())
-
-
-def _compiled(lookups: list[AnyQuerySet], using: str) -> tuple[list[str], list[Any]]:
-    compiled = [lookup.query.get_compiler(using).as_sql() for lookup in lookups]
-    return [sql for sql, _ in compiled], [value for _, values in compiled for value in values]
 
 
 def out_of_reach(binding: Binding, using: str) -> list[Finding]:
@@ -170,7 +118,7 @@ def out_of_reach(binding: Binding, using: str) -> list[Finding]:
     return findings
 
 
-def _parts(binding: Binding) -> list[Part]:
+def parts_of(binding: Binding) -> list[Part]:
     """The shares of a table's rows that are purged by themselves."""
     policy = binding.policy
     if isinstance(policy, TTL) and binding.own is not None:
@@ -311,7 +259,7 @@ class ExpiredRows:
         ends = self.after(resume).order_by("ttl_end").values_list("ttl_end")
         # Bookmarks of what they find: PostgreSQL would make one of each row that it passes over.
         lookups = [ends[:1], ends[size : size + 1]]
-        first, beyond = _fetched(lookups, self._using, self._as_bookmark)
+        first, beyond = fetched(lookups, self._using, self._as_bookmark)
         return None if first is None else KeyRange(first, beyond)
 
     def within(self, found: KeyRange) -> AnyQuerySet:

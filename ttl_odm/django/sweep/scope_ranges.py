@@ -17,12 +17,13 @@ from ttl_odm.sweeper.scope_walk import (
     Look,
     ScopePlace,
     ScopeRange,
+    alike,
     answered,
     next_range,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ttl_odm.dialects.indexes import StoredIndex
     from ttl_odm.django.policy.binding import AnyQuerySet, Binding
@@ -74,6 +75,18 @@ class ScopedRows:
             return Keys(found.inside.keys, found.resume)
         rows = self._rows.of_scopes(found.scopes)
         return Keys(list(rows.values_list("pk", flat=True)[:size]), found.resume)
+
+    def stretches(self) -> Iterator[AnyQuerySet]:
+        """All expired rows that inherit, in parts."""
+        yield self._rows.among(None).all()
+        after, has_more = None, True
+        while has_more:
+            due, after = next_scopes(self._binding, self._using, self._index, after)
+            has_more = after is not None
+            while due:
+                number = alike(due)
+                yield self._rows.of_scopes(due[:number])
+                due = due[number:]
 
     def _walk(
         self, resume: ScopePlace | None, size: int, inside: Callable[[ExpiredRows, Any], Any]
