@@ -142,9 +142,8 @@ def test_no_live_row_of_those_that_live_longer_is_read(world: Any, way: str) -> 
         target = sweep(model, **options)
         costs.append(reads.number() - before)
         if way == "dry run":  # which counts all rows, too
-            before = reads.number()
-            raw("SELECT COUNT(*) FROM scoped_messages")
-            costs[-1] -= reads.number() - before
+            steps = 2 if connections["default"].vendor == "sqlite" else 1
+            costs[-1] -= steps * sum(left().values())
         assert (target.due, target.deleted) == ((20, 0) if way == "dry run" else (None, 20))
         sweep(model)
         more = [("keeper", 6_000, 20 * DAY), ("other", 6_000, 100 * DAY), (None, 6_000, 2 * DAY)]
