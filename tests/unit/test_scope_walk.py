@@ -84,13 +84,13 @@ def test_every_row_is_in_a_batch(size: int, ends: int) -> None:
 
 
 def test_scopes_with_few_rows_share_batches() -> None:
-    table = Table({number: 2 for number in range(3_000)})
+    table = Table(dict.fromkeys(range(3000), 2))
     assert len(table.sweep(500)) <= 24
     assert table.questions <= 60
 
 
 def test_where_nothing_is_due_one_look_is_enough() -> None:
-    table = Table({number: 0 for number in range(10)})
+    table = Table(dict.fromkeys(range(10), 0))
     assert table.sweep(100) == []
     assert table.questions == 2  # and one at the rows of no scope
 
