@@ -314,7 +314,7 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     ),
     "timestamp": (
         ["ALTER TABLE events MODIFY created_at TIMESTAMP NOT NULL"],
-        "'created_at' is a TIMESTAMP, which MariaDB and MySQL would cut in the time zone",
+        "'created_at' is a TIMESTAMP, which MariaDB and MySQL would partition in the",
     ),
     "foreign key": (
         [
