@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
+from ttl_odm.core.policy import TTL
 from ttl_odm.core.stored import DEFAULT
 from ttl_odm.core.stored_rows import INHERIT
 from ttl_odm.errors import TTLError
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from ttl_odm.core.stored_rows import PolicyChange, StoredPolicy
+    from ttl_odm.core.policy import Policy
+    from ttl_odm.core.stored_rows import PolicyChange, StoredNow, StoredPolicy
     from ttl_odm.forecast.estimates import Measured
 
 _NUMBER: Final = re.compile("[0-9]{1,18}")
@@ -92,18 +94,30 @@ class PolicyPreview:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change that is asked for with a token.
+    """A change that is asked for with a token, of what is stored `now`.
 
-    `planned` is the default that rows would have: all others', where a scope's own is removed.
     `where` says which change it is, for messages.
     """
 
     name: str
     scope: str | None
-    before: int | None
+    now: StoredNow
     after: int | None
-    planned: int | None
     where: str
+
+    @property
+    def before(self) -> int | None:
+        """The default that the rows have."""
+        return self.now.meant_by(self.now.own)
+
+    def policies(self, policy: Policy) -> dict[str, TTL]:
+        """The policy by the default as it is, and as it would be."""
+        assert isinstance(policy, TTL)  # noqa: S101 (no other has a stored default)
+        planned = self.now.meant_by(self.after)
+        return {
+            "current": policy.with_default(self.before),
+            "planned": policy.with_default(planned),
+        }
 
     def preview(self, forecast: Forecast, measured: Measured) -> PolicyPreview:
         """Return what was counted of it."""
@@ -130,9 +144,9 @@ class Change:
                 "preview showed. Preview it again."
             )
 
-    def check_unchanged(self, was: int | None, own: int | None) -> None:
+    def check_unchanged(self, was: int | None) -> None:
         """Raise NotApprovedError where the default is not what was read of it."""
-        if was != own:
+        if was != self.now.own:
             raise NotApprovedError(f"{self.where}: it has just been changed. Preview it again.")
 
 

@@ -13,7 +13,6 @@ import math
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from ttl_odm.core.policy import TTL
 from ttl_odm.forecast import sql
 from ttl_odm.forecast.approval import Change, NotApprovedError, PolicyPreview
 from ttl_odm.forecast.text import Forecast
@@ -53,8 +52,8 @@ def preview_policy(
         TTLConfigurationError: The default of the target isn't stored, or not by scopes.
     """
     default = StoredDefault.of(target, scope, connection.dialect)
-    asked, _ = _change(connection, default, ttl)
-    policies = _policies(default, asked)
+    asked = _change(connection, default, ttl)
+    policies = asked.policies(default.binding.default.policy)
     measured = sql.count(
         connection,
         default.binding.table,
@@ -97,38 +96,21 @@ def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
     """
     with nullcontext() if connection.in_transaction() else connection.begin():
         default = StoredDefault.of(target, scope, connection.dialect)
-        asked, own = _change(connection, default, ttl)
+        asked = _change(connection, default, ttl)
         at_most = asked.approved(token)
         lost = sql.count_lost(
             connection,
             default.binding.table,
-            _policies(default, asked),
+            asked.policies(default.binding.default.policy),
             rows=default.rows,
             limit=at_most + 1,
         )
         asked.check(lost, at_most)
-
-        def check(was: int | None) -> None:
-            asked.check_unchanged(was, own)
-
-        change(connection, default, asked.after, by=by, reason=reason, check=check)
+        change(connection, default, asked.after, by=by, reason=reason, check=asked.check_unchanged)
 
 
-def _change(
-    connection: Connection, default: StoredDefault, ttl: StoredTTL
-) -> tuple[Change, int | None]:
-    """What is asked for, and what is stored for exactly that scope."""
+def _change(connection: Connection, default: StoredDefault, ttl: StoredTTL) -> Change:
+    """What is asked for."""
     after, now = default.checked(ttl), default.read(connection)
     where = f"{default.binding.name}.__ttl__ = {after}"
-    before, planned = now.meant_by(now.own), now.meant_by(after)
-    return Change(default.name, default.scope, before, after, planned, where), now.own
-
-
-def _policies(default: StoredDefault, asked: Change) -> dict[str, TTL]:
-    """The policy by the default as it is, and as it would be."""
-    policy = default.binding.default.policy
-    assert isinstance(policy, TTL)  # noqa: S101 (no other has a stored default)
-    return {
-        "current": policy.with_default(asked.before),
-        "planned": policy.with_default(asked.planned),
-    }
+    return Change(default.name, default.scope, now, after, where)

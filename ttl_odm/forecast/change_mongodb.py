@@ -13,7 +13,7 @@ from ttl_odm.beanie.policy.commands import first_batch
 from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, completed
 from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.stored import see
-from ttl_odm.core.stored_rows import INHERIT
+from ttl_odm.core.stored_rows import StoredNow
 from ttl_odm.forecast import mongodb
 from ttl_odm.forecast.approval import Change, NotApprovedError, PolicyPreview
 from ttl_odm.forecast.text import Forecast
@@ -92,12 +92,10 @@ async def _change(target: type, scope: Any, after: int | None) -> Change:
     """What is asked for, by what is stored now."""
     collection, binding = stored_of(target)
     await see(binding, collection, anew=True)
-    before, others = binding.notes.default_of(scope), binding.notes.default_of(WHOLE_COLLECTION)
-    named, planned = None if scope == WHOLE_COLLECTION else str(scope), after
-    if after == INHERIT:
-        planned = others
-    where = f"{target.__name__}.__ttl__ = {after}"
-    return Change(collection.name, named, before, after, planned, where)
+    # What `own` is for documents without one of their own is that of all others, as is meant.
+    now = StoredNow(*map(binding.notes.default_of, (scope, WHOLE_COLLECTION)))
+    named, where = None if scope == WHOLE_COLLECTION else str(scope), f"{target.__name__}.__ttl__"
+    return Change(collection.name, named, now, after, f"{where} = {after}")
 
 
 def _planned(binding: Binding, scope: Any, after: int | None) -> Policy:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections, transaction
 
-from ttl_odm.core.policy import TTL
 from ttl_odm.django.policies.changes import StoredDefault, change
 from ttl_odm.django.policy.stored import has_default
 from ttl_odm.forecast.approval import Change, NotApprovedError, PolicyPreview
@@ -47,8 +46,8 @@ def preview_policy(
         TTLConfigurationError: The default of the target isn't stored, or not by scopes.
     """
     default = StoredDefault.of(target, scope, using)
-    asked, _ = _change(default, ttl)
-    policies, binding = _policies(default, asked), default.binding
+    asked = _change(default, ttl)
+    policies, binding = asked.policies(default.binding.policy), default.binding
     measured = count(
         binding, policies, default.using, rows=_rows(default), big=math.inf if deep else SMALL
     )
@@ -86,39 +85,24 @@ def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
     """
     default = StoredDefault.of(target, scope, using)
     with transaction.atomic(using=default.using):
-        asked, own = _change(default, ttl)
+        asked = _change(default, ttl)
         at_most = asked.approved(token)
         lost = count_lost(
             default.binding,
-            _policies(default, asked),
+            asked.policies(default.binding.policy),
             default.using,
             rows=_rows(default),
             limit=at_most + 1,
         )
         asked.check(lost, at_most)
-
-        def check(was: int | None) -> None:
-            asked.check_unchanged(was, own)
-
-        change(default, asked.after, by=by, reason=reason, check=check)
+        change(default, asked.after, by=by, reason=reason, check=asked.check_unchanged)
 
 
-def _change(default: StoredDefault, ttl: StoredTTL) -> tuple[Change, int | None]:
-    """What is asked for, and what is stored for exactly that scope."""
+def _change(default: StoredDefault, ttl: StoredTTL) -> Change:
+    """What is asked for."""
     after, now = default.checked(ttl), default.read()
     where = f"{default.binding.model._meta.label}.__ttl__ = {after}"
-    before, planned = now.meant_by(now.own), now.meant_by(after)
-    return Change(default.name, default.scope, before, after, planned, where), now.own
-
-
-def _policies(default: StoredDefault, asked: Change) -> dict[str, TTL]:
-    """The policy by the default as it is, and as it would be."""
-    policy = default.binding.policy
-    assert isinstance(policy, TTL)  # noqa: S101 (no other has a stored default)
-    return {
-        "current": policy.with_default(asked.before),
-        "planned": policy.with_default(asked.planned),
-    }
+    return Change(default.name, default.scope, now, after, where)
 
 
 def _rows(default: StoredDefault) -> str | None:
