@@ -13,9 +13,10 @@ from tests.migrations.conftest import fill, models
 from tests.migrations.projects import catalogue, lines
 from ttl_odm import Stored
 from ttl_odm.core.stored_rows import CHANGES, POLICIES
+from ttl_odm.dialects.mysql import INHERITED_END
 from ttl_odm.sqlalchemy import create_policies, policy_tables, set_policy, stored_policies
 from ttl_odm.sqlalchemy.policy.binding import binding_of
-from ttl_odm.sqlalchemy.sweep.stored_indexes import scope_index
+from ttl_odm.sqlalchemy.sweep.stored_indexes import scope_index, stored_indexes
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -176,3 +177,42 @@ def test_a_column_of_long_text_may_have_the_scopes(engine: Engine, project: Any)
     here.autogenerate()
     here.upgrade()
     here.check()
+
+
+def test_a_default_gains_and_loses_its_scopes(engine: Engine, before: Any, project: Any) -> None:
+    plain, scoped = Stored(3600), Stored(3600, by="views")
+    index = "ix_web_sessions_ttl_inherited"
+
+    def leading() -> str | None:
+        with engine.connect() as connection:
+            found = stored_indexes(connection, models(plain).__table__)
+        (first,) = [one.first for one in found if one.name == index]
+        return None if first in ("_ts", INHERITED_END) else first
+
+    here = project(models(plain))
+    here.autogenerate()
+    here.upgrade()
+    assert leading() is None
+
+    here.metadata = models(scoped).metadata
+    up, down = lines(here.autogenerate())
+    more, less = (
+        f"op.alter_ttl('web_sessions', ttl_odm.{declared!r}, sweep='index')"
+        for declared in (scoped, plain)
+    )
+    assert (up, down) == ([more], [less])
+    here.upgrade()
+    here.check()
+    assert leading() == "views"
+    with engine.connect() as connection:
+        assert scope_index(connection, binding_of(models(scoped).__table__)) is not None
+    here.downgrade()
+    assert leading() is None
+    here.upgrade()
+
+    here.metadata = models(plain).metadata
+    up, down = lines(here.autogenerate())
+    assert (up, down) == ([less], [more])
+    here.upgrade()
+    here.check()
+    assert leading() is None

@@ -438,6 +438,8 @@ def _difference(
     op.existing_ttl = default
     if binding.sweep == "index" and not is_complete:
         op.sweep, op.existing_sweep = "index", "index" if has_any else "scan"
+        if existing.misled:
+            op.existing_ttl = _stored_before(target, existing, is_begun=is_begun)
     elif binding.sweep == "scan" and has_any:
         op.sweep, op.existing_sweep = "scan", "index"
     elif enforced - {target.noted}:
@@ -447,7 +449,14 @@ def _difference(
         else:
             op.existing_ttl = None if other == "None" else int(other)
     elif is_begun != isinstance(default, Stored):
-        op.existing_ttl = Stored(target.seconds) if is_begun else target.seconds
+        op.existing_ttl = _stored_before(target, existing, is_begun=is_begun)
     elif existing.check in ("there", "unenforced") and existing.stamps:
         return None  # Whether MySQL copies the table to enforce it is for people to say.
     return op
+
+
+def _stored_before(
+    target: TargetSchema, existing: ExistingSchema, *, is_begun: bool
+) -> int | Stored | None:
+    """What the table's default was, as far as the database tells."""
+    return Stored(target.seconds, by=existing.scope) if is_begun else target.seconds

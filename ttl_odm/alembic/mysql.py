@@ -13,8 +13,8 @@ from sqlalchemy import text
 
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.mysql_partitioning import COPY, PARTITIONED, Partitioning
+from ttl_odm.alembic.reflection import can_lead
 from ttl_odm.alembic.steps import ENOUGH_FOR_OLD_ROWS, Steps
-from ttl_odm.core.stored_rows import LONGEST_SCOPE
 from ttl_odm.dialects.definitions import column_line
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_columns, sweep_indexes
@@ -30,11 +30,6 @@ log = logging.getLogger("alembic.ttl_odm")
 _UNENFORCED: Final = (
     "table %s: on MySQL the CHECK of rows' own ttl is NOT ENFORCED, since MySQL copies the table "
     "to enforce one; copy_table=True does that, and keeps writers out meanwhile"
-)
-
-_LENGTH: Final = text(
-    "SELECT character_maximum_length FROM information_schema.columns WHERE table_name = :table "
-    "AND table_schema = COALESCE(:schema, DATABASE()) AND column_name = :column"
 )
 
 
@@ -152,7 +147,8 @@ class MySQLSteps(Steps[MySQL]):
         """Virtual columns at once, then their indexes while others write."""
         if self.target.dates is None:
             target, preparer = self.target, self.dialect.identifier_preparer
-            scope = target.scope if self._can_lead else None
+            leads = self.run.offline or can_lead(self.run.connection, target)
+            scope = target.scope if leads else None
             virtual = AddSweepColumns(target.table, target.last_modified, target.own_ttl, scope)
             columns = sweep_columns(virtual, preparer).items()
             missing = [sql for name, sql in columns if name not in self.existing.virtual]
@@ -166,17 +162,11 @@ class MySQLSteps(Steps[MySQL]):
             }
         for name, sql in indexes.items():
             if not self.existing.has_index(name):
-                self.run.at_length(f"ALTER TABLE {self.table} {sql}, {self._without_copy}")
-
-    @property
-    def _can_lead(self) -> bool:
-        """Whether an index may begin with the column of scopes; see `schema.can_lead`."""
-        scope, table = self.target.scope, self.target.table
-        if scope is None or self.run.offline:
-            return True
-        names = {"schema": table.schema, "table": table.name, "column": scope.name}
-        length = self.run.connection.execute(_LENGTH, names).scalar()
-        return length is None or int(length) <= LONGEST_SCOPE
+                # In one statement, so that the sweeper is never without one.
+                is_misled = name == self.existing.misled
+                replaced = f"DROP INDEX {self.quote(name)}, " if is_misled else ""
+                change = f"{replaced}{sql}, {self._without_copy}"
+                self.run.at_length(f"ALTER TABLE {self.table} {change}")
 
     def drop_indexes(self) -> None:
         """One after the other, and then the columns; together they would copy the table."""

@@ -237,7 +237,8 @@ class AlterTTLOp(_Operation):
         table_name: The table.
         default_ttl: The model's new default.
         schema: The table's schema.
-        sweep: "index" adds missing or invalid indexes, "scan" drops them.
+        sweep: "index" adds missing or invalid indexes, and replaces one that is led by another
+            column than ``Stored(..., by=...)`` names; "scan" drops them.
         touch_trigger: Whether to add or drop the trigger.
         enforce: Add a "view" or "rls", or turn both "off".
         view: The name of that view; an existing one with another name is replaced.

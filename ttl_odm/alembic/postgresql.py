@@ -77,6 +77,9 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
             name = str(index.name)
             if self.existing.has_index(name):
                 continue
+            if name == self.existing.misled:
+                self._drop_index(name)
+                del self.existing.indexes[name]
             if self.existing.is_partitioned and not self.run.in_transaction:
                 self._index_partitions(name, str(CreateIndex(index).compile(dialect=self.dialect)))
                 continue

@@ -15,10 +15,12 @@ from sqlalchemy import Column, MetaData, Table, inspect, text
 from sqlalchemy.exc import NoSuchTableError
 
 from ttl_odm.alembic.errors import MigrationRefusedError
-from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.core.stored_rows import LONGEST_SCOPE
+from ttl_odm.dialects import MYSQL_FAMILY, index_name
 from ttl_odm.dialects.definitions import check_on, column_line
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY
+from ttl_odm.sqlalchemy.sweep.stored_indexes import stored_indexes
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -52,6 +54,9 @@ class ExistingSchema:
             one of MySQL that is there and keeps nothing out.
         check_name: What MySQL calls it.
         indexes: Each index of the table by its name, and whether it is valid.
+        scope: The column of scopes that leads the index over the rows that inherit; None where
+            there is none.
+        misled: The name of that index where another column leads it than the target's.
         view: The name of our view of its live rows; empty if there is none.
         without_rowid: SQLite knows its rows by the primary key only.
         is_partitioned: PostgreSQL has its rows in partitions.
@@ -65,6 +70,8 @@ class ExistingSchema:
     check: Literal["missing", "unvalidated", "outdated", "unenforced", "there"] = "missing"
     check_name: str = ""
     indexes: dict[str, bool] = field(default_factory=dict)
+    scope: str | None = None
+    misled: str = ""
     virtual: tuple[str, ...] = ()
     trigger: bool = False
     view: str = ""
@@ -74,8 +81,8 @@ class ExistingSchema:
     is_nested: bool = False
 
     def has_index(self, name: str) -> bool:
-        """Whether a valid index of this name is there."""
-        return self.indexes.get(name, False)
+        """Whether a valid index of this name is there, and led as it has to be."""
+        return self.indexes.get(name, False) and name != self.misled
 
 
 def read_schema(connection: Connection, target: TargetSchema) -> ExistingSchema:
@@ -100,16 +107,45 @@ def read_schema(connection: Connection, target: TargetSchema) -> ExistingSchema:
         for name, column in columns.items()
     }
     stamp, own = target.last_modified.name, target.own_ttl.name
+    found: dict[str, Any] = {
+        "stamps": _is_of_the_clock(defaults.get(stamp, "")),
+        "ttl_default": defaults.get(own, "null") not in ("", "null"),
+        **_READERS[connection.dialect.name](connection, target),
+    }
+    inherited = index_name(table.name, "ttl_inherited")
+    if inherited in found["indexes"] and target.dates is None:
+        first = _first_of(connection, table, inherited)
+        end = INHERITED_END if connection.dialect.name in MYSQL_FAMILY else stamp
+        leading = target.scope if can_lead(connection, target) else None
+        found["scope"] = None if first == end else first
+        # What begins with an expression is its owner's.
+        if first not in (end if leading is None else leading.name, None):
+            found["misled"] = inherited
     return ExistingSchema(
-        columns=columns,
-        primary_key=tuple(reflected.primary_key),
-        virtual=virtual,
-        **{
-            "stamps": _is_of_the_clock(defaults.get(stamp, "")),
-            "ttl_default": defaults.get(own, "null") not in ("", "null"),
-            **_READERS[connection.dialect.name](connection, target),
-        },
+        columns=columns, primary_key=tuple(reflected.primary_key), virtual=virtual, **found
     )
+
+
+def can_lead(connection: Connection, target: TargetSchema) -> bool:
+    """Whether an index may begin with the column of scopes; see `schema.can_lead`."""
+    if target.scope is None or connection.dialect.name not in MYSQL_FAMILY:
+        return True
+    table = target.table
+    names = {"schema": table.schema, "table": table.name, "column": target.scope.name}
+    length = connection.execute(_LENGTH, names).scalar()
+    return length is None or int(length) <= LONGEST_SCOPE
+
+
+_LENGTH: Final = text(
+    "SELECT character_maximum_length FROM information_schema.columns WHERE table_name = :table "
+    "AND table_schema = COALESCE(:schema, DATABASE()) AND column_name = :column"
+)
+
+
+def _first_of(connection: Connection, table: Table, name: str) -> str | None:
+    """The column that an index of a table begins with."""
+    every = stored_indexes(connection, table)
+    return next((index.first for index in every if index.name == name), None)
 
 
 def _is_of_the_clock(default: str) -> bool:

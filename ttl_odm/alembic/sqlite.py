@@ -168,8 +168,11 @@ class SQLiteSteps(Steps[SQLite]):
     def add_indexes(self) -> None:
         """Each reads the table once, and nobody writes meanwhile."""
         for index in self.target.indexes:
-            if not self.existing.has_index(str(index.name)):
-                self.run.briefly([str(CreateIndex(index).compile(dialect=self.dialect))])
+            name = str(index.name)
+            if not self.existing.has_index(name):
+                drop = [f"DROP INDEX {self.schema}{self.quote(name)}"]
+                removal = drop if name == self.existing.misled else []
+                self.run.briefly([*removal, str(CreateIndex(index).compile(dialect=self.dialect))])
 
     def drop_indexes(self) -> None:
         """At once."""
