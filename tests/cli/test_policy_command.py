@@ -8,15 +8,18 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from tests.cli.running import CliRunner
 from tests.sql.sweeping import HOUR, add
 from ttl_odm import Stored
 from ttl_odm.cli.commands import cli
-from ttl_odm.sqlalchemy import TTLMixin
+from ttl_odm.sqlalchemy import TTLMixin, set_policy
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from click.testing import Result
     from sqlalchemy import Engine
 
@@ -132,6 +135,52 @@ def test_one_of_a_tenant_is_removed(app: list[str]) -> None:
     changes = [(row["ttl_before"], row["ttl_after"]) for row in answered(app, "history")]
     assert changes == [(90 * DAY, 0), (0, 90 * DAY)]
     assert "90d      default" in run(app, "history").output
+
+
+def numbers(counts: list[dict[str, Any]]) -> list[int]:
+    return [count["rows"] for count in counts]
+
+
+@pytest.mark.parametrize("small", [0, 100_000], ids=["sampled", "counted"])
+def test_a_plan_names_the_tenants(
+    app: list[str],
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    small: int,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr("ttl_odm.cli.plan.SMALL", small)
+    with engine.connect() as connection:
+        for scope, ttl in (("7", HOUR), ("8", 10 * DAY), ("9", -1)):
+            set_policy(connection, Note, ttl, scope=scope, by="ann")
+        rows = [
+            {"id": key, "tenant_id": tenant, "ttl": None}
+            for key, tenant in enumerate([7, 7, 8, 8, 8, 9, 9, 5, 6], start=10)
+        ]
+        connection.execute(Note.__table__.insert(), rows)
+        connection.commit()
+        older = {"sqlite": "7200000", "postgresql": "interval '2 hours'"}
+        span = older.get(engine.dialect.name, "7200000000")
+        connection.execute(text(f"UPDATE notes SET _ts = _ts - {span} WHERE id >= 10"))  # noqa: S608
+        connection.commit()
+    finished = CliRunner().invoke(cli, ["plan", "Note", *app, "--json"])
+    assert finished.exit_code == 0, finished.output
+    forecast = json.loads(finished.stdout)
+    by_scope = {scope: numbers(at) for scope, at in forecast["current"]["by_scope"].items()}
+    assert numbers(forecast["current"]["expired"]) == [2, 2, 2, 2, 7]
+    assert by_scope == {"8": [0, 0, 0, 0, 3], "7": [2, 2, 2, 2, 2], "": [0, 0, 0, 0, 2]}
+
+    html = tmp_path / "plan.html"
+    said = CliRunner().invoke(cli, ["plan", "Note", *app, "--html", str(html)]).stdout.splitlines()
+    (head,) = (place for place, line in enumerate(said) if line.startswith("scope "))
+    rows = [line.split() for line in said[head : head + 4]]
+    assert rows[1][0] == "8"
+    assert rows[3][:2] == ["all", "others"]
+    assert "<h2>Expired rows by scope</h2>" in html.read_text()
+
+    both = ["plan", "Note", *app, "--default-ttl", "1h", "--json"]
+    planned = json.loads(CliRunner().invoke(cli, both).stdout)["planned"]["by_scope"]
+    assert numbers(planned["9"]) == [2, 2, 2, 2, 2]
 
 
 @pytest.mark.parametrize("ttl", ["-1", "off"])
@@ -294,6 +343,9 @@ def test_documents_of_a_tenant_have_a_default_of_their_own(
     assert made.exit_code == 0, made.output
     assert defaults(app) == {("baskets", None): DAY, ("letters", None): DAY, ("letters", "1"): HOUR}
     assert answered(app, "history", "Letter")[0]["scope"] == "1"
+    finished = CliRunner().invoke(cli, ["plan", "letters", *app, "--json"])
+    by_scope = json.loads(finished.stdout)["current"]["by_scope"]
+    assert {scope: numbers(at)[-1] for scope, at in by_scope.items()} == {"1": 2, "": 3}
     swept = CliRunner().invoke(cli, ["sweep", *app, "--model", "Letter", "--yes"])
     assert swept.exit_code == 0, swept.output
     assert database["letters"].count_documents({}) == 3

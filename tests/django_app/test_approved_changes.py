@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from tests.django_app.data import kill, raw
-from tests.django_app.stored import HOUR, stored_models
+from tests.django_app.stored import DAY, HOUR, stored_models
 from ttl_odm.django import policy_changes, set_policy, stored_policies
 from ttl_odm.forecast.django_change import NotApprovedError, approve_policy, preview_policy
 from ttl_odm.sweeper.command_line import Status
@@ -250,3 +250,22 @@ def test_only_who_may_change_policies_changes_one(cart: Any) -> None:
     strict.force_login(User.objects.create_superuser("root"))
     assert strict.post(f"{CHANGES}set/", asked).status_code == 403
     assert policy_changes(cart) == []
+
+
+def test_a_plan_names_the_tenants(
+    made: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for key, tenant in enumerate(("acme", "acme", "initech", "initech", "initech", None, "new")):
+        made.Message.objects.create(pk=key, tenant=tenant)
+    kill(made.Message, range(7), 100)
+    for tenant, ttl in (("acme", 50), ("initech", DAY)):
+        set_policy(made.Message, ttl, scope=tenant, by="ann")
+    capsys.readouterr()
+    call_command("ttl_plan", "shop.Message", "--json")
+    current = json.loads(capsys.readouterr().out)["current"]
+    found = {
+        scope: [count["rows"] for count in counts] for scope, counts in current["by_scope"].items()
+    }
+    assert found == {"initech": [0, 0, 3, 3, 3], "acme": [2, 2, 2, 2, 2], "": [0, 2, 2, 2, 2]}
+    call_command("ttl_plan", "shop.Message")
+    assert "all others" in capsys.readouterr().out

@@ -137,7 +137,8 @@ async def forecast_target(
 
         collection = mongodb.collection_for(app.engine, target.entity or target.name)
         stored = mongodb.as_stored(target.entity, planned)
-        measured = await mongodb.measure(collection, current, stored, most)
+        scopes = mongodb.scopes_of(target.entity, current)
+        measured = await mongodb.measure(collection, current, stored, most, scopes)
     else:
         from ttl_odm.forecast import sql  # noqa: PLC0415 (needs the extra)
 

@@ -53,7 +53,7 @@ def page(forecast: Forecast) -> str:
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>'
         f"<h1>{title}</h1><p>{about}</p>{warnings}"
         f"<h2>Expired rows, if nobody writes</h2><p>{legend}</p>{_bars(expired, forecast.rows)}"
-        f"{_table(scenarios, expired)}"
+        f"{_table(scenarios, expired)}{_scopes(forecast.scopes)}"
         f"<h2>{escape(forecast.heading.rstrip(':'))}</h2>{_bars([forecast.histogram()], None)}"
         f'<p class="quiet">{escape(forecast.note)} Made by ttl-odm plan, {now}.</p>'
         "</body></html>\n"
@@ -97,3 +97,16 @@ def _table(
         for cells in zip(*expired, strict=True)
     )
     return f"<table><tr><th></th>{head}</tr>{rows}</table>"
+
+
+def _scopes(table: Sequence[tuple[str, ...]]) -> str:
+    """Return the table of scopes; nothing where there are none."""
+    if not table:
+        return ""
+    head, *rows = table
+    cells = [("th", head), *(("td", row) for row in rows)]
+    lines = "".join(
+        "<tr>" + "".join(f"<{tag}>{escape(text)}</{tag}>" for text in row) + "</tr>"
+        for tag, row in cells
+    )
+    return f"<h2>Expired rows by scope</h2><table>{lines}</table>"

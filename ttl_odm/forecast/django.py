@@ -14,6 +14,7 @@ from django.db.models import IntegerField
 
 from ttl_odm.django.policy.binding import Binding, binding_of
 from ttl_odm.django.policy.predicate import FALSE, TRUE, begun_before, expired_in
+from ttl_odm.django.policy.stored import own_scope
 from ttl_odm.django.purge.errors import store_errors
 from ttl_odm.django.sweep.transactions import impatient
 from ttl_odm.forecast import sample
@@ -129,7 +130,7 @@ class _Counting:
             but_not=lambda one, other: f"({one}) AND NOT ({other})",
         )
 
-    def _count(self, part: sample.Part) -> list[int]:
+    def _count(self, part: sample.Part) -> sample.Answers:
         source, values, chosen = self._table, [], ""
         if part.within is not None:
             key = self._quote(str(self._main.model._meta.pk.column))
@@ -137,13 +138,28 @@ class _Counting:
             source, values = f"({rows}) {self._table}", [*part.within, part.limit]
         elif part.share < 1:
             chosen = f" WHERE {sample.chance(self._connection.vendor, part.share)}"
-        sums = ", ".join(
-            f"SUM(CASE WHEN {asked} THEN 1 ELSE 0 END)" for asked in self._asked.values()
+        answers = ", ".join(
+            f"CASE WHEN {asked} THEN 1 ELSE 0 END AS {self._quote(name)}"
+            for name, asked in self._asked.items()
         )
         if self._meant is not None:
             chosen = f"{chosen} AND {self._meant}" if chosen else f" WHERE {self._meant}"
-        counted = self._fetched(f"SELECT {sums} FROM {source}{chosen}", values)
-        return [int(number or 0) for number in counted]  # there is no sum over no rows
+        scope = self._own_scope()
+        rows = f"SELECT {scope or 'NULL'} AS ttl_scope, {answers} FROM {source}{chosen}"
+        sums = ", ".join(f"SUM({self._quote(name)})" for name in self._asked)
+        # MySQL groups by no expression that it would have to compare.
+        statement = f"SELECT MIN(ttl_scope), {sums} FROM ({rows}) counted"
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement + " GROUP BY ttl_scope" * (scope is not None), values)
+            return sample.answers(cursor.fetchall())
+
+    def _own_scope(self) -> str | None:
+        """The scope of a row, where that has a default of its own; None where no policy has any."""
+        for binding in self._bindings.values():
+            if binding.scope is not None:
+                column = f"{self._table}.{self._quote(str(binding.scope.column))}"
+                return own_scope(self._connection, binding, column)
+        return None
 
     def _order(self) -> sample.Order | None:
         key = self._main.model._meta.pk

@@ -57,7 +57,8 @@ class Measured:
 
     The first question is ``rows``: all rows of the sample. `total` is what the clusters were drawn
     from, rows of the table or so many stretches; 0 when everything was counted. `partitions` are
-    those of a table that is cut by time, by scenario.
+    those of a table that is cut by time, by scenario. `scopes` are named that have a stored default
+    of their own, those with the most rows; a question is also answered for each (`of_scope`).
     """
 
     names: Sequence[str]
@@ -65,6 +66,7 @@ class Measured:
     drawn: Drawn = Drawn.ALL
     total: int = 0
     partitions: Mapping[str, PartitionsCounted] = field(default_factory=dict)
+    scopes: Sequence[str] = ()
 
     @property
     def is_sample(self) -> bool:
@@ -110,3 +112,8 @@ class Measured:
         few = min(met, others)  # draws that have met any, or that have met others
         least = self.sampled * min((_RULE_OF_THREE + few) / draws, 1) if few <= _FEW else 0.0
         return max(_TWO_SIGMA * error, least if is_share else 0.0)
+
+
+def of_scope(question: str, scope: str) -> str:
+    """The name of a question about the rows of a scope alone."""
+    return f"{question} of {scope}"

@@ -14,6 +14,8 @@ from ttl_odm.beanie.policy import binding
 from ttl_odm.beanie.policy.binding import collection_of, expires_itself
 from ttl_odm.beanie.policy.commands import details_of, first_batch, run
 from ttl_odm.beanie.policy.predicate import expired_expr
+from ttl_odm.beanie.policy.scopes import own_scopes
+from ttl_odm.beanie.policy.stored import MOST_SCOPES
 from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
 from ttl_odm.beanie.time import formats
 from ttl_odm.core.policy import TTL, instant_field
@@ -24,6 +26,7 @@ from ttl_odm.inspection.evidence import SMALL
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ttl_odm.beanie.policy.scopes import OwnScopes
     from ttl_odm.core.policy import Policy
     from ttl_odm.forecast.estimates import Measured
 
@@ -55,13 +58,23 @@ def as_stored(model: type | None, planned: Policy | None) -> Policy | None:
     return planned if model is None else binding.as_stored(model, planned)
 
 
+def scopes_of(model: type | None, current: Policy | None) -> OwnScopes | None:
+    """Return the scopes with a stored default of their own, by a policy that has just been read."""
+    bound = None if model is None else binding.binding_of(model)
+    return None if bound is None or current is None else own_scopes(bound, current)
+
+
 async def measure(
-    collection: Any, current: Policy | None, planned: Policy | None, big: float = SMALL
+    collection: Any,
+    current: Policy | None,
+    planned: Policy | None,
+    big: float = SMALL,
+    scopes: OwnScopes | None = None,
 ) -> Measured:
     """Count, by the policy and one that is planned (one of them at least).
 
     Of more than so many documents in a sample. The collection is PyMongo's asynchronous one or
-    Motor's, gated or not.
+    Motor's, gated or not. By `scopes` documents are counted apart.
     """
     # By commands that go past the gate: expired documents count, and by the metadata.
     if not await details_of(collection):
@@ -87,16 +100,23 @@ async def measure(
                 stages = [{"$match": within}, {"$limit": part.limit}]
             elif part.share < 1:
                 stages = [{"$match": {"$sampleRate": part.share}}]
-            group = {"$group": {"_id": None, **sums}}
+            group = {"$group": {"_id": None if scopes is None else scopes.number, **sums}}
             groups = await _aggregated(collection, [*stages, group])
-            part = plan.send([groups[0][place] if groups else 0 for place in sums])
+            counted = [(_name(scopes, one["_id"]), *(one[key] for key in sums)) for one in groups]
+            part = plan.send(sample.answers(counted))
     except StopIteration as stop:
         measured: Measured = stop.value
         return measured
 
 
+def _name(scopes: OwnScopes | None, number: int | None) -> str | None:
+    """The scope of a group; None for that of all others."""
+    return None if scopes is None or number is None or number < 0 else scopes.names[number]
+
+
 async def _aggregated(collection: Any, stages: Sequence[Any]) -> list[dict[str, Any]]:
-    command = {"aggregate": collection.name, "pipeline": list(stages), "cursor": {}}
+    batch = {"batchSize": MOST_SCOPES + 1}  # groups, of which these are the most
+    command = {"aggregate": collection.name, "pipeline": list(stages), "cursor": batch}
     return await first_batch(collection, command | {"maxTimeMS": _MILLISECONDS})
 
 

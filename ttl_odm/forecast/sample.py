@@ -14,19 +14,26 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ttl_odm.core.policy import ExpireAt
-from ttl_odm.forecast.estimates import Drawn, Measured
+from ttl_odm.core.stored_rows import WHOLE_TABLE
+from ttl_odm.forecast.estimates import Drawn, Measured, of_scope
+from ttl_odm.sweeper.scopes import largest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable
 
     from ttl_odm.core.policy import Policy
 
 T = TypeVar("T")
+
+Answers = Mapping[str, Sequence[int]]
+"""Answers to all questions by scope; `WHOLE_TABLE` stands for all without a default of its own."""
 
 HOUR: Final = 3_600
 DAY: Final = 24 * HOUR
@@ -156,8 +163,18 @@ def chance(database: str, share: float) -> str:
     return f"rand() < {share}"
 
 
+def answers(rows: Iterable[Sequence[Any]]) -> Answers:
+    """Return what a database has counted: a row for each scope, its name (None: all others) first.
+
+    A sum over no rows is NULL there.
+    """
+    return {
+        str(scope or WHOLE_TABLE): [int(number or 0) for number in sums] for scope, *sums in rows
+    }
+
+
 def carried_out(
-    plan: Generator[Part, Sequence[int], Measured], count: Callable[[Part], Sequence[int]]
+    plan: Generator[Part, Answers, Measured], count: Callable[[Part], Answers]
 ) -> Measured:
     """Count what a `plan` asks for, where a database answers at once."""
     try:
@@ -171,26 +188,27 @@ def carried_out(
 
 def plan(
     names: Sequence[str], rows: int, big: float, order: Order | None
-) -> Generator[Part, Sequence[int], Measured]:
+) -> Generator[Part, Answers, Measured]:
     """Yield what to count, get the answers to the questions, and return what they amount to."""
     if rows <= big:
-        return Measured(names, [(yield Part())])
+        return _measured(names, [(yield Part())])
     if order is not None:
         measured = yield from _in_stretches(names, rows, order)
         if measured is not None:
             return measured
     share = min(1.0, _PARTS * _ROWS / rows)
-    return Measured(names, [(yield Part(share=share))], Drawn.SINGLY, rows)
+    return _measured(names, [(yield Part(share=share))], Drawn.SINGLY, rows)
 
 
 def _in_stretches(
     names: Sequence[str], rows: int, order: Order
-) -> Generator[Part, Sequence[int], Measured | None]:
+) -> Generator[Part, Answers, Measured | None]:
     """Count in one stretch of each part; None where rows are spread too unevenly to say enough."""
     width = min(max(1, order.places * _ROWS // rows), order.most or order.places)
     expected = max(_ROWS, width * rows // order.places)
     parts = min(_PARTS, order.places, max(_FEWEST_PARTS, _MOST_ROWS // expected))
-    clusters, total = [], 0
+    clusters: list[Answers] = []
+    total = met = 0
     for low, high in pairwise(
         order.first + part * order.places // parts for part in range(parts + 1)
     ):
@@ -199,8 +217,44 @@ def _in_stretches(
         start, end = (low + place * (high - low) // choices for place in (chosen, chosen + 1))
         clusters.append((yield Part(within=(start, end), limit=_UNEVEN * expected)))
         total += choices
-        if clusters[-1][0] >= _UNEVEN * expected:
+        found = sum(sums[0] for sums in clusters[-1].values())
+        met += found
+        if found >= _UNEVEN * expected:
             return None
-    if sum(cluster[0] for cluster in clusters) < parts * _ROWS // 4:
+    if met < parts * _ROWS // 4:
         return None
-    return Measured(names, clusters, Drawn.STRETCHES, total)
+    return _measured(names, clusters, Drawn.STRETCHES, total)
+
+
+def _measured(
+    names: Sequence[str], clusters: Sequence[Answers], drawn: Drawn = Drawn.ALL, total: int = 0
+) -> Measured:
+    """Sum up over scopes, and name those of which the most rows expire by the last horizon."""
+    no_sums = [0] * len(names)
+    sums = [list(map(sum, zip(no_sums, *found.values(), strict=True))) for found in clusters]
+    ranked = [place for place, name in enumerate(names) if name.endswith(f" {HORIZONS[-1][0]}")]
+    # By either policy; of one whose rows expire by none there is nothing to say.
+    own: Counter[str] = Counter()
+    for found in clusters:
+        for scope, counted in found.items():
+            own[scope] += max((counted[place] for place in ranked), default=0)
+    every = own.total()
+    del own[WHOLE_TABLE]
+    scopes = list(largest(own, every))
+    split = [place for place, name in enumerate(names) if _is_of_a_policy(name)] if scopes else []
+    if not split:
+        return Measured(names, sums, drawn, total)
+    questions = [*names, *(of_scope(names[place], scope) for scope in scopes for place in split)]
+    rows = []
+    for found, whole in zip(clusters, sums, strict=True):
+        named = {scope: found.get(scope, no_sums) for scope in scopes if scope != WHOLE_TABLE}
+        others = [number - sum(each) for number, *each in zip(whole, *named.values(), strict=True)]
+        by_scope = {**named, WHOLE_TABLE: others}
+        rows.append([*whole, *(by_scope[scope][place] for scope in scopes for place in split)])
+    return Measured(questions, rows, drawn, total, scopes=scopes)
+
+
+def _is_of_a_policy(name: str) -> bool:
+    """Whether a question is how much has expired by a policy, at one of the horizons."""
+    scenario, _, seconds = name.partition(" ")
+    return scenario in ("current", "planned") and seconds.isdecimal()

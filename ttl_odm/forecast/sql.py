@@ -28,6 +28,7 @@ from sqlalchemy import (
     literal,
     literal_column,
     not_,
+    null,
     select,
     true,
     type_coerce,
@@ -46,6 +47,7 @@ from ttl_odm.sqlalchemy.policy.binding import Variant, binding_of
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL, include_expired
 from ttl_odm.sqlalchemy.policy.partitions import partitioning_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
+from ttl_odm.sqlalchemy.policy.stored import own_scope
 from ttl_odm.sqlalchemy.sweep.counts import estimate
 from ttl_odm.sqlalchemy.sweep.due import count_rows
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
@@ -66,7 +68,6 @@ if TYPE_CHECKING:
     """Makes the conditions for which rows of a source are meant."""
 
 _SECONDS: Final = 600
-
 _MOST_PAGES: Final = 20
 """Pages of a stretch: full ones have some 2,000 rows, whatever PostgreSQL believes."""
 
@@ -207,7 +208,7 @@ class _Counting:
         rows = None if criteria else estimate(self._connection, self._table)
         if rows is None:
             rows = count_rows(self._connection, self._table, *criteria)
-        names = self._whole.selected_columns.keys()
+        _, *names = self._whole.selected_columns.keys()
         plan = sample.plan(names, rows, big, self._order() if rows > big else None)
         measured = sample.carried_out(plan, self._count)
         if measured.drawn is not Drawn.SINGLY:
@@ -247,11 +248,17 @@ class _Counting:
             older=older,
             but_not=lambda one, other: and_(one, not_(other)),
         )
-        sums = [func.sum(case((asked[name], 1), else_=0)).label(name) for name in asked]
-        meant = select(*sums).select_from(source).where(*self._criteria(source))
-        return meant.options(include_expired())
+        answers = [case((asked[name], 1), else_=0).label(name) for name in asked]
+        scoped = next((one for one in self._bindings.values() if one.is_scoped), None)
+        scope = null() if scoped is None else own_scope(scoped, scoped.columns_of(source))
+        rows: Any = select(scope.label("scope"), *answers).select_from(source)
+        meant = rows.where(*self._criteria(source)).options(include_expired()).subquery()
+        sums = [func.sum(meant.c[name]).label(name) for name in asked]
+        # MySQL groups by no expression that it would have to compare.
+        counted = select(func.min(meant.c.scope).label("scope"), *sums)
+        return counted if scoped is None else counted.group_by(meant.c.scope)
 
-    def _count(self, part: sample.Part) -> list[int]:
+    def _count(self, part: sample.Part) -> sample.Answers:
         statement, values = self._whole, {}
         if part.within is not None:
             low, high = part.within
@@ -259,8 +266,7 @@ class _Counting:
         elif part.share < 1:
             chance = sample.chance(self._connection.dialect.name, part.share)
             statement = statement.where(literal_column(chance))
-        sums = self._connection.execute(statement, values).one()
-        return [int(number or 0) for number in sums]  # there is no sum over no rows
+        return sample.answers(map(tuple, self._connection.execute(statement, values)))
 
     @cached_property
     def _stretch(self) -> Select[Any]:

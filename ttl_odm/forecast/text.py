@@ -10,10 +10,10 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ttl_odm.core.policy import ExpireAt, instant_field
-from ttl_odm.forecast.estimates import Estimate
+from ttl_odm.forecast.estimates import Estimate, of_scope
 from ttl_odm.forecast.sample import HORIZONS, bars
 from ttl_odm.inspection.source import as_source
-from ttl_odm.sweeper.text import aligned
+from ttl_odm.sweeper.text import aligned, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,6 +95,19 @@ class Forecast:
             (label, self.measured.estimate(f"{scenario} {seconds}")) for seconds, label in HORIZONS
         ]
 
+    def by_scope(self, scenario: str) -> dict[str, list[tuple[str, Estimate]]]:
+        """Count as `expired`, of each scope that has a stored default of its own.
+
+        Those are named of which the most rows expire; the empty key stands for all others.
+        """
+        return {
+            scope: [
+                (label, self.measured.estimate(of_scope(f"{scenario} {seconds}", scope)))
+                for seconds, label in HORIZONS
+            ]
+            for scope in self.measured.scopes
+        }
+
     def histogram(self) -> list[tuple[str, Estimate]]:
         """Count rows by their age, the youngest first; those without an instant last.
 
@@ -123,6 +136,9 @@ class Forecast:
         scenarios: dict[str, Any] = {"current": None, "planned": None}
         for name, policy in self.scenarios.items():
             scenarios[name] = {"policy": policy, "expired": plain(self.expired(name))}
+            scenarios[name]["by_scope"] = {
+                scope: plain(counts) for scope, counts in self.by_scope(name).items()
+            }
         if self.planned is not None:
             for key, change in (("expired_at_once", self.lost), ("visible_again", self.revived)):
                 scenarios["planned"] |= {key: change.rows, f"{key}_margin": change.margin}
@@ -152,6 +168,25 @@ class Forecast:
             numbers = [number for _, number in cells]
             share = f"{numbers[-1].rows / self.rows:.1%}" if self.rows else "-"
             rows.append((cells[0][0], *map(str, numbers), share))
+        return rows
+
+    @property
+    def scopes(self) -> list[tuple[str, ...]]:
+        """The same by scope, where some have a default of their own; empty where none has.
+
+        Of two policies only what is expired now, and by the last horizon.
+        """
+        names = list(self.scenarios)
+        if not self.measured.scopes:
+            return []
+        chosen = slice(None) if len(names) == 1 else slice(None, None, len(HORIZONS) - 1)
+        prefixes = {name: "" if len(names) == 1 else f"{name}, " for name in names}
+        labels = [f"{prefixes[name]}{label}" for name in names for _, label in HORIZONS[chosen]]
+        rows: list[tuple[str, ...]] = [("scope", *labels)]
+        counted = [self.by_scope(name) for name in names]
+        for scope in self.measured.scopes:
+            numbers = [str(number) for counts in counted for _, number in counts[scope][chosen]]
+            rows.append((visible(scope) if scope else "all others", *numbers))
         return rows
 
     @property
@@ -220,8 +255,9 @@ class Forecast:
         for name, policy in self.scenarios.items():
             yield Paragraph(f"{name.ljust(7)}  {policy}", "cyan")
         yield Paragraph("")
-        yield Paragraph(aligned(self.table, width), is_table=True)
-        yield Paragraph("")
+        for table in filter(None, (self.table, self.scopes)):
+            yield Paragraph(aligned(table, width), is_table=True)
+            yield Paragraph("")
         for sentence in self.partitions:
             yield Paragraph(sentence)
         for sentence in self.sentences:
