@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.db import connections, models
+from django.db import connections, models, transaction
 from django.db.models.signals import post_delete
 
 from tests.django_app.data import raw, tables_of
+from tests.guard import GUARD
 from ttl_odm import Stored
 from ttl_odm.django import DjangoStore, TTLModel, set_policy
 from ttl_odm.django.policies.changes import begin_policies
@@ -151,6 +153,65 @@ def test_no_live_row_of_those_that_live_longer_is_read(world: Any, way: str) -> 
     cost_of_few, cost_of_many = costs
     assert cost_of_many < cost_of_few + 3_000
     assert left() == {"brief": 5, "idle": 5, None: 12_005, "keeper": 12_005, "other": 12_005}
+
+
+@pytest.fixture
+def swept_meanwhile(backend: Backend) -> Iterator[list[str]]:
+    """Before each statement that reads the table, another connection deletes a row or two."""
+    connection = connections["default"]
+    sent: list[str] = []
+
+    def delete() -> None:
+        try:
+            raw(f"DELETE FROM scoped_messages WHERE id LIKE '%-{len(sent)}'")  # noqa: S608
+        finally:
+            connections.close_all()
+
+    def act(execute: Any, sql: str, params: Any, many: Any, context: Any) -> Any:
+        is_read = sql.startswith(("SELECT", "WITH")) and "scoped_messages" in sql
+        if is_read and context["connection"] is connection:
+            sent.append(sql)
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(delete).result(GUARD)
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(act):
+        yield sent
+
+
+@pytest.mark.databases("postgres", "mariadb", "mysql")  # SQLite's readers keep writers out
+def test_a_sweep_between_two_statements_makes_nothing_of_the_rest(
+    world: Any, swept_meanwhile: list[str]
+) -> None:
+    model = world()
+    set_default(model, DAY, "brief")
+    set_default(model, -1, "keeper")
+    fill(model, ("brief", 20, 2 * DAY), (None, 20, 31 * DAY), start=1)
+    fill(model, ("keeper", 1, 2 * DAY), start=2)
+    del swept_meanwhile[:]
+    found = DjangoStore("default", model).count("scoped_messages")
+    assert len(swept_meanwhile) > 2
+    assert found.rows - found.due == 1
+    assert sum(left().values()) < found.rows
+
+
+@pytest.mark.databases("postgres", "mariadb", "mysql")
+@pytest.mark.parametrize("way", ["atomic", "no autocommit"])
+def test_in_a_transaction_of_the_applications_they_are_counted_too(world: Any, way: str) -> None:
+    model, connection = world(), connections["default"]
+    set_default(model, DAY, "brief")
+    fill(model, ("brief", 5, 2 * DAY), ("keeper", 5, 2 * DAY))
+    store = DjangoStore("default", model)
+    with ExitStack() as ending:
+        if way == "atomic":
+            ending.enter_context(transaction.atomic())
+        else:
+            connection.set_autocommit(False)
+            ending.callback(connection.set_autocommit, autocommit=True)
+            ending.callback(connection.rollback)
+        fill(model, ("brief", 5, 2 * DAY), start=1)
+        found = store.count("scoped_messages")
+    assert (found.due, found.rows, found.by_scope) == (10, 15, {"brief": 10})
 
 
 @pytest.mark.parametrize("size", [1, 7, 5_000])

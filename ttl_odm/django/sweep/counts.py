@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from django.db import connections, transaction
@@ -38,15 +38,14 @@ def count(binding: Binding, using: str) -> Counted:
         rows, *due = fetched([each.values_list(number) for each in (every, *expired)], using)
         return Counted(sum(due), rows)
     index = scope_index(binding, using) if Part.INHERITING in parts else None
-    whole = every.values_list(Value(WHOLE_TABLE, output_field=CharField()), number)
-    lookups = [whole]
+    lookups = [every.values_list(Value(WHOLE_TABLE, output_field=CharField()), number)]
     lookups += [
         stored.by_scope(binding, ExpiredRows(binding, using, part).all())
         for part in parts
         if index is None or part is not Part.INHERITING
     ]
     found: Counter[str | None] = Counter()
-    with _one_view(using):
+    with nullcontext() if index is None else _one_view(using):
         if index is not None:
             for stretch in ScopedRows(binding, using, index).stretches():
                 found += Counter(dict(stored.by_scope(binding, stretch)))
@@ -59,11 +58,15 @@ def count(binding: Binding, using: str) -> Counted:
 
 @contextmanager
 def _one_view(using: str) -> Iterator[None]:
-    """Let statements see the database as it is at the first one; not in a transaction of others."""
+    """Let statements see the database as it is at the first one.
+
+    In a transaction of the application's, also where Django begins none itself, they see what
+    that sees: how is settled by its first statement, and MySQL refuses to change it.
+    """
     connection = connections[using]
-    is_ours = not connection.in_atomic_block
+    is_ours = connection.get_autocommit()
     with transaction.atomic(using=using):
-        if is_ours and connection.vendor != "sqlite":
+        if is_ours and connection.vendor != "sqlite":  # where it is so in any transaction
             with connection.cursor() as cursor:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         yield
