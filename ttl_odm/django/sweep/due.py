@@ -181,7 +181,7 @@ class ExpiredRows:
 
     def every_of_scopes(self, scopes: Sequence[Scope]) -> AnyQuerySet:
         """The same and, among them, what the predicate knows to live longer."""
-        every = QuerySet(model=self._binding.model, using=self._using)
+        every: AnyQuerySet = QuerySet(model=self._binding.model, using=self._using)
         return self._before_ends(self._ordered(options.include_expired(every)), scopes)
 
     def _before_ends(self, rows: AnyQuerySet, scopes: Sequence[Scope]) -> AnyQuerySet:

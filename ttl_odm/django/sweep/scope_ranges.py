@@ -51,7 +51,7 @@ class ScopedRows:
         self._index = index
         self._rows = ExpiredRows(binding, using, Part.INHERITING)
 
-    def next_range(self, resume: ScopePlace | None, size: int) -> ScopedRange | None:
+    def next_range(self, resume: Any, size: int) -> ScopedRange | None:
         """The rows of the next batch, by scope and order alone; None if there are none."""
         found = self._walk(resume, size, lambda rows, at: rows.next_range(at, size))
         if found is None:
@@ -66,7 +66,7 @@ class ScopedRows:
         """The rows of a range."""
         return found.rows
 
-    def keys(self, resume: ScopePlace | None, size: int) -> Keys | None:
+    def keys(self, resume: Any, size: int) -> Keys | None:
         """The keys of the next so many rows; None if there are none."""
         found = self._walk(resume, size, lambda rows, at: rows.keys(at, size))
         if found is None:

@@ -6,7 +6,6 @@ not whether its table has it.
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -68,7 +67,7 @@ def stored_indexes(connection: BaseDatabaseWrapper, model: Model) -> list[Stored
     # How one names a table of another schema in Django: '"schema"."table"', in the middle at least.
     schema, _, name = model._meta.db_table.strip('"').rpartition('"."')
     query: Any = family_of(connection).indexes_query(schema or None, name)
-    with closing(connection.cursor()) as cursor:
+    with connection.cursor() as cursor:
         cursor.execute(query)
         names = [str(column[0]).lower() for column in cursor.description]
         return [stored_index(dict(zip(names, row, strict=True))) for row in cursor.fetchall()]
