@@ -18,7 +18,7 @@ from django.db.models.expressions import Expression, F
 
 from ttl_odm.core.policy import TTL
 from ttl_odm.core.stored_rows import FOREVER, LONGEST_SCOPE, OFF, POLICIES, WHOLE_TABLE
-from ttl_odm.core.values import lenient_ttl
+from ttl_odm.core.values import NEVER, lenient_ttl
 from ttl_odm.dialects.family import as_value
 from ttl_odm.django.time.clock import family_of
 from ttl_odm.errors import TTLConfigurationError
@@ -199,9 +199,19 @@ def policy_of(connection: BaseDatabaseWrapper, binding: Storing, obj: models.Mod
     if value is not None:
         scope = scope_text(connection, binding, value)
     found = read(connection, binding, scope)
+    return _with_default(binding, found.get(scope, found.get(None)))
+
+
+def policy_by_age(binding: Storing, age: int) -> TTL:
+    """The policy of a row for which `StoredAge` has found this."""
+    default = None if age >= OFF else NEVER if age >= FOREVER else age
+    return _with_default(binding, default)
+
+
+def _with_default(binding: Storing, default: int | None) -> TTL:
     policy = binding.policy
     assert isinstance(policy, TTL)  # noqa: S101 (no other has a stored default)
-    return policy.with_default(found.get(scope, found.get(None)))
+    return policy.with_default(default)
 
 
 class _LookUp(Expression):
