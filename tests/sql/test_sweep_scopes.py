@@ -14,9 +14,9 @@ from tests.sql.test_stored_scopes import message
 from ttl_odm import Stored
 from ttl_odm.dialects import index_name
 from ttl_odm.sqlalchemy import set_policy
-from ttl_odm.sqlalchemy.sweep.scopes import AT_ONCE
 from ttl_odm.sqlalchemy.sweep.store import open_store
 from ttl_odm.sweeper import AsyncSweeper, BatchRequest, BatchResult, Part, Progress, Sweeper
+from ttl_odm.sweeper.scope_walk import AT_ONCE
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine

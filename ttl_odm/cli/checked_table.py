@@ -13,7 +13,7 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
-from ttl_odm.sqlalchemy.sweep.stored_indexes import IndexNeed, StoredIndex, needs_of, stored_indexes
+from ttl_odm.sqlalchemy.sweep.stored_indexes import needs_of, stored_indexes
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper.findings import Finding, Severity, fix_of_unreadable
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Select, Table
 
     from ttl_odm.cli.application import Target
+    from ttl_odm.dialects.indexes import IndexNeed, StoredIndex
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
 MIGRATE: Final = "alembic revision --autogenerate -m ttl  (with import ttl_odm.alembic in env.py)"

@@ -16,12 +16,12 @@ from ttl_odm.cli.checked_table import MIGRATE, MOST, CheckedTable, up_to_most
 from ttl_odm.core.policy import ExpireAt
 from ttl_odm.core.values import NEVER
 from ttl_odm.dialects.definitions import check_on
+from ttl_odm.dialects.indexes import IndexNeed
 from ttl_odm.inspection.evidence import SMALL, Kind
 from ttl_odm.inspection.readers.sql import kind_of
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, measure
-from ttl_odm.sqlalchemy.sweep.stored_indexes import IndexNeed
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import kept_type

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
 
     from ttl_odm.cli.application import Target
-    from ttl_odm.sqlalchemy.sweep.stored_indexes import IndexNeed
+    from ttl_odm.dialects.indexes import IndexNeed
     from ttl_odm.sweeper.findings import Finding
 
 

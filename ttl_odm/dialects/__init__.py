@@ -6,6 +6,7 @@
 - `sqlite`: SQLite
 - `partitions`: `PartitionDDL`, how a family cuts tables into partitions; `postgresql_partitions`,
   `mysql_partitions`
+- `indexes`: which indexes of a table lead to its expired rows
 - `general`: `General`, what a family of somebody else's begins with
 - `errors`: which errors of a driver pass by themselves, and how each reads in one line
 - `entry_points`: families that other distributions bring

@@ -250,6 +250,17 @@ class Family(ABC):
         """
         return f"SELECT {int(self.tries_inserts)}"
 
+    def indexes_query(self, schema: str | None, table: str) -> str | None:  # noqa: ARG002
+        """The query for the indexes of a table; see `ttl_odm.dialects.indexes`.
+
+        None where there is none for such a database.
+        """
+        return None
+
+    def can_lead(self, length: int | None) -> bool:  # noqa: ARG002 (see MySQL)
+        """Whether an index may begin with texts of so many characters; None for any number."""
+        return True
+
     # --- DDL on tables that are in use ---------------------------------------------------------
 
     def setting(self, name: str) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from ttl_odm.core.stored_rows import LONGEST_SCOPE
 from ttl_odm.core.values import MAX_TTL
 from ttl_odm.dialects.family import ISO_PATTERN, ErrorCodes, Family, as_value
 from ttl_odm.sweeper import Pace
@@ -163,6 +164,25 @@ class MySQL(Family):
             f"FROM information_schema.tables WHERE table_schema = {where} "
             f"AND table_name = {as_value(table)}"
         )
+
+    def indexes_query(self, schema: str | None, table: str) -> str:
+        """With all columns of the one that MariaDB calls differently than MySQL."""
+        where = "DATABASE()" if schema is None else as_value(schema)
+        return (
+            "SELECT s.*, n.column_name AS second, c.collation_name AS first_collation "
+            "FROM information_schema.statistics s "
+            "LEFT JOIN information_schema.statistics n ON n.table_schema = s.table_schema "
+            "AND n.table_name = s.table_name AND n.index_name = s.index_name "
+            "AND n.seq_in_index = 2 "
+            "LEFT JOIN information_schema.columns c ON c.table_schema = s.table_schema "
+            "AND c.table_name = s.table_name AND c.column_name = s.column_name "
+            f"WHERE s.table_schema = {where} AND s.table_name = {as_value(table)} "
+            "AND s.seq_in_index = 1"
+        )
+
+    def can_lead(self, length: int | None) -> bool:
+        """Not with long texts, nor with those of any length."""
+        return length is not None and length <= LONGEST_SCOPE
 
     def virtual_columns(self, stamp: str, ttl: str) -> dict[str, str]:
         """The clauses that add the virtual columns, by the columns' names.

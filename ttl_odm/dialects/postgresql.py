@@ -114,6 +114,29 @@ class PostgreSQL(Family):
             f"FROM pg_catalog.pg_class c WHERE c.oid = to_regclass({name})"
         )
 
+    def indexes_query(self, schema: str | None, table: str) -> str:
+        """``indoption`` is 0 for ascending with NULLs last, 3 for the same backwards."""
+        return (
+            "SELECT c.relname::text AS name, a.attname::text AS first, "
+            "COALESCE(pg_get_expr(i.indpred, i.indrelid), '') AS rows_held, "
+            "i.indisvalid AS is_valid, "
+            "m.amname = 'btree' AND o.opcdefault AND i.indoption[0] IN (0, 3) "
+            "AND (a.attnum IS NULL OR i.indcollation[0] = a.attcollation) AS is_ordered, "
+            "pg_get_indexdef(i.indexrelid) AS definition, b.attname::text AS second, "
+            "CASE WHEN n.collisdeterministic THEN NULL ELSE n.collname::text END "
+            "AS first_collation "
+            "FROM pg_catalog.pg_index i "
+            "JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid "
+            "JOIN pg_catalog.pg_am m ON m.oid = c.relam "
+            "JOIN pg_catalog.pg_opclass o ON o.oid = i.indclass[0] "
+            "LEFT JOIN pg_catalog.pg_attribute a "
+            "ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] "
+            "LEFT JOIN pg_catalog.pg_attribute b ON b.attrelid = i.indrelid "
+            "AND b.attnum = i.indkey[1] AND i.indnkeyatts > 1 "
+            "LEFT JOIN pg_catalog.pg_collation n ON n.oid = i.indcollation[0] "
+            f"WHERE i.indrelid = CAST({as_value(relation(schema, table))} AS text)::regclass"
+        )
+
     def bookmark(self, place: str) -> str:
         """A text: no driver reads all dates, and JSON has them in ISO 8601, whatever DateStyle."""
         return f"(to_json({place}) #>> ARRAY[]::text[])"

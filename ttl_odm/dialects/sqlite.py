@@ -96,6 +96,21 @@ class SQLite(Family):
             f"WHERE name = {as_value(table)} AND (type = 'view' OR sql LIKE '%ON%CONFLICT%')"
         )
 
+    def indexes_query(self, schema: str | None, table: str) -> str:
+        """By its pragmas; the condition of a partial index is in its statement only."""
+        place = as_value(schema or "main")
+        catalogue = '"{}".sqlite_master'.format((schema or "main").replace('"', '""'))
+        return (
+            "SELECT l.name, x.name AS first, l.partial AS is_partial, '' AS rows_held, "
+            "1 AS is_valid, x.coll = 'BINARY' AS is_ordered, COALESCE(m.sql, '') AS definition, "
+            f"(SELECT y.name FROM pragma_index_xinfo(l.name, {place}) AS y "
+            "WHERE y.seqno = 1 AND y.key) AS second "
+            f"FROM pragma_index_list({as_value(table)}, {place}) AS l, "
+            f"pragma_index_xinfo(l.name, {place}) AS x "
+            f"LEFT JOIN {catalogue} AS m ON m.type = 'index' AND m.name = l.name "
+            "WHERE x.seqno = 0"
+        )
+
     def without_zone(self, column: str) -> str:
         """A text that `is_date`, without a Z or +00:00."""
         return (

@@ -10,13 +10,14 @@ Without these the admin hides expired rows like everything else.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from django.contrib import admin
 from django.utils.translation import gettext_lazy as _
 
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.binding import binding_of
+from ttl_odm.django.policy.stored import StoredAge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
     from ttl_odm.django.policy.binding import AnyQuerySet
+
+_AGE: Final = "ttl_stored_age"
+"""The attribute that rows have their stored default in."""
 
 
 class ExpiryFilter(admin.SimpleListFilter):
@@ -56,10 +60,19 @@ class TTLAdminMixin:
 
     readonly_fields: ClassVar[Sequence[str]] = ("expires",)
 
+    def get_queryset(self, request: HttpRequest) -> AnyQuerySet:
+        """Rows that come with their stored defaults, or the column would ask for each by itself."""
+        parent: Any = super()
+        rows: AnyQuerySet = parent.get_queryset(request)
+        binding = binding_of(rows.model)
+        if binding is None or not binding.is_stored:
+            return rows
+        return rows.annotate(**{_AGE: StoredAge(binding)})
+
     @admin.display(description=_("expires"), empty_value=_("never"))  # type: ignore[call-overload, untyped-decorator] # a lazy text will do
     def expires(self, obj: Model) -> datetime | None:
         """The instant at which the row expires."""
         if obj.pk is None:
             return None
         binding = binding_of(type(obj))
-        return None if binding is None else binding.expires_at(obj)
+        return None if binding is None else binding.expires_at(obj, vars(obj).get(_AGE))

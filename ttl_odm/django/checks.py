@@ -13,9 +13,10 @@ from django.db import connections, models, router
 
 from ttl_odm.dialects.family import index_name
 from ttl_odm.django.policy.binding import Binding, bindings
-from ttl_odm.django.policy.indexes import TTLIndex, has_contract_fields
+from ttl_odm.django.policy.indexes import TTLIndex, has_contract_fields, is_led_by_scope
 from ttl_odm.django.policy.stored import check_app
 from ttl_odm.django.purge.archive import sink_of
+from ttl_odm.django.sweep.stored_indexes import scope_need, stored_indexes
 from ttl_odm.django.time import clock
 from ttl_odm.errors import TTLConfigurationError
 
@@ -74,6 +75,8 @@ def of_database(binding: Binding, alias: str) -> Iterator[checks.CheckMessage]:
         yield checks.Error(str(error), obj=binding.model, id="ttl_odm.E003")
     if binding.sweep == "index" and not _is_declared_on_the_model(binding):
         yield from _index_on_anothers(binding, connection)
+    elif is_led_by_scope(binding):
+        yield from _index_without_scope(binding, connection)
 
 
 def _is_declared_on_the_model(binding: Binding) -> bool:
@@ -101,6 +104,35 @@ def _index_on_anothers(
     return [_no_index(binding, hint)]
 
 
+def _index_without_scope(
+    binding: Binding, connection: BaseDatabaseWrapper
+) -> Iterator[checks.CheckMessage]:
+    """Ask the database whether it has an index of before the model had scopes."""
+    model, need = binding.model, scope_need(binding, connection)
+    if need is None or model._meta.db_table not in connection.introspection.table_names():
+        return
+    there = stored_indexes(connection, model)
+    if any(index.leads_to(need) for index in there):
+        return
+    for index in model._meta.indexes:
+        is_there = any(old.name == index.name and old.leads_to(need.least) for old in there)
+        if isinstance(index, TTLIndex) and is_there:
+            statements = index.replacement(model, connection)
+            hint = f"Run makemigrations, and migrate. If that changes nothing: {statements}"
+            yield _not_by_scope(binding, index.name, hint)
+
+
+def _not_by_scope(binding: Binding, index: str, hint: str) -> checks.Warning:
+    assert binding.scope is not None  # noqa: S101 (or there are no scopes)
+    return checks.Warning(
+        f"The index {index} doesn't begin with {binding.scope.name}, so each sweep reads every row "
+        "that is older than the shortest default.",
+        hint=hint,
+        obj=binding.model,
+        id="ttl_odm.W003",
+    )
+
+
 def _no_index(binding: Binding, hint: str) -> checks.Warning:
     return checks.Warning(
         f"Nothing indexes {binding.stamp.name}, so each sweep reads the whole table.",
@@ -118,16 +150,7 @@ def of_model(binding: Binding) -> Iterator[checks.CheckMessage]:
             check_app(binding)
         except TTLConfigurationError as error:
             yield checks.Error(str(error), obj=model, id="ttl_odm.E004")
-    stamp: Any = binding.stamp
-    if has_contract_fields(binding):
-        ours = [index for index in model._meta.indexes if isinstance(index, TTLIndex)]
-        is_indexed = len(ours) > 1  # over inheriting rows, and over those with a ttl
-    else:
-        is_indexed = stamp.db_index or stamp.unique or _leads_an_index(model, stamp)
-    if binding.sweep == "index" and not is_indexed and _is_declared_on_the_model(binding):
-        migrate = "Run makemigrations, or declare __ttl_sweep__ = 'scan'."
-        add = f"Add models.Index(fields=['{stamp.name}']), or db_index=True."
-        yield _no_index(binding, migrate if has_contract_fields(binding) else add)
+    yield from _indexes_of(binding)
     relation: Any
     for relation in model._meta.related_objects:
         field = relation.field
@@ -154,9 +177,35 @@ def of_model(binding: Binding) -> Iterator[checks.CheckMessage]:
         )
 
 
+def _indexes_of(binding: Binding) -> Iterator[checks.CheckMessage]:
+    """See that a model declares what the sweeper searches by."""
+    model = binding.model
+    if binding.sweep != "index":
+        return
+    stamp: Any = binding.stamp
+    if has_contract_fields(binding):
+        ours = [index for index in model._meta.indexes if isinstance(index, TTLIndex)]
+        is_indexed = len(ours) > 1  # over inheriting rows, and over those with a ttl
+    else:
+        is_indexed = stamp.db_index or stamp.unique or _leads_an_index(model, stamp)
+    if not is_indexed and _is_declared_on_the_model(binding):
+        migrate = "Run makemigrations, or declare __ttl_sweep__ = 'scan'."
+        add = f"Add models.Index(fields=['{stamp.name}']), or db_index=True."
+        yield _no_index(binding, migrate if has_contract_fields(binding) else add)
+    scope = binding.scope
+    if scope is None or is_led_by_scope(binding):
+        return
+    for index in model._meta.indexes:
+        if isinstance(index, TTLIndex) and index.fields == [stamp.name]:
+            fields = [scope.name, stamp.name]
+            hint = f"Leave it out of Meta.indexes, or let its fields be {fields}; then migrate."
+            yield _not_by_scope(binding, index.name, hint)
+
+
 def _leads_an_index(model: Model, field: AnyField) -> bool:
     meta = model._meta
-    firsts = [index.fields_orders[0][0] for index in meta.indexes if index.fields_orders]
+    indexes = [index for index in meta.indexes if not isinstance(index, TTLIndex)]
+    firsts = [index.fields_orders[0][0] for index in indexes if index.fields_orders]
     firsts += [names[0] for names in meta.unique_together]
     firsts += [
         constraint.fields[0]

@@ -77,6 +77,7 @@ def declare(model: Model, declared: object, *, where: str) -> None:
     meta = model._meta
     table = meta.db_table.replace('"', "")
     names = {index.name for index in meta.indexes}
-    ours = sweeper_indexes(table, binding.stamp.name, binding.own.name)
+    scope = None if binding.scope is None else binding.scope.name
+    ours = sweeper_indexes(table, binding.stamp.name, binding.own.name, scope)
     meta.indexes = [*meta.indexes, *(index for index in ours if index.name not in names)]
     meta.original_attrs["indexes"] = meta.indexes  # where migrations look

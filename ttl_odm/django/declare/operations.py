@@ -42,7 +42,14 @@ class AddTTL(Operation):
     reduces_to_sql = True
     reversible = True
 
-    def __init__(self, model_name: str, *, sweep: str = "index", copy_table: bool = False) -> None:
+    def __init__(
+        self,
+        model_name: str,
+        *,
+        sweep: str = "index",
+        copy_table: bool = False,
+        by: str | None = None,
+    ) -> None:
         """Name the model.
 
         Args:
@@ -51,12 +58,14 @@ class AddTTL(Operation):
             copy_table: Let MySQL enforce the CHECK on ``ttl``, for which it copies the table and
                 blocks writers meanwhile. Otherwise the CHECK is added at once, as NOT ENFORCED.
                 The other databases always enforce it.
+            by: The field whose values have stored defaults of their own, as in ``Stored(by=...)``.
         """
         if sweep not in ("index", "scan"):
             raise TTLConfigurationError(f"sweep = {sweep!r}: give 'index' or 'scan'.")
         self.model_name = model_name
         self.sweep = sweep
         self.copy_table = copy_table
+        self.by = by
 
     def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
         """For migrations that are written."""
@@ -65,6 +74,8 @@ class AddTTL(Operation):
             kwargs["sweep"] = self.sweep
         if self.copy_table:
             kwargs["copy_table"] = True
+        if self.by is not None:
+            kwargs["by"] = self.by
         return type(self).__name__, [], kwargs
 
     def describe(self) -> str:
@@ -88,7 +99,7 @@ class AddTTL(Operation):
         if self.sweep == "index":
             model_state = state.models[app_label, name]
             table = model_state.options.get("db_table") or f"{app_label}_{name}"
-            for index in sweeper_indexes(table):
+            for index in sweeper_indexes(table, scope=self.by):
                 yield migrations.AddIndex(name, index)
 
     def database_forwards(
@@ -120,7 +131,7 @@ class AddTTL(Operation):
         table = quote(model._meta.db_table)
         for step in _steps(connection, model, copy_table=self.copy_table):
             schema_editor.execute(f"ALTER TABLE {table} {step}", params=None)
-        for index in sweeper_indexes(model._meta.db_table) if self.sweep == "index" else ():
+        for index in self._indexes(model):
             if vendor == "mysql":
                 for step in _index_steps(connection, model, index):
                     schema_editor.execute(f"ALTER TABLE {table} {step}", params=None)
@@ -142,9 +153,8 @@ class AddTTL(Operation):
         model = from_state.apps.get_model(app_label, self.model_name)
         if not self.allow_migrate_model(schema_editor.connection.alias, model):
             return
-        if self.sweep == "index":
-            for index in sweeper_indexes(model._meta.db_table):
-                schema_editor.remove_index(model, index)
+        for index in self._indexes(model):
+            schema_editor.remove_index(model, index)
         state = from_state.clone()
         for name in ("ttl", "last_modified"):
             before = state.clone()
@@ -153,6 +163,11 @@ class AddTTL(Operation):
                 state.models[app_label, self.model_name.lower()].options["indexes"] = []
             operation.state_forwards(app_label, state)
             operation.database_forwards(app_label, schema_editor, before, state)
+
+    def _indexes(self, model: Model) -> list[TTLIndex]:
+        if self.sweep != "index":
+            return []
+        return sweeper_indexes(model._meta.db_table, scope=self.by)
 
 
 def _columns(connection: BaseDatabaseWrapper, model: Model) -> tuple[str, str]:
@@ -192,10 +207,10 @@ def _steps(connection: BaseDatabaseWrapper, model: Model, *, copy_table: bool) -
 
 def _index_steps(connection: BaseDatabaseWrapper, model: Model, index: TTLIndex) -> list[str]:
     """Add an index of MariaDB or MySQL, its column first: together they keep writers out."""
-    mysql, virtual = MySQL(), index.virtual_column
+    mysql, virtual = MySQL(), index.parts_of(model).virtual_column
     is_mariadb = bool(getattr(connection, "mysql_is_mariadb", False))
-    name = connection.ops.quote_name(index.name)
+    added = index.addition(model, connection.ops.quote_name)
     return [
         f"{mysql.virtual_columns(*_columns(connection, model))[virtual]}, {mysql.INSTANT}",
-        f"ADD INDEX {name} ({virtual}), {mysql.without_copy(is_mariadb=is_mariadb)}",
+        f"{added}, {mysql.without_copy(is_mariadb=is_mariadb)}",
     ]

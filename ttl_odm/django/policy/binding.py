@@ -134,8 +134,11 @@ class Binding:
                 f"and rows are stamped to the microsecond: give it {digits}, or use a FloatField."
             )
 
-    def expires_at(self, obj: models.Model) -> datetime | None:
-        """The instant from which the row of an instance doesn't exist (aware, UTC)."""
+    def expires_at(self, obj: models.Model, age: int | None = None) -> datetime | None:
+        """The instant from which the row of an instance doesn't exist (aware, UTC).
+
+        Of a stored default the database is asked, unless it was read as the `StoredAge` of the row.
+        """
         kept = vars(obj)
         fields = [field.attname for field in (self.stamp, self.own) if field is not None]
         unread = [name for name in fields if isinstance(kept.get(name, UNREAD), Unknown)]
@@ -144,7 +147,8 @@ class Binding:
             rows = include_expired(type(obj)._base_manager.using(obj._state.db))
             obj.refresh_from_db(fields=unread, from_queryset=rows)
         instant = getattr(obj, self.stamp.attname)
-        return expires_at(self.policy_of(obj), instant=instant, own=self.own_of(obj))
+        policy = self.policy_of(obj) if age is None else stored.policy_by_age(self, age)
+        return expires_at(policy, instant=instant, own=self.own_of(obj))
 
     def policy_of(self, obj: models.Model, using: str | None = None) -> Policy:
         """The policy of the row of an instance; where its default is stored, the database's."""

@@ -1,7 +1,10 @@
 """`TTLIndex`: what lets the sweeper find expired rows without walking the table.
 
 One of them is over the rows that inherit the default, by the instant that they began; the other is
-over those with a ttl of their own, by its end. PostgreSQL and SQLite have partial indexes and
+over those with a ttl of their own, by its end. Where the values of a field have stored defaults of
+their own, that field leads the first one, and a sweep comes to the rows of each by its own default.
+
+PostgreSQL and SQLite have partial indexes and
 indexes on expressions. MariaDB has neither, so there each is on an invisible virtual column, which
 the same migration operation adds.
 
@@ -12,7 +15,7 @@ it CONCURRENTLY without being asked.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import models
 from django.db.backends.ddl_references import Statement, Table
@@ -20,25 +23,28 @@ from django.db.models.expressions import Combinable, Expression
 
 from ttl_odm.dialects.family import MAX_NAME, index_name
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
+from ttl_odm.django.policy.stored import target_of
 from ttl_odm.django.time.clock import family_of
 from ttl_odm.django.time.fields import InstantField, LastModifiedField, TTLField
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.backends.base.schema import BaseDatabaseSchemaEditor
     from django.db.models.sql.compiler import SQLCompiler
 
+    from ttl_odm.dialects import Family
     from ttl_odm.django.policy.binding import Binding, Model
-    from ttl_odm.django.time.fields import SQL
+    from ttl_odm.django.time.fields import SQL, AnyField
 
 
 class TTLIndex(models.Index):
     """An index for the sweeper.
 
-    Of one field: over the rows that inherit the default. Of two, that of the last modification and
-    that of the row's own ttl: over the rows that have one.
+    Of one field, that of the last modification: over the rows that inherit the default. With a
+    field before it: the same, where the values of that field have defaults of their own. Of the
+    last modification and the row's own ttl: over the rows that have one.
     """
 
     __module__ = "ttl_odm.django"  # what migrations name, and may rely on
@@ -54,19 +60,17 @@ class TTLIndex(models.Index):
     ) -> Statement:
         """The statement that makes it."""
         connection = schema_editor.connection
-        quote = connection.ops.quote_name
-        is_own = len(self.fields) > 1
-        columns = {field.name: str(field.column) for field in model._meta.local_concrete_fields}
-        stamp = quote(columns[self.fields[0]])
-        own = next(field for field in model._meta.local_fields if isinstance(field, TTLField))
-        ttl = quote(str(own.column))
-        family = family_of(connection)
+        quote, family = connection.ops.quote_name, family_of(connection)
+        parts = self.parts_of(model)
+        stamp, ttl = quote(str(parts.stamp.column)), quote(str(parts.own.column))
         if isinstance(family, MySQL):
-            column = family.virtual_columns(stamp, ttl)[self.virtual_column]
-            index = f"ADD INDEX {quote(self.name)} ({self.virtual_column})"
-            return _statement(model, schema_editor, f"ALTER TABLE %(table)s {column}, {index}")
-        end = family.part_end(stamp, *([ttl] if is_own else []))
-        holds = f"{ttl} > 0" if is_own else f"{ttl} IS NULL"
+            column = family.virtual_columns(stamp, ttl)[parts.virtual_column]
+            parts_added = f"{column}, {self.addition(model, quote)}"
+            return _statement(model, schema_editor, f"ALTER TABLE %(table)s {parts_added}")
+        end = family.part_end(stamp, *([ttl] if parts.is_own else []))
+        holds = f"{ttl} > 0" if parts.is_own else f"{ttl} IS NULL"
+        if parts.scope is not None:
+            end = f"{quote(str(parts.scope.column))}, {end}"
         create = f"CREATE INDEX {_concurrently(schema_editor, kwargs)}{quote(self.name)}"
         return _statement(model, schema_editor, f"{create} ON %(table)s ({end}) WHERE {holds}")
 
@@ -76,23 +80,87 @@ class TTLIndex(models.Index):
         """The statement that takes it away."""
         name = schema_editor.connection.ops.quote_name(self.name)
         if isinstance(family_of(schema_editor.connection), MySQL):
-            parts = f"DROP INDEX {name}, DROP COLUMN {self.virtual_column}"
+            parts = f"DROP INDEX {name}, DROP COLUMN {self.parts_of(model).virtual_column}"
             return _statement(model, schema_editor, f"ALTER TABLE %(table)s {parts}")
         concurrently = _concurrently(schema_editor, kwargs)
         return _statement(model, schema_editor, f"DROP INDEX {concurrently}IF EXISTS {name}")
 
+    def replacement(self, model: Model, connection: BaseDatabaseWrapper) -> str:
+        """The statements that put it in the place of another one of its name, while others write.
+
+        On MariaDB and MySQL its virtual column is that of the other one.
+        """
+        quote = connection.ops.quote_name
+        if connection.vendor == "mysql":
+            parts = f"DROP INDEX {quote(self.name)}, {self.addition(model, quote)}"
+            return f"ALTER TABLE {quote(model._meta.db_table)} {parts}"
+        is_concurrent = connection.vendor == "postgresql"
+        with connection.schema_editor(collect_sql=True) as editor:
+            drop = self.remove_sql(model, editor, concurrently=is_concurrent)
+            return f"{drop}; {self.create_sql(model, editor, concurrently=is_concurrent)}"
+
+    def addition(self, model: Model, quote: Callable[[str], str]) -> str:
+        """The clause that adds it on MariaDB and MySQL, where its virtual column is there."""
+        parts, scope = self.parts_of(model), ""
+        if parts.scope is not None and can_lead(parts.scope, MySQL()):
+            scope = f"{quote(str(parts.scope.column))}, "
+        return f"ADD INDEX {quote(self.name)} ({scope}{parts.virtual_column})"
+
+    def parts_of(self, model: Model) -> IndexParts:
+        """What it is made of in a model, which may be a migration's."""
+        fields = {field.name: field for field in model._meta.local_concrete_fields}
+        named = [fields[name] for name in self.fields]
+        own = next(field for field in fields.values() if isinstance(field, TTLField))
+        if isinstance(named[-1], TTLField):
+            return IndexParts(None, named[0], named[-1], is_own=True)
+        return IndexParts(named[0] if len(named) > 1 else None, named[-1], own, is_own=False)
+
+
+class IndexParts(NamedTuple):
+    """The fields of a `TTLIndex`: `scope` where the values of one have defaults of their own."""
+
+    scope: AnyField | None
+    stamp: AnyField
+    own: AnyField
+    is_own: bool
+
     @property
     def virtual_column(self) -> str:
         """MariaDB's and MySQL's column that it is on."""
-        return OWN_END if len(self.fields) > 1 else INHERITED_END
+        return OWN_END if self.is_own else INHERITED_END
 
 
-def sweeper_indexes(table: str, stamp: str = "last_modified", own: str = "ttl") -> list[TTLIndex]:
-    """The two indexes of a table, whose fields of the last modification and the ttl these are."""
+def sweeper_indexes(
+    table: str, stamp: str = "last_modified", own: str = "ttl", scope: str | None = None
+) -> list[TTLIndex]:
+    """The two indexes of a table.
+
+    These are its fields: that of the last modification, that of the ttl, and, if there is one, that
+    whose values have defaults of their own.
+    """
+    inheriting = [stamp] if scope is None else [scope, stamp]
     return [
-        TTLIndex(fields=[stamp], name=index_name(table, "ttl_inherited")),
+        TTLIndex(fields=inheriting, name=index_name(table, "ttl_inherited")),
         TTLIndex(fields=[stamp, own], name=index_name(table, "ttl_own")),
     ]
+
+
+def is_led_by_scope(binding: Binding) -> bool:
+    """Whether a model's index over the rows that inherit is as its scopes want it; if it has any.
+
+    A class Meta may list an index of the same name.
+    """
+    scope, stamp = binding.scope, binding.stamp.name
+    ours = [index.fields for index in binding.model._meta.indexes if isinstance(index, TTLIndex)]
+    return scope is None or [stamp] not in ours or [scope.name, stamp] in ours
+
+
+def can_lead(field: AnyField, family: Family) -> bool:
+    """Whether an index may begin with a field: MariaDB and MySQL index no long text."""
+    target = target_of(field)
+    if not isinstance(target, (models.CharField, models.TextField)):
+        return True
+    return family.can_lead(target.max_length if isinstance(target, models.CharField) else None)
 
 
 def _statement(model: Model, schema_editor: BaseDatabaseSchemaEditor, template: str) -> Statement:

@@ -9,7 +9,7 @@ This module must not know what a predicate is, nor how a default is changed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from django.apps import apps
 from django.db import models
@@ -18,8 +18,9 @@ from django.db.models.expressions import Expression, F
 
 from ttl_odm.core.policy import TTL
 from ttl_odm.core.stored_rows import FOREVER, LONGEST_SCOPE, OFF, POLICIES, WHOLE_TABLE
-from ttl_odm.core.values import lenient_ttl
+from ttl_odm.core.values import NEVER, lenient_ttl
 from ttl_odm.dialects.family import as_value
+from ttl_odm.django.time.clock import family_of
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def check_app(binding: Storing) -> None:
 
 def check_scope(field: AnyField, where: str) -> None:
     """Raise it for a field whose values policies can't be for."""
-    if not isinstance(_target(field), (*_TEXTS, models.IntegerField, models.UUIDField)):
+    if not isinstance(target_of(field), (*_TEXTS, models.IntegerField, models.UUIDField)):
         raise TTLConfigurationError(
             f"{where}: by={field.name!r} is a {type(field).__name__}: a stored default of its own "
             "is for values of a field of text, whole numbers or UUIDs."
@@ -75,22 +76,36 @@ def name_of(binding: Storing) -> str:
     return str(binding.model._meta.db_table).strip('"').replace('"."', ".")
 
 
-def age(connection: BaseDatabaseWrapper, binding: Storing, scope: str | None) -> str:
+def age(
+    connection: BaseDatabaseWrapper,
+    binding: Storing,
+    scope: str | None,
+    collation: str | None = None,
+) -> str:
     """The age at which rows expire that inherit: that of their scope, or else the table's.
 
     Where no row is stored, or one that is not a ttl, it is `OFF`; `scope` is the column that says.
+    Under a collation it is that of several defaults, by which Acme is acme; then it is the shortest
+    of these.
     """
     quote = connection.ops.quote_name
     name, ttl = quote("scope"), quote("ttl")
     seconds = f"CASE WHEN {ttl} > 0 THEN {ttl} WHEN {ttl} = -1 THEN {FOREVER} ELSE {OFF} END"
+    rows = _rows(connection, binding)
 
     def row(condition: str) -> str:
-        return f"(SELECT {seconds} FROM {_rows(connection, binding)} AND {name} = {condition})"  # noqa: S608 (names that Django quotes)
+        return f"(SELECT {seconds} FROM {rows} AND {name} = {condition})"  # noqa: S608 (names that Django quotes)
 
     ages = [row(as_value(WHOLE_TABLE)), str(OFF)]
-    if scope is not None:
+    if scope is not None and collation is None:
         ages.insert(0, row(_of_outer(connection, binding, scope)))
-    return f"COALESCE({', '.join(ages)})"
+    found = f"COALESCE({', '.join(ages)})"
+    if scope is None or collation is None:
+        return found
+    alike = f"{name} COLLATE {quote(collation)}"
+    own = f"SELECT {alike} AS scope, MIN({seconds}) AS age FROM {rows} GROUP BY {alike}"  # noqa: S608 (as above)
+    shortest = f"COALESCE((SELECT own.age FROM ({own}) own WHERE own.scope = {scope}), {OFF})"  # noqa: S608 (as above)
+    return family_of(connection).least(shortest, found)
 
 
 def shortest_age(connection: BaseDatabaseWrapper, binding: Storing) -> str:
@@ -133,7 +148,7 @@ def own_scope(connection: BaseDatabaseWrapper, binding: Storing, column: str) ->
 def scope_text(connection: BaseDatabaseWrapper, binding: Storing, value: Any) -> str:
     """A value of the field, as the scopes of policies have it."""
     assert binding.scope is not None  # noqa: S101 (the callers have asked)
-    field = _target(binding.scope)
+    field = target_of(binding.scope)
     if isinstance(value, models.Model):
         value = getattr(value, field.attname)
     if isinstance(field, models.UUIDField):
@@ -184,9 +199,19 @@ def policy_of(connection: BaseDatabaseWrapper, binding: Storing, obj: models.Mod
     if value is not None:
         scope = scope_text(connection, binding, value)
     found = read(connection, binding, scope)
+    return _with_default(binding, found.get(scope, found.get(None)))
+
+
+def policy_by_age(binding: Storing, age: int) -> TTL:
+    """The policy of a row for which `StoredAge` has found this."""
+    default = None if age >= OFF else NEVER if age >= FOREVER else age
+    return _with_default(binding, default)
+
+
+def _with_default(binding: Storing, default: int | None) -> TTL:
     policy = binding.policy
     assert isinstance(policy, TTL)  # noqa: S101 (no other has a stored default)
-    return policy.with_default(found.get(scope, found.get(None)))
+    return policy.with_default(default)
 
 
 class _LookUp(Expression):
@@ -208,12 +233,12 @@ class _LookUp(Expression):
 
 
 class StoredAge(_LookUp):
-    """The age of `age`, in a query; the `shortest` one of all scopes where that will do."""
+    """The age of `age`, in a query; that of the table, or the shortest, where that will do."""
 
-    def __init__(self, binding: Storing, *, shortest: bool = False) -> None:
+    def __init__(self, binding: Storing, of: Literal["row", "table", "shortest"] = "row") -> None:
         """Say of which table's rows."""
-        super().__init__(binding, models.BigIntegerField(), by_rows=not shortest)
-        self._shortest = shortest
+        super().__init__(binding, models.BigIntegerField(), by_rows=of == "row")
+        self._shortest = of == "shortest"
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
         """Render it."""
@@ -249,7 +274,7 @@ def _rows(connection: BaseDatabaseWrapper, binding: Storing) -> str:
     return f"{quote(POLICIES)} WHERE {quote('name')} = {name}"
 
 
-def _target(field: AnyField) -> AnyField:
+def target_of(field: AnyField) -> AnyField:
     """The field itself, or what it refers to in the end."""
     target: Any = field
     while target.is_relation:
@@ -259,7 +284,7 @@ def _target(field: AnyField) -> AnyField:
 
 
 def _as_text(connection: BaseDatabaseWrapper, field: AnyField, column: str) -> str:
-    if isinstance(_target(field), _TEXTS):
+    if isinstance(target_of(field), _TEXTS):
         return column
     kind = "char" if connection.vendor == "mysql" else "varchar"
     return f"CAST({column} AS {kind}({LONGEST_SCOPE}))"

@@ -25,6 +25,8 @@ from ttl_odm.django.purge.errors import in_short, is_locked, is_refused, is_rest
 from ttl_odm.django.purge.removal import Removal, locked, rows_of, take_file
 from ttl_odm.django.sweep.due import ExpiredRows
 from ttl_odm.django.sweep.replication import under_origin
+from ttl_odm.django.sweep.scope_ranges import ScopedRows
+from ttl_odm.django.sweep.stored_indexes import scope_index
 from ttl_odm.django.sweep.transactions import at_once
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
 from ttl_odm.sweeper.phases import phase
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ttl_odm.django.policy.binding import AnyQuerySet, Binding
-    from ttl_odm.django.sweep.due import Place
     from ttl_odm.sweeper import BatchRequest, Purged
 
 
@@ -43,17 +44,20 @@ _MOST_KEYS: Final = 10_000
 
 def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
     """Purge one batch; see `ttl_odm.sweeper.Store.purge`."""
-    expired = ExpiredRows(binding, using, request.part)
+    index = scope_index(binding, using) if request.part is Part.INHERITING else None
+    expired: ExpiredRows | ScopedRows = ExpiredRows(binding, using, request.part)
+    if index is not None:
+        expired = ScopedRows(binding, using, index)
     result = _purge_range(binding, using, request, expired)
     if result is not None:
         return result
     size = min(request.size, _MOST_KEYS)
     with phase("find"):
-        places = expired.places(request.resume, size)
-    if not places:
-        return BatchResult(0)
-    resume = places[-1] if len(places) == size else None
-    batch, keys = _Batch(binding, using, request, resume), [pk for _, pk in places]
+        found = expired.keys(request.resume, size)
+    if found is None or not found.keys:  # as where somebody raised a default in between
+        return BatchResult(0, found and found.resume)
+    keys, resume = found
+    batch = _Batch(binding, using, request, resume)
     try:
         try:
             return batch.run(keys)
@@ -73,7 +77,7 @@ def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
 
 
 def _purge_range(
-    binding: Binding, using: str, request: BatchRequest, expired: ExpiredRows
+    binding: Binding, using: str, request: BatchRequest, expired: ExpiredRows | ScopedRows
 ) -> BatchResult | None:
     """Purge the next rows by their order alone.
 
@@ -87,7 +91,7 @@ def _purge_range(
     if request.part is Part.ALL or waits or not counts or not removal.is_plain:
         return None
     with phase("find"):
-        found = expired.next_range(request.resume, request.size)
+        found: Any = expired.next_range(request.resume, request.size)
     if found is None:
         return BatchResult(0)
     if found.is_crowded:
@@ -111,7 +115,7 @@ class _Batch:
     binding: Binding
     using: str
     request: BatchRequest
-    resume: Place | None
+    resume: Any
 
     def run(self, keys: Sequence[Any], *, as_objects: bool = False) -> BatchResult:
         """Remove what nobody holds, report it, and commit."""

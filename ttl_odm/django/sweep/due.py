@@ -1,32 +1,38 @@
-"""What is due: whether a table has expired rows, since when, and how many."""
+"""What is due: whether a table has expired rows, since when, and which are next."""
 
 from __future__ import annotations
 
-from collections import Counter
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Final
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.db import connections
-from django.db.models import CharField, F, Field, Func, IntegerField, Q, QuerySet, Value
+from django.db.models import F, Field, Func, Q, QuerySet, Value
 
 from ttl_odm.core import TTL, ExpireAt
-from ttl_odm.core.stored_rows import WHOLE_TABLE
 from ttl_odm.django.policy import options, stored
 from ttl_odm.django.policy.indexes import PartEnd, has_contract_fields
 from ttl_odm.django.purge.removal import Removal, rows_of
+from ttl_odm.django.sweep.scopes import due_in_scopes
+from ttl_odm.django.sweep.stored_indexes import scope_index
+from ttl_odm.django.sweep.subqueries import fetched
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.fields import Cutoff, DatabaseNow
-from ttl_odm.sweeper import Counted, Due, Hooks, Part
+from ttl_odm.sweeper import Due, Hooks, Part
 from ttl_odm.sweeper.findings import Finding, Severity
+from ttl_odm.sweeper.scope_walk import by_cutoff
 from ttl_odm.sweeper.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
     from typing import TypeAlias
 
     from ttl_odm.dialects import Family
     from ttl_odm.django.policy.binding import AnyQuerySet, Binding
+    from ttl_odm.sweeper.scope_walk import Scope
 
     Place: TypeAlias = tuple[Any, Any]
     """What orders a row, and its key: from where a batch goes on. None for a key is before all."""
@@ -39,23 +45,34 @@ _ITSELF: Final = "%(expressions)s"
 
 def find_due(binding: Binding, using: str) -> Due | None:
     """Find out what there is to purge; see `ttl_odm.sweeper.Store.due`."""
-    if _is_off(binding, using):
+    if is_off(binding, using):
         return None
     parts, oldest = [], 0.0
-    for part in _parts(binding):
+    for part in parts_of(binding):
         if part is Part.ALL:
             # A NULL that is expired has no age, but the others are in the order of their dates.
             dated = ExpiredRows(binding, using, Part.INHERITING) if binding.own is None else None
             oldest_row = None if dated is None else dated.overdue()
             return Due((Part.ALL,), oldest_row, _loads_rows(binding, using))
-        first = ExpiredRows(binding, using, part).overdue()
+        first = _overdue(binding, using, part)
         if first is not None:
             parts.append(part)
             oldest = max(oldest, first)
     return Due(tuple(parts), oldest, bool(parts) and _loads_rows(binding, using))
 
 
-def _is_off(binding: Binding, using: str) -> bool:
+def _overdue(binding: Binding, using: str, part: Part) -> float | None:
+    """For how many seconds the first row of a part has been expired; None if there are none."""
+    rows = ExpiredRows(binding, using, part)
+    index = scope_index(binding, using) if part is Part.INHERITING else None
+    if index is None:
+        return rows.overdue()
+    ages = [scope.overdue for scope in due_in_scopes(binding, using, index)]
+    of_none = rows.among(None).overdue()
+    return max(ages if of_none is None else [*ages, of_none], default=None)
+
+
+def is_off(binding: Binding, using: str) -> bool:
     """Whether no row of a table can expire at this moment."""
     if not binding.is_stored:
         return binding.is_off
@@ -65,57 +82,6 @@ def _is_off(binding: Binding, using: str) -> bool:
 def _loads_rows(binding: Binding, using: str) -> bool:
     """Whether rows are deleted as objects, also where nobody has hooks."""
     return not Removal(binding.model, using, Hooks()).is_plain
-
-
-def count(binding: Binding, using: str) -> Counted:
-    """Count what there is to purge, and all rows; see `ttl_odm.sweeper.Counting`.
-
-    In one statement: a sweep between two would make the rest look smaller than it is.
-    """
-    parts = [] if _is_off(binding, using) else _parts(binding)
-    every: AnyQuerySet = QuerySet(model=binding.model, using=using)
-    every = options.include_expired(every).order_by()
-    expired = [ExpiredRows(binding, using, part).all().order_by() for part in parts]
-    number = Func(template="COUNT(*)", output_field=IntegerField())
-    if binding.scope is None:
-        rows, *due = _fetched([each.values_list(number) for each in (every, *expired)], using)
-        return Counted(sum(due), rows)
-    whole = every.values_list(Value(WHOLE_TABLE, output_field=CharField()), number)
-    lookups = [whole, *(stored.by_scope(binding, part) for part in expired)]
-    found: Counter[str | None] = Counter()
-    for scope, amount in _union(lookups, using):
-        found[scope] += amount
-    rows, others = found.pop(WHOLE_TABLE), found.pop(None, 0)
-    by_scope = {str(scope): amount for scope, amount in found.items()}
-    return Counted(others + found.total(), rows, by_scope=by_scope)
-
-
-def _fetched(
-    lookups: list[AnyQuerySet], using: str, form: Callable[[str], str] = str
-) -> tuple[Any, ...]:
-    """What each of some querysets finds, by scalar subqueries of one statement.
-
-    Django would give that a FROM. `form` is what becomes of each.
-    """
-    subqueries, values = _compiled(lookups, using)
-    with connections[using].cursor() as cursor:
-        cursor.execute("SELECT " + ", ".join(form(f"({sql})") for sql in subqueries), values)
-        found: tuple[Any, ...] = cursor.fetchone()
-    return found
-
-
-def _union(lookups: list[AnyQuerySet], using: str) -> list[tuple[Any, ...]]:
-    """All rows of some querysets, by one statement."""
-    subqueries, values = _compiled(lookups, using)
-    parts = [f"SELECT * FROM ({sql}) AS part" for sql in subqueries]  # noqa: S608 (of Django's)
-    with connections[using].cursor() as cursor:
-        cursor.execute(" UNION ALL ".join(parts), values)
-        return list(cursor.fetchall())
-
-
-def _compiled(lookups: list[AnyQuerySet], using: str) -> tuple[list[str], list[Any]]:
-    compiled = [lookup.query.get_compiler(using).as_sql() for lookup in lookups]
-    return [sql for sql, _ in compiled], [value for _, values in compiled for value in values]
 
 
 def out_of_reach(binding: Binding, using: str) -> list[Finding]:
@@ -152,7 +118,7 @@ def out_of_reach(binding: Binding, using: str) -> list[Finding]:
     return findings
 
 
-def _parts(binding: Binding) -> list[Part]:
+def parts_of(binding: Binding) -> list[Part]:
     """The shares of a table's rows that are purged by themselves."""
     policy = binding.policy
     if isinstance(policy, TTL) and binding.own is not None:
@@ -187,6 +153,13 @@ class KeyRange:
         return bool(self.first == self.beyond)
 
 
+class Keys(NamedTuple):
+    """Rows of one batch, by their primary keys, and where the next batch begins."""
+
+    keys: list[Any]
+    resume: Any
+
+
 class ExpiredRows:
     """The expired rows of one part, in the order in which they are purged."""
 
@@ -194,6 +167,36 @@ class ExpiredRows:
         self._binding = binding
         self._using = using
         self._part = part
+        self._among: tuple[Scope | None] | None = None
+
+    def among(self, scope: Scope | None) -> ExpiredRows:
+        """Those of one scope (None: of no scope) among rows that inherit."""
+        rows = copy(self)
+        rows._among = (scope,)
+        return rows
+
+    def of_scopes(self, scopes: Sequence[Scope]) -> AnyQuerySet:
+        """Those of some scopes, in no order."""
+        return self._before_ends(self._in_order(), scopes)
+
+    def every_of_scopes(self, scopes: Sequence[Scope]) -> AnyQuerySet:
+        """The same and, among them, what the predicate knows to live longer."""
+        every: AnyQuerySet = QuerySet(model=self._binding.model, using=self._using)
+        return self._before_ends(self._ordered(options.include_expired(every)), scopes)
+
+    def _before_ends(self, rows: AnyQuerySet, scopes: Sequence[Scope]) -> AnyQuerySet:
+        """Those rows of scopes that are before the scopes' ends in the index."""
+        stretches = (
+            Q(ttl_of__in=values, ttl_end__lte=self._of_bookmark(cutoff))
+            for cutoff, values in by_cutoff(scopes).items()
+        )
+        return self._with_scope(rows).filter(reduce(or_, stretches))
+
+    def _with_scope(self, rows: AnyQuerySet) -> AnyQuerySet:
+        """Rows with ``ttl_of``, their scope as a driver has it."""
+        assert self._binding.scope is not None  # noqa: S101 (or there are no scopes)
+        scope = F(self._binding.scope.attname)
+        return rows.annotate(ttl_of=Func(scope, template=_ITSELF, output_field=_AS_IT_IS))
 
     def all(self) -> AnyQuerySet:
         """Those rows, with ``ttl_end``, which orders them."""
@@ -209,8 +212,16 @@ class ExpiredRows:
 
     def _in_order(self) -> AnyQuerySet:
         """The part's rows with ``ttl_end``; those that live too, as far as their index knows."""
+        rows = self._ordered(rows_of(self._binding.model, self._using))
+        if self._among is None:
+            return rows
+        (scope,), rows = self._among, self._with_scope(rows)
+        return (
+            rows.filter(ttl_of__isnull=True) if scope is None else rows.filter(ttl_of=scope.value)
+        )
+
+    def _ordered(self, rows: AnyQuerySet) -> AnyQuerySet:
         binding, part = self._binding, self._part
-        rows = rows_of(binding.model, self._using)
         stamp = F(binding.stamp.name)
         if part is Part.ALL:
             return rows.annotate(ttl_end=F("pk"))
@@ -237,12 +248,18 @@ class ExpiredRows:
         """The end and key of each of the first so many of these."""
         return list(self.after(resume).values_list(self._bookmark, "pk")[:size])
 
+    def keys(self, resume: Any, size: int) -> Keys | None:
+        """The keys of the first so many of these; None if there are none."""
+        places = self.places(resume, size)
+        resume = places[-1] if len(places) == size else None
+        return Keys([pk for _, pk in places], resume) if places else None
+
     def next_range(self, resume: Any, size: int) -> KeyRange | None:
         """The next so many rows, by their order alone; None if there are none."""
         ends = self.after(resume).order_by("ttl_end").values_list("ttl_end")
         # Bookmarks of what they find: PostgreSQL would make one of each row that it passes over.
         lookups = [ends[:1], ends[size : size + 1]]
-        first, beyond = _fetched(lookups, self._using, self._as_bookmark)
+        first, beyond = fetched(lookups, self._using, self._as_bookmark)
         return None if first is None else KeyRange(first, beyond)
 
     def within(self, found: KeyRange) -> AnyQuerySet:
@@ -258,7 +275,7 @@ class ExpiredRows:
         earliest = clock.earliest(connections[self._using], self._binding.form)
         clamped = f"CASE WHEN {_ITSELF} < {earliest} THEN {earliest} ELSE {_ITSELF} END"
         end: Any = F("ttl_end") if earliest is None else Func(F("ttl_end"), template=clamped)
-        life: Any = self._life if self._is_looked_up else Value(self._seconds)
+        life = Value(self._life) if isinstance(self._life, int) else self._life
         rows = self.all().order_by("ttl_end")
         first = rows.values_list(end, DatabaseNow(), life).first()
         if first is None:
@@ -298,18 +315,17 @@ class ExpiredRows:
         return self._part is not Part.ALL and self._binding.form in ("instant", "datetime")
 
     @property
-    def _is_looked_up(self) -> bool:
-        """Whether the database says how long these live."""
-        return self._binding.is_stored and self._part is not Part.OWN
-
-    @property
     def _life(self) -> int | stored.StoredAge:
-        """How long rows live at least from what orders them; the predicate knows who longer."""
-        if self._is_looked_up:
-            return stored.StoredAge(self._binding, shortest=self._binding.scope is not None)
-        return self._seconds
+        """How long rows live at least from what orders them; the predicate knows who longer.
 
-    @property
-    def _seconds(self) -> int:
-        """How long rows live from what orders them; it is the end itself of rows with a ttl."""
-        return 0 if self._part is Part.OWN else self._binding.seconds or 0
+        It is 0 where that is the end itself, as of rows with a ttl.
+        """
+        binding = self._binding
+        if self._part is Part.OWN:
+            return 0
+        if self._among is not None:
+            (scope,) = self._among
+            return stored.StoredAge(binding, "table") if scope is None else scope.seconds
+        if binding.is_stored:  # the database says it
+            return stored.StoredAge(binding, "row" if binding.scope is None else "shortest")
+        return binding.seconds or 0

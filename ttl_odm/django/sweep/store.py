@@ -16,7 +16,8 @@ from ttl_odm.django.policy.binding import Binding, bindings
 from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.purge.errors import store_errors
 from ttl_odm.django.sweep.batch import purge
-from ttl_odm.django.sweep.due import count, find_due, out_of_reach
+from ttl_odm.django.sweep.counts import count
+from ttl_odm.django.sweep.due import find_due, out_of_reach
 from ttl_odm.django.sweep.leases import DjangoLeases
 from ttl_odm.django.sweep.replication import unlogged
 from ttl_odm.django.sweep.transactions import impatient

@@ -28,7 +28,6 @@ from sqlalchemy.schema import ExecutableDDLElement
 from sqlalchemy.sql.elements import conv
 from sqlalchemy.types import Integer
 
-from ttl_odm.core.stored_rows import LONGEST_SCOPE
 from ttl_odm.dialects import MYSQL_FAMILY, index_name
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
 from ttl_odm.sqlalchemy import compat
@@ -118,9 +117,7 @@ def sweep_indexes(ddl: AddSweepColumns, preparer: IdentifierPreparer) -> dict[st
 def can_lead(scope: ColumnClause[Any], family: Family) -> bool:
     """Whether an index may begin with a column of scopes: MariaDB and MySQL index no long text."""
     is_text = isinstance(scope.type, String)
-    length = getattr(scope.type, "length", None)
-    is_short = length is not None and length <= LONGEST_SCOPE
-    return not isinstance(family, MySQL) or not is_text or is_short
+    return not is_text or family.can_lead(getattr(scope.type, "length", None))
 
 
 def add_check(table: Table, override: Column[Any]) -> None:

@@ -64,11 +64,11 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table
 
+    from ttl_odm.dialects.indexes import StoredIndex
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.sweep.due import KeyRange
     from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
     from ttl_odm.sqlalchemy.sweep.leaves import Findings
-    from ttl_odm.sqlalchemy.sweep.stored_indexes import StoredIndex
     from ttl_odm.sweeper import BatchRequest
 
 

@@ -13,7 +13,7 @@ none that is old enough.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import Integer, case, literal, literal_column, select
 
@@ -22,19 +22,17 @@ from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, include_expir
 from ttl_odm.sqlalchemy.policy.stored import age_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
+from ttl_odm.sweeper.scope_walk import AT_ONCE, Scope, Scopes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Table
 
+    from ttl_odm.dialects.indexes import StoredIndex
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.sweep.stored_indexes import StoredIndex
 
     _Follows = Callable[[ColumnElement[Any]], ColumnElement[bool]]
-
-AT_ONCE: Final = 1_000
-"""Scopes that one statement goes through."""
 
 
 class EndIndex(Protocol):
@@ -57,33 +55,6 @@ class EndIndex(Protocol):
     def end(self, source: FromClause) -> ColumnElement[Any]:
         """What orders the rows of a scope."""
         ...
-
-
-class Scope(NamedTuple):
-    """A scope with rows to delete.
-
-    Attributes:
-        value: As the column has it.
-        seconds: The age at which its rows expire.
-        cutoff: The latest end in the index that was the end of a life when this was read; a
-            bookmark.
-        overdue: For how many seconds the first of its rows has been expired.
-    """
-
-    value: Any
-    seconds: int
-    cutoff: Any
-    overdue: float
-
-
-class Scopes(NamedTuple):
-    """Those of some scopes that have rows to delete, and the last of all that were looked at.
-
-    That is None where no more follow.
-    """
-
-    due: tuple[Scope, ...]
-    last: Any
 
 
 def table_age(binding: Binding) -> ColumnElement[Any]:

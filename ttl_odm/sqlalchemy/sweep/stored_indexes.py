@@ -1,23 +1,18 @@
 """The indexes that a table has in the database, and which of them lead to its expired rows.
 
-The database is asked, not the declarations: a table of somebody else's may have an index that no
-model knows of, and one that a model declares may be missing, or half built. Each kind of rows that
-can expire needs one that is ordered by the end of their lives (`needs_of`); a table that lacks one
-is walked.
-
-Asked is what a catalogue knows. Whether a planner takes the index is its own decision.
+A table that lacks one that it needs (`needs_of`) is walked. What the catalogue is asked, and what
+makes an index one that leads there, is in `ttl_odm.dialects.indexes`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Table, inspect, text
 
-from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.dialects.indexes import IndexNeed, StoredIndex, stored_index
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
-from ttl_odm.dialects.postgresql import relation
 from ttl_odm.sqlalchemy.policy.schema import can_lead
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
@@ -25,91 +20,13 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from sqlalchemy import Connection
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.dialects import Family
     from ttl_odm.sqlalchemy.policy.binding import Binding
-
-
-class StoredIndex(NamedTuple):
-    """An index as the database has it.
-
-    Attributes:
-        name: Its name.
-        first: The column that it begins with; None where that is an expression, or a column's
-            first few characters.
-        rows: The condition of the rows that it holds; empty for all of them.
-        is_valid: Whether it is complete, and planners see it.
-        is_ordered: Whether it can be read in ascending order, NULLs where the database has them:
-            no hash, no BRIN, no other collation.
-        definition: The statement that makes it; empty where the database has none.
-        second: The next column, as `first`; None where there is none.
-        collation: By which it takes some values of its first column for the same, as Acme for acme;
-            None where it tells all apart.
-    """
-
-    name: str
-    first: str | None
-    rows: str
-    is_valid: bool
-    is_ordered: bool
-    definition: str
-    second: str | None = None
-    collation: str | None = None
-
-    def leads_to(self, need: IndexNeed) -> bool:
-        """Whether a sweep can go by it."""
-        return self.is_valid and self.is_ordered and self.is_over(need)
-
-    def narrows(self, need: IndexNeed) -> bool:
-        """Whether it tells which stretches of the table may hold expired rows: a BRIN does."""
-        is_summary = self.is_valid and " USING brin (" in self.definition
-        return is_summary and need.ttl is None and self.is_over(need)
-
-    def is_over(self, need: IndexNeed) -> bool:
-        """Whether it is over the right rows, in the right order."""
-        rows, stamp = _bare(self.rows), _bare(need.column)
-        if need.scope is not None:
-            is_led = (self.first, self.second) == (need.scope, need.column)
-            return is_led and rows in ("", "" if need.ttl is None else f"{_bare(need.ttl)}isnull")
-        if need.ttl is None:
-            # A comparison with the column holds for no NULL, so these need not be in it.
-            return self.first == need.column and rows in (
-                "",
-                f"{stamp}isnotnull",
-                f"{stamp}notnull",
-            )
-        ttl, order = _bare(need.ttl), _bare(self.definition).partition("where")[0]
-        if need.part is Part.OWN:
-            return rows == f"{ttl}>0" and self.first is None and stamp in order and ttl in order
-        return rows in (f"{ttl}isnull", "") and self.first == need.column
-
-
-class IndexNeed(NamedTuple):
-    """What an index has to be for a part of a table's rows.
-
-    It is over the column itself where `ttl` is None; else it is one of the contract's two partial
-    ones, over the rows that inherit the default, or over those with a ttl of their own. A column
-    leads it whose values have stored defaults of their own: `scope`.
-    """
-
-    part: Part
-    column: str
-    ttl: str | None = None
-    scope: str | None = None
-
-    @property
-    def least(self) -> IndexNeed:
-        """What a sweep can do with: by the shortest default of all scopes."""
-        return self._replace(scope=None)
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether it is one of the contract's two."""
-        return self.ttl is not None or self.column in (INHERITED_END, OWN_END)
 
 
 _Seen = dict["IndexNeed", StoredIndex]
@@ -192,81 +109,14 @@ def stored_indexes(connection: Connection, table: Table) -> list[StoredIndex]:
     expressions on SQLite, and knows neither which are valid nor how they are ordered.
     """
     schema, name = name_of(connection, table)
-    quote = connection.dialect.identifier_preparer.quote
-    if connection.dialect.name == "postgresql":
-        rows = connection.execute(_POSTGRESQL, {"relation": relation(schema, name)})
-        return [StoredIndex(*row) for row in rows]
-    if connection.dialect.name in MYSQL_FAMILY:
-        return list(_of_mysql(connection, schema, name))
-    if connection.dialect.name != "sqlite":
-        if not clock_of(connection.dialect).is_inspected:
-            return []
-        return [
-            StoredIndex(str(index["name"]), index["column_names"][0], "", True, True, "")  # noqa: FBT003
-            for index in inspect(connection).get_indexes(name, schema)
-        ]
-    query = text(_SQLITE.format(master=f"{quote(schema or 'main')}.sqlite_master"))
-    indexes = connection.execute(query, {"schema": schema or "main", "table": name})
+    family = clock_of(connection.dialect)
+    query = family.indexes_query(schema, name)
+    if query is not None:
+        rows = connection.execute(text(query.replace(":", "\\:"))).mappings()
+        return [stored_index({key.lower(): value for key, value in row.items()}) for row in rows]
+    if not family.is_inspected:
+        return []
     return [
-        StoredIndex(name, first, sql[sql.lower().rfind("where") + 5 :] if partial else "", *rest)
-        for name, first, partial, sql, *rest in indexes
+        StoredIndex(str(index["name"]), index["column_names"][0], "", True, True, "")  # noqa: FBT003
+        for index in inspect(connection).get_indexes(name, schema)
     ]
-
-
-def _of_mysql(connection: Connection, schema: str | None, table: str) -> Iterator[StoredIndex]:
-    for row in connection.execute(_MYSQL, {"schema": schema, "table": table}).mappings():
-        column = {key.lower(): value for key, value in row.items()}
-        # MariaDB ignores an index, MySQL makes it invisible.
-        is_hidden = column.get("ignored") == "YES" or column.get("is_visible") == "NO"
-        whole = column["column_name"] if column["sub_part"] is None else None
-        is_tree = column["index_type"] == "BTREE"
-        collation = column["first_collation"]
-        is_exact = collation is None or collation.endswith("_bin")
-        found = (column["index_name"], whole, "", not is_hidden, is_tree, "")
-        yield StoredIndex(*found, column["second"], None if is_exact else collation)
-
-
-def _bare(sql: str) -> str:
-    """A condition, or a definition, without what each database spells in its own way."""
-    return sql.lower().translate(_MARKS)
-
-
-_MARKS: Final = dict.fromkeys(map(ord, '() "`\n\t'))
-
-_POSTGRESQL: Final = text("""
-SELECT c.relname::text, a.attname::text, COALESCE(pg_get_expr(i.indpred, i.indrelid), ''),
-  i.indisvalid,
-  m.amname = 'btree' AND o.opcdefault AND i.indoption[0] IN (0, 3)
-    AND (a.attnum IS NULL OR i.indcollation[0] = a.attcollation),
-  pg_get_indexdef(i.indexrelid), b.attname::text,
-  CASE WHEN n.collisdeterministic THEN NULL ELSE n.collname::text END
-FROM pg_catalog.pg_index i
-JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
-JOIN pg_catalog.pg_am m ON m.oid = c.relam
-JOIN pg_catalog.pg_opclass o ON o.oid = i.indclass[0]
-LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-LEFT JOIN pg_catalog.pg_attribute b ON b.attrelid = i.indrelid AND b.attnum = i.indkey[1]
-  AND i.indnkeyatts > 1
-LEFT JOIN pg_catalog.pg_collation n ON n.oid = i.indcollation[0]
-WHERE i.indrelid = CAST(:relation AS text)::regclass
-""")
-"""``indoption`` is 0 for ascending with NULLs last, 3 for the same backwards."""
-
-_MYSQL: Final = text("""
-SELECT s.*, n.column_name AS second, c.collation_name AS first_collation
-FROM information_schema.statistics s
-LEFT JOIN information_schema.statistics n ON n.table_schema = s.table_schema
-  AND n.table_name = s.table_name AND n.index_name = s.index_name AND n.seq_in_index = 2
-LEFT JOIN information_schema.columns c ON c.table_schema = s.table_schema
-  AND c.table_name = s.table_name AND c.column_name = s.column_name
-WHERE s.table_schema = COALESCE(:schema, DATABASE()) AND s.table_name = :table
-  AND s.seq_in_index = 1
-""")
-
-_SQLITE: Final = """
-SELECT l.name, x.name, l.partial, COALESCE(m.sql, ''), 1, x.coll = 'BINARY', COALESCE(m.sql, ''),
-  (SELECT y.name FROM pragma_index_xinfo(l.name, :schema) AS y WHERE y.seqno = 1 AND y.key)
-FROM pragma_index_list(:table, :schema) AS l, pragma_index_xinfo(l.name, :schema) AS x
-LEFT JOIN {master} AS m ON m.type = 'index' AND m.name = l.name
-WHERE x.seqno = 0
-"""

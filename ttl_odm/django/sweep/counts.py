@@ -1,0 +1,72 @@
+"""How many rows there are to purge, and how many there are at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from django.db import connections, transaction
+from django.db.models import CharField, Func, IntegerField, QuerySet, Value
+
+from ttl_odm.core.stored_rows import WHOLE_TABLE
+from ttl_odm.django.policy import options, stored
+from ttl_odm.django.sweep.due import ExpiredRows, is_off, parts_of
+from ttl_odm.django.sweep.scope_ranges import ScopedRows
+from ttl_odm.django.sweep.stored_indexes import scope_index
+from ttl_odm.django.sweep.subqueries import fetched, union
+from ttl_odm.sweeper import Counted, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ttl_odm.django.policy.binding import AnyQuerySet, Binding
+
+
+def count(binding: Binding, using: str) -> Counted:
+    """Count what there is to purge, and all rows; see `ttl_odm.sweeper.Counting`.
+
+    In one statement, or of one view of the database: a sweep between two would make the rest look
+    smaller than it is.
+    """
+    parts = [] if is_off(binding, using) else parts_of(binding)
+    every: AnyQuerySet = QuerySet(model=binding.model, using=using)
+    every = options.include_expired(every).order_by()
+    number = Func(template="COUNT(*)", output_field=IntegerField())
+    if binding.scope is None:
+        expired = [ExpiredRows(binding, using, part).all().order_by() for part in parts]
+        rows, *due = fetched([each.values_list(number) for each in (every, *expired)], using)
+        return Counted(sum(due), rows)
+    index = scope_index(binding, using) if Part.INHERITING in parts else None
+    lookups = [every.values_list(Value(WHOLE_TABLE, output_field=CharField()), number)]
+    lookups += [
+        stored.by_scope(binding, ExpiredRows(binding, using, part).all())
+        for part in parts
+        if index is None or part is not Part.INHERITING
+    ]
+    found: Counter[str | None] = Counter()
+    with nullcontext() if index is None else _one_view(using):
+        if index is not None:
+            for stretch in ScopedRows(binding, using, index).stretches():
+                found += Counter(dict(stored.by_scope(binding, stretch)))
+        for scope, amount in union(lookups, using):
+            found[scope] += amount
+    rows, others = found.pop(WHOLE_TABLE), found.pop(None, 0)
+    by_scope = {str(scope): amount for scope, amount in found.items()}
+    return Counted(others + found.total(), rows, by_scope=by_scope)
+
+
+@contextmanager
+def _one_view(using: str) -> Iterator[None]:
+    """Let statements see the database as it is at the first one.
+
+    In a transaction of the application's, also where Django begins none itself, they see what
+    that sees: how is settled by its first statement, and MySQL refuses to change it.
+    """
+    connection = connections[using]
+    is_ours = connection.get_autocommit()
+    with transaction.atomic(using=using):
+        if is_ours and connection.vendor != "sqlite":  # where it is so in any transaction
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        yield

@@ -1,0 +1,102 @@
+"""The rows to delete where each scope of a stored default has its own end.
+
+`ttl_odm.sweeper.scope_walk` says how a sweep goes from scope to scope; here its questions are
+answered by statements. `ScopedRows` gives batches as `ExpiredRows` does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ttl_odm.django.sweep.due import ExpiredRows, Keys
+from ttl_odm.django.sweep.scopes import next_scopes
+from ttl_odm.sweeper import Part
+from ttl_odm.sweeper.scope_walk import (
+    CountIn,
+    Look,
+    ScopePlace,
+    ScopeRange,
+    alike,
+    answered,
+    next_range,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ttl_odm.dialects.indexes import StoredIndex
+    from ttl_odm.django.policy.binding import AnyQuerySet, Binding
+    from ttl_odm.sweeper.scope_walk import Question
+
+
+@dataclass(frozen=True, slots=True)
+class ScopedRange:
+    """The rows of the next batch, and where the one after it begins.
+
+    It `is_crowded` where it has more rows, which nothing but their keys tells apart.
+    """
+
+    rows: AnyQuerySet
+    resume: ScopePlace | None
+    is_crowded: bool = False
+
+
+class ScopedRows:
+    """The expired rows that inherit, scope by scope."""
+
+    def __init__(self, binding: Binding, using: str, index: StoredIndex) -> None:
+        self._binding = binding
+        self._using = using
+        self._index = index
+        self._rows = ExpiredRows(binding, using, Part.INHERITING)
+
+    def next_range(self, resume: Any, size: int) -> ScopedRange | None:
+        """The rows of the next batch, by scope and order alone; None if there are none."""
+        found = self._walk(resume, size, lambda rows, at: rows.next_range(at, size))
+        if found is None:
+            return None
+        inside = found.inside
+        if inside is None:
+            return ScopedRange(self._rows.of_scopes(found.scopes), found.resume)
+        rows = self._rows.among(found.begin.due[0]).within(inside)
+        return ScopedRange(rows, found.resume, inside.is_crowded)
+
+    def within(self, found: ScopedRange) -> AnyQuerySet:
+        """The rows of a range."""
+        return found.rows
+
+    def keys(self, resume: Any, size: int) -> Keys | None:
+        """The keys of the next so many rows; None if there are none."""
+        found = self._walk(resume, size, lambda rows, at: rows.keys(at, size))
+        if found is None:
+            return None
+        if found.inside is not None:
+            return Keys(found.inside.keys, found.resume)
+        rows = self._rows.of_scopes(found.scopes)
+        return Keys(list(rows.values_list("pk", flat=True)[:size]), found.resume)
+
+    def stretches(self) -> Iterator[AnyQuerySet]:
+        """All expired rows that inherit, in parts."""
+        yield self._rows.among(None).all()
+        after, has_more = None, True
+        while has_more:
+            due, after = next_scopes(self._binding, self._using, self._index, after)
+            has_more = after is not None
+            while due:
+                number = alike(due)
+                yield self._rows.of_scopes(due[:number])
+                due = due[number:]
+
+    def _walk(
+        self, resume: ScopePlace | None, size: int, inside: Callable[[ExpiredRows, Any], Any]
+    ) -> ScopeRange[Any] | None:
+        def answer(question: Question) -> Any:
+            if isinstance(question, Look):
+                return next_scopes(self._binding, self._using, self._index, question.after)
+            if isinstance(question, CountIn):
+                every = self._rows.every_of_scopes(question.scopes)
+                return every[: question.limit].count()
+            return inside(self._rows.among(question.scope), question.resume)
+
+        return answered(next_range(size, resume), answer)
