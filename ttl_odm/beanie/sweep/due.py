@@ -4,14 +4,16 @@ They are at the beginning of the indexes that `ttl_odm.beanie.policy.ttl_indexes
 order in which they expired. Documents with a ttl of their own that have no ``_exp``, because it is
 not valid or because nobody could tell when they were written, are at the beginning of the second
 one, before all dates. So a sweep goes through ranges of these indexes, part by part (`stages_of`).
-Without these indexes a collection is walked by its keys. What is due costs one look at the first
+Where scopes have stored defaults of their own, and lead the first index, those with the same
+default are a range by themselves, up to their end, and so are all others. Without these indexes a
+collection is walked by its keys. What is due costs one look at the first
 entry of each range; only a dry run or a fuse wants documents counted.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,14 +23,17 @@ from ttl_odm.beanie.policy.commands import (
     BY_KEY,
     Range,
     RawCollection,
+    ScopedRange,
     as_datetime,
     command_in,
     details_of,
     indexes_of,
+    is_multikey,
 )
 from ttl_odm.beanie.policy.predicate import expired_expr, never_expires, shortest_default, value_at
 from ttl_odm.beanie.policy.ttl_indexes import (
     EXPIRY,
+    has_key,
     has_wrong_expiry,
     inheriting_branches,
     is_ours,
@@ -51,6 +56,8 @@ if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
 
 _FIRST_DATE: Final = DatetimeMS(-(2**63))
+_MOST_FINDS: Final = 50
+"""For the oldest document of many scopes, which takes about five for a hundred of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +66,15 @@ class Layout:
 
     `indexes` has the name of each index by which a sweep can go, and the first date that can be in
     it, by its field; it is empty if the collection has to be walked. Of a time series nobody
-    deletes single documents. `several_keys` is what has been found out about indexes: whether a
-    document is in one more than once, because of an array.
+    deletes single documents. `scope_index` is the name of the one that the scopes of a stored
+    default lead. `several_keys` is what has been found out about indexes: whether a document is in
+    one more than once, because of an array.
     """
 
     indexes: Mapping[str, tuple[str, DatetimeMS]]
     is_capped: bool = False
     is_deleted_by_bucket: bool = False
+    scope_index: str | None = None
     several_keys: dict[str, bool] = field(default_factory=dict)
 
 
@@ -89,21 +98,21 @@ class IndexRange:
     """
 
     kind: Action
-    range: Range
+    range: Range | ScopedRange
     branches: tuple[Filter, ...] = ()
 
     @property
     def is_undated(self) -> bool:
         """Whether it is about what comes before all dates."""
-        return isinstance(self.range.low, MinKey)
+        return isinstance(self.range, Range) and isinstance(self.range.low, MinKey)
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
     """Where a batch of a part goes on: in which of its stages, and from where in its range.
 
-    None for the range's beginning. `left` are keys of documents at exactly that place that the
-    batches before have left; so many batches there were.
+    None for the range's beginning. In a `ScopedRange` the place is a scope. `left` are keys of
+    documents at exactly that place that the batches before have left; so many batches there were.
     """
 
     stage: int = 0
@@ -118,22 +127,30 @@ async def layout_of(collection: Collection, policy: Policy, *, is_walked: bool) 
     is_series = details.get("type") == "timeseries"
     is_capped = bool(details.get("options", {}).get("capped"))
     indexes: dict[str, tuple[str, DatetimeMS]] = {}
+    scope_index = None
     if not (is_series or is_walked):
         # Those of the policy, whoever is to delete by them; none if one is missing.
         native = wanted_indexes(policy, "native")
         for existing in await indexes_of(collection):
             for index in (*native, *wanted_indexes(policy, "sweeper")):
-                if _is(existing, index):
+                is_led = index.scope is not None and _is(existing, index)
+                if is_led:
+                    scope_index = str(existing["name"])
+                if is_led or (index.field not in indexes and _is(existing, index.least)):
                     filtered = existing.get("partialFilterExpression", {}).get(index.field, {})
                     first = DatetimeMS(filtered["$gte"]) if "$gte" in filtered else _FIRST_DATE
                     indexes[index.field] = (str(existing["name"]), first)
         indexes = indexes if len(indexes) == len(native) else {}
-    return Layout(indexes, is_capped, is_series)
+    layout = Layout(indexes, is_capped, is_series, scope_index if indexes else None)
+    if layout.scope_index is not None:
+        has_several = await is_multikey(RawCollection(collection), layout.scope_index)
+        layout.several_keys[layout.scope_index] = has_several
+    return layout
 
 
 def _is(existing: Document, index: Index) -> bool:
     """Say whether an index is one of a policy's, or one of the application's own like it."""
-    if dict(existing["key"]) != {index.field: 1} or existing.get("hidden"):
+    if not has_key(existing, index) or existing.get("hidden"):
         return False
     if "collation" in existing and not is_ours(existing["name"]):  # perhaps not the collection's
         return False
@@ -173,12 +190,7 @@ def stages_of(
         has_undated = isinstance(dated, ExpireAt) and dated.null == "expired"
         return (*([undated] if has_undated else []), IndexRange(Action.PURGE, reach))
     if part is Part.INHERITING:
-        shortest = shortest_default(dated)
-        if shortest is None or shortest == NEVER:
-            return ()
-        name, first = layout.indexes[dated.last_modified]
-        reach = Range(name, dated.last_modified, first, _before(now, shortest))
-        return (IndexRange(Action.PURGE, reach, tuple(inheriting_branches(dated))),)
+        return tuple(_inheriting(dated, layout, now))
     name, _ = layout.indexes[EXPIRY]
     end, branches = _before(now, 0), tuple(own_branches(dated))
     return (
@@ -186,6 +198,42 @@ def stages_of(
         IndexRange(Action.PURGE, Range(name, EXPIRY, _FIRST_DATE, end), branches),
         IndexRange(Action.FIX, Range(name, EXPIRY, MinKey(), end)),
     )
+
+
+def _inheriting(policy: TTL, layout: Layout, now: DatetimeMS) -> Iterator[IndexRange]:
+    """Give the ranges of those that inherit."""
+    shortest = shortest_default(policy)
+    if layout.scope_index is not None:
+        for reach in _scoped_ranges(policy, layout, layout.scope_index, now):
+            yield IndexRange(Action.PURGE, reach)
+    elif shortest is not None and shortest != NEVER:
+        name, first = layout.indexes[policy.last_modified]
+        dates = Range(name, policy.last_modified, first, _before(now, shortest))
+        yield IndexRange(Action.PURGE, dates, tuple(inheriting_branches(policy)))
+
+
+def _scoped_ranges(
+    policy: TTL, layout: Layout, index: str, now: DatetimeMS
+) -> Iterator[ScopedRange]:
+    """Give one for the scopes without a default of their own, and one for each default."""
+    assert policy.by is not None  # noqa: S101 (or no scope leads the index)
+    scopes: dict[int | None, list[Any]] = {}
+    for scope, seconds in policy.defaults.items():
+        scopes.setdefault(seconds, []).append(scope)
+    conditions: list[tuple[int | None, Filter]] = [(policy.default, {"$nin": [*policy.defaults]})]
+    conditions += [(seconds, {"$in": same}) for seconds, same in scopes.items()]
+    has_arrays = layout.several_keys[index]
+    if has_arrays:
+        # An array is none of the scopes in it, but the index has it with each of them.
+        array = {"$type": "array"}
+        conditions = [(seconds, {**which, "$not": array}) for seconds, which in conditions]
+        conditions.append((policy.default, array))
+    field, branches = policy.last_modified, tuple(inheriting_branches(policy))
+    for seconds, which in conditions:
+        if seconds is not None and seconds != NEVER:
+            end = _before(now, seconds)
+            reach = (index, field, end, policy.by, which, branches)
+            yield ScopedRange(*reach, is_ordered=not has_arrays)
 
 
 def _before(now: DatetimeMS, seconds: int) -> DatetimeMS:
@@ -207,7 +255,7 @@ async def find_due(place: RawCollection, policy: Policy, layout: Layout) -> Due 
             age
             for stage in stages_of(policy, layout, part, now)
             if stage.kind is Action.PURGE
-            for age in await _ages(place, policy, stage, now)
+            for age in await _ages(place, policy, stage.range, now)
         ]
         if ages:
             oldest[part] = max(ages)
@@ -215,21 +263,43 @@ async def find_due(place: RawCollection, policy: Policy, layout: Layout) -> Due 
 
 
 async def _ages(
-    place: RawCollection, policy: Policy, stage: IndexRange, now: DatetimeMS
+    place: RawCollection, policy: Policy, reach: Range | ScopedRange, now: DatetimeMS
 ) -> list[float]:
     """Return for how long the first document has expired; nothing where there is nothing to do."""
     expired = expired_expr(policy)
+    if isinstance(reach, ScopedRange):
+        return await _ages_by_scope(place, policy, reach, now)
     due = expired
-    if isinstance(policy, TTL) and stage.range.field == EXPIRY:
+    if isinstance(policy, TTL) and reach.field == EXPIRY:
         due = {"$or": [expired, has_wrong_expiry(policy)]}
-    first = await place.find({"$expr": due}, limit=1, **stage.range.bounds())
+    first = await place.find({"$expr": due}, limit=1, **reach.bounds())
     if not first:
         return []
     age = age_of(policy, first[0], now)
     if age == 0.0 and due is not expired:  # it lives, but others behind it may not
-        others = await place.find({"$expr": expired}, limit=1, **stage.range.bounds())
+        others = await place.find({"$expr": expired}, limit=1, **reach.bounds())
         age = age_of(policy, others[0], now) if others else 0.0
     return [age]
+
+
+async def _ages_by_scope(
+    place: RawCollection, policy: Policy, reach: ScopedRange, now: DatetimeMS
+) -> list[float]:
+    """Do so where each scope has a first document.
+
+    The next one that counts is older, and of a later scope: the first of a scope is its oldest. So
+    each scope is looked at once, by few finds, unless the scopes are in the order of their ages.
+    """
+    ages: list[float] = []
+    expired = {"$expr": expired_expr(policy)}
+    while len(ages) < _MOST_FINDS:
+        first = await place.find_in(reach, expired, limit=1)
+        if not first:
+            break
+        ages.append(age_of(policy, first[0], now))
+        low, high = reach.place_of(value_at(first[0], reach.scope)), first[0][reach.field]
+        reach = replace(reach, low=reach.low if low is None else low, high=high)
+    return ages
 
 
 def age_of(policy: Policy, row: Filter, now: DatetimeMS) -> float:
@@ -309,6 +379,9 @@ def _countable(policy: Policy, stage: IndexRange) -> Iterator[list[Filter]]:
     index, as a find does.
     """
     if stage.kind is not Action.PURGE:
+        return
+    if isinstance(stage.range, ScopedRange):
+        yield [stage.range.filter()]
         return
     field, array = stage.range.field, {"$type": "array"}
     where: Filter = {field: None if stage.is_undated else {"$lt": stage.range.high}}
