@@ -91,7 +91,7 @@ async def _indexes(target: Target) -> list[Finding]:
     policy = binding.policy
     aim = Aim(
         collection=collection.name,
-        indexes=ttl_indexes.wanted_indexes(policy, binding.purge),
+        indexes=ttl_indexes.wanted_indexes(policy, binding.purge, binding.scope),
         fields=ttl_indexes.date_fields(policy),
         rebuild=False,
         can_change=True,
@@ -113,7 +113,7 @@ async def _indexes(target: Target) -> list[Finding]:
     ]
     for name in aim.without_scope(existing):
         message = (
-            f"index {name} doesn't begin with {policy.stored.by}, so each sweep reads all "
+            f"index {name} doesn't begin with {binding.scope}, so each sweep reads all "
             "documents older than the shortest stored default"
         )
         findings.append(Finding(Severity.ERROR, "wrong-index", target.name, message, rebuild))

@@ -120,8 +120,10 @@ def has_key(existing: Document, index: Index) -> bool:
     return [*existing["key"].items()] == [*index.key.items()]
 
 
-def wanted_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
+def wanted_indexes(policy: Policy, purge: Purge, scope: str | None = None) -> tuple[Index, ...]:
     """Return the indexes that a collection with this policy needs.
+
+    `scope` is the field whose values may have stored defaults of their own, None for none.
 
     For "sweeper" they are of the same order as for "native", but without an expireAfterSeconds: by
     them a sweeper finds what it deletes.
@@ -137,9 +139,8 @@ def wanted_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
         if purge == "native":
             matches = {policy.last_modified: {"$gte": _OLDEST}, **matches}
         seconds = MAX_TTL if default == NEVER else default
-        default_index = _index("default", policy.last_modified, matches, seconds, purge)
-        scope = None if policy.stored is None else policy.stored.by
-        made = [replace(default_index, scope=scope)]
+        first = _index("default", policy.last_modified, matches, seconds, purge)
+        made = [replace(first, scope=scope)]
         if policy.override is not None:
             made.append(_index("own", EXPIRY, _any_of(own_branches(policy)), 0, purge))
         if policy.limit is not None:

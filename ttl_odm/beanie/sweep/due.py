@@ -30,7 +30,13 @@ from ttl_odm.beanie.policy.commands import (
     indexes_of,
     is_multikey,
 )
-from ttl_odm.beanie.policy.predicate import expired_expr, never_expires, shortest_default, value_at
+from ttl_odm.beanie.policy.predicate import (
+    expired_expr,
+    kind_of,
+    never_expires,
+    shortest_default,
+    value_at,
+)
 from ttl_odm.beanie.policy.ttl_indexes import (
     EXPIRY,
     has_key,
@@ -121,8 +127,13 @@ class Resume:
     batch: int = 0
 
 
-async def layout_of(collection: Collection, policy: Policy, *, is_walked: bool) -> Layout:
-    """Look at a collection; where it is walked, its indexes don't matter."""
+async def layout_of(
+    collection: Collection, policy: Policy, scope: str | None, *, is_walked: bool
+) -> Layout:
+    """Look at a collection; where it is walked, its indexes don't matter.
+
+    `scope` is the field whose values may have stored defaults of their own, None for none.
+    """
     details = await details_of(collection)
     is_series = details.get("type") == "timeseries"
     is_capped = bool(details.get("options", {}).get("capped"))
@@ -130,9 +141,9 @@ async def layout_of(collection: Collection, policy: Policy, *, is_walked: bool) 
     scope_index = None
     if not (is_series or is_walked):
         # Those of the policy, whoever is to delete by them; none if one is missing.
-        native = wanted_indexes(policy, "native")
+        native = wanted_indexes(policy, "native", scope)
         for existing in await indexes_of(collection):
-            for index in (*native, *wanted_indexes(policy, "sweeper")):
+            for index in (*native, *wanted_indexes(policy, "sweeper", scope)):
                 is_led = index.scope is not None and _is(existing, index)
                 if is_led:
                     scope_index = str(existing["name"])
@@ -309,13 +320,11 @@ def age_of(policy: Policy, row: Filter, now: DatetimeMS) -> float:
     """
     if isinstance(policy, TTL):
         if policy.limit is not None:
-            kind = None if policy.by is None else value_at(row, policy.by)
-            is_on = policy.default_of(kind) is not None
+            is_on = policy.default_of(kind_of(row, policy)) is not None
             limited = age_of(policy.limit, row, now) if is_on else 0.0
             return max(limited, age_of(policy.unlimited, row, now))
         own = None if policy.override is None else row.get(policy.override)
-        kind = None if policy.by is None else value_at(row, policy.by)
-        seconds = effective_ttl(policy.default_of(kind), own_ttl(policy, own))
+        seconds = effective_ttl(policy.default_of(kind_of(row, policy)), own_ttl(policy, own))
         moment = row.get(policy.last_modified)
     else:
         seconds = policy.seconds if isinstance(policy, ExpireAfter) else 0
