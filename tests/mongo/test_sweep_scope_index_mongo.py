@@ -215,19 +215,17 @@ async def test_what_has_expired_goes_whatever_the_scope(
         assert place.keys() == live
 
 
-async def test_as_many_defaults_as_there_may_be_are_swept_each_by_its_own(
-    mongodb_url: str,
-) -> None:
+async def test_as_many_scopes_as_there_may_be_are_swept_each_by_its_own(mongodb_url: str) -> None:
     async with carts(mongodb_url, declared()) as place:
         numbers = range(MOST_SCOPES)
-        await put(place, {f"t{number}": 2 * HOUR + 60 * number for number in numbers})
-        for number in numbers[::100]:
-            seconds = 2 * HOUR + 60 * number
-            place.add(2 * number, age=seconds - 30, tenant=f"t{number}")
-            place.add(2 * number + 1, age=seconds + 30, tenant=f"t{number}")
+        seconds = {number: 2 * HOUR + 60 * (number % 50) for number in numbers}
+        await put(place, {f"t{number}": seconds[number] for number in numbers})
+        for number in numbers[::99]:
+            place.add(2 * number, age=seconds[number] - 30, tenant=f"t{number}")
+            place.add(2 * number + 1, age=seconds[number] + 30, tenant=f"t{number}")
         (target,) = (await place.sweep()).targets
-        assert (target.error, target.deleted) == (None, 10)
-        assert place.keys() == {2 * number for number in numbers[::100]}
+        assert (target.error, target.deleted) == (None, 11)
+        assert place.keys() == {2 * number for number in numbers[::99]}
 
 
 async def test_a_document_that_somebody_holds_keeps_no_other_scope_waiting(
@@ -246,6 +244,34 @@ async def test_a_document_that_somebody_holds_keeps_no_other_scope_waiting(
         assert (target.deleted, target.skips) == (20 - len(held), {Skip.LOCKED: len(held)})
         assert place.keys() == held
         assert (await place.sweep()).deleted == len(held)
+
+
+async def test_a_scope_in_an_array_of_documents_is_none(mongodb_url: str) -> None:
+    async with carts(mongodb_url, declared(by="owner.tenant")) as place:
+        await put(place, {"keeps": DAY, "brief": 60})
+        place.add(1, age=2 * HOUR, owner=[{"tenant": "keeps"}])
+        place.add(2, age=600, owner=[{"tenant": "brief"}])
+        place.add(3, age=2 * HOUR, owner={"tenant": "keeps"})
+        place.add(4, age=600, owner={"tenant": "brief"})
+        place.add(5, age=2 * HOUR, owner=["keeps"])
+        assert await place.shown() == {2, 3}
+        (target,) = (await place.sweep(dry_run=True)).targets
+        assert target.due == 3
+        assert (await place.sweep()).deleted == 3
+        assert place.keys() == {2, 3}
+
+
+async def test_arrays_that_come_while_it_sweeps_do_not_keep_it(mongodb_url: str) -> None:
+    async with carts(mongodb_url, declared()) as place:
+        await put(place, {"brief": 60})
+        place.add(1, 2, age=600, tenant="brief")
+
+        def arrive() -> None:
+            place.add(*range(10, 20), age=600, tenant=["brief"])
+
+        place.commands.before["findAndModify"] = [arrive]
+        (target,) = (await place.sweep(pace=Pace(1, 1, 1, 10.0))).targets
+        assert (target.deleted, place.keys()) == (2, set(range(10, 20)))
 
 
 @pytest.mark.every_driver

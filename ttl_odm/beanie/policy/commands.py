@@ -134,7 +134,7 @@ class ScopedRange:
         field: The date's field.
         high: The end of the range, outside of it.
         scope: The scope's field.
-        scopes: The condition for the scopes.
+        scopes: The filter for the scopes, with a condition on that field.
         branches: Filters that together match what is in the index.
         low: The scope to begin with, None for the first one.
         is_ordered: Whether the server can begin at a scope, and has them in order; not if an array
@@ -152,7 +152,7 @@ class ScopedRange:
 
     def filter(self, *conditions: Filter) -> Document:
         """Return the filter for those of its documents that meet more conditions."""
-        within = [{self.scope: self.scopes}, {self.field: {"$lt": self.high}}, *conditions]
+        within = [self.scopes, {self.field: {"$lt": self.high}}, *conditions]
         if self.low is not None:
             # Of values of all types, as a plain condition is not.
             within.append({"$expr": {"$gte": [f"${self.scope}", {"$literal": self.low}]}})

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from pymongo.errors import OperationFailure
 
 from ttl_odm.beanie.policy.commands import BY_KEY, Range, ScopedRange, is_multikey
-from ttl_odm.beanie.policy.predicate import deciding_fields, expired_expr, value_at
+from ttl_odm.beanie.policy.predicate import deciding_fields, value_at
 from ttl_odm.beanie.policy.scopes import own_scopes
 from ttl_odm.beanie.policy.stored import hold, see
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, has_wrong_expiry, own_expiry
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from bson.raw_bson import RawBSONDocument
 
-    from ttl_odm.beanie.drivers import Document, Filter
+    from ttl_odm.beanie.drivers import Filter
     from ttl_odm.beanie.policy.binding import Binding
     from ttl_odm.beanie.policy.commands import RawCollection
     from ttl_odm.beanie.purge.removal import Mode
@@ -150,8 +150,8 @@ class _Batch:
         if held != self.policy:
             raise TransientStoreError(f"The stored default has just become {held!r}.")
 
-    def _expired(self) -> Document:
-        return {"$expr": expired_expr(self.policy)}
+    def _expired(self) -> Filter:
+        return self.stage.expired(self.policy)
 
     # Windows
 

@@ -100,12 +100,18 @@ class IndexRange:
     """A range of an index, and what is to be done in it.
 
     The branches are filters that together match what is in the index, and of which each proves to
-    the server that the index has it all; there may be none.
+    the server that the index has it all; there may be none. Where its documents have one default,
+    `policy` is that of theirs alone: of a thousand defaults the expression for all is long.
     """
 
     kind: Action
     range: Range | ScopedRange
     branches: tuple[Filter, ...] = ()
+    policy: TTL | None = None
+
+    def expired(self, policy: Policy) -> Filter:
+        """Return the filter for what has expired here by the policy of all documents."""
+        return {"$expr": expired_expr(self.policy or policy)}
 
     @property
     def is_undated(self) -> bool:
@@ -215,8 +221,8 @@ def _inheriting(policy: TTL, layout: Layout, now: DatetimeMS) -> Iterator[IndexR
     """Give the ranges of those that inherit."""
     shortest = shortest_default(policy)
     if layout.scope_index is not None:
-        for reach in _scoped_ranges(policy, layout, layout.scope_index, now):
-            yield IndexRange(Action.PURGE, reach)
+        for seconds, reach in _scoped_ranges(policy, layout, layout.scope_index, now):
+            yield IndexRange(Action.PURGE, reach, policy=policy.with_default(seconds))
     elif shortest is not None and shortest != NEVER:
         name, first = layout.indexes[policy.last_modified]
         dates = Range(name, policy.last_modified, first, _before(now, shortest))
@@ -225,26 +231,27 @@ def _inheriting(policy: TTL, layout: Layout, now: DatetimeMS) -> Iterator[IndexR
 
 def _scoped_ranges(
     policy: TTL, layout: Layout, index: str, now: DatetimeMS
-) -> Iterator[ScopedRange]:
-    """Give one for the scopes without a default of their own, and one for each default."""
+) -> Iterator[tuple[int, ScopedRange]]:
+    """Give one for the scopes without a default of their own, and one for each default, with it."""
     assert policy.by is not None  # noqa: S101 (or no scope leads the index)
     scopes: dict[int | None, list[Any]] = {}
     for scope, seconds in policy.defaults.items():
         scopes.setdefault(seconds, []).append(scope)
-    conditions: list[tuple[int | None, Filter]] = [(policy.default, {"$nin": [*policy.defaults]})]
-    conditions += [(seconds, {"$in": same}) for seconds, same in scopes.items()]
-    has_arrays = layout.several_keys[index]
+    # An array is none of the scopes in it, but the index has it with each of them.
+    is_array, has_arrays = {"$isArray": [f"${policy.by}"]}, layout.several_keys[index]
+    single = {"$expr": {"$not": [is_array]}}
+    ranges: list[tuple[int | None, Filter, Filter]] = [
+        (policy.default, {"$nin": [*policy.defaults]}, single),
+        *((seconds, {"$in": same}, single) for seconds, same in scopes.items()),
+    ]
     if has_arrays:
-        # An array is none of the scopes in it, but the index has it with each of them.
-        array = {"$type": "array"}
-        conditions = [(seconds, {**which, "$not": array}) for seconds, which in conditions]
-        conditions.append((policy.default, array))
+        ranges.append((policy.default, {"$nin": []}, {"$expr": is_array}))
     field, branches = policy.last_modified, tuple(inheriting_branches(policy))
-    for seconds, which in conditions:
+    for seconds, condition, kind in ranges:
         if seconds is not None and seconds != NEVER:
-            end = _before(now, seconds)
-            reach = (index, field, end, policy.by, which, branches)
-            yield ScopedRange(*reach, is_ordered=not has_arrays)
+            which = {policy.by: condition, **kind}
+            reach = (index, field, _before(now, seconds), policy.by, which, branches)
+            yield seconds, ScopedRange(*reach, is_ordered=not has_arrays)
 
 
 def _before(now: DatetimeMS, seconds: int) -> DatetimeMS:
@@ -266,7 +273,7 @@ async def find_due(place: RawCollection, policy: Policy, layout: Layout) -> Due 
             age
             for stage in stages_of(policy, layout, part, now)
             if stage.kind is Action.PURGE
-            for age in await _ages(place, policy, stage.range, now)
+            for age in await _ages(place, policy, stage, now)
         ]
         if ages:
             oldest[part] = max(ages)
@@ -274,27 +281,27 @@ async def find_due(place: RawCollection, policy: Policy, layout: Layout) -> Due 
 
 
 async def _ages(
-    place: RawCollection, policy: Policy, reach: Range | ScopedRange, now: DatetimeMS
+    place: RawCollection, policy: Policy, stage: IndexRange, now: DatetimeMS
 ) -> list[float]:
     """Return for how long the first document has expired; nothing where there is nothing to do."""
-    expired = expired_expr(policy)
+    reach, expired = stage.range, stage.expired(policy)
     if isinstance(reach, ScopedRange):
-        return await _ages_by_scope(place, policy, reach, now)
+        return await _ages_by_scope(place, policy, reach, expired, now)
     due = expired
     if isinstance(policy, TTL) and reach.field == EXPIRY:
-        due = {"$or": [expired, has_wrong_expiry(policy)]}
-    first = await place.find({"$expr": due}, limit=1, **reach.bounds())
+        due = {"$or": [expired, {"$expr": has_wrong_expiry(policy)}]}
+    first = await place.find(due, limit=1, **reach.bounds())
     if not first:
         return []
     age = age_of(policy, first[0], now)
     if age == 0.0 and due is not expired:  # it lives, but others behind it may not
-        others = await place.find({"$expr": expired}, limit=1, **reach.bounds())
+        others = await place.find(expired, limit=1, **reach.bounds())
         age = age_of(policy, others[0], now) if others else 0.0
     return [age]
 
 
 async def _ages_by_scope(
-    place: RawCollection, policy: Policy, reach: ScopedRange, now: DatetimeMS
+    place: RawCollection, policy: Policy, reach: ScopedRange, expired: Filter, now: DatetimeMS
 ) -> list[float]:
     """Do so where each scope has a first document.
 
@@ -302,7 +309,6 @@ async def _ages_by_scope(
     each scope is looked at once, by few finds, unless the scopes are in the order of their ages.
     """
     ages: list[float] = []
-    expired = {"$expr": expired_expr(policy)}
     while len(ages) < _MOST_FINDS:
         first = await place.find_in(reach, expired, limit=1)
         if not first:
@@ -368,15 +374,14 @@ async def _due(
     parts = parts_of(policy, layout)
     if layout.is_deleted_by_bucket or not parts:
         return due
-    expired = {"$expr": expired_expr(policy)}
     # What is past its limit may be in another part as well.
     if Part.ALL in parts or Part.CAPPED in parts:
-        return await place.count(expired, by=by)
+        return await place.count({"$expr": expired_expr(policy)}, by=by)
     now = (await place.server()).now
     for part in parts:
         for stage in stages_of(policy, layout, part, now):
             for conditions in _countable(policy, stage):
-                both = {"$and": [*conditions, expired]}
+                both = {"$and": [*conditions, stage.expired(policy)]}
                 due += await place.count(both, stage.range.index, by)
     return due
 
