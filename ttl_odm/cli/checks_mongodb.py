@@ -91,25 +91,33 @@ async def _indexes(target: Target) -> list[Finding]:
     policy = binding.policy
     aim = Aim(
         collection=collection.name,
-        indexes=ttl_indexes.wanted_indexes(policy, binding.purge),
+        indexes=ttl_indexes.wanted_indexes(policy, binding.purge, binding.scope),
         fields=ttl_indexes.date_fields(policy),
         rebuild=False,
         can_change=True,
     )
     fix = f"await ensure_indexes({target.model})"
+    rebuild = f"await ensure_indexes({target.model}, rebuild=True)"
+    existing = await indexes_of(collection)
     try:
-        steps = list(aim.steps(await indexes_of(collection)))
+        steps = list(aim.steps(existing))
     except TTLConfigurationError as error:
         message = in_one_line(error)
-        again = f"await ensure_indexes({target.model}, rebuild=True)"
-        fix = again if "rebuild=True" in message else f"drop or declare it; then {fix}"
+        fix = rebuild if "rebuild=True" in message else f"drop or declare it; then {fix}"
         return [Finding(Severity.ERROR, "wrong-index", target.name, message, fix)]
-    return [
+    findings = [
         Finding(Severity.ERROR, code, target.name, f"index {name} {state}", fix)
         for step in steps
         for code, state in [_STEPS[step.outcome]]
         for name in step.names
     ]
+    for name in aim.without_scope(existing):
+        message = (
+            f"index {name} doesn't begin with {binding.scope}, so each sweep reads all "
+            "documents older than the shortest stored default"
+        )
+        findings.append(Finding(Severity.ERROR, "wrong-index", target.name, message, rebuild))
+    return findings
 
 
 async def _strays(target: Target, *, deep: bool) -> list[Finding]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, is_ours
+from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, has_key, is_ours
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
@@ -88,7 +88,9 @@ class Aim:
         needed = {index.name: index for index in self.indexes if index.name not in relied_on}
         kept = ours.keys() & needed.keys()
         again = {name for name in kept if _differs(ours[name], needed[name])}
-        if any([*ours[name]["key"]] != [needed[name].field] for name in again):
+        if not self.rebuild:
+            again -= {name for name in again if not _differs(ours[name], needed[name].least)}
+        if any([*ours[name]["key"]][-1] != needed[name].field for name in again):
             # `_exp` counted from that field.
             again |= {
                 name for name in kept if (needed[name].field, needed[name].seconds) == (EXPIRY, 0)
@@ -120,6 +122,16 @@ class Aim:
             names = tuple(index.name for index in new)
             yield Step("created", names, command, spares=False)
 
+    def without_scope(self, existing: Sequence[Document]) -> Iterator[str]:
+        """Name the indexes of ours that a sweep can do with, and that a rebuild makes better."""
+        ours = {index["name"]: index for index in existing}
+        for index in self.indexes:
+            theirs = ours.get(index.name)
+            if theirs is None or not _differs(theirs, index):
+                continue
+            if not _differs(theirs, index.least):
+                yield index.name
+
     def in_the_way(self, existing: Sequence[Document]) -> str | None:
         """Name the index of the user's own because of which the server refuses one of ours."""
         for theirs in existing:
@@ -145,7 +157,7 @@ def _is_longer(existing: Document, index: Index) -> bool:
 def _differs(existing: Document, index: Index) -> bool:
     """Say whether more than a number of seconds is different."""
     return (
-        dict(existing["key"]) != {index.field: 1}
+        not has_key(existing, index)
         or existing.get("partialFilterExpression") != index.filter
         or (index.seconds is None and "expireAfterSeconds" in existing)
     )

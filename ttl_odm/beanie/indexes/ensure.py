@@ -123,7 +123,8 @@ async def ensure_indexes(
         model: A document class that `init_beanie` has seen.
         models: More classes; those that share a collection count once.
         rebuild: Whether an index that needs another field or filter may be dropped and rebuilt,
-            which reads the whole collection.
+            which reads the whole collection. So may one that doesn't begin with the field of
+            ``Stored(..., by=...)``, with which sweeps read more than they need.
         guard: True to have the server refuse writes of other programs that would make MongoDB
             delete a document too early; False to end that; None to leave it as it is.
         view: The name of a view of the live documents, for readers that bypass the gate; True for
@@ -159,7 +160,9 @@ async def ensure_indexes(
             registry = registry_of(collection.database.client)
             registry.forget(collection.database.name, collection.name)
         else:
-            ensure = partial(ensure, purge=binding.purge, backend=binding.backend)
+            ensure = partial(
+                ensure, purge=binding.purge, backend=binding.backend, scope=binding.scope
+            )
             ensured = stored_default.ensure if binding.stored else _ensure
             reports.append(await ensured(collection, binding, ensure))
     return tuple(reports)
@@ -197,6 +200,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     *,
     purge: Purge = "native",
     backend: Backend = "mongodb",
+    scope: str | None = None,
     rebuild: bool = False,
     guard: bool | None = None,
     view: str | bool | None = None,
@@ -205,11 +209,12 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
 ) -> IndexReport:
     """Create, change and remove the ``__ttl_*`` indexes of one collection; see `ensure_indexes`.
 
-    The collection is PyMongo's or Motor's, or the gate's. No policy removes what an earlier one has
-    left. Another number of seconds needs no rebuild. `show` is called before each step, and with
-    None when there are no more: from the first step that doesn't spare, MongoDB deletes nothing any
-    more that lives by the policy, and may then delete what lived by an earlier one. `begin_view` is
-    called before a view is changed, which is before what is shown.
+    The collection is PyMongo's or Motor's, or the gate's; `scope` is `Binding.scope`. No policy
+    removes what an earlier one has left. Another number of seconds needs no rebuild. `show` is
+    called before each step, and with None when there are no more: from the first step that doesn't
+    spare, MongoDB deletes nothing any more that lives by the policy, and may then delete what lived
+    by an earlier one. `begin_view` is called before a view is changed, which is before what is
+    shown.
     """
     views: list[Document] = []
     if backend == "mongodb":
@@ -237,7 +242,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     indexes: tuple[Index, ...] = ()
     if policy is not None:
         ttl_indexes.check_purge(policy, purge)
-        needed_by = _NEEDED_BY.get(backend, ttl_indexes.wanted_indexes)
+        needed_by = _NEEDED_BY.get(backend, partial(ttl_indexes.wanted_indexes, scope=scope))
         indexes = needed_by(policy, purge)
     if options.get("capped") and any(index.seconds is not None for index in indexes):
         raise TTLConfigurationError(

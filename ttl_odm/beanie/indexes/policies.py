@@ -116,7 +116,13 @@ async def change(  # noqa: PLR0913 (all but two by keyword)
     `check` gets what it was while nobody else can change it, and may raise before anything is.
     """
     collection, binding = stored_of(model)
-    ensure = partial(ensure_collection, collection, purge=binding.purge, backend=binding.backend)
+    ensure = partial(
+        ensure_collection,
+        collection,
+        purge=binding.purge,
+        backend=binding.backend,
+        scope=binding.scope,
+    )
     make = partial(stored_default.change, collection, binding, ensure)
     return await make(ttl, scope=scope, by=by, reason=reason, check=check)
 

@@ -177,7 +177,7 @@ class Turn:
 
     async def read_scopes(self, binding: Binding) -> None:
         """See the defaults of single values, which nobody else changes meanwhile."""
-        if binding.stored is not None and binding.stored.by is not None:
+        if binding.scope is not None:
             rows = beside(self.collection, POLICIES).find(all_of(self.collection))
             self.scopes = scopes_in(await rows.to_list(None))
 

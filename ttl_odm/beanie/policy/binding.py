@@ -129,6 +129,11 @@ class Binding:
             )
         return stored
 
+    @property
+    def scope(self) -> str | None:
+        """The field whose values may have stored defaults of their own; None if there is none."""
+        return None if self.stored is None else self.stored.by
+
     def _noted(self) -> Policy:
         declared, _ = self.declared, self.stored
         return self.notes.policy(declared, self.model)

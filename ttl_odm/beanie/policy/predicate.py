@@ -21,6 +21,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from bson import Decimal128
+
 from ttl_odm.beanie.drivers import Document
 from ttl_odm.beanie.time import formats
 from ttl_odm.core.expiry import expires_at
@@ -359,14 +361,22 @@ def end_of(document: object, policy: Policy) -> datetime | None:
     if not isinstance(policy, TTL):
         return expires_at(policy, instant=value_at(document, policy.field))
     own = None if policy.override is None else value_at(document, policy.override)
-    kind = None if policy.by is None else value_at(document, policy.by)
     return expires_at(
         policy,
         instant=value_at(document, policy.last_modified),
         own=own,
-        kind=None if isinstance(kind, bool) else kind,  # for MongoDB true is not 1
+        kind=kind_of(document, policy),
         created=None if policy.created is None else value_at(document, policy.created),
     )
+
+
+def kind_of(document: Filter, policy: TTL) -> Any:
+    """Return the value of a document's `TTL.by` that equals what it equals for MongoDB."""
+    kind = None if policy.by is None else value_at(document, policy.by)
+    if isinstance(kind, Decimal128):
+        number = kind.to_decimal()
+        return None if number.is_nan() else number  # one that signals can't be compared
+    return None if isinstance(kind, bool) else kind  # true is not 1
 
 
 def has(document: Filter, path: str) -> bool:

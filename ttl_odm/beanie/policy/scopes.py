@@ -38,9 +38,10 @@ class OwnScopes:
 
 def own_scopes(binding: Binding, policy: Policy) -> OwnScopes | None:
     """Return the scopes by which documents are counted under a policy; None where nothing is."""
-    if binding.stored is None or binding.stored.by is None:
+    by = binding.scope
+    if by is None:
         return None
     if not isinstance(policy, TTL) or not policy.kinds:
         return None
     names = tuple(str(scope) for scope, _ in policy.kinds)
-    return OwnScopes(names, kind_number(policy, binding.stored.by))
+    return OwnScopes(names, kind_number(policy, by))

@@ -89,7 +89,7 @@ async def see(binding: Binding, collection: Collection, *, anew: bool = False) -
     # As long as nobody who changes it knows of a longer one.
     allowed = min(stored.max_staleness or 0, seconds_of(row.get("max_staleness")))
     version = row.get("version")
-    scopes = {} if stored.by is None else binding.notes.scopes_of(version)
+    scopes = {} if binding.scope is None else binding.notes.scopes_of(version)
     if scopes is None:  # what is read after the version is no older than it
         every = await policies.find(all_of(collection), {"ttl": 1}).to_list(None)
         scopes = scopes_in(every)
@@ -138,7 +138,7 @@ async def hold(place: RawCollection, binding: Binding) -> Policy:
         }
     )
     row = reply["value"] or {}
-    scopes = {} if binding.stored.by is None else binding.notes.scopes_of(row.get("version"))
+    scopes = {} if binding.scope is None else binding.notes.scopes_of(row.get("version"))
     if scopes is None:
         found = {"find": POLICIES, "filter": all_of(place.collection), "batchSize": MOST_SCOPES * 2}
         scopes = scopes_in((await place.run(found))["cursor"]["firstBatch"])

@@ -8,6 +8,10 @@ the last modification, over the documents that inherit the default, and one on `
 those with a ttl of their own. A limit to all lives (`TTL.max_lifetime`) is a third one, on the date
 of creation. A changed default changes the number of the first, and no document.
 
+Where values of a field have stored defaults of their own (`Stored.by`), that field leads the first
+one: a sweep reads the documents of each up to their own end. A collection may have the one that
+begins with the date (`Index.least`), and is then read by the shortest of these defaults.
+
 Three rules shape the partial filters:
 
 - MongoDB must never delete what still lives, so a document stands in an index only if the filter
@@ -71,13 +75,25 @@ _LATEST = datetime(9900, 1, 1, tzinfo=timezone.utc)
 class Index:
     """An index of ours on one field, ascending; its name begins with ``__ttl_``.
 
-    With a `filter` it is partial; without `seconds` it deletes nothing.
+    With a `filter` it is partial; without `seconds` it deletes nothing. Another field leads it
+    whose values have stored defaults of their own: `scope`.
     """
 
     name: str
     field: str
     filter: Document | None
     seconds: int | None
+    scope: str | None = None
+
+    @property
+    def key(self) -> dict[str, int]:
+        """Its key pattern."""
+        return {self.field: 1} if self.scope is None else {self.scope: 1, self.field: 1}
+
+    @property
+    def least(self) -> Index:
+        """What a sweep can do with: by the shortest default of all scopes."""
+        return replace(self, scope=None)
 
     @property
     def is_on_every_document(self) -> bool:
@@ -86,7 +102,7 @@ class Index:
 
     def document(self) -> Document:
         """Return it as createIndexes takes it, and as listIndexes gives it."""
-        made: Document = {"name": self.name, "key": {self.field: 1}}
+        made: Document = {"name": self.name, "key": self.key}
         if self.filter is not None:
             made["partialFilterExpression"] = self.filter
         if self.seconds is not None:
@@ -99,8 +115,15 @@ def is_ours(name: str) -> bool:
     return name.startswith(_PREFIX)
 
 
-def wanted_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
+def has_key(existing: Document, index: Index) -> bool:
+    """Say whether an index that listIndexes gave has the key pattern of another, in that order."""
+    return [*existing["key"].items()] == [*index.key.items()]
+
+
+def wanted_indexes(policy: Policy, purge: Purge, scope: str | None = None) -> tuple[Index, ...]:
     """Return the indexes that a collection with this policy needs.
+
+    `scope` is the field whose values may have stored defaults of their own, None for none.
 
     For "sweeper" they are of the same order as for "native", but without an expireAfterSeconds: by
     them a sweeper finds what it deletes.
@@ -116,7 +139,8 @@ def wanted_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
         if purge == "native":
             matches = {policy.last_modified: {"$gte": _OLDEST}, **matches}
         seconds = MAX_TTL if default == NEVER else default
-        made = [_index("default", policy.last_modified, matches, seconds, purge)]
+        first = _index("default", policy.last_modified, matches, seconds, purge)
+        made = [replace(first, scope=scope)]
         if policy.override is not None:
             made.append(_index("own", EXPIRY, _any_of(own_branches(policy)), 0, purge))
         if policy.limit is not None:

@@ -3,23 +3,23 @@
 A batch takes the next documents of a stage (`due.stages_of`), in one of two ways. A *window* is the
 piece of the index that holds so many of them, deleted by one command; a *list* is the documents
 themselves, found and then deleted by their keys, where somebody is to know of them, where they are
-counted by scopes that have a stored default of their own, where the index has no windows, or where
-somebody else holds a document of the window. Whichever it is, the command that deletes decides
-again what has expired. A list is deleted at once, or as much of it as will go.
+counted by scopes that have a stored default of their own, where the index has no windows, as one
+that scopes lead, or where somebody else holds a document of the window. Whichever it is, the
+command that deletes decides again what has expired. A list is deleted at once, or as much of it as
+will go.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pymongo.errors import OperationFailure
 
-from ttl_odm.beanie.policy.commands import BY_KEY
-from ttl_odm.beanie.policy.predicate import deciding_fields, expired_expr, value_at
+from ttl_odm.beanie.policy.commands import BY_KEY, Range, ScopedRange, is_multikey
+from ttl_odm.beanie.policy.predicate import deciding_fields, value_at
 from ttl_odm.beanie.policy.scopes import own_scopes
 from ttl_odm.beanie.policy.stored import hold, see
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, has_wrong_expiry, own_expiry
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from bson.raw_bson import RawBSONDocument
 
-    from ttl_odm.beanie.drivers import Document, Filter
+    from ttl_odm.beanie.drivers import Filter
     from ttl_odm.beanie.policy.binding import Binding
     from ttl_odm.beanie.policy.commands import RawCollection
     from ttl_odm.beanie.purge.removal import Mode
@@ -150,8 +150,8 @@ class _Batch:
         if held != self.policy:
             raise TransientStoreError(f"The stored default has just become {held!r}.")
 
-    def _expired(self) -> Document:
-        return {"$expr": expired_expr(self.policy)}
+    def _expired(self) -> Filter:
+        return self.stage.expired(self.policy)
 
     # Windows
 
@@ -161,16 +161,15 @@ class _Batch:
         None where the index has none, where one moment has more than a batch, where documents are
         counted by scope, or where somebody else holds a document of it.
         """
-        has_bounds = self.stage.branches and not self.stage.is_undated
-        if not has_bounds or self.remover.needs_transaction or self.remover.scopes is not None:
-            return None
         reach, most, known = self.stage.range, self.size, self.layout.several_keys
+        if isinstance(reach, ScopedRange) or not self.stage.branches or self.stage.is_undated:
+            return None
+        if self.remover.needs_transaction or self.remover.scopes is not None:
+            return None
         # An array of dates has several entries. Once an index has seen one, the server searches it
         # by one of two bounds only, which may lead it over all that lives.
         if (index := str(reach.index)) not in known:
-            find = {"find": self.remover.name, "limit": 1, **reach.bounds()}
-            plan = await self.place.run({"explain": find, "verbosity": "queryPlanner"})
-            known[index] = _says(plan, "isMultiKey")
+            known[index] = await is_multikey(self.place, index)
         if known[index]:
             return None
         fields = {reach.field: 1, "_id": 0}
@@ -205,7 +204,8 @@ class _Batch:
         others = {"_id": {"$nin": list(left)}} if left else {}
         is_walk = self.stage.kind is Action.WALK
         deciding = deciding_fields(self.policy) if is_walk else ()
-        fields = dict.fromkeys(("_id", reach.field, *deciding), 1)
+        order = reach.scope if isinstance(reach, ScopedRange) else reach.field
+        fields = dict.fromkeys(("_id", order, *deciding), 1)
         with phase("find"):
             rows = await self.place.find_in(
                 reach, {**others, **condition}, limit=self.size, projection=fields
@@ -235,7 +235,10 @@ class _Batch:
 
     def _place_of(self, row: RawBSONDocument) -> Any:
         """Return the key of a document's first entry in the index; None if it isn't a date."""
-        field = self.stage.range.field
+        reach = self.stage.range
+        if isinstance(reach, ScopedRange):
+            return reach.place_of(value_at(row, reach.scope))
+        field = reach.field
         return row["_id"] if field == "_id" else first_date(value_at(row, field))
 
     # The others
@@ -243,6 +246,7 @@ class _Batch:
     async def _walk(self) -> BatchResult:
         """Delete what has expired in the next slice of the collection."""
         reach = self.stage.range
+        assert isinstance(reach, Range)  # noqa: S101 (no other is walked)
         with phase("find"):
             skipped, fields = self.size * _WALKED, {"_id": 1}
             if self.place.has_ranges:
@@ -280,13 +284,6 @@ class _Batch:
 
 def _may_pass(error: Exception) -> bool:
     return isinstance(error, TransientStoreError) or is_passing(error)
-
-
-def _says(plan: object, what: str) -> bool:
-    """Whether a plan says so of any index in it, however deep in a release's idea of plans."""
-    if isinstance(plan, Mapping):
-        return plan.get(what) is True or any(_says(part, what) for part in plan.values())
-    return isinstance(plan, list) and any(_says(part, what) for part in plan)
 
 
 @dataclass(slots=True)

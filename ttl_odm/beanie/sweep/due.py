@@ -4,14 +4,16 @@ They are at the beginning of the indexes that `ttl_odm.beanie.policy.ttl_indexes
 order in which they expired. Documents with a ttl of their own that have no ``_exp``, because it is
 not valid or because nobody could tell when they were written, are at the beginning of the second
 one, before all dates. So a sweep goes through ranges of these indexes, part by part (`stages_of`).
-Without these indexes a collection is walked by its keys. What is due costs one look at the first
+Where scopes have stored defaults of their own, and lead the first index, those with the same
+default are a range by themselves, up to their end, and so are all others. Without these indexes a
+collection is walked by its keys. What is due costs one look at the first
 entry of each range; only a dry run or a fuse wants documents counted.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,14 +23,23 @@ from ttl_odm.beanie.policy.commands import (
     BY_KEY,
     Range,
     RawCollection,
+    ScopedRange,
     as_datetime,
     command_in,
     details_of,
     indexes_of,
+    is_multikey,
 )
-from ttl_odm.beanie.policy.predicate import expired_expr, never_expires, shortest_default, value_at
+from ttl_odm.beanie.policy.predicate import (
+    expired_expr,
+    kind_of,
+    never_expires,
+    shortest_default,
+    value_at,
+)
 from ttl_odm.beanie.policy.ttl_indexes import (
     EXPIRY,
+    has_key,
     has_wrong_expiry,
     inheriting_branches,
     is_ours,
@@ -51,6 +62,8 @@ if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
 
 _FIRST_DATE: Final = DatetimeMS(-(2**63))
+_MOST_FINDS: Final = 50
+"""For the oldest document of many scopes, which takes about five for a hundred of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +72,15 @@ class Layout:
 
     `indexes` has the name of each index by which a sweep can go, and the first date that can be in
     it, by its field; it is empty if the collection has to be walked. Of a time series nobody
-    deletes single documents. `several_keys` is what has been found out about indexes: whether a
-    document is in one more than once, because of an array.
+    deletes single documents. `scope_index` is the name of the one that the scopes of a stored
+    default lead. `several_keys` is what has been found out about indexes: whether a document is in
+    one more than once, because of an array.
     """
 
     indexes: Mapping[str, tuple[str, DatetimeMS]]
     is_capped: bool = False
     is_deleted_by_bucket: bool = False
+    scope_index: str | None = None
     several_keys: dict[str, bool] = field(default_factory=dict)
 
 
@@ -85,25 +100,31 @@ class IndexRange:
     """A range of an index, and what is to be done in it.
 
     The branches are filters that together match what is in the index, and of which each proves to
-    the server that the index has it all; there may be none.
+    the server that the index has it all; there may be none. Where its documents have one default,
+    `policy` is that of theirs alone: of a thousand defaults the expression for all is long.
     """
 
     kind: Action
-    range: Range
+    range: Range | ScopedRange
     branches: tuple[Filter, ...] = ()
+    policy: TTL | None = None
+
+    def expired(self, policy: Policy) -> Filter:
+        """Return the filter for what has expired here by the policy of all documents."""
+        return {"$expr": expired_expr(self.policy or policy)}
 
     @property
     def is_undated(self) -> bool:
         """Whether it is about what comes before all dates."""
-        return isinstance(self.range.low, MinKey)
+        return isinstance(self.range, Range) and isinstance(self.range.low, MinKey)
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
     """Where a batch of a part goes on: in which of its stages, and from where in its range.
 
-    None for the range's beginning. `left` are keys of documents at exactly that place that the
-    batches before have left; so many batches there were.
+    None for the range's beginning. In a `ScopedRange` the place is a scope. `left` are keys of
+    documents at exactly that place that the batches before have left; so many batches there were.
     """
 
     stage: int = 0
@@ -112,28 +133,41 @@ class Resume:
     batch: int = 0
 
 
-async def layout_of(collection: Collection, policy: Policy, *, is_walked: bool) -> Layout:
-    """Look at a collection; where it is walked, its indexes don't matter."""
+async def layout_of(
+    collection: Collection, policy: Policy, scope: str | None, *, is_walked: bool
+) -> Layout:
+    """Look at a collection; where it is walked, its indexes don't matter.
+
+    `scope` is the field whose values may have stored defaults of their own, None for none.
+    """
     details = await details_of(collection)
     is_series = details.get("type") == "timeseries"
     is_capped = bool(details.get("options", {}).get("capped"))
     indexes: dict[str, tuple[str, DatetimeMS]] = {}
+    scope_index = None
     if not (is_series or is_walked):
         # Those of the policy, whoever is to delete by them; none if one is missing.
-        native = wanted_indexes(policy, "native")
+        native = wanted_indexes(policy, "native", scope)
         for existing in await indexes_of(collection):
-            for index in (*native, *wanted_indexes(policy, "sweeper")):
-                if _is(existing, index):
+            for index in (*native, *wanted_indexes(policy, "sweeper", scope)):
+                is_led = index.scope is not None and _is(existing, index)
+                if is_led:
+                    scope_index = str(existing["name"])
+                if is_led or (index.field not in indexes and _is(existing, index.least)):
                     filtered = existing.get("partialFilterExpression", {}).get(index.field, {})
                     first = DatetimeMS(filtered["$gte"]) if "$gte" in filtered else _FIRST_DATE
                     indexes[index.field] = (str(existing["name"]), first)
         indexes = indexes if len(indexes) == len(native) else {}
-    return Layout(indexes, is_capped, is_series)
+    layout = Layout(indexes, is_capped, is_series, scope_index if indexes else None)
+    if layout.scope_index is not None:
+        has_several = await is_multikey(RawCollection(collection), layout.scope_index)
+        layout.several_keys[layout.scope_index] = has_several
+    return layout
 
 
 def _is(existing: Document, index: Index) -> bool:
     """Say whether an index is one of a policy's, or one of the application's own like it."""
-    if dict(existing["key"]) != {index.field: 1} or existing.get("hidden"):
+    if not has_key(existing, index) or existing.get("hidden"):
         return False
     if "collation" in existing and not is_ours(existing["name"]):  # perhaps not the collection's
         return False
@@ -173,12 +207,7 @@ def stages_of(
         has_undated = isinstance(dated, ExpireAt) and dated.null == "expired"
         return (*([undated] if has_undated else []), IndexRange(Action.PURGE, reach))
     if part is Part.INHERITING:
-        shortest = shortest_default(dated)
-        if shortest is None or shortest == NEVER:
-            return ()
-        name, first = layout.indexes[dated.last_modified]
-        reach = Range(name, dated.last_modified, first, _before(now, shortest))
-        return (IndexRange(Action.PURGE, reach, tuple(inheriting_branches(dated))),)
+        return tuple(_inheriting(dated, layout, now))
     name, _ = layout.indexes[EXPIRY]
     end, branches = _before(now, 0), tuple(own_branches(dated))
     return (
@@ -186,6 +215,43 @@ def stages_of(
         IndexRange(Action.PURGE, Range(name, EXPIRY, _FIRST_DATE, end), branches),
         IndexRange(Action.FIX, Range(name, EXPIRY, MinKey(), end)),
     )
+
+
+def _inheriting(policy: TTL, layout: Layout, now: DatetimeMS) -> Iterator[IndexRange]:
+    """Give the ranges of those that inherit."""
+    shortest = shortest_default(policy)
+    if layout.scope_index is not None:
+        for seconds, reach in _scoped_ranges(policy, layout, layout.scope_index, now):
+            yield IndexRange(Action.PURGE, reach, policy=policy.with_default(seconds))
+    elif shortest is not None and shortest != NEVER:
+        name, first = layout.indexes[policy.last_modified]
+        dates = Range(name, policy.last_modified, first, _before(now, shortest))
+        yield IndexRange(Action.PURGE, dates, tuple(inheriting_branches(policy)))
+
+
+def _scoped_ranges(
+    policy: TTL, layout: Layout, index: str, now: DatetimeMS
+) -> Iterator[tuple[int, ScopedRange]]:
+    """Give one for the scopes without a default of their own, and one for each default, with it."""
+    assert policy.by is not None  # noqa: S101 (or no scope leads the index)
+    scopes: dict[int | None, list[Any]] = {}
+    for scope, seconds in policy.defaults.items():
+        scopes.setdefault(seconds, []).append(scope)
+    # An array is none of the scopes in it, but the index has it with each of them.
+    is_array, has_arrays = {"$isArray": [f"${policy.by}"]}, layout.several_keys[index]
+    single = {"$expr": {"$not": [is_array]}}
+    ranges: list[tuple[int | None, Filter, Filter]] = [
+        (policy.default, {"$nin": [*policy.defaults]}, single),
+        *((seconds, {"$in": same}, single) for seconds, same in scopes.items()),
+    ]
+    if has_arrays:
+        ranges.append((policy.default, {"$nin": []}, {"$expr": is_array}))
+    field, branches = policy.last_modified, tuple(inheriting_branches(policy))
+    for seconds, condition, kind in ranges:
+        if seconds is not None and seconds != NEVER:
+            which = {policy.by: condition, **kind}
+            reach = (index, field, _before(now, seconds), policy.by, which, branches)
+            yield seconds, ScopedRange(*reach, is_ordered=not has_arrays)
 
 
 def _before(now: DatetimeMS, seconds: int) -> DatetimeMS:
@@ -218,18 +284,39 @@ async def _ages(
     place: RawCollection, policy: Policy, stage: IndexRange, now: DatetimeMS
 ) -> list[float]:
     """Return for how long the first document has expired; nothing where there is nothing to do."""
-    expired = expired_expr(policy)
+    reach, expired = stage.range, stage.expired(policy)
+    if isinstance(reach, ScopedRange):
+        return await _ages_by_scope(place, policy, reach, expired, now)
     due = expired
-    if isinstance(policy, TTL) and stage.range.field == EXPIRY:
-        due = {"$or": [expired, has_wrong_expiry(policy)]}
-    first = await place.find({"$expr": due}, limit=1, **stage.range.bounds())
+    if isinstance(policy, TTL) and reach.field == EXPIRY:
+        due = {"$or": [expired, {"$expr": has_wrong_expiry(policy)}]}
+    first = await place.find(due, limit=1, **reach.bounds())
     if not first:
         return []
     age = age_of(policy, first[0], now)
     if age == 0.0 and due is not expired:  # it lives, but others behind it may not
-        others = await place.find({"$expr": expired}, limit=1, **stage.range.bounds())
+        others = await place.find(expired, limit=1, **reach.bounds())
         age = age_of(policy, others[0], now) if others else 0.0
     return [age]
+
+
+async def _ages_by_scope(
+    place: RawCollection, policy: Policy, reach: ScopedRange, expired: Filter, now: DatetimeMS
+) -> list[float]:
+    """Do so where each scope has a first document.
+
+    The next one that counts is older, and of a later scope: the first of a scope is its oldest. So
+    each scope is looked at once, by few finds, unless the scopes are in the order of their ages.
+    """
+    ages: list[float] = []
+    while len(ages) < _MOST_FINDS:
+        first = await place.find_in(reach, expired, limit=1)
+        if not first:
+            break
+        ages.append(age_of(policy, first[0], now))
+        low, high = reach.place_of(value_at(first[0], reach.scope)), first[0][reach.field]
+        reach = replace(reach, low=reach.low if low is None else low, high=high)
+    return ages
 
 
 def age_of(policy: Policy, row: Filter, now: DatetimeMS) -> float:
@@ -239,13 +326,11 @@ def age_of(policy: Policy, row: Filter, now: DatetimeMS) -> float:
     """
     if isinstance(policy, TTL):
         if policy.limit is not None:
-            kind = None if policy.by is None else value_at(row, policy.by)
-            is_on = policy.default_of(kind) is not None
+            is_on = policy.default_of(kind_of(row, policy)) is not None
             limited = age_of(policy.limit, row, now) if is_on else 0.0
             return max(limited, age_of(policy.unlimited, row, now))
         own = None if policy.override is None else row.get(policy.override)
-        kind = None if policy.by is None else value_at(row, policy.by)
-        seconds = effective_ttl(policy.default_of(kind), own_ttl(policy, own))
+        seconds = effective_ttl(policy.default_of(kind_of(row, policy)), own_ttl(policy, own))
         moment = row.get(policy.last_modified)
     else:
         seconds = policy.seconds if isinstance(policy, ExpireAfter) else 0
@@ -289,15 +374,14 @@ async def _due(
     parts = parts_of(policy, layout)
     if layout.is_deleted_by_bucket or not parts:
         return due
-    expired = {"$expr": expired_expr(policy)}
     # What is past its limit may be in another part as well.
     if Part.ALL in parts or Part.CAPPED in parts:
-        return await place.count(expired, by=by)
+        return await place.count({"$expr": expired_expr(policy)}, by=by)
     now = (await place.server()).now
     for part in parts:
         for stage in stages_of(policy, layout, part, now):
             for conditions in _countable(policy, stage):
-                both = {"$and": [*conditions, expired]}
+                both = {"$and": [*conditions, stage.expired(policy)]}
                 due += await place.count(both, stage.range.index, by)
     return due
 
@@ -309,6 +393,9 @@ def _countable(policy: Policy, stage: IndexRange) -> Iterator[list[Filter]]:
     index, as a find does.
     """
     if stage.kind is not Action.PURGE:
+        return
+    if isinstance(stage.range, ScopedRange):
+        yield [stage.range.filter()]
         return
     field, array = stage.range.field, {"$type": "array"}
     where: Filter = {field: None if stage.is_undated else {"$lt": stage.range.high}}

@@ -76,7 +76,8 @@ class _Target:
     async def layout(self) -> Layout:
         """Look at the collection; its indexes don't matter where it is read as a whole."""
         is_walked = sweep_of(self.binding.model) == "scan" or not self.binding.has_ranges
-        return await layout_of(self.collection, self.binding.outline, is_walked=is_walked)
+        policy, scope = self.binding.outline, self.binding.scope
+        return await layout_of(self.collection, policy, scope, is_walked=is_walked)
 
 
 class MongoStore:
