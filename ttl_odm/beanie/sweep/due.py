@@ -306,7 +306,8 @@ async def _ages_by_scope(
     """Do so where each scope has a first document.
 
     The next one that counts is older, and of a later scope: the first of a scope is its oldest. So
-    each scope is looked at once, by few finds, unless the scopes are in the order of their ages.
+    each scope is looked at once, by few finds. Where later scopes have ever older documents there
+    would be many; after fifty the age of the last one found has to do.
     """
     ages: list[float] = []
     while len(ages) < _MOST_FINDS:
