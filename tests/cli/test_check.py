@@ -14,10 +14,14 @@ from sqlalchemy import Column, Integer, MetaData, Table, text
 from sqlalchemy.orm import declarative_base
 
 from tests.cli import shop
+from tests.cli.documents import Letter
 from tests.cli.running import CliRunner, run
 from tests.cli.test_policy_command import Base as StoredDefaults
 from tests.migrations.projects import is_mysql
 from ttl_odm import ExpireAt
+from ttl_odm.beanie.policy.binding import declared_policy
+from ttl_odm.beanie.policy.notes import outline
+from ttl_odm.beanie.policy.ttl_indexes import wanted_indexes
 from ttl_odm.beanie.sweep.store import MongoStore
 from ttl_odm.cli import checked_table, checks_rows
 from ttl_odm.cli.commands import cli
@@ -406,6 +410,25 @@ def test_documents_are_checked_against_their_indexes_and_for_strays(mongodb: Any
     for code in ("undated", "invalid-ttl", "future-rows"):
         run_in_mongosh(database, codes[code, "events"]["fix"])
     assert {code for code, _ in found(app, status=1)} == {"missing-index", "too-late"}
+
+
+def test_an_index_that_its_scopes_do_not_lead_is_found(mongodb: Any) -> None:
+    url, database = mongodb
+    indexes = wanted_indexes(outline(declared_policy(Letter)), "sweeper")
+    made = [index.document() for index in indexes]
+    database.command({"createIndexes": "letters", "indexes": made})
+    row = {"_id": {"name": "letters", "scope": ""}, "ttl": 3600, "changed_by": None}
+    database["ttl_odm_policies"].insert_one(row)
+    app = ["--app", "tests.cli.documents:STORED", "--url", url, "--model", "Letter"]
+
+    finding = found(app, status=1)["wrong-index", "letters"]
+
+    assert "__ttl_sweep_default doesn't begin with tenant_id" in finding["message"]
+    assert finding["fix"] == "await ensure_indexes(Letter, rebuild=True)"
+    database["letters"].drop_index("__ttl_sweep_default")
+    led = wanted_indexes(outline(declared_policy(Letter)), "sweeper", "tenant_id")[0]
+    database.command({"createIndexes": "letters", "indexes": [led.document()]})
+    assert not [code for code, _ in found(app, status=0) if "index" in code]
 
 
 def test_collections_whose_documents_expire_without_a_class_here_are_named(mongodb: Any) -> None:

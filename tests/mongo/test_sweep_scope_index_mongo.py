@@ -73,6 +73,7 @@ class Examined:
     def __enter__(self) -> Self:
         self._raw.command("profile", 0)
         self._raw.drop_collection("system.profile")
+        self._raw.create_collection("system.profile", capped=True, size=2**26)  # none gets lost
         self._raw.command("profile", 2)
         return self
 

@@ -1,5 +1,6 @@
 """The sweeper's store.
 
+- `ages`: for how long a document has been expired.
 - `batch`: purging one batch of a collection.
 - `due`: where expired documents are, and which of them are due: for how long, and how many.
 - `leases`: leases in a collection: which sweeper of a database is at work, by the server's own

@@ -25,7 +25,8 @@ from ttl_odm.beanie.policy.stored import hold, see
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, has_wrong_expiry, own_expiry
 from ttl_odm.beanie.purge.errors import in_short, is_conflict, is_passing
 from ttl_odm.beanie.purge.removal import Removed, Remover, Rows, transaction
-from ttl_odm.beanie.sweep.due import Action, Resume, age_of, first_date, stages_of
+from ttl_odm.beanie.sweep.ages import age_of, first_date
+from ttl_odm.beanie.sweep.due import Action, Resume, stages_of
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import (

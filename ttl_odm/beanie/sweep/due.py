@@ -32,7 +32,6 @@ from ttl_odm.beanie.policy.commands import (
 )
 from ttl_odm.beanie.policy.predicate import (
     expired_expr,
-    kind_of,
     never_expires,
     shortest_default,
     value_at,
@@ -46,8 +45,8 @@ from ttl_odm.beanie.policy.ttl_indexes import (
     own_branches,
     wanted_indexes,
 )
+from ttl_odm.beanie.sweep.ages import age_of
 from ttl_odm.beanie.time.clock import instant_of
-from ttl_odm.core.expiry import effective_ttl, own_ttl
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.core.values import NEVER
 from ttl_odm.sweeper import Counted, Due, Part
@@ -306,7 +305,8 @@ async def _ages_by_scope(
     """Do so where each scope has a first document.
 
     The next one that counts is older, and of a later scope: the first of a scope is its oldest. So
-    each scope is looked at once, by few finds, unless the scopes are in the order of their ages.
+    each scope is looked at once, by few finds. Where later scopes have ever older documents there
+    would be many; after fifty the age of the last one found has to do.
     """
     ages: list[float] = []
     while len(ages) < _MOST_FINDS:
@@ -317,34 +317,6 @@ async def _ages_by_scope(
         low, high = reach.place_of(value_at(first[0], reach.scope)), first[0][reach.field]
         reach = replace(reach, low=reach.low if low is None else low, high=high)
     return ages
-
-
-def age_of(policy: Policy, row: Filter, now: DatetimeMS) -> float:
-    """Return the seconds since a document has expired; 0.0 if it has not, or nobody can tell.
-
-    Not `ttl_odm.core.expires_at`, whose dates end with the year 9999.
-    """
-    if isinstance(policy, TTL):
-        if policy.limit is not None:
-            is_on = policy.default_of(kind_of(row, policy)) is not None
-            limited = age_of(policy.limit, row, now) if is_on else 0.0
-            return max(limited, age_of(policy.unlimited, row, now))
-        own = None if policy.override is None else row.get(policy.override)
-        seconds = effective_ttl(policy.default_of(kind_of(row, policy)), own_ttl(policy, own))
-        moment = row.get(policy.last_modified)
-    else:
-        seconds = policy.seconds if isinstance(policy, ExpireAfter) else 0
-        moment = first_date(value_at(row, policy.field))
-    if seconds is None or not isinstance(moment, DatetimeMS):
-        return 0.0
-    return max(int(now) - int(moment) - seconds * 1000, 0) / 1000
-
-
-def first_date(value: object) -> DatetimeMS | None:
-    """Return a date, or the earliest in an array; None where there is none."""
-    values = value if isinstance(value, list) else [value]
-    dates = [date for date in values if isinstance(date, DatetimeMS)]
-    return min(dates, key=int, default=None)
 
 
 async def count(
