@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import alembic.util
 from alembic.autogenerate import comparators
@@ -28,6 +28,7 @@ from ttl_odm.alembic.target_schema import STORED, TargetSchema, adds_columns
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.core.stored import Stored
 from ttl_odm.dialects import partition_ddl
+from ttl_odm.dialects.jobs import JOB_LOG
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
@@ -136,7 +137,8 @@ class _Comparison:
 
     def run(self) -> None:
         names = {table.name for table in self._context.sorted_tables}
-        ignored = [name for name in _OURS if name not in names]
+        logs = {op.table_name for op in self._upgrade.ops if _is_log(op)}
+        ignored = {*_OURS, *logs} - names
         leaves = set(self._partitions())
         self._upgrade.ops[:] = [
             op
@@ -314,7 +316,7 @@ class _Comparison:
             op.table_name,
             None,
             schema=op.schema,
-            sweep="index" if has_any else "scan",
+            sweep="database" if existing.job else "index" if has_any else "scan",
             keep_ttl=reverse is None and target.own_ttl.name not in names,
             in_transaction=reverse is not None,
         )
@@ -392,6 +394,11 @@ def _default(binding: Binding) -> int | Stored | None:
     return stored if stored.by is None or scope is None else replace(stored, by=scope.name)
 
 
+def _is_log(op: ops.MigrateOperation) -> TypeGuard[ops.DropTableOp]:
+    """Whether it would drop the log of a database's own job, which goes with its table's TTL."""
+    return isinstance(op, ops.DropTableOp) and op.table_name.endswith(f"_{JOB_LOG}")
+
+
 def _policy(binding: Binding) -> Policy:
     """What an operation is told of a policy by which a table is cut: its numbers at this moment."""
     policy, limit = binding.policy, binding.max_lifetime
@@ -438,6 +445,8 @@ def _difference(
     op.existing_ttl = default
     if binding.sweep == "index" and not is_complete:
         op.sweep, op.existing_sweep = "index", "index" if has_any else "scan"
+        if existing.job:
+            op.sweep = "database"
     elif binding.sweep == "scan" and has_any:
         op.sweep, op.existing_sweep = "scan", "index"
     elif enforced - {target.noted}:

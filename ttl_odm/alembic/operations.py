@@ -162,7 +162,9 @@ class AddTTLOp(_Operation):
         schema: The table's schema.
         backfill: When the lifetime of existing rows begins: "now", or a column of dates and times
             with their last modification (NULL there means now). None: they never expire (ttl -1).
-        sweep: The model's ``__ttl_sweep__``: "index" (the default) or "scan".
+        sweep: The model's ``__ttl_sweep__``: "index" (the default) or "scan". "database": the
+            indexes, and a job of the database's own that deletes expired rows each second, with no
+            process of yours.
         touch_trigger: Add a trigger that stamps rows updated by raw SQL.
         enforce: Hide expired rows from readers outside Python, by a view TABLE_live ("view"), or
             by row-level security ("rls", PostgreSQL).
@@ -229,15 +231,16 @@ class AlterTTLOp(_Operation):
     """Change or repair what a table's TTL has in the database.
 
     A default ttl is not stored, so a new one changes no row and needs no migration. It is given
-    here for the view and the row-level security, which contain it, and for max_expired_now. If the
-    model now has `Stored`, its row in the policy table is created; if it no longer has it, the row
-    is removed.
+    here for the view, the row-level security and the job, which contain it, and for
+    max_expired_now. If the model now has `Stored`, its row in the policy table is created; if it no
+    longer has it, the row is removed.
 
     Args:
         table_name: The table.
         default_ttl: The model's new default.
         schema: The table's schema.
-        sweep: "index" adds missing or invalid indexes, "scan" drops them.
+        sweep: "index" adds missing or invalid indexes, "scan" drops them; both remove the job that
+            "database" adds to the indexes.
         touch_trigger: Whether to add or drop the trigger.
         enforce: Add a "view" or "rls", or turn both "off".
         view: The name of that view; an existing one with another name is replaced.

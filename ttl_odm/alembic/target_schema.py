@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sqlalchemy import Column, Integer, MetaData, Table, column, text
 from sqlalchemy.schema import CreateColumn, CreateTable
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnClause, ColumnElement, Index
     from sqlalchemy.engine import Dialect
 
-Sweep = Literal["index", "scan"]
+Sweep = Literal["index", "scan", "database"]
+
+INDEXED: Final = ("index", "database")
+"""Which of them have the sweeper's indexes."""
 
 LAST_MODIFIED = "_ts"
 OWN_TTL = "ttl"
@@ -190,6 +193,12 @@ class TargetSchema:
         binding = self._binding
         live = Predicate(clock_of(dialect)).live(binding, binding.columns_of(self.table))
         return _as_text(live, dialect)
+
+    def expired(self, dialect: Dialect) -> str:
+        """Whether a row has expired at the moment of the write, as SQL text with the default."""
+        binding = self._binding
+        predicate = Predicate(clock_of(dialect), writing=True)
+        return f"({_as_text(predicate.expired(binding, binding.columns_of(self.table)), dialect)})"
 
     def expires_at(self, dialect: Dialect) -> str:
         """The instant of a row's expiry as SQL text, in the unit of ``_ts``; NULL for never."""

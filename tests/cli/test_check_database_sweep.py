@@ -1,0 +1,133 @@
+"""`ttl-odm check` and `status` where a database sweeps a table by itself."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from sqlalchemy import text
+
+import ttl_odm.alembic  # noqa: F401 - it registers the operations
+from tests.cli import shop
+from tests.cli.running import CliRunner
+from ttl_odm.cli.commands import cli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Engine
+
+events = pytest.mark.databases("mariadb", "mysql")
+postgresql = pytest.mark.databases("postgres")
+
+
+@pytest.fixture
+def scheduler(engine: Engine) -> Iterator[None]:
+    with engine.connect() as connection:
+        before = connection.scalar(text("SELECT @@event_scheduler"))
+        connection.execute(text("SET GLOBAL event_scheduler = ON"))
+        yield
+        connection.execute(text(f"SET GLOBAL event_scheduler = {before}"))
+
+
+def migrate(engine: Engine, verb: str, *arguments: object, **options: object) -> None:
+    with engine.connect() as connection:
+        operations = Operations(MigrationContext.configure(connection))
+        getattr(operations, f"{verb}_ttl")("carts", *arguments, **options)
+
+
+def codes(engine: Engine) -> set[str]:
+    """What is found of the database's own sweeps."""
+    url = engine.url.render_as_string(hide_password=False)
+    words = ["check", "--app", "tests.cli.shop:Base", "--url", url, "--json"]
+    listed = json.loads(CliRunner().invoke(cli, words).stdout)["findings"]
+    head = "database-sweep-"
+    return {
+        finding["code"].removeprefix(head) for finding in listed if finding["code"].startswith(head)
+    }
+
+
+def shown(engine: Engine, *options: str) -> str:
+    url = engine.url.render_as_string(hide_password=False)
+    words = ["status", "--app", "tests.cli.shop:Base", "--url", url, *options]
+    return CliRunner().invoke(cli, words).stdout
+
+
+def run(engine: Engine, statement: str) -> None:
+    with engine.begin() as connection:
+        connection.execute(text(statement))
+
+
+@events
+@pytest.mark.usefixtures("scheduler")
+def test_what_is_wrong_with_the_job_is_found(engine: Engine) -> None:
+    shop.fill(engine)
+    assert codes(engine) == set()
+    migrate(engine, "alter", shop.Cart.__ttl__, sweep="database")
+    assert codes(engine) <= {"never"}  # the EVENT runs in a second
+    run(engine, "ALTER EVENT carts_ttl_sweep DISABLE")
+    assert codes(engine) == {"disabled"}
+    migrate(engine, "alter", 60)
+    assert codes(engine) == {"disabled", "outdated"}
+    migrate(engine, "alter", shop.Cart.__ttl__, sweep="database")
+    assert codes(engine) <= {"never"}
+    run(engine, "SET GLOBAL event_scheduler = OFF")
+    assert codes(engine) == {"off"}
+    run(engine, "SET GLOBAL event_scheduler = ON")
+    run(engine, "DROP EVENT carts_ttl_sweep")
+    assert codes(engine) == {"gone"}
+    migrate(engine, "alter", shop.Cart.__ttl__, sweep="index")
+    assert codes(engine) == set()
+
+
+@events
+@pytest.mark.usefixtures("scheduler")
+def test_a_job_that_fails_or_has_stopped_is_found(engine: Engine) -> None:
+    shop.fill(engine)
+    migrate(engine, "alter", shop.Cart.__ttl__, sweep="database")
+    name = "CONCAT('ttl_odm.', LEFT(SHA2(CONCAT(DATABASE(), '.carts'), 256), 48))"
+    with engine.connect() as connection:
+        # While a run has not come to its end, no other notes anything.
+        assert connection.scalar(text(f"SELECT GET_LOCK({name}, 120)")) == 1
+        run(engine, "REPLACE INTO carts_ttl_sweeps VALUES (1, 1, 0, 0, 'swept')")
+        assert codes(engine) == {"silent"}
+        assert "! carts: the last sweep by the database was" in shown(engine)
+        run(engine, "REPLACE INTO carts_ttl_sweeps VALUES (1, 1, 0, 0, 'failed: they stay')")
+        assert codes(engine) == {"failing"}
+        run(engine, "DELETE FROM carts_ttl_sweeps")
+        assert codes(engine) == {"never"}
+        assert "! carts: never swept: carts_ttl_sweep" in shown(engine)
+        connection.scalar(text(f"SELECT RELEASE_LOCK({name})"))
+    migrate(engine, "alter", shop.Cart.__ttl__, sweep="index")
+
+
+@postgresql
+def test_what_is_wrong_with_a_procedure_of_postgresql_is_found(engine: Engine) -> None:
+    shop.fill(engine)
+    assert codes(engine) == set()
+    assert "swept" not in shown(engine)
+    migrate(engine, "alter", shop.Cart.__ttl__, sweep="database")
+    assert codes(engine) == {"never"}
+    assert "! carts: never swept: public.carts_ttl_sweep" in shown(engine)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("CALL carts_ttl_sweep()"))
+    assert codes(engine) == set()
+    assert "carts: swept by the database: swept, " in shown(engine)
+    (target,) = [
+        target
+        for target in json.loads(shown(engine, "--json"))["targets"]
+        if target["target"] == "carts"
+    ]
+    assert target["database_sweep"]["state"] == "elsewhere"
+    assert target["database_sweep"]["problem"] is None
+    run(engine, "UPDATE carts_ttl_sweeps SET ran_at = ran_at - interval '1 hour'")
+    assert codes(engine) == {"silent"}
+    run(engine, "UPDATE carts_ttl_sweeps SET outcome = 'failed: they stay'")
+    assert codes(engine) == {"failing"}
+    migrate(engine, "alter", 60)
+    assert codes(engine) == {"failing", "outdated"}
+    migrate(engine, "alter", shop.Cart.__ttl__, sweep="index")
+    assert codes(engine) == set()
