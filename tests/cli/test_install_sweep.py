@@ -108,4 +108,4 @@ def test_an_unknown_model_is_named(engine: Engine) -> None:
     shop.fill(engine)
     refused = call(engine, "Basket")
     assert refused.exit_code == 2
-    assert "no such model" in refused.output
+    assert "no such model" in refused.stderr
