@@ -2,7 +2,8 @@
 
 On MariaDB and MySQL an EVENT calls a procedure, on PostgreSQL a job of pg_cron does. The procedure
 deletes in batches, oldest first, rows that nobody holds. The default ttl is written into it, so
-`op.alter_ttl` replaces both. What the last run did is in a table of one row, TABLE_ttl_sweeps.
+`op.alter_ttl` replaces both; one that is stored it looks up, as every statement does. What the last
+run did, and when it may run, is in a table of one row, TABLE_ttl_sweeps.
 
 A `Sweeper` has the right of way: each batch reads the row of its lease under a shared lock, and
 gives up where somebody holds the lease, or has paused the sweepers. So a sweeper that acquires the
@@ -16,17 +17,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import text
+from sqlalchemy import inspect, text
 
-from ttl_odm.alembic.database_job import DatabaseJob, metadata_of
+from ttl_odm.alembic.database_job import DatabaseJob, bindings_of, copy_of
 from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.alembic.job_settings import JobSettings
 from ttl_odm.alembic.mysql_job import MySQLJob
 from ttl_odm.alembic.postgresql_job import PostgreSQLJob
 from ttl_odm.core.policy import TTL
-from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sweeper.declarations import archive_of, hooks_of
+from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of
 
 if TYPE_CHECKING:
     from ttl_odm.alembic.reflection import ExistingSchema
@@ -45,6 +46,8 @@ _JOBS: Final[dict[str, type[MySQLJob | PostgreSQLJob]]] = {
 _SINCE: Final = {True: (10, 6), False: (8, 0, 1)}
 """The releases of MariaDB, and of MySQL, that skip rows which are locked."""
 
+_NO_SETTINGS: Final = JobSettings()
+
 _LEAVES_ROWS: Final = ("CASCADE", "SET NULL", "SET DEFAULT")
 """What a foreign key does that does not keep the rows that it refers to."""
 
@@ -55,13 +58,9 @@ def refuse_unsweepable(
     """Refuse a table that the database can't sweep as the model says, with the reason."""
     reason = _unknown(runner, target, is_cut=is_cut) or _on_this_server(runner, target, existing)
     if reason is None:
-        for metadata in metadata_of(runner):
-            for table in metadata.tables.values():
-                binding = binding_of(table)
-                schemas = (target.table.schema, runner.dialect.default_schema_name)
-                is_same = table.name == target.table.name
-                if binding is not None and is_same and table.schema in (None, *schemas):
-                    reason = reason or _of_model(binding)
+        for binding in bindings_of(runner, target):
+            reason = reason or _of_model(binding)
+        reason = reason or _of_archive(runner, target)
     if reason is not None:
         raise MigrationRefusedError(
             f"Table {target.label}: sweep='database' {reason}. Write sweep='index', and run a "
@@ -76,8 +75,8 @@ def _unknown(runner: Runner, target: TargetSchema, *, is_cut: bool) -> str | Non
         return "asks the database for keys and rights, which --sql can't; migrate online, or not"
     if not isinstance(target.policy, TTL):
         return "is for ttls counted from _ts, and not for dates that the rows have"
-    if target.policy.stored is not None:
-        return "has the default written into it, and this one is stored in the database"
+    if target.policy.stored is not None and target.policy.stored.by is not None:
+        return "knows one default ttl, and here each scope may have one (Stored.by)"
     if target.policy.max_lifetime is not None:
         return "knows no max_lifetime, and would keep rows past it"
     return (
@@ -145,13 +144,23 @@ def _of_model(binding: Binding) -> str | None:
     owner = binding.default.owner
     if getattr(owner, "__ttl_purge__", "sql") == "orm":
         return f"can't delete through the ORM, as {binding.name}.__ttl_purge__ says"
-    if archive_of(owner) is not None:
-        return f"keeps no archive, as {binding.name}.__ttl_archive__ says"
+    if not isinstance(archive_of(owner), Archive | None):
+        return f"can't archive by {binding.name}.__ttl_archive__, which is Python and not a table"
     if hooks_of(owner, binding.table.fullname).watches(binding.table.fullname):
         return f"can't call {binding.name}.__ttl_on_purged__, which is Python"
     if binding.variants or (isinstance(binding.policy, TTL) and binding.policy.by is not None):
         return f"knows one default ttl, and {binding.name} has one for each kind of row"
     return None
+
+
+def _of_archive(runner: Runner, target: TargetSchema) -> str | None:
+    copy = copy_of(runner, target)
+    if copy is None:
+        return None
+    archive = copy.archive
+    if inspect(runner.connection).has_table(archive.name, schema=archive.schema):
+        return None
+    return f"archives rows in {archive.fullname!r}, which is not there: create that table before"
 
 
 class DatabaseSweep:
@@ -166,19 +175,24 @@ class DatabaseSweep:
         if sweep in ("index", "scan"):
             self.drop()
 
-    def change(self, sweep: str | None) -> None:
-        """Create it for "database", or replace the one that is there, with another default ttl."""
+    def change(self, sweep: str | None, settings: JobSettings = _NO_SETTINGS) -> None:
+        """Create it for "database", or replace the one that is there, with another default ttl.
+
+        Its settings stay as they are but for those that are given.
+        """
         existing = self._steps.existing
         if sweep == "database":
-            self._put(is_enabled=True)
+            self._put(settings, is_enabled=True)
         elif sweep is None and existing.job:
-            self._put(is_enabled=existing.job != "disabled")
+            self._put(settings, is_enabled=existing.job != "disabled")
 
-    def _put(self, *, is_enabled: bool) -> None:
+    def _put(self, settings: JobSettings, *, is_enabled: bool) -> None:
         run, job = self._steps.run, _job_of(self._steps)
         assert job is not None  # noqa: S101 (else it was refused)
         for sql in job.created(is_enabled=is_enabled):
             run.at_length(sql)
+        if settings.columns:
+            run.at_length(job.set(settings.columns))
         if (
             isinstance(job, PostgreSQLJob)
             and not run.connection.exec_driver_sql(_HAS_CRON).scalar()
@@ -199,11 +213,13 @@ class DatabaseSweep:
                 steps.run.at_length(sql)
 
 
-def created_statements(steps: Steps[Any]) -> list[str]:
+def created_statements(steps: Steps[Any], settings: JobSettings) -> list[str]:
     """What creates the job or replaces it, for people to run."""
     job = _job_of(steps)
     assert job is not None  # noqa: S101 (else it was refused)
     statements = job.created(is_enabled=True)
+    if settings.columns:
+        statements.insert(-1, job.set(settings.columns))
     if isinstance(job, PostgreSQLJob) and not steps.run.connection.scalar(text(_HAS_CRON)):
         statements[-1] = job.scheduled_elsewhere()
     return statements

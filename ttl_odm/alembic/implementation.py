@@ -17,6 +17,7 @@ from ttl_odm.alembic.backfill import Backfill, instant_of
 from ttl_odm.alembic.database_sweep import DatabaseSweep, refuse_unsweepable
 from ttl_odm.alembic.enforcement import Enforcement, refuse_unenforceable
 from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.alembic.job_settings import JobSettings
 from ttl_odm.alembic.mysql import MySQLSteps
 from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp, DropTTLOp, written
 from ttl_odm.alembic.partitioning import declared_by, stand_in
@@ -116,12 +117,24 @@ class _Migration:
         if self.cut is not None:
             self.steps().refuse_uncuttable(self.cut)
 
+    @cached_property
+    def job_settings(self) -> JobSettings:
+        """When the database's own job may work."""
+        op = self._op
+        return JobSettings() if isinstance(op, DropTTLOp) else JobSettings.of(op, self.target.label)
+
     def refuse_unsweepable(self) -> None:
         """Refuse a table that the database can't sweep by itself, where it is to."""
-        declared = getattr(self._op, "sweep", None)
+        settings, declared = self.job_settings, getattr(self._op, "sweep", None)
         if declared == "database" or (declared is None and self.existing.job):
             is_cut = self._declared is not None
             refuse_unsweepable(self.runner, self.target, self.existing, is_cut=is_cut)
+            settings.refuse_unknown_zone(self.runner, self.target.label)
+        elif settings.columns:
+            raise MigrationRefusedError(
+                f"Table {self.target.label}: window and max_fraction are for the job of "
+                "sweep='database', and there is none. A Sweeper has them as arguments of its own."
+            )
 
     def cut_by(self, steps: Steps[Any]) -> None:
         """Cut the table, where it is to be."""
@@ -213,7 +226,7 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
         migration.cut_by(steps)
         if op.enforce:
             Enforcement(steps, op.view).change(op.enforce)
-        DatabaseSweep(steps).change(op.sweep)
+        DatabaseSweep(steps).change(op.sweep, migration.job_settings)
 
 
 def _check_add(
@@ -304,7 +317,7 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
             steps.add_trigger() if op.touch_trigger else steps.drop_trigger()
         migration.cut_by(steps)
         Enforcement(steps, op.view).change(op.enforce)
-        DatabaseSweep(steps).change(op.sweep)
+        DatabaseSweep(steps).change(op.sweep, migration.job_settings)
 
 
 @Operations.implementation_for(DropTTLOp)

@@ -6,7 +6,7 @@ not, or does not want to, run them by this program.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
@@ -15,6 +15,7 @@ from ttl_odm.alembic import checks
 from ttl_odm.alembic.database_sweep import created_statements, refuse_unsweepable
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.implementation import steps_of
+from ttl_odm.alembic.job_settings import JobSettings
 from ttl_odm.alembic.operations import AlterTTLOp, written
 from ttl_odm.alembic.reflection import read_schema
 from ttl_odm.alembic.runner import Runner
@@ -24,23 +25,32 @@ from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+    from typing_extensions import Unpack
 
     from ttl_odm.core.policy import Policy
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
 
-def install_job(connection: Connection, binding: Binding) -> None:
+class Options(TypedDict, total=False):
+    """When a job works, as for `op.alter_ttl`; what is left out stays as it is."""
+
+    window: str
+    timezone: str
+    max_fraction: float
+
+
+def install_job(connection: Connection, binding: Binding, **options: Unpack[Options]) -> None:
     """Create or replace the job of a table, with the indexes that it needs.
 
     Raises:
         MigrationRefusedError: The database can't sweep this table as its model says.
     """
-    target, table = _target(binding), binding.table
+    target = _target(binding)
     runner = Runner(_context(connection, binding))
     # The operation isn't told of partitions, so it can't refuse them.
     existing = read_schema(connection, target)
     refuse_unsweepable(runner, target, existing, is_cut=binding.partitioning is not None)
-    op = AlterTTLOp(table.name, _policy(binding), schema=table.schema, sweep="database")
+    op = _operation(binding, **options)
     Operations(runner.context).invoke(op)
 
 
@@ -55,7 +65,9 @@ def remove_job(connection: Connection, binding: Binding) -> bool:
     return True
 
 
-def job_statements(connection: Connection, binding: Binding) -> list[str]:
+def job_statements(
+    connection: Connection, binding: Binding, **options: Unpack[Options]
+) -> list[str]:
     """Return what creates or replaces the job of a table, and run nothing of it.
 
     Raises:
@@ -74,7 +86,15 @@ def job_statements(connection: Connection, binding: Binding) -> list[str]:
             f"Table {target.label} lacks the index {' and '.join(missing)}. Add it by "
             f"op.alter_ttl({name!r}, {default}, sweep='database'), or without --print."
         )
-    return created_statements(steps_of(runner, target, existing))
+    settings = JobSettings.of(_operation(binding, **options), target.label)
+    settings.refuse_unknown_zone(runner, target.label)
+    return created_statements(steps_of(runner, target, existing), settings)
+
+
+def _operation(binding: Binding, **options: Unpack[Options]) -> AlterTTLOp:
+    table = binding.table
+    policy = _policy(binding)
+    return AlterTTLOp(table.name, policy, schema=table.schema, sweep="database", **options)
 
 
 def _context(connection: Connection, binding: Binding) -> MigrationContext:
@@ -85,7 +105,7 @@ def _context(connection: Connection, binding: Binding) -> MigrationContext:
 def _target(binding: Binding) -> TargetSchema:
     table = binding.table
     try:
-        return TargetSchema.of(table.name, _policy(binding), table.schema)
+        return TargetSchema.of(table.name, _policy(binding), table.schema, table.metadata)
     except TTLConfigurationError as error:
         raise MigrationRefusedError(
             f"Table {table.fullname!r}: sweep='database' is for tables with the columns _ts and "
@@ -94,7 +114,7 @@ def _target(binding: Binding) -> TargetSchema:
 
 
 def _policy(binding: Binding) -> Policy:
-    """What is declared, with the default of this moment."""
+    """What is declared, with the default of this moment where that isn't stored."""
     policy = binding.default.policy
     if not isinstance(policy, TTL) or policy.stored is not None or policy.max_lifetime is not None:
         return policy

@@ -165,6 +165,10 @@ class AddTTLOp(_Operation):
         sweep: The model's ``__ttl_sweep__``: "index" (the default) or "scan". "database": the
             indexes, and a job of the database's own that deletes expired rows each second, with no
             process of yours.
+        window: The hours of the day in which that job works, such as "01:00-05:00"; None for any.
+        timezone: The IANA name of the window's time zone.
+        max_fraction: The share of the rows, from 0 to 1, that may be expired at once. If more are,
+            the job deletes nothing.
         touch_trigger: Add a trigger that stamps rows updated by raw SQL.
         enforce: Hide expired rows from readers outside Python, by a view TABLE_live ("view"), or
             by row-level security ("rls", PostgreSQL).
@@ -193,6 +197,9 @@ class AddTTLOp(_Operation):
     schema: str | None = None
     backfill: str | None = "now"
     sweep: Sweep = "index"
+    window: str | None = None
+    timezone: str = "UTC"
+    max_fraction: float | None = None
     touch_trigger: bool = False
     enforce: Enforce | None = None
     view: str | None = None
@@ -241,6 +248,9 @@ class AlterTTLOp(_Operation):
         schema: The table's schema.
         sweep: "index" adds missing or invalid indexes, "scan" drops them; both remove the job that
             "database" adds to the indexes.
+        window: The hours in which that job works; "always" for any.
+        timezone: The IANA name of the window's time zone.
+        max_fraction: The share of the rows that may be expired at once; 1 for any number.
         touch_trigger: Whether to add or drop the trigger.
         enforce: Add a "view" or "rls", or turn both "off".
         view: The name of that view; an existing one with another name is replaced.
@@ -263,6 +273,9 @@ class AlterTTLOp(_Operation):
     _: KW_ONLY
     schema: str | None = None
     sweep: Sweep | None = None
+    window: str | None = None
+    timezone: str = "UTC"
+    max_fraction: float | None = None
     touch_trigger: bool | None = None
     enforce: Enforce | Literal["off"] | None = None
     view: str | None = None
@@ -279,6 +292,8 @@ class AlterTTLOp(_Operation):
             self,
             default_ttl=self.existing_ttl,
             sweep=self.existing_sweep,
+            window=None,
+            max_fraction=None,
             partition=None,
             copy_table=False,
         )

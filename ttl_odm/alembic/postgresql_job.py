@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import text
 
 from ttl_odm.alembic.database_job import BATCH, BUDGET, NEWS, DatabaseJob
+from ttl_odm.alembic.job_settings import FLOOR
 from ttl_odm.dialects.family import as_value
-from ttl_odm.dialects.jobs import JOB, JOB_NOTE, SIGNATURE
+from ttl_odm.dialects.jobs import FUSE, JOB, SIGNATURE
 from ttl_odm.dialects.postgresql import relation
 from ttl_odm.sweeper.options import LEASE_NAME
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ttl_odm.alembic.steps import Steps
 
 RUN: Final = 59
@@ -30,15 +33,19 @@ RUN: Final = 59
 
 
 class PostgreSQLJob(DatabaseJob):
-    """The procedure, the log and the job of one table; see the module."""
+    """The procedure, its table and the job of one table; see the module."""
 
     def __init__(self, steps: Steps[Any]) -> None:
         """Ask for the schema, since a job's session may have another search_path."""
         table = steps.target.table
-        schema = table.schema
-        if schema is None and not steps.run.offline:
-            name = {"table": relation(None, table.name)}
-            schema = steps.run.connection.execute(_SCHEMA, name).scalar()
+        schema, self._path = table.schema, ""
+        if not steps.run.offline:
+            connection = steps.run.connection
+            if schema is None:
+                schema = connection.execute(_SCHEMA, {"table": relation(None, table.name)}).scalar()
+            path = connection.exec_driver_sql("SELECT current_schemas(false)").scalar()
+            # What has no schema, such as the lease, is where this session finds it.
+            self._path = ", ".join(relation(None, name) for name in path or [])
         super().__init__(steps, f"{steps.quote(schema)}." if schema else "")
         self._table = f"{steps.quote(schema)}.{steps.quote(table.name)}" if schema else steps.table
         self.job = ".".join(filter(None, [schema, steps.target.name_of("", JOB)]))
@@ -50,11 +57,12 @@ class PostgreSQLJob(DatabaseJob):
 
     def created(self, *, is_enabled: bool) -> list[str]:
         """What creates or replaces it; a run of the version before ends at its next batch."""
-        note = as_value(f"{JOB_NOTE}{self.steps.target.noted}")
+        note = as_value(self.note)
         active = "true" if is_enabled else "false"
         call = as_value(f"CALL {self.name}({RUN})")
         return [
             f"CREATE TABLE IF NOT EXISTS {self.log} ({_LOG_COLUMNS})",
+            f"INSERT INTO {self.log} (id) VALUES (1) ON CONFLICT DO NOTHING",
             _block(
                 f"PERFORM pg_advisory_xact_lock({self._key})",
                 self._procedure(),
@@ -88,21 +96,29 @@ class PostgreSQLJob(DatabaseJob):
         )
 
     def _procedure(self) -> str:
-        steps, target = self.steps, self.steps.target
-        family = steps.family
-        seconds = target.seconds
-        parts = []
-        if seconds is not None and seconds > 0:
-            end = f"{steps.stamp} <= ttl_odm_now - {seconds} * {family.second}"
-            parts.append((f"{steps.own} IS NULL AND {end}", steps.stamp))
-        if seconds is not None:
-            own_end = family.own_end.format(stamp=steps.stamp, ttl=steps.own)
-            parts.append((f"{steps.own} > 0 AND {own_end} <= ttl_odm_now", own_end))
-        expired = target.expired(steps.dialect)
+        parts = [*self._parts()]
+        removal = _ARCHIVE if self.copy is not None else _DELETE
+        columns, values = self.archived if self.copy is not None else ("", "")
+        names = {
+            "table": self._table,
+            "expired": self.expired,
+            "batch": BATCH,
+            "archive": self.archive,
+            "columns": columns,
+            "values": values,
+        }
+        batches = []
+        for due, order in parts:
+            rows = _ROWS.format(**names, due=due, order=order)
+            many = removal.format(**names, which=f"ctid = ANY (ARRAY({rows}))")
+            one = removal.format(**names, which="ctid = ttl_odm_row.ctid")
+            batches.append(_ONE_BATCH.format(**names, rows=rows, many=many, one=one))
+        counts = (_COUNT.format(**names, due=due) for due, _ in parts)
         return _PROCEDURE.format(
             name=self.name,
             signature=as_value(f"{self.name}{SIGNATURE}"),
-            note=as_value(f"{JOB_NOTE}{target.noted}"),
+            note=as_value(self.note),
+            path=as_value(self._path),
             log=self.log,
             lease=self.lease,
             lease_value=as_value(self.lease),
@@ -110,13 +126,28 @@ class PostgreSQLJob(DatabaseJob):
             key=self._key,
             budget=BUDGET,
             news=NEWS,
-            batches="".join(
-                _ONE_BATCH.format(
-                    table=self._table, due=due, order=order, expired=expired, batch=BATCH
-                )
-                for due, order in parts
+            default=self.default if parts else "0",
+            fuse=FUSE,
+            fuse_check=_FUSE_CHECK.format(
+                table=self._table,
+                relation=as_value(self._table),
+                count=" + ".join(counts) or "0",
+                floor=FLOOR,
+                fuse=FUSE,
             ),
+            batches="".join(batches),
         )
+
+    def _parts(self) -> Iterator[tuple[str, str]]:
+        """The conditions that the indexes are for, and the order in which these have the rows."""
+        steps, target, family = self.steps, self.steps.target, self.steps.family
+        is_stored = target.policy.stored is not None
+        if is_stored or (target.seconds or 0) > 0:
+            end = f"{steps.stamp} <= ttl_odm_now - ttl_odm_default * {family.second}"
+            yield f"{steps.own} IS NULL AND {end}", steps.stamp
+        if is_stored or target.seconds is not None:
+            own_end = family.own_end.format(stamp=steps.stamp, ttl=steps.own)
+            yield f"{steps.own} > 0 AND {own_end} <= ttl_odm_now", own_end
 
 
 def _block(*statements: str) -> str:
@@ -136,8 +167,9 @@ _SCHEMA: Final = text(
 )
 
 _LOG_COLUMNS: Final = (
-    "id smallint PRIMARY KEY, ran_at timestamptz NOT NULL, deleted bigint NOT NULL, "
-    "total bigint NOT NULL, outcome text NOT NULL"
+    "id smallint PRIMARY KEY, ran_at timestamptz, deleted bigint NOT NULL DEFAULT 0, "
+    "total bigint NOT NULL DEFAULT 0, outcome text NOT NULL DEFAULT '', "
+    "opens time, closes time, timezone text, max_fraction double precision"
 )
 
 # A block with an exception handler is a subtransaction, in which nothing can be committed.
@@ -147,20 +179,31 @@ DECLARE
   ttl_odm_ends CONSTANT timestamptz :=
     clock_timestamp() + greatest(ttl_odm_seconds, {budget}) * interval '1 second';
   ttl_odm_now timestamptz;
+  ttl_odm_wall time;
+  ttl_odm_row record;
+  ttl_odm_default bigint;
+  ttl_odm_fraction double precision;
+  ttl_odm_is_checked boolean := false;
+  ttl_odm_due bigint;
+  ttl_odm_rows bigint;
+  ttl_odm_allowed bigint;
   ttl_odm_found bigint := 0;
   ttl_odm_deleted bigint := 0;
   ttl_odm_total bigint := 0;
   ttl_odm_outcome text;
+  ttl_odm_problem text;
   ttl_odm_done boolean := true;
 BEGIN
   LOOP
     COMMIT;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     PERFORM set_config('lock_timeout', '1s', true);
+    PERFORM set_config('search_path', {path}, true);
     ttl_odm_done := true;
     IF pg_try_advisory_xact_lock({key}) THEN
       EXIT WHEN obj_description(to_regprocedure({signature}), 'pg_proc') IS DISTINCT FROM {note};
       ttl_odm_outcome := NULL;
+      ttl_odm_problem := NULL;
       ttl_odm_deleted := 0;
       BEGIN
         IF to_regclass({lease_value}) IS NOT NULL THEN
@@ -169,15 +212,33 @@ BEGIN
             THEN 'a sweeper holds the lease' END
             INTO ttl_odm_outcome FROM {lease} WHERE name = {lease_name} FOR SHARE;
         END IF;
+        FOR ttl_odm_row IN SELECT l.opens, l.closes, l.timezone, l.max_fraction
+          FROM {log} l WHERE l.id = 1 LOOP
+          ttl_odm_fraction := ttl_odm_row.max_fraction;
+          ttl_odm_wall := (clock_timestamp() AT TIME ZONE ttl_odm_row.timezone)::time;
+          IF ttl_odm_outcome IS NULL AND ttl_odm_row.opens IS NOT NULL AND (CASE
+            WHEN ttl_odm_row.opens < ttl_odm_row.closes
+            THEN ttl_odm_wall >= ttl_odm_row.opens AND ttl_odm_wall < ttl_odm_row.closes
+            ELSE ttl_odm_wall >= ttl_odm_row.opens OR ttl_odm_wall < ttl_odm_row.closes
+            END) IS NOT TRUE THEN
+            ttl_odm_outcome := 'outside its window';
+          END IF;
+        END LOOP;
         IF ttl_odm_outcome IS NULL THEN
-          ttl_odm_outcome := 'swept';
-          ttl_odm_now := clock_timestamp();{batches}
+          ttl_odm_now := clock_timestamp();
+          ttl_odm_default := {default};{fuse_check}
+        END IF;
+        IF ttl_odm_outcome IS NULL THEN
+          ttl_odm_outcome := 'swept';{batches}
         END IF;
       EXCEPTION WHEN OTHERS THEN
-        ttl_odm_outcome := left('failed: ' || SQLERRM, 300);
+        ttl_odm_problem := SQLERRM;
         ttl_odm_deleted := 0;
         ttl_odm_done := true;
       END;
+      IF ttl_odm_problem IS NOT NULL THEN
+        ttl_odm_outcome := left('failed: ' || ttl_odm_problem, 300);
+      END IF;
       ttl_odm_total := ttl_odm_total + ttl_odm_deleted;
       IF NOT ttl_odm_done AND clock_timestamp() >= ttl_odm_ends THEN
         ttl_odm_outcome := 'out of time';
@@ -192,20 +253,72 @@ BEGIN
           total = l.total + excluded.total, outcome = excluded.outcome;
         ttl_odm_total := 0;
       END IF;
+      EXIT WHEN starts_with(ttl_odm_outcome, '{fuse}');
     END IF;
     EXIT WHEN clock_timestamp() >= ttl_odm_ends OR (ttl_odm_done AND ttl_odm_seconds <= 0);
     IF ttl_odm_done THEN
       COMMIT;
+      ttl_odm_is_checked := false;
       PERFORM pg_sleep(1);
     END IF;
   END LOOP;
 END $sweep$"""
 
+# Once for a pass, before it deletes anything: more of it is less due. An estimate that is too low
+# blows no fuse: then rows are counted.
+_FUSE_CHECK: Final = """
+          IF ttl_odm_fraction IS NOT NULL AND NOT ttl_odm_is_checked THEN
+            ttl_odm_allowed := {floor};
+            ttl_odm_due := {count};
+            IF ttl_odm_due > ttl_odm_allowed THEN
+              ttl_odm_rows := (SELECT reltuples FROM pg_catalog.pg_class
+                WHERE oid = to_regclass({relation}));
+              ttl_odm_allowed := greatest({floor}, floor(ttl_odm_fraction * ttl_odm_rows));
+              ttl_odm_due := {count};
+            END IF;
+            IF ttl_odm_due > ttl_odm_allowed THEN
+              ttl_odm_rows := (SELECT count(*) FROM {table});
+              ttl_odm_allowed := greatest({floor}, floor(ttl_odm_fraction * ttl_odm_rows));
+              ttl_odm_due := {count};
+            END IF;
+            IF ttl_odm_due > ttl_odm_allowed THEN
+              ttl_odm_outcome := '{fuse}more than ' || ttl_odm_allowed
+                || ' rows have expired, max_fraction=' || ttl_odm_fraction || ' of '
+                || ttl_odm_rows || ' rows; nothing was deleted';
+            END IF;
+            ttl_odm_is_checked := true;
+          END IF;"""
+
+_COUNT: Final = (
+    "(SELECT count(*) FROM (SELECT FROM {table} WHERE {due} AND {expired} "
+    "LIMIT ttl_odm_allowed + 1) AS due)"
+)
+
 # Rows that somebody holds are left to the next pass.
+_ROWS: Final = (
+    "SELECT ctid FROM {table} WHERE {due} AND {expired} "
+    "ORDER BY {order} LIMIT {batch} FOR UPDATE SKIP LOCKED"
+)
+_DELETE: Final = """DELETE FROM {table} WHERE {which} AND {expired};
+            GET DIAGNOSTICS ttl_odm_found = ROW_COUNT;"""
+_ARCHIVE: Final = """WITH gone AS (
+              DELETE FROM {table} WHERE {which} AND {expired} RETURNING *
+            ), kept AS (
+              INSERT INTO {archive} ({columns}) SELECT {values} FROM gone RETURNING 1
+            ) SELECT count(*) INTO ttl_odm_found FROM kept;"""
 _ONE_BATCH: Final = """
-          DELETE FROM {table} WHERE ctid = ANY (ARRAY(
-            SELECT ctid FROM {table} WHERE {due} AND {expired}
-            ORDER BY {order} LIMIT {batch} FOR UPDATE SKIP LOCKED)) AND {expired};
-          GET DIAGNOSTICS ttl_odm_found = ROW_COUNT;
-          ttl_odm_deleted := ttl_odm_deleted + ttl_odm_found;
-          ttl_odm_done := ttl_odm_done AND ttl_odm_found < {batch};"""
+          BEGIN
+            {many}
+            ttl_odm_done := ttl_odm_done AND ttl_odm_found < {batch};
+            ttl_odm_deleted := ttl_odm_deleted + ttl_odm_found;
+          EXCEPTION WHEN OTHERS THEN  -- the row that can't go stays, and the others go
+            ttl_odm_problem := SQLERRM;
+            FOR ttl_odm_row IN {rows} LOOP
+              BEGIN
+                {one}
+                ttl_odm_deleted := ttl_odm_deleted + ttl_odm_found;
+              EXCEPTION WHEN OTHERS THEN
+                ttl_odm_problem := SQLERRM;
+              END;
+            END LOOP;
+          END;"""

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final
 from ttl_odm.dialects.family import as_value
 from ttl_odm.dialects.jobs import STORED_DEFAULT
 from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sqlalchemy.sweep.due import is_ttl_on
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
+from ttl_odm.sweeper.declarations import Archive, archive_of
 from ttl_odm.sweeper.findings import Finding, Severity
 
 if TYPE_CHECKING:
@@ -49,11 +51,22 @@ def database_sweep(
         return
     stored = binding.default.policy.stored
     default = str(binding.default()) if stored is None else STORED_DEFAULT
-    again = f"op.alter_ttl({name!r}, {default}, sweep='database')  (in a revision of Alembic's)"
+    declared = default if stored is None else f"ttl_odm.{stored!r}"
+    again = f"op.alter_ttl({name!r}, {declared}, sweep='database')  (in a revision of Alembic's)"
     if job.default not in (None, default):
         message = (
             f"the database sweeps it by a default ttl of {job.default}, and the model's is "
             f"{default}"
+        )
+        yield Finding(Severity.ERROR, "database-sweep-outdated", target, message, again)
+    archive = archive_of(binding.default.owner)
+    kept = None
+    if isinstance(archive, Archive):
+        kept = Copy.of(binding, archive, f"{binding.name}.__ttl_archive__").archive.fullname
+    if job.default is not None and job.archive != kept:
+        message = (
+            f"the database's own job archives rows in {job.archive or 'no table'}, and the model "
+            f"does so in {kept or 'none'}"
         )
         yield Finding(Severity.ERROR, "database-sweep-outdated", target, message, again)
     if job.problem is None:
@@ -69,6 +82,7 @@ def database_sweep(
         "disabled": f"SELECT cron.alter_job(jobid, active := true) {by_name}"
         if is_postgresql
         else f"ALTER EVENT {job.name} ENABLE",
+        "fuse": "delete them once by: ttl-odm sweep --force, or raise the job's max_fraction",
     }
     if job.state == "elsewhere":
         look = "ttl-odm install-sweep prints the statement that schedules it"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,10 +17,11 @@ from ttl_odm.errors import TTLError
 from ttl_odm.sweeper.command_line import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sqlalchemy import Connection
 
+    from ttl_odm.alembic.job_installation import Options
     from ttl_odm.cli.application import Target
 
 
@@ -29,7 +30,14 @@ if TYPE_CHECKING:
 @app_options
 @click.option("--print", "is_printed", is_flag=True, help="Print the SQL, and change nothing.")
 @click.option("--remove", is_flag=True, help="Remove the jobs, and leave the indexes.")
-def install_sweep(source: Source, models: Sequence[str], *, is_printed: bool, remove: bool) -> None:
+@click.option("--window", metavar="HOURS", help="Work in these hours, such as 01:00-05:00; always.")
+@click.option("--timezone", metavar="ZONE", help="The time zone of the window [default: UTC].")
+@click.option(
+    "--max-fraction", type=float, help="Delete nothing if a larger share of the rows is due; 1."
+)
+def install_sweep(
+    source: Source, models: Sequence[str], *, is_printed: bool, remove: bool, **settings: Any
+) -> None:
     """Let the database itself delete expired rows of all models, or of the given ones.
 
     Creates a procedure and an EVENT (MariaDB, MySQL) or a job of pg_cron (PostgreSQL), or replaces
@@ -38,8 +46,11 @@ def install_sweep(source: Source, models: Sequence[str], *, is_printed: bool, re
 
     Exit status: 0 done, 1 a model can't be swept by its database, 2 usage error.
     """
+    options: Options = {key: value for key, value in settings.items() if value is not None}  # type: ignore[assignment]
     if is_printed and remove:
         raise UsageError("--print and --remove can't be used together.")
+    if options and remove:
+        raise UsageError("--remove goes with no other option.")
     if importlib.util.find_spec("alembic") is None:
         raise FailedError("install-sweep needs Alembic: pip install 'ttl-odm[cli,alembic]'")
     output = Output(as_json=False)
@@ -50,7 +61,10 @@ def install_sweep(source: Source, models: Sequence[str], *, is_printed: bool, re
                 raise UsageError("install-sweep is for MariaDB, MySQL and PostgreSQL.")
             is_done = True
             for target in _chosen(app, models):
-                is_done &= await _install(app, target, output, is_printed=is_printed, remove=remove)
+                step = partial(_carry_out, target=target, is_printed=is_printed, remove=remove)
+                is_done &= await _install(
+                    app, partial(step, options=options), output, is_printed=is_printed
+                )
             return is_done
 
     if not in_loop(work):
@@ -68,12 +82,10 @@ def _chosen(app: Application, models: Sequence[str]) -> list[Target]:
 
 
 async def _install(
-    app: Application, target: Target, output: Output, *, is_printed: bool, remove: bool
+    app: Application, work: Callable[[Connection], str], output: Output, *, is_printed: bool
 ) -> bool:
     try:
-        text = await app.ask(
-            partial(_carry_out, target=target, is_printed=is_printed, remove=remove)
-        )
+        text = await app.ask(work)
     except TTLError as error:
         output.line(in_one_line(error), style="bold red")
         return False
@@ -84,19 +96,21 @@ async def _install(
     return True
 
 
-def _carry_out(connection: Connection, target: Target, *, is_printed: bool, remove: bool) -> str:
+def _carry_out(
+    connection: Connection, target: Target, *, is_printed: bool, remove: bool, options: Options
+) -> str:
     from ttl_odm.alembic import job_installation  # noqa: PLC0415 (needs the extra)
     from ttl_odm.sqlalchemy.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
 
     binding = binding_of(target.entity)
     assert binding is not None  # noqa: S101 (or it would be no target)
     if is_printed:
-        statements = job_installation.job_statements(connection, binding)
+        statements = job_installation.job_statements(connection, binding, **options)
         return _script(statements, connection.dialect.name)
     if remove:
         is_removed = job_installation.remove_job(connection, binding)
         return f"{target.name}: {'removed' if is_removed else 'there is no job'}"
-    job_installation.install_job(connection, binding)
+    job_installation.install_job(connection, binding, **options)
     return f"{target.name}: the database deletes its expired rows"
 
 

@@ -11,6 +11,13 @@ JOB_LOG: Final = "ttl_sweeps"
 JOB_NOTE: Final = "ttl_odm: sweeps by default ttl "
 """What a job says of itself, with the default behind it."""
 
+ARCHIVE_NOTE: Final = ", and archives in "
+"""What follows where its rows are kept, with the archive's name behind it."""
+
+FUSE: Final = "fuse: "
+FAILED: Final = "failed: "
+"""How the outcomes of runs that need somebody's attention begin."""
+
 SIGNATURE: Final = "(integer)"
 """The parameters of PostgreSQL's procedure: the seconds for which it works."""
 

@@ -149,6 +149,9 @@ class JobState:
         deleted: Rows that the last run deleted.
         total: Rows that all runs have deleted.
         outcome: How the last run ended.
+        archive: The table that it copies rows to; None if it keeps none.
+        window: The hours in which it may run, with their time zone; None for any.
+        max_fraction: The share of the rows that may be expired at once; None for any number.
     """
 
     name: str
@@ -158,6 +161,9 @@ class JobState:
     deleted: int = 0
     total: int = 0
     outcome: str = ""
+    archive: str | None = None
+    window: str | None = None
+    max_fraction: float | None = None
 
     def __str__(self) -> str:
         if self.ran_ago is None:
@@ -176,6 +182,9 @@ class JobState:
             return "never", f"never swept: {self.name}, the database's own job, has not run yet"
         if self.outcome.startswith("failed: "):
             return "failing", f"the last sweep by the database {self.outcome}"
+        if self.outcome.startswith("fuse: "):
+            said = self.outcome.removeprefix("fuse: ")
+            return "fuse", f"the database's own fuse has blown: {said}"
         if self.ran_ago > _SILENT:
             return "silent", f"the last sweep by the database was {age(self.ran_ago)} ago"
         return None

@@ -6,13 +6,14 @@ migrations. Who may not read a part of it sees the rest.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from ttl_odm.dialects import MYSQL_FAMILY, index_name
-from ttl_odm.dialects.jobs import JOB, JOB_LOG, JOB_NOTE, SIGNATURE
+from ttl_odm.dialects.jobs import ARCHIVE_NOTE, JOB, JOB_LOG, JOB_NOTE, SIGNATURE
 from ttl_odm.dialects.postgresql import relation
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper.store import JobState
@@ -42,10 +43,14 @@ def _of_mysql(connection: Connection, schema: str | None, job: str, log: str) ->
     elif status and str(scheduler).upper() != "ON":
         state = "off"
     quote, clock = connection.dialect.identifier_preparer.quote, clock_of(connection.dialect)
-    place = f"{quote(schema)}.{quote(log)}" if schema else quote(log)
-    query = f"SELECT ({clock.now} - ran_at) / {clock.second}, deleted, total, outcome FROM {place}"  # noqa: S608
+    place = (f"{quote(schema)}.{quote(log)}" if schema else quote(log)).replace(":", r"\:")
+    query = (
+        f"SELECT ({clock.now} - ran_at) / {clock.second}, deleted, total, outcome, "  # noqa: S608
+        "TIME_FORMAT(opens, '%H\\:%i'), TIME_FORMAT(closes, '%H\\:%i'), "
+        f"REPLACE(timezone, '+00:00', 'UTC'), max_fraction FROM {place} WHERE id = 1"
+    )
     try:
-        last = connection.exec_driver_sql(query).one_or_none()
+        last = connection.execute(text(query)).one_or_none()
     except DBAPIError:  # the log is gone, or not for us to read
         last = None
     return _state(job, comment, state, last)
@@ -66,19 +71,30 @@ def _of_postgresql(
     if row.sees_log:
         place = relation(row.namespace, log).replace(":", r"\:")
         query = (
-            "SELECT EXTRACT(EPOCH FROM clock_timestamp() - ran_at), deleted, total, outcome "  # noqa: S608
-            f"FROM {place}"
+            "SELECT EXTRACT(EPOCH FROM clock_timestamp() - ran_at), deleted, total, outcome, "  # noqa: S608
+            "to_char(opens, 'HH24\\:MI'), to_char(closes, 'HH24\\:MI'), timezone, max_fraction "
+            f"FROM {place} WHERE id = 1"
         )
         last = connection.execute(text(query)).one_or_none()
     return _state(name, row.note, state, last)
 
 
 def _state(name: str, note: str | None, state: Any, last: Any) -> JobState:
-    default = (note or "").removeprefix(JOB_NOTE) or None
+    said = (note or "").removeprefix(JOB_NOTE)
+    default, _, archive = said.partition(ARCHIVE_NOTE)
+    job = JobState(name, default or None, state, archive=archive or None)
     if last is None:
-        return JobState(name, default, state)
-    ago, deleted, total, outcome = last
-    return JobState(name, default, state, float(ago), int(deleted), int(total), outcome)
+        return job
+    ago, deleted, total, outcome, opens, closes, timezone, fraction = last
+    return replace(
+        job,
+        ran_ago=None if ago is None else float(ago),
+        deleted=int(deleted),
+        total=int(total),
+        outcome=outcome,
+        window=None if opens is None else f"{opens}-{closes} {timezone}",
+        max_fraction=fraction,
+    )
 
 
 _MYSQL: Final = text(
