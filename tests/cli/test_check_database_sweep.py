@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 events = pytest.mark.databases("mariadb", "mysql")
 postgresql = pytest.mark.databases("postgres")
 
+RAN = "REPLACE INTO carts_ttl_sweeps (id, ran_at, deleted, total, outcome) SELECT 1, 1, 0, 0, "
+
 
 @pytest.fixture
 def scheduler(engine: Engine) -> Iterator[None]:
@@ -92,10 +94,10 @@ def test_a_job_that_fails_or_has_stopped_is_found(engine: Engine) -> None:
     with engine.connect() as connection:
         # While a run has not come to its end, no other notes anything.
         assert connection.scalar(text(f"SELECT GET_LOCK({name}, 120)")) == 1
-        run(engine, "REPLACE INTO carts_ttl_sweeps (id, ran_at, deleted, total, outcome) VALUES (1, 1, 0, 0, 'swept')")
+        run(engine, f"{RAN}'swept'")
         assert codes(engine) == {"silent"}
         assert "! carts: the last sweep by the database was" in shown(engine)
-        run(engine, "REPLACE INTO carts_ttl_sweeps (id, ran_at, deleted, total, outcome) VALUES (1, 1, 0, 0, 'failed: they stay')")
+        run(engine, f"{RAN}'failed: they stay'")
         assert codes(engine) == {"failing"}
         run(engine, "DELETE FROM carts_ttl_sweeps")
         assert codes(engine) == {"never"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +13,18 @@ from sqlalchemy.orm import DeclarativeBase, mapped_column
 
 from tests.migrations.conftest import models
 from tests.migrations.projects import catalogue
+from tests.migrations.swept import (
+    ADD,
+    DROP,
+    age,
+    alone,
+    events,
+    left,
+    log,
+    postgresql,
+    rows,
+    run,
+)
 from ttl_odm.alembic import MigrationRefusedError
 from ttl_odm.sqlalchemy.sweep.leases import TableLeases
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -21,114 +32,24 @@ from ttl_odm.sweeper import Sweeper
 from ttl_odm.sweeper.declarations import Archive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from sqlalchemy import Engine
 
     Log = tuple[int, int, str]
 
-pytestmark = pytest.mark.databases("mariadb", "mysql", "postgres")
-events = pytest.mark.databases("mariadb", "mysql")
-postgresql = pytest.mark.databases("postgres")
+pytestmark = [
+    pytest.mark.databases("mariadb", "mysql", "postgres"),
+    pytest.mark.usefixtures("scheduler"),
+]
 
-ADD = "op.add_ttl('web_sessions', 3600, sweep='database')"
+
+class Sink:
+    """An archive that is no table."""
+
+    def write(self, batch: object) -> None:
+        raise AssertionError(batch)
+
+
 LIMITED = "ttl_odm.TTL(60, max_lifetime=90, created='day')"
-DROP = "op.drop_ttl('web_sessions')"
-LEFT = (
-    "SELECT event_name FROM information_schema.events WHERE event_schema = DATABASE() "
-    "UNION ALL SELECT routine_name FROM information_schema.routines "
-    "WHERE routine_schema = DATABASE()"
-)
-LEFT_ON_POSTGRESQL = (
-    "SELECT proname FROM pg_proc WHERE pronamespace = to_regnamespace(current_schema()) "
-    "AND proname LIKE '%ttl_sweep'"
-)
-
-
-@pytest.fixture(autouse=True)
-def _scheduler(engine: Engine) -> Iterator[None]:
-    """MariaDB's scheduler is off until somebody says otherwise."""
-    if engine.dialect.name == "postgresql":
-        yield
-        return
-    (before,) = run(engine, "SELECT @@event_scheduler")[0]
-    run(engine, "SET GLOBAL event_scheduler = ON")
-    yield
-    run(engine, f"SET GLOBAL event_scheduler = {before}")
-
-
-@pytest.fixture
-def there(before: Any, project: Any) -> Any:
-    """A project whose table is swept."""
-    del before
-    here = project(models(3600))
-    here.revision(ADD, DROP)
-    here.upgrade()
-    return here
-
-
-@pytest.fixture
-def call(there: Any, engine: Engine) -> Iterator[Callable[[], Log]]:
-    """Let it run once, and say what it notes; the EVENT does nothing meanwhile."""
-    del there
-    with alone(engine) as let_run:
-        yield let_run
-
-
-@contextmanager
-def alone(engine: Engine, table: str = "web_sessions") -> Iterator[Callable[[], Log]]:
-    """Hold the lock by which one runs at a time, for a run by this session."""
-    if engine.dialect.name == "postgresql":  # where nothing calls it but the test
-        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-
-            def call() -> Log:
-                connection.execute(text(f"CALL {table}_ttl_sweep()"))
-                return log(engine, table)
-
-            yield call
-        return
-    name = f"CONCAT('ttl_odm.', LEFT(SHA2(CONCAT(DATABASE(), '.{table}'), 256), 48))"
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        assert connection.scalar(text(f"SELECT GET_LOCK({name}, 120)")) == 1
-
-        def let_run() -> Log:
-            connection.execute(text(f"CALL {table}_ttl_sweep()"))
-            return log(engine, table)
-
-        yield let_run
-        connection.scalar(text(f"SELECT RELEASE_LOCK({name})"))
-
-
-def run(engine: Engine, statement: str, **parameters: Any) -> Any:
-    with engine.begin() as connection:
-        result = connection.execute(text(statement), parameters)
-        return list(result) if result.returns_rows else result.rowcount
-
-
-def age(engine: Engine, key: str, seconds: int, ttl: int | None = None) -> None:
-    clock = clock_of(engine.dialect)
-    run(
-        engine,
-        f"UPDATE web_sessions SET _ts = {clock.now} - {seconds} * {clock.second}, ttl = :ttl "  # noqa: S608
-        "WHERE id = :key",
-        ttl=ttl,
-        key=key,
-    )
-
-
-def left(engine: Engine) -> list[str]:
-    """What of it there is, but for its log."""
-    query = LEFT_ON_POSTGRESQL if engine.dialect.name == "postgresql" else LEFT
-    return [name for (name,) in run(engine, query)]
-
-
-def rows(engine: Engine) -> list[str]:
-    return [key for (key,) in run(engine, "SELECT id FROM web_sessions ORDER BY id")]
-
-
-def log(engine: Engine, table: str = "web_sessions") -> Log:
-    (found,) = run(engine, f"SELECT deleted, total, outcome FROM {table}_ttl_sweeps")  # noqa: S608
-    return tuple(found)  # type: ignore[return-value]
 
 
 @events
@@ -317,7 +238,8 @@ def test_keys_of_any_type_are_found_again(engine: Engine, project: Any) -> None:
     ("declared", "reason"),
     [
         ({"__ttl_on_purged__": print}, "__ttl_on_purged__"),
-        ({"__ttl_archive__": Archive("elsewhere")}, "__ttl_archive__"),
+        ({"__ttl_archive__": Archive("elsewhere")}, "Archive"),
+        ({"__ttl_archive__": Sink()}, "__ttl_archive__"),
         ({"__ttl_purge__": "orm"}, "__ttl_purge__"),
     ],
 )

@@ -25,6 +25,7 @@ from ttl_odm.alembic.job_settings import JobSettings
 from ttl_odm.alembic.mysql_job import MySQLJob
 from ttl_odm.alembic.postgresql_job import PostgreSQLJob
 from ttl_odm.core.policy import TTL
+from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of
@@ -154,7 +155,10 @@ def _of_model(binding: Binding) -> str | None:
 
 
 def _of_archive(runner: Runner, target: TargetSchema) -> str | None:
-    copy = copy_of(runner, target)
+    try:
+        copy = copy_of(runner, target)
+    except TTLConfigurationError as error:
+        raise MigrationRefusedError(f"Table {target.label}: {error}") from error
     if copy is None:
         return None
     archive = copy.archive
