@@ -43,6 +43,9 @@ pytestmark = [
 ]
 
 
+ADD_STORED = "import ttl_odm; op.add_ttl('web_sessions', ttl_odm.Stored({}), sweep='database')"
+
+
 def hours(begin: int, end: int, zone: str = "UTC") -> str:
     """A window that begins and ends so many hours from now."""
     now = datetime.now(timezone.utc).astimezone(ZoneInfo(zone))
@@ -196,7 +199,7 @@ def test_a_fuse_may_be_taken_out(there: Any, call: Callable[[], Any], engine: En
 
 def test_a_stored_default_is_looked_up(before: Any, engine: Engine, project: Any) -> None:
     here = project(models(Stored(3600)))
-    here.revision("op.add_ttl('web_sessions', ttl_odm.Stored(3600), sweep='database')", DROP)
+    here.revision(ADD_STORED.format(3600), DROP)
     here.upgrade()
     here.check()
     assert job_of(engine).default == "stored"
@@ -226,7 +229,7 @@ def test_with_a_stored_default_it_deletes_what_a_sweeper_would(
     before: Any, engine: Engine, project: Any, ttl: int | None
 ) -> None:
     here = project(models(Stored(5)))
-    here.revision("op.add_ttl('web_sessions', ttl_odm.Stored(5), sweep='database')", DROP)
+    here.revision(ADD_STORED.format(5), DROP)
     here.upgrade()
     with alone(engine) as let_run:
         run(engine, "UPDATE ttl_odm_policies SET ttl = :ttl", ttl=ttl)
@@ -243,7 +246,8 @@ def test_with_a_stored_default_it_deletes_what_a_sweeper_would(
 def test_defaults_of_scopes_are_refused(before: Any, project: Any) -> None:
     here = project(models())
     here.revision(
-        "op.add_ttl('web_sessions', ttl_odm.Stored(60, by='views'), sweep='database')", DROP
+        ADD_STORED.format("60, by='views'"),
+        DROP,
     )
     with pytest.raises(MigrationRefusedError, match=r"each scope may have one \(Stored.by\)"):
         here.upgrade()
@@ -368,6 +372,7 @@ def _sweep_elsewhere(engine: Engine, project: Any, other: str) -> None:
     run(engine, f"INSERT INTO {other}.visits (id) VALUES ('a')")  # noqa: S608
     here = project(Visit)
     here.revision(
+        "import ttl_odm; "
         f"op.add_ttl('visits', ttl_odm.Stored(60), schema='{other}', sweep='database')",
         f"op.drop_ttl('visits', schema='{other}')",
     )

@@ -42,7 +42,7 @@ class MySQLJob(DatabaseJob):
             f"CREATE TABLE IF NOT EXISTS {self.log} ({_LOG_COLUMNS}) ENGINE = InnoDB",
             f"INSERT IGNORE INTO {self.log} (id) VALUES (1)",
             self._procedure(),
-            f"CREATE EVENT {job} {schedule} COMMENT {as_value(self.note)} DO CALL {job}()",
+            f"CREATE EVENT {job} {schedule} DO CALL {job}()",
         ]
 
     def dropped(self) -> list[str]:
@@ -80,6 +80,7 @@ class MySQLJob(DatabaseJob):
         return _PROCEDURE.format(
             **names,
             name=self.name,
+            note=as_value(self.note),
             lease=self.lease,
             lease_name=LEASE_NAME,
             lock=f"CONCAT('ttl_odm.', LEFT(SHA2(CONCAT(DATABASE(), '.', {word}), 256), 48))",
@@ -159,7 +160,7 @@ _LOG_COLUMNS: Final = (
 
 # A variable hides a column of the same name, so all of these have names of their own.
 _PROCEDURE: Final = """\
-CREATE PROCEDURE {name}() MODIFIES SQL DATA
+CREATE PROCEDURE {name}() COMMENT {note} MODIFIES SQL DATA
 BEGIN
   DECLARE ttl_odm_begun BIGINT DEFAULT {now};
   DECLARE ttl_odm_lock VARCHAR(64) DEFAULT {lock};

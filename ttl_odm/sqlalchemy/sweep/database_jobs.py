@@ -98,7 +98,7 @@ def _state(name: str, note: str | None, state: Any, last: Any) -> JobState:
 
 
 _MYSQL: Final = text(
-    "SELECT e.status, e.event_comment, r.routine_name IS NOT NULL, @@event_scheduler "
+    "SELECT e.status, r.routine_comment, r.routine_name IS NOT NULL, @@event_scheduler "
     "FROM (SELECT 1 AS one) AS always LEFT JOIN information_schema.events e "
     "ON e.event_schema = COALESCE(:schema, DATABASE()) AND e.event_name = :job "
     "LEFT JOIN information_schema.routines r "
