@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from alembic.migration import MigrationContext
@@ -13,10 +14,13 @@ from sqlalchemy import text
 import ttl_odm.alembic  # noqa: F401 - it registers the operations
 from tests.cli import shop
 from tests.cli.running import CliRunner
+from tests.guard import GUARD
 from ttl_odm.cli.commands import cli
+from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
+from ttl_odm.sqlalchemy.sweep.leases import TableLeases
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from sqlalchemy import Engine
 
@@ -58,9 +62,10 @@ def shown(engine: Engine, *options: str) -> str:
     return CliRunner().invoke(cli, words).stdout
 
 
-def run(engine: Engine, statement: str) -> None:
+def run(engine: Engine, statement: str) -> list[Any]:
     with engine.begin() as connection:
-        connection.execute(text(statement))
+        result = connection.execute(text(statement))
+        return list(result) if result.returns_rows else []
 
 
 @events
@@ -133,3 +138,58 @@ def test_what_is_wrong_with_a_procedure_of_postgresql_is_found(engine: Engine) -
     assert codes(engine) == {"failing", "outdated"}
     migrate(engine, "alter", shop.Cart.__ttl__, sweep="index")
     assert codes(engine) == set()
+
+
+@events
+@pytest.mark.usefixtures("scheduler")
+def test_an_event_is_installed_changed_paused_broken_found_and_dropped(engine: Engine) -> None:
+    """All of it by the EVENT itself, which the server runs each second."""
+    shop.fill(engine)
+    migrate(engine, "alter", 86_400, sweep="database")
+    until(engine, lambda: count(engine) == 5)
+    until(engine, lambda: state(engine).total == 10)
+    assert codes(engine) == set()
+
+    migrate(engine, "alter", 3_600, sweep="database", max_fraction=0.9)
+    assert state(engine).default == "3600"
+    assert codes(engine) == {"outdated"}  # the model says a day
+    migrate(engine, "alter", 86_400)
+
+    leases = TableLeases(engine)
+    leases.set_paused("ttl_odm", paused=True)
+    until(engine, lambda: state(engine).outcome == "paused")
+    run(engine, "UPDATE carts SET _ts = 0 LIMIT 2")
+    leases.set_paused("ttl_odm", paused=False)
+    until(engine, lambda: count(engine) == 3)
+
+    run(engine, "ALTER TABLE carts_ttl_sweeps RENAME TO hidden")
+    run(engine, "UPDATE carts SET _ts = 0 LIMIT 1")
+    assert codes(engine) == {"never"}
+    run(engine, "ALTER TABLE hidden RENAME TO carts_ttl_sweeps")
+    until(engine, lambda: count(engine) == 2)
+    run(engine, "DROP EVENT carts_ttl_sweep")
+    assert codes(engine) == {"gone"}
+    migrate(engine, "alter", 86_400, sweep="database")
+    assert codes(engine) <= {"never"}
+
+    migrate(engine, "drop")
+    assert state(engine) is None
+    left = "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()"
+    assert not [name for (name,) in run(engine, left) if "ttl_sweep" in name]
+
+
+def state(engine: Engine) -> Any:
+    with engine.connect() as connection:
+        return read_job(connection, None, "carts")
+
+
+def count(engine: Engine) -> int:
+    return int(run(engine, "SELECT COUNT(*) FROM carts")[0][0])
+
+
+def until(engine: Engine, condition: Callable[[], bool]) -> None:
+    """Wait for the EVENT."""
+    deadline = time.monotonic() + GUARD
+    while not condition():
+        assert time.monotonic() < deadline, state(engine)
+        time.sleep(0.1)
