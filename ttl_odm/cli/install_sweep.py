@@ -30,10 +30,14 @@ if TYPE_CHECKING:
 @app_options
 @click.option("--print", "is_printed", is_flag=True, help="Print the SQL, and change nothing.")
 @click.option("--remove", is_flag=True, help="Remove the jobs, and leave the indexes.")
-@click.option("--window", metavar="HOURS", help="Work in these hours, such as 01:00-05:00; always.")
-@click.option("--timezone", metavar="ZONE", help="The time zone of the window [default: UTC].")
 @click.option(
-    "--max-fraction", type=float, help="Delete nothing if a larger share of the rows is due; 1."
+    "--window", metavar="HOURS", help="Work in these hours only, such as 01:00-05:00; 'always'."
+)
+@click.option("--timezone", metavar="ZONE", help="The window's time zone; UTC if not given.")
+@click.option(
+    "--max-fraction",
+    type=float,
+    help="Delete nothing if more than this share of the rows is due; 1: no limit.",
 )
 def install_sweep(
     source: Source, models: Sequence[str], *, is_printed: bool, remove: bool, **settings: Any
@@ -42,7 +46,8 @@ def install_sweep(
 
     Creates a procedure and an EVENT (MariaDB, MySQL) or a job of pg_cron (PostgreSQL), or replaces
     those that exist, as op.alter_ttl(..., sweep="database") does in a migration. The default ttl is
-    written into the procedure: run it again after the default has changed.
+    written into the procedure, unless it is stored: run it again after the default has changed. The
+    window and the fuse stay as they are if they are not given.
 
     Exit status: 0 done, 1 a model can't be swept by its database, 2 usage error.
     """
