@@ -100,6 +100,19 @@ def test_another_default_leaves_the_window_as_it_is(there: Any, engine: Engine) 
     assert (job.default, job.window, job.max_fraction) == ("60", "01:00-05:00 UTC", 0.25)
 
 
+def test_a_downgrade_brings_the_settings_back(there: Any, engine: Engine) -> None:
+    there.revision("op.alter_ttl('web_sessions', 3600, window='01:00-05:00', max_fraction=0.25)")
+    there.upgrade()
+    there.metadata = models().metadata
+    assert "op.drop_ttl('web_sessions')" in there.autogenerate()
+    there.upgrade()
+    assert job_of(engine) is None
+    there.downgrade()
+    job = job_of(engine)
+    assert (job.window, job.max_fraction) == ("01:00-05:00 UTC", 0.25)
+    there.upgrade()
+
+
 @postgresql
 def test_the_window_may_be_in_any_time_zone(
     there: Any, call: Callable[[], Any], engine: Engine

@@ -31,6 +31,7 @@ from ttl_odm.dialects import partition_ddl
 from ttl_odm.dialects.jobs import JOB_LOG
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of
+from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 
@@ -320,6 +321,10 @@ class _Comparison:
             keep_ttl=reverse is None and target.own_ttl.name not in names,
             in_transaction=reverse is not None,
         )
+        if existing.job and (job := read_job(self._connection, op.schema, op.table_name)):
+            window, _, zone = (job.window or "").partition(" ")
+            added.window, added.timezone = window or None, zone or added.timezone
+            added.max_fraction = job.max_fraction
         self._upgrade.ops.insert(self._upgrade.ops.index(op), added.reverse())
         if reverse is not None:
             reverse.columns = _without(reverse.columns, target, existing.check_name)
