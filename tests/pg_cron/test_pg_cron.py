@@ -45,6 +45,8 @@ def address(postgres_url: str) -> Iterator[str]:
         from local_servers.lifetime import started
         from local_servers.pg_cron import PG_CRON
 
+        if os.environ.get("TTL_ODM_TEST_PG_CRON") == "none":
+            pytest.skip("TTL_ODM_TEST_PG_CRON=none leaves pg_cron out")
         given = os.environ.get(PG_CRON.variable)
         if given:
             yield given

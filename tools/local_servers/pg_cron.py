@@ -53,7 +53,8 @@ PG_CRON = Kind(
     title="pg_cron",
     variable="TTL_ODM_TEST_PG_CRON_URL",
     packages=packages,
-    remedy="install pg_cron 1.4 or newer beside PostgreSQL (Debian: postgresql-15-cron)",
+    remedy="install pg_cron 1.4 or newer beside PostgreSQL (Debian: postgresql-15-cron), or leave it "
+    "out by TTL_ODM_TEST_PG_CRON=none",
     find=find,
     start=start,
 )
