@@ -193,3 +193,32 @@ def until(engine: Engine, condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, state(engine)
         time.sleep(0.1)
+
+
+@pytest.mark.databases("mariadb", "mysql", "postgres")
+def test_a_blown_fuse_and_another_archive_are_found(
+    engine: Engine, request: pytest.FixtureRequest
+) -> None:
+    is_postgresql = engine.dialect.name == "postgresql"
+    if not is_postgresql:
+        request.getfixturevalue("scheduler")
+    shop.fill(engine)
+    migrate(engine, "alter", 86_400, sweep="database", max_fraction=0.5)
+    now = "now()" if is_postgresql else "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+    said = "fuse: more than 1000 rows have expired"
+    if not is_postgresql:
+        run(engine, "ALTER EVENT carts_ttl_sweep DISABLE")
+        lock = "CONCAT('ttl_odm.', LEFT(SHA2(CONCAT(DATABASE(), '.carts'), 256), 48))"
+        run(engine, f"SELECT GET_LOCK({lock}, 120), RELEASE_LOCK({lock})")  # a run has ended
+    run(engine, f"UPDATE carts_ttl_sweeps SET ran_at = {now}, outcome = '{said}'")  # noqa: S608
+    stopped = set() if is_postgresql else {"disabled"}
+    assert codes(engine) == (stopped or {"fuse"})
+    if not is_postgresql:
+        assert state(engine).outcome == said
+    what = "PROCEDURE carts_ttl_sweep"
+    note = "'ttl_odm: sweeps by default ttl 86400, and archives in elsewhere'"
+    if is_postgresql:
+        run(engine, f"COMMENT ON {what}(integer) IS {note}")
+    else:
+        run(engine, f"ALTER {what} COMMENT {note}")
+    assert codes(engine) == {"outdated", *(stopped or {"fuse"})}
