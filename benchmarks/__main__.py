@@ -34,7 +34,7 @@ PARTS: Final = (
         "beanie_overhead",
         "round_trip",
     ),
-    *("sweeping", "sweep_workers", "mongo_sweeping", "indexes", "partitions"),
+    *("sweeping", "sweep_workers", "mongo_sweeping", "indexes", "partitions", "database_sweep"),
     *("migrations", "importing"),
 )
 """The benchmarks' modules, in the order of the report."""

@@ -38,6 +38,7 @@ class Scale:
         migrated: rows of the table that is migrated.
         cut: rows of the table that is cut into partitions, by database.
         idle_seconds: how long somebody works on a database where nothing else is going on.
+        sweep_seconds: how long expired rows are watched where the database deletes them by itself.
         monitor: whether MongoDB's own monitor takes its turn, which may sleep for a minute first.
     """
 
@@ -49,6 +50,7 @@ class Scale:
     migrated: int
     cut: Mapping[str, int]
     idle_seconds: float
+    sweep_seconds: float
     monitor: bool
 
     @property
@@ -90,6 +92,7 @@ SCALES = {
         migrated=1_000_000,
         cut={"postgres": 10_000_000, "mariadb": 1_000_000, "mysql": 500_000},
         idle_seconds=4.0,
+        sweep_seconds=120.0,
         monitor=True,
     ),
     "quick": Scale(
@@ -101,6 +104,7 @@ SCALES = {
         migrated=50_000,
         cut={"postgres": 300_000, "mariadb": 50_000, "mysql": 50_000},
         idle_seconds=1.0,
+        sweep_seconds=15.0,
         monitor=True,
     ),
     "smoke": Scale(
@@ -112,6 +116,7 @@ SCALES = {
         migrated=1_000,
         cut=dict.fromkeys(_BIG, 1_000),
         idle_seconds=0.1,
+        sweep_seconds=3.0,
         monitor=False,
     ),
 }

@@ -71,6 +71,11 @@ MEMORY: Final = Goal("Sweep of a whole big table: memory", 30, "MiB")
 PARTITIONS_TIME: Final = Goal("Expiry by partition: time / batches", 0.05)
 PARTITIONS_LOG: Final = Goal("Expiry by partition: the database's log / batches", 0.01)
 PARTITIONS_WAIT: Final = Goal("Expiry by partition: a reader's longest wait", 100, "ms")
+DATABASE_SWEEP: Final = Goal(
+    "The database sweeps by itself: 99th percentile of the age of expired rows, 1,000 a second",
+    5_000,
+    "ms",
+)
 IMPORT: Final = Goal("`import ttl_odm`: time", 20, "ms")
 FOREIGN: Final = Goal("`import ttl_odm`: modules from outside the standard library", 0, "modules")
 
@@ -101,7 +106,8 @@ GOALS: Final = tuple(
         *(DJANGO_CREATE, DJANGO_GET, DOCUMENTS, COUNT),
         *(DJANGO_SWEEP, SPEED, FOREGROUND, ONE_WORKER, TWO_WORKERS, GENTLE),
         *(ROW_BY_ROW, IDLE_TIME, IDLE_PAGES, MEMORY),
-        *(PARTITIONS_TIME, PARTITIONS_LOG, PARTITIONS_WAIT, IMPORT, FOREIGN),
+        *(PARTITIONS_TIME, PARTITIONS_LOG, PARTITIONS_WAIT),
+        *(DATABASE_SWEEP, IMPORT, FOREIGN),
     )
     for line in (goal, _DELAYED.get(goal))
     if line is not None

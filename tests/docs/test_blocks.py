@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # What else than SQLite a page is about.
 ON = {
     "README.md": "mongodb",
+    "docs/database-side.md": "mariadb",
     "docs/fastapi.md": "mongodb",
     "docs/migrating.md": "mongodb",
     "docs/mongodb.md": "mongodb",
@@ -86,6 +87,15 @@ def test_the_blocks_of_a_page_about_postgresql_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with fresh("postgres-psycopg", tmp_path) as database:
+        Page(ROOT / page, tmp_path, url=database.sync_url).run()
+
+
+@pytest.mark.parametrize("page", pages("mariadb"))
+def test_the_blocks_of_a_page_about_mariadb_run(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mariadb_url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with fresh("mariadb-pymysql", tmp_path) as database:
         Page(ROOT / page, tmp_path, url=database.sync_url).run()
 
 

@@ -9,13 +9,16 @@ from sqlalchemy import String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from tests.migrations.projects import Project
+from tests.migrations.swept import ADD, DROP, alone, run
 from ttl_odm.sqlalchemy import TTLMixin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from sqlalchemy import Engine
+
+    from tests.migrations.swept import Log
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -69,3 +72,33 @@ def project(tmp_path: Path, engine: Engine) -> Callable[..., Project]:
         return Project(tmp_path / "project", engine, metadata, **options)
 
     return make
+
+
+@pytest.fixture
+def scheduler(engine: Engine) -> Iterator[None]:
+    """MariaDB's scheduler of events is off until somebody says otherwise."""
+    if engine.dialect.name == "postgresql":
+        yield
+        return
+    (before,) = run(engine, "SELECT @@event_scheduler")[0]
+    run(engine, "SET GLOBAL event_scheduler = ON")
+    yield
+    run(engine, f"SET GLOBAL event_scheduler = {before}")
+
+
+@pytest.fixture
+def there(before: Any, project: Any) -> Any:
+    """A project whose table is swept."""
+    del before
+    here = project(models(3600))
+    here.revision(ADD, DROP)
+    here.upgrade()
+    return here
+
+
+@pytest.fixture
+def call(there: Any, engine: Engine) -> Iterator[Callable[[], Log]]:
+    """Let it run once, and say what it notes; the EVENT does nothing meanwhile."""
+    del there
+    with alone(engine) as let_run:
+        yield let_run

@@ -57,7 +57,10 @@ def refused(engine: Engine, project: Any) -> Any:
             "no column 'created' .* it has .*id",
         ),
         ("op.add_ttl('web_sessions', 60, backfill='views')", "INTEGER.* dates and times"),
-        ("op.add_ttl('web_sessions', 60, sweep='never')", "sweep='never': give 'index' or 'scan'"),
+        (
+            "op.add_ttl('web_sessions', 60, sweep='never')",
+            "sweep='never': give 'index', 'scan' or 'database'",
+        ),
         ("op.add_ttl('web_sessions', 60, max_expired_now=10)", "number from 0 to 1"),
         ("op.add_ttl('web_sessions', 60, enforce='sudo')", "enforce='sudo': give 'view' or 'rls'"),
         ("op.alter_ttl('web_sessions', 60)", "has no TTL.*op.add_ttl"),
@@ -68,6 +71,12 @@ def test_a_mistake_is_named(refused: Any, operation: str, words: str) -> None:
     import re
 
     assert re.search(words, refused(operation)), refused
+
+
+@pytest.mark.databases("sqlite")
+def test_a_database_without_jobs_does_not_sweep_by_itself(refused: Any) -> None:
+    message = refused("op.add_ttl('web_sessions', 60, sweep='database')")
+    assert "is for MariaDB, MySQL and PostgreSQL; this is sqlite" in message
 
 
 def test_ttl_that_is_there_already_is_not_added_again(engine: Engine, project: Any) -> None:

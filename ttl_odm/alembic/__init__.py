@@ -26,6 +26,7 @@ What they do:
   `postgresql_table`: how a table in use becomes one in partitions
 - `policies`: the rows of defaults that the database stores
 - `enforcement`: the view and the row-level security that hide expired rows
+- `database_sweep`: the job by which the database deletes expired rows itself
 - `live_views`: that view, as each database has it
 - `backfill`: the life that old rows have behind them, in batches
 - `progress`: how far an operation is, for a run after a failure

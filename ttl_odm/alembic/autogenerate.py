@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import alembic.util
 from alembic.autogenerate import comparators
@@ -28,8 +28,10 @@ from ttl_odm.alembic.target_schema import STORED, TargetSchema, adds_columns
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.core.stored import Stored
 from ttl_odm.dialects import partition_ddl
+from ttl_odm.dialects.jobs import JOB_LOG
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of
+from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 
@@ -136,7 +138,8 @@ class _Comparison:
 
     def run(self) -> None:
         names = {table.name for table in self._context.sorted_tables}
-        ignored = [name for name in _OURS if name not in names]
+        logs = {op.table_name for op in self._upgrade.ops if _is_log(op)}
+        ignored = {*_OURS, *logs} - names
         leaves = set(self._partitions())
         self._upgrade.ops[:] = [
             op
@@ -314,10 +317,14 @@ class _Comparison:
             op.table_name,
             None,
             schema=op.schema,
-            sweep="index" if has_any else "scan",
+            sweep="database" if existing.job else "index" if has_any else "scan",
             keep_ttl=reverse is None and target.own_ttl.name not in names,
             in_transaction=reverse is not None,
         )
+        if existing.job and (job := read_job(self._connection, op.schema, op.table_name)):
+            window, _, zone = (job.window or "").partition(" ")
+            added.window, added.timezone = window or None, zone or added.timezone
+            added.max_fraction = job.max_fraction
         self._upgrade.ops.insert(self._upgrade.ops.index(op), added.reverse())
         if reverse is not None:
             reverse.columns = _without(reverse.columns, target, existing.check_name)
@@ -392,6 +399,11 @@ def _default(binding: Binding) -> int | Stored | None:
     return stored if stored.by is None or scope is None else replace(stored, by=scope.name)
 
 
+def _is_log(op: ops.MigrateOperation) -> TypeGuard[ops.DropTableOp]:
+    """Whether it would drop the log of a database's own job, which goes with its table's TTL."""
+    return isinstance(op, ops.DropTableOp) and op.table_name.endswith(f"_{JOB_LOG}")
+
+
 def _policy(binding: Binding) -> Policy:
     """What an operation is told of a policy by which a table is cut: its numbers at this moment."""
     policy, limit = binding.policy, binding.max_lifetime
@@ -440,6 +452,8 @@ def _difference(
         op.sweep, op.existing_sweep = "index", "index" if has_any else "scan"
         if existing.misled:
             op.existing_ttl = _stored_before(target, existing, is_begun=is_begun)
+        if existing.job:
+            op.sweep = "database"
     elif binding.sweep == "scan" and has_any:
         op.sweep, op.existing_sweep = "scan", "index"
     elif enforced - {target.noted}:

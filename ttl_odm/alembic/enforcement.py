@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.live_views import live_view
-from ttl_odm.alembic.reflection import NOTE, OF_TABLE, defaults_of_views
+from ttl_odm.alembic.reflection import NOTE, OF_TABLE, default_of_job, defaults_of_views
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -133,8 +133,10 @@ _ENFORCED_DEFAULTS: Final = text(
 
 
 def enforced_defaults(connection: Connection, target: TargetSchema) -> set[str]:
-    """Which default ttls the view and the policies of a table hold, as text."""
+    """Which default ttls the view, the policies and the job of a table hold, as text."""
     if connection.dialect.name != "postgresql":
-        return set(defaults_of_views(connection, target).values())
-    names = {"table": target.plain(connection.dialect)}
-    return set(connection.execute(_ENFORCED_DEFAULTS, names).scalars())
+        defaults = set(defaults_of_views(connection, target).values())
+    else:
+        names = {"table": target.plain(connection.dialect)}
+        defaults = set(connection.execute(_ENFORCED_DEFAULTS, names).scalars())
+    return defaults | default_of_job(connection, target)

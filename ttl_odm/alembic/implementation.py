@@ -14,8 +14,10 @@ from alembic.operations import Operations
 
 from ttl_odm.alembic import checks, policies
 from ttl_odm.alembic.backfill import Backfill, instant_of
+from ttl_odm.alembic.database_sweep import DatabaseSweep, refuse_unsweepable
 from ttl_odm.alembic.enforcement import Enforcement, refuse_unenforceable
 from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.alembic.job_settings import JobSettings
 from ttl_odm.alembic.mysql import MySQLSteps
 from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp, DropTTLOp, written
 from ttl_odm.alembic.partitioning import declared_by, stand_in
@@ -24,7 +26,7 @@ from ttl_odm.alembic.progress import Progress
 from ttl_odm.alembic.reflection import ExistingSchema, read_schema
 from ttl_odm.alembic.runner import Runner
 from ttl_odm.alembic.sqlite import SQLiteSteps
-from ttl_odm.alembic.target_schema import TargetSchema
+from ttl_odm.alembic.target_schema import INDEXED, TargetSchema
 from ttl_odm.core.policy import as_policy
 from ttl_odm.dialects import partition_ddl
 from ttl_odm.dialects.entry_points import PAGE
@@ -42,6 +44,11 @@ _STEPS: Final[dict[str, type[Steps[Any]]]] = {
     "mysql": MySQLSteps,
     "sqlite": SQLiteSteps,
 }
+
+
+def steps_of(runner: Runner, target: TargetSchema, existing: ExistingSchema) -> Steps[Any]:
+    """The steps of a database to one table."""
+    return _STEPS[clock_of(runner.dialect).family](runner, target, existing)
 
 
 class _Migration:
@@ -83,9 +90,7 @@ class _Migration:
         """The steps of this database."""
         op = self._op
         is_new = isinstance(op, AddTTLOp) and op.in_transaction
-        steps: Steps[Any] = _STEPS[clock_of(self.dialect).family](
-            self.runner, self.target, self.existing
-        )
+        steps = steps_of(self.runner, self.target, self.existing)
         steps.may_copy = is_new or op.copy_table
         steps.refuse_copies(getattr(op, "sweep", "scan"))
         return steps
@@ -111,6 +116,25 @@ class _Migration:
         """Refuse a table that can't be cut, where it is to be."""
         if self.cut is not None:
             self.steps().refuse_uncuttable(self.cut)
+
+    @cached_property
+    def job_settings(self) -> JobSettings:
+        """When the database's own job may work."""
+        op = self._op
+        return JobSettings() if isinstance(op, DropTTLOp) else JobSettings.of(op, self.target.label)
+
+    def refuse_unsweepable(self) -> None:
+        """Refuse a table that the database can't sweep by itself, where it is to."""
+        settings, declared = self.job_settings, getattr(self._op, "sweep", None)
+        if declared == "database" or (declared is None and self.existing.job):
+            is_cut = self._declared is not None
+            refuse_unsweepable(self.runner, self.target, self.existing, is_cut=is_cut)
+            settings.refuse_unknown_zone(self.runner, self.target.label)
+        elif settings.columns:
+            raise MigrationRefusedError(
+                f"Table {self.target.label}: window and max_fraction are for the job of "
+                "sweep='database', and there is none. A Sweeper has them as arguments of its own."
+            )
 
     def cut_by(self, steps: Steps[Any]) -> None:
         """Cut the table, where it is to be."""
@@ -171,6 +195,7 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
     _check_options(op)
     runner, target = migration.runner, migration.target
     refuse_unenforceable(op.enforce, op.view, runner)
+    migration.refuse_unsweepable()
     if target.dates is not None:
         # No index is what "scan" asks for, and whose it is that is there, nobody knows.
         migration.index_dates("index" if op.sweep == "index" else None)
@@ -194,13 +219,14 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
                 walk.run()
             progress.note("backfilled")
         steps.settle()
-        if op.sweep == "index":
+        if op.sweep in INDEXED:
             steps.add_indexes()
         if op.touch_trigger:
             steps.add_trigger()
         migration.cut_by(steps)
         if op.enforce:
             Enforcement(steps, op.view).change(op.enforce)
+        DatabaseSweep(steps).change(op.sweep, migration.job_settings)
 
 
 def _check_add(
@@ -218,7 +244,7 @@ def _check_add(
         return None
     if not resumes:
         checks.refuse_existing(target, existing, keep_ttl=op.keep_ttl)
-        if op.sweep == "index" and not runner.in_transaction:
+        if op.sweep in INDEXED and not runner.in_transaction:
             checks.refuse_partitioned(target, existing)
         checks.refuse_without_rights(runner.connection, target)
     kept = op.keep_ttl and target.own_ttl.name in existing.columns
@@ -247,6 +273,7 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
     _check_options(op)
     runner, target = migration.runner, migration.target
     refuse_unenforceable(op.enforce, op.view, runner, off=True)
+    migration.refuse_unsweepable()
     if target.dates is not None:
         migration.index_dates(op.sweep)
         return
@@ -265,7 +292,7 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
         if check in ("missing", "outdated") or (op.copy_table and check != "there"):
             checks.refuse_unchecked(runner.connection, target)
         checks.refuse_without_rights(runner.connection, target)
-        if op.sweep == "index" and not runner.in_transaction:
+        if op.sweep in INDEXED and not runner.in_transaction:
             checks.refuse_partitioned(target, migration.existing)
         quote = runner.dialect.identifier_preparer.quote
         own, stamp = quote(target.own_ttl.name), quote(target.last_modified.name)
@@ -276,12 +303,13 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
     with runner.outside_transactions():
         steps = migration.steps()
         policies.settle(runner, target)
+        DatabaseSweep(steps).make_way(op.sweep)
         if runner.offline:
             steps.replace_check()
         else:
             steps.add_columns(never=False, note=lambda _: None)
             steps.settle()
-        if op.sweep == "index":
+        if op.sweep in INDEXED:
             steps.add_indexes()
         elif op.sweep == "scan":
             steps.drop_indexes()
@@ -289,6 +317,7 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
             steps.add_trigger() if op.touch_trigger else steps.drop_trigger()
         migration.cut_by(steps)
         Enforcement(steps, op.view).change(op.enforce)
+        DatabaseSweep(steps).change(op.sweep, migration.job_settings)
 
 
 @Operations.implementation_for(DropTTLOp)
@@ -304,6 +333,7 @@ def _drop(operations: Operations, op: DropTTLOp) -> None:
     with migration.unfinished() as steps:
         if steps is None:
             return
+        DatabaseSweep(steps).drop()
         Enforcement(steps, op.view).drop()
         steps.drop_trigger()
         steps.drop_indexes()
@@ -313,8 +343,8 @@ def _drop(operations: Operations, op: DropTTLOp) -> None:
 
 def _check_options(op: AddTTLOp | AlterTTLOp) -> None:
     left_out = op.sweep is None and isinstance(op, AlterTTLOp)
-    if op.sweep not in ("index", "scan") and not left_out:
-        raise MigrationRefusedError(f"sweep={op.sweep!r}: give 'index' or 'scan'.")
+    if op.sweep not in ("index", "scan", "database") and not left_out:
+        raise MigrationRefusedError(f"sweep={op.sweep!r}: give 'index', 'scan' or 'database'.")
     part = op.max_expired_now
     if part is not None and (isinstance(part, bool) or not 0 <= part <= 1):
         raise MigrationRefusedError(

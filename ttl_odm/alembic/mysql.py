@@ -15,6 +15,7 @@ from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.mysql_partitioning import COPY, PARTITIONED, Partitioning
 from ttl_odm.alembic.reflection import can_lead
 from ttl_odm.alembic.steps import ENOUGH_FOR_OLD_ROWS, Steps
+from ttl_odm.alembic.target_schema import INDEXED
 from ttl_odm.dialects.definitions import column_line
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_columns, sweep_indexes
@@ -134,7 +135,7 @@ class MySQLSteps(Steps[MySQL]):
     def refuse_copies(self, sweep: Sweep | None) -> None:
         """Refuse to add or drop virtual columns of a partitioned table of MariaDB."""
         there, every = len(self.existing.virtual), len((INHERITED_END, OWN_END))
-        changes = there < every if sweep == "index" else there and sweep == "scan"
+        changes = there < every if sweep in INDEXED else there and sweep == "scan"
         if self.target.dates is None and changes and not self.may_copy and self._copies_virtual:
             raise MigrationRefusedError(
                 f"Table {self.target.label} is partitioned, and MariaDB copies such a table to add "

@@ -162,7 +162,13 @@ class AddTTLOp(_Operation):
         schema: The table's schema.
         backfill: When the lifetime of existing rows begins: "now", or a column of dates and times
             with their last modification (NULL there means now). None: they never expire (ttl -1).
-        sweep: The model's ``__ttl_sweep__``: "index" (the default) or "scan".
+        sweep: The model's ``__ttl_sweep__``: "index" (the default) or "scan". "database": the
+            indexes, and a job of the database's own that deletes expired rows each second, with no
+            process of yours.
+        window: The hours of the day in which that job works, such as "01:00-05:00"; None for any.
+        timezone: The IANA name of the window's time zone.
+        max_fraction: The share of the rows, from 0 to 1, that may be expired at once. If more are,
+            the job deletes nothing.
         touch_trigger: Add a trigger that stamps rows updated by raw SQL.
         enforce: Hide expired rows from readers outside Python, by a view TABLE_live ("view"), or
             by row-level security ("rls", PostgreSQL).
@@ -191,6 +197,9 @@ class AddTTLOp(_Operation):
     schema: str | None = None
     backfill: str | None = "now"
     sweep: Sweep = "index"
+    window: str | None = None
+    timezone: str = "UTC"
+    max_fraction: float | None = None
     touch_trigger: bool = False
     enforce: Enforce | None = None
     view: str | None = None
@@ -229,16 +238,20 @@ class AlterTTLOp(_Operation):
     """Change or repair what a table's TTL has in the database.
 
     A default ttl is not stored, so a new one changes no row and needs no migration. It is given
-    here for the view and the row-level security, which contain it, and for max_expired_now. If the
-    model now has `Stored`, its row in the policy table is created; if it no longer has it, the row
-    is removed.
+    here for the view, the row-level security and the job, which contain it, and for
+    max_expired_now. If the model now has `Stored`, its row in the policy table is created; if it no
+    longer has it, the row is removed.
 
     Args:
         table_name: The table.
         default_ttl: The model's new default.
         schema: The table's schema.
         sweep: "index" adds missing or invalid indexes, and replaces one that is led by another
-            column than ``Stored(..., by=...)`` names; "scan" drops them.
+            column than ``Stored(..., by=...)`` names; "scan" drops them. Both remove the job that
+            "database" adds to the indexes.
+        window: The hours in which that job works; "always" for any.
+        timezone: The IANA name of the window's time zone.
+        max_fraction: The share of the rows that may be expired at once; 1 for any number.
         touch_trigger: Whether to add or drop the trigger.
         enforce: Add a "view" or "rls", or turn both "off".
         view: The name of that view; an existing one with another name is replaced.
@@ -261,6 +274,9 @@ class AlterTTLOp(_Operation):
     _: KW_ONLY
     schema: str | None = None
     sweep: Sweep | None = None
+    window: str | None = None
+    timezone: str = "UTC"
+    max_fraction: float | None = None
     touch_trigger: bool | None = None
     enforce: Enforce | Literal["off"] | None = None
     view: str | None = None
@@ -277,6 +293,8 @@ class AlterTTLOp(_Operation):
             self,
             default_ttl=self.existing_ttl,
             sweep=self.existing_sweep,
+            window=None,
+            max_fraction=None,
             partition=None,
             copy_table=False,
         )

@@ -20,6 +20,7 @@ from ttl_odm.dialects import MYSQL_FAMILY, index_name
 from ttl_odm.dialects.definitions import check_on, column_line
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY
+from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sqlalchemy.sweep.stored_indexes import stored_indexes
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class ExistingSchema:
             there is none.
         misled: The name of that index where another column leads it than the target's.
         view: The name of our view of its live rows; empty if there is none.
+        job: Whether the database sweeps it by itself; "gone" without the EVENT
+            or the job of pg_cron that is to do it.
         without_rowid: SQLite knows its rows by the primary key only.
         is_partitioned: PostgreSQL has its rows in partitions.
         is_nested: Some of these are partitioned themselves, or are foreign tables.
@@ -76,6 +79,7 @@ class ExistingSchema:
     trigger: bool = False
     view: str = ""
     policies: bool = False
+    job: Literal["", "there", "disabled", "gone"] = ""
     without_rowid: bool = False
     is_partitioned: bool = False
     is_nested: bool = False
@@ -190,6 +194,7 @@ def _on_postgresql(connection: Connection, target: TargetSchema) -> dict[str, An
         "policies": policy,
         "is_partitioned": cut,
         "is_nested": cut and nested,
+        "job": _job(connection, target),
     }
 
 
@@ -229,7 +234,22 @@ def _on_mysql(connection: Connection, target: TargetSchema) -> dict[str, Any]:
         "stamps": _is_of_the_clock(stamp.lower()),
         "trigger": bool(connection.scalar(_MYSQL_TRIGGER, names)),
         "view": min(defaults_of_views(connection, target), default=""),
+        "job": _job(connection, target),
     }
+
+
+def _job(connection: Connection, target: TargetSchema) -> str:
+    job = read_job(connection, target.table.schema, target.table.name)
+    if job is None:
+        return ""
+    # Whether anything runs it is not for a migration to say.
+    return "there" if job.state in ("off", "elsewhere") else job.state
+
+
+def default_of_job(connection: Connection, target: TargetSchema) -> set[str]:
+    """Which default ttl the job of a table holds, if it has one."""
+    job = read_job(connection, target.table.schema, target.table.name)
+    return set() if job is None or job.default is None else {job.default}
 
 
 _MYSQL_INDEXES: Final = text(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sqlalchemy import Column, Integer, MetaData, Table, column, text
 from sqlalchemy.schema import CreateColumn, CreateTable
@@ -20,9 +20,9 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.declare.mixin import last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.policy import schema as declared
 from ttl_odm.sqlalchemy.policy.binding import Binding
-from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL
+from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, DefaultTTL
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
-from ttl_odm.sqlalchemy.policy.stored import declared_policy_tables
+from ttl_odm.sqlalchemy.policy.stored import age_of, declared_policy_tables
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import instants_of
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnClause, ColumnElement, Index
     from sqlalchemy.engine import Dialect
 
-Sweep = Literal["index", "scan"]
+Sweep = Literal["index", "scan", "database"]
+
+INDEXED: Final = ("index", "database")
+"""Which of them have the sweeper's indexes."""
 
 LAST_MODIFIED = "_ts"
 OWN_TTL = "ttl"
@@ -189,13 +192,27 @@ class TargetSchema:
             )
         binding = self._binding
         live = Predicate(clock_of(dialect)).live(binding, binding.columns_of(self.table))
-        return _as_text(live, dialect)
+        return as_text(live, dialect)
+
+    def expired(self, dialect: Dialect, home: str | None = None) -> str:
+        """Whether a row has expired at the moment of the write, as SQL text with the default.
+
+        One that is stored is looked up, in a schema `home` if that of its table isn't declared.
+        """
+        binding = self._binding
+        predicate = Predicate(clock_of(dialect), writing=True)
+        expired = predicate.expired(binding, binding.columns_of(self.table))
+        return f"({as_text(expired, dialect, home)})"
+
+    def stored_age(self, dialect: Dialect, home: str | None = None) -> str:
+        """The seconds after which rows expire by the default that is stored at the moment."""
+        return as_text(age_of(self._binding, None, BASE_ROW_WRITTEN), dialect, home)
 
     def expires_at(self, dialect: Dialect) -> str:
         """The instant of a row's expiry as SQL text, in the unit of ``_ts``; NULL for never."""
         binding = self._binding
         end = Predicate(clock_of(dialect)).expires_at(binding, binding.columns_of(self.table))
-        return _as_text(end, dialect)
+        return as_text(end, dialect)
 
     @property
     def _binding(self) -> Binding:
@@ -222,11 +239,16 @@ def adds_columns(binding: Binding) -> bool:
     )
 
 
-def _as_text(element: ColumnElement[Any], dialect: Dialect) -> str:
+def as_text(element: ColumnElement[Any], dialect: Dialect, home: str | None = None) -> str:
+    """What an element is as SQL, with its values; tables without a schema are those of `home`."""
+    where: dict[str, Any] = {}
+    if home is not None:
+        where = {"schema_translate_map": {None: home}, "render_schema_translate": True}
     with warnings.catch_warnings():
         # A life that never ends is a NULL, with which the sum is one.
         warnings.filterwarnings("ignore", "Bound parameter .* rendering literal NULL")
-        return str(element.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
+        literal = {"literal_binds": True}
+        return str(element.compile(dialect=dialect, compile_kwargs=literal, **where))
 
 
 class _Owner:

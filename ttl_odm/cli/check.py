@@ -129,7 +129,7 @@ async def check_application(
     sweeper, store = app.sweeper(lease_name=lease_name), app.store()
     plan = look_after(
         searchable(targets, findings),
-        sweeper.lease_name if _needs_sweeper(app) else None,
+        sweeper.lease_name if await _needs_sweeper(app) else None,
         max_age,
         in_one_line,
         is_clocked=hasattr(store, "now"),
@@ -152,10 +152,15 @@ async def _of_database(app: Application, max_age: float, *, deep: bool) -> list[
     return await app.ask(look)
 
 
-def _needs_sweeper(app: Application) -> bool:
-    """Whether MongoDB itself doesn't delete everything."""
-    if not app.is_mongodb:
+async def _needs_sweeper(app: Application) -> bool:
+    """Whether the database itself doesn't delete everything."""
+    if app.is_store:
         return True
+    if not app.is_mongodb:
+        from ttl_odm.cli import checks_database_sweep  # noqa: PLC0415 (needs the extra)
+
+        look = partial(checks_database_sweep.leaves_a_table, targets=app.targets)
+        return await app.ask(look)
     from ttl_odm.beanie.policy.binding import purge_of  # noqa: PLC0415 (needs the extra)
 
     return not all(purge_of(target.entity) == "native" for target in app.targets)

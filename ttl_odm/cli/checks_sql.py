@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import TIMESTAMP, inspect, text
 
 from ttl_odm.cli.checked_table import MIGRATE, MOST, up_to_most
+from ttl_odm.cli.checks_database_sweep import database_sweep
 from ttl_odm.cli.checks_references import LiveReferences
 from ttl_odm.cli.checks_rows import RowChecks
 from ttl_odm.cli.checks_tables import second_tables
@@ -115,6 +116,7 @@ class _Check(RowChecks):
             ("how late it is swept", self._overdue),
             ("foreign keys", self._keys),
             ("partitions", self._partitions),
+            ("the database's own sweep", self._database_sweep),
             ("what refers to it", self._references),
             ("values", self._values),
             (f"the future of {stamp.name}", self._future),
@@ -304,6 +306,11 @@ class _Check(RowChecks):
                 f"{HINDRANCES[hindrance]}",
                 "docs/partitions.md says what is deleted in batches",
             )
+
+    def _database_sweep(self) -> Iterator[Finding]:
+        """See that a job by which the database sweeps it is as it should be."""
+        schema, _ = self._place
+        yield from database_sweep(self._connection, self._name, self._binding, schema)
 
     def _references(self) -> Iterator[Finding]:
         for references in LiveReferences.to(self._connection, self._binding):

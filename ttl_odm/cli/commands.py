@@ -13,6 +13,7 @@ from ttl_odm.cli import configuration
 from ttl_odm.cli.check import check
 from ttl_odm.cli.errors import printable
 from ttl_odm.cli.inspect import inspect
+from ttl_odm.cli.install_sweep import install_sweep
 from ttl_odm.cli.output import echo, json_text, writing
 from ttl_odm.cli.pause import pause, resume
 from ttl_odm.cli.plan import plan
@@ -80,5 +81,5 @@ def demo(svg: Path | None) -> None:
     show(svg)
 
 
-for command in (inspect, sweep, run, pause, resume, status, check, plan, policy):
+for command in (inspect, sweep, run, pause, resume, status, check, plan, policy, install_sweep):
     cli.add_command(command)

@@ -18,7 +18,7 @@ from ttl_odm.sweeper.scopes import NAMED_SCOPES
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ttl_odm.sweeper import Progress, SweepReport, TargetReport
+    from ttl_odm.sweeper import JobState, Progress, SweepReport, TargetReport
 
 Changes = Iterator[tuple[str, dict[str, str], "float | None"]]
 """A number's name, its labels besides the backend, and by how much it grows (counters), what was
@@ -120,6 +120,30 @@ NUMBERS: Final = (
 )
 
 
+JOB_NUMBERS: Final = (
+    Number(
+        "database_sweep_rows_deleted",
+        "counter",
+        "Rows that the database's own job has deleted since it was created.",
+        ("table",),
+    ),
+    Number(
+        "database_sweep_age_seconds",
+        "gauge",
+        "Seconds since the last run of that job that it recorded.",
+        ("table",),
+        "s",
+    ),
+    Number(
+        "database_sweep_failing",
+        "gauge",
+        "1 if that job is gone, disabled, silent, stopped by its fuse, or its last run failed.",
+        ("table",),
+    ),
+)
+"""What is read of the jobs by which databases sweep by themselves; of a counter all of it."""
+
+
 class ScopeLabels:
     """Which scopes have a label: of each table the first `NAMED_SCOPES` that a report names.
 
@@ -137,6 +161,16 @@ class ScopeLabels:
         new = [scope for scope in named if scope not in labels]
         labels += new[: NAMED_SCOPES - len(labels)]
         return [*labels, WHOLE_TABLE] if labels else []
+
+
+def of_jobs(jobs: Mapping[str, JobState]) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Say what the numbers of jobs are."""
+    for table, job in jobs.items():
+        labels = {"table": table}
+        yield "database_sweep_rows_deleted", labels, job.total
+        yield "database_sweep_failing", labels, float(job.problem is not None)
+        if job.ran_ago is not None:
+            yield "database_sweep_age_seconds", labels, job.ran_ago
 
 
 def of_progress(progress: Progress) -> Changes:

@@ -12,22 +12,30 @@ span is made then, in the trace that is current at that moment.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.metrics import CallbackOptions, Observation, get_meter
 from opentelemetry.trace import SpanKind, StatusCode, get_tracer
 
 from ttl_odm import __version__
-from ttl_odm.metrics.numbers import NUMBERS, ScopeLabels, of_progress, of_report
+from ttl_odm.metrics.numbers import (
+    JOB_NUMBERS,
+    NUMBERS,
+    ScopeLabels,
+    of_jobs,
+    of_progress,
+    of_report,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from opentelemetry.metrics import Meter, MeterProvider
     from opentelemetry.trace import TracerProvider
 
     from ttl_odm.metrics.numbers import Changes, Number
-    from ttl_odm.sweeper import Progress, SweepReport
+    from ttl_odm.sweeper import JobState, Progress, SweepReport
 
 _NAME = "ttl_odm"
 _Labels = tuple[tuple[str, str], ...]
@@ -114,6 +122,40 @@ class SweeperTelemetry:
 
         meter.create_observable_gauge(name, [observe], unit, about)
         return None
+
+
+class JobTelemetry:
+    """What the jobs do by which a database sweeps tables by itself, read at each collection.
+
+    Args:
+        backend: The attribute ``backend``: ``postgresql``, ``mariadb``, ``mysql``.
+        read: Returns the jobs by their tables' names, such as ``lambda: database_jobs(engine,
+            Base)`` of `ttl_odm.sqlalchemy`.
+        meter_provider: The provider of the meter; None for the global one.
+    """
+
+    def __init__(
+        self,
+        backend: str,
+        read: Callable[[], Mapping[str, JobState]],
+        *,
+        meter_provider: MeterProvider | None = None,
+    ) -> None:
+        self._backend = backend
+        self._read = read
+        meter = get_meter(_NAME, __version__, meter_provider=meter_provider)
+        for number in JOB_NUMBERS:
+            name = f"{_NAME}.{number.name.removesuffix('_seconds')}"
+            is_counter = number.kind == "counter"
+            make = meter.create_observable_counter if is_counter else meter.create_observable_gauge
+            make(name, [partial(self._observe, number.name)], number.unit or "1", number.about)
+
+    def _observe(self, wanted: str, _: CallbackOptions) -> Iterable[Observation]:
+        return [
+            Observation(value, {**labels, "backend": self._backend})
+            for name, labels, value in of_jobs(self._read())
+            if name == wanted
+        ]
 
 
 def _type_of(error: BaseException) -> str:

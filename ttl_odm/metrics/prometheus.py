@@ -3,6 +3,8 @@
 ``metrics = SweeperMetrics("postgresql")``, then ``Sweeper(engine, Base,
 on_progress=metrics.on_progress, on_report=metrics.on_report)``. Rows count while a sweep runs;
 everything else when it has ended.
+
+``JobMetrics`` is for databases that sweep by themselves: it asks them at each scrape.
 """
 
 from __future__ import annotations
@@ -11,14 +13,26 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
-from ttl_odm.metrics.numbers import NUMBERS, ScopeLabels, of_progress, of_report
+from ttl_odm.metrics.numbers import (
+    JOB_NUMBERS,
+    NUMBERS,
+    ScopeLabels,
+    of_jobs,
+    of_progress,
+    of_report,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
     from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
 
     from ttl_odm.metrics.numbers import Changes, Number
-    from ttl_odm.sweeper import Progress, SweepReport
+    from ttl_odm.sweeper import JobState, Progress, SweepReport
 
 
 class SweeperMetrics:
@@ -60,6 +74,48 @@ class SweeperMetrics:
                 child.observe(value)
             else:
                 child.set(value)
+
+
+class JobMetrics(Collector):
+    """What the jobs do by which a database sweeps tables by itself, read at each scrape.
+
+    Args:
+        backend: The value of the label ``backend``: ``postgresql``, ``mariadb``, ``mysql``.
+        read: Returns the jobs by their tables' names, such as ``lambda: database_jobs(engine,
+            Base)`` of `ttl_odm.sqlalchemy`. If it raises an error, the scrape fails.
+        registry: The registry to register in.
+    """
+
+    def __init__(
+        self,
+        backend: str,
+        read: Callable[[], Mapping[str, JobState]],
+        registry: CollectorRegistry = REGISTRY,
+    ) -> None:
+        self._backend = backend
+        self._read = read
+        registry.register(self)
+
+    def describe(self) -> Iterable[Metric]:
+        """The metrics' names, without asking the database."""
+        return self._families().values()
+
+    def collect(self) -> Iterable[Metric]:
+        """Ask the database."""
+        families = self._families()
+        for name, labels, value in of_jobs(self._read()):
+            families[name].add_metric([*labels.values(), self._backend], value)
+        return families.values()
+
+    @staticmethod
+    def _families() -> dict[str, CounterMetricFamily | GaugeMetricFamily]:
+        kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
+        return {
+            number.name: kinds[number.kind](
+                f"ttl_odm_{number.name}", number.about, labels=[*number.labels, "backend"]
+            )
+            for number in JOB_NUMBERS
+        }
 
 
 def _collector(number: Number, registry: CollectorRegistry) -> Counter | Gauge | Histogram:

@@ -28,6 +28,7 @@ from ttl_odm.sqlalchemy.policy.changes import policy_changes, set_policy, stored
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.stored import create_policies, policy_tables
 from ttl_odm.sqlalchemy.sweep.advisory_leases import AdvisoryLeases, AsyncAdvisoryLeases
+from ttl_odm.sqlalchemy.sweep.jobs import database_jobs
 from ttl_odm.sqlalchemy.sweep.leases import lease_table
 from ttl_odm.sweeper.declarations import Archive
 
@@ -64,6 +65,7 @@ __all__ = [
     "StoredPolicy",
     "TTLMixin",
     "create_policies",
+    "database_jobs",
     "disable",
     "enable",
     "expire_at",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.command_line import Program
     from ttl_odm.sweeper.commands import Plan
     from ttl_odm.sweeper.leases import LeaseState
-    from ttl_odm.sweeper.store import PartitionsCounted
+    from ttl_odm.sweeper.store import JobState, PartitionsCounted
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class Counts:
     oldest: float | None = None
     problem: str | None = None
     partitions: PartitionsCounted | None = None
+    job: JobState | None = None
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
@@ -104,6 +105,7 @@ class Snapshot:
                     "partitions": None
                     if counts.partitions is None
                     else counts.partitions.to_dict(),
+                    "database_sweep": None if counts.job is None else counts.job.to_dict(),
                     "error": counts.problem,
                 }
                 for counts in self.targets
@@ -149,6 +151,7 @@ def _counts(target: str, model: str | None, explain: Callable[[Exception], str])
         expired=counted.due,
         oldest=oldest if counted.due else 0.0,
         partitions=counted.partitions,
+        job=counted.job,
     )
 
 
@@ -196,12 +199,20 @@ def format_snapshot(
         for counts in snapshot.targets
         if counts.partitions is not None
     ]
+    lines += [_of_job(counts.target, counts.job) for counts in snapshot.targets if counts.job]
     lines += [
         f"! {visible(counts.target)}: {counts.problem}"
         for counts in snapshot.targets
         if counts.problem
     ]
     return "\n".join(lines)
+
+
+def _of_job(target: str, job: JobState) -> str:
+    problem = job.problem
+    if problem is None:
+        return f"{visible(target)}: {visible(str(job))}"
+    return f"! {visible(target)}: {visible(problem[1])}"
 
 
 def _per_second(rows: float | None, sign: str = "") -> str:

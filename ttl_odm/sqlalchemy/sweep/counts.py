@@ -33,6 +33,7 @@ from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.stored import own_scope
 from ttl_odm.sqlalchemy.purge.removal import expired_in
+from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sqlalchemy.sweep.due import (
     PartIndex,
     count_rows,
@@ -72,6 +73,9 @@ _FRESH: Final = {"information_schema_stats_expiry": 0}
 def count(connection: Connection, binding: Binding) -> Counted:
     """Count what there is to purge; see `ttl_odm.sweeper.Counting`."""
     counted = _count(connection, binding)
+    with prepared(connection), reading(connection):
+        schema, table = name_of(connection, binding.table)
+        counted = replace(counted, job=read_job(connection, schema, table))
     if binding.partitioning is None:
         return counted
     with prepared(connection), reading(connection):

@@ -1,0 +1,87 @@
+"""What the tests of `sweep="database"` have in common: one run of the job, and what it left."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import text
+
+from ttl_odm.sqlalchemy.time.clock import clock_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sqlalchemy import Engine
+
+    Log = tuple[int, int, str]
+
+events = pytest.mark.databases("mariadb", "mysql")
+postgresql = pytest.mark.databases("postgres")
+
+ADD = "op.add_ttl('web_sessions', 3600, sweep='database')"
+DROP = "op.drop_ttl('web_sessions')"
+LEFT = (
+    "SELECT event_name FROM information_schema.events WHERE event_schema = DATABASE() "
+    "UNION ALL SELECT routine_name FROM information_schema.routines "
+    "WHERE routine_schema = DATABASE()"
+)
+LEFT_ON_POSTGRESQL = (
+    "SELECT proname FROM pg_proc WHERE pronamespace = to_regnamespace(current_schema()) "
+    "AND proname LIKE '%ttl_sweep'"
+)
+
+
+@contextmanager
+def alone(
+    engine: Engine, table: str = "web_sessions", schema: str | None = None
+) -> Iterator[Callable[[], Log]]:
+    """Hold the lock by which one runs at a time, for runs by this session."""
+    place = f"{schema}." if schema else ""
+    name = f"LEFT(SHA2(CONCAT({repr(schema) if schema else 'DATABASE()'}, '.{table}'), 256), 48)"
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+
+        def let_run() -> Log:
+            connection.execute(text(f"CALL {place}{table}_ttl_sweep()"))
+            return log(engine, place + table)
+
+        if engine.dialect.name == "postgresql":  # where nothing calls it but the test
+            yield let_run
+            return
+        name = f"CONCAT('ttl_odm.', {name})"
+        assert connection.scalar(text(f"SELECT GET_LOCK({name}, 120)")) == 1
+        yield let_run
+        connection.scalar(text(f"SELECT RELEASE_LOCK({name})"))
+
+
+def run(engine: Engine, statement: str, **parameters: Any) -> Any:
+    with engine.begin() as connection:
+        result = connection.execute(text(statement), parameters)
+        return list(result) if result.returns_rows else result.rowcount
+
+
+def age(engine: Engine, key: str, seconds: int, ttl: int | None = None) -> None:
+    clock = clock_of(engine.dialect)
+    run(
+        engine,
+        f"UPDATE web_sessions SET _ts = {clock.now} - {seconds} * {clock.second}, ttl = :ttl "  # noqa: S608
+        "WHERE id = :key",
+        ttl=ttl,
+        key=key,
+    )
+
+
+def left(engine: Engine) -> list[str]:
+    """What of it there is, but for its log."""
+    query = LEFT_ON_POSTGRESQL if engine.dialect.name == "postgresql" else LEFT
+    return [name for (name,) in run(engine, query)]
+
+
+def rows(engine: Engine) -> list[str]:
+    return [key for (key,) in run(engine, "SELECT id FROM web_sessions ORDER BY id")]
+
+
+def log(engine: Engine, table: str = "web_sessions") -> Log:
+    (found,) = run(engine, f"SELECT deleted, total, outcome FROM {table}_ttl_sweeps")  # noqa: S608
+    return tuple(found)  # type: ignore[return-value]

@@ -1,0 +1,155 @@
+"""What a job that sweeps a table has on each database: its names and its statements.
+
+`MySQLJob` and `PostgreSQLJob` are the two kinds; `database_sweep` says which tables can have one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Final
+
+from ttl_odm.alembic.target_schema import STORED, as_text
+from ttl_odm.dialects.family import as_value
+from ttl_odm.dialects.jobs import ARCHIVE_NOTE, JOB, JOB_LOG, JOB_NOTE
+from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.purge.archive import Copy
+from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
+from ttl_odm.sqlalchemy.sweep.leases import declared_lease_table
+from ttl_odm.sweeper.declarations import Archive, archive_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sqlalchemy import MetaData
+
+    from ttl_odm.alembic.runner import Runner
+    from ttl_odm.alembic.steps import Steps
+    from ttl_odm.alembic.target_schema import TargetSchema
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+
+BATCH: Final = 1_000
+"""Rows of a transaction; others wait for no longer than it takes."""
+
+BUDGET: Final = 10
+"""Seconds after which a run begins no further batch; the next run continues."""
+
+NEWS: Final = 30
+"""Seconds after which a run is recorded although its outcome is that of the one before."""
+
+RETRY: Final = 60
+"""Seconds after which a blown fuse has the rows counted anew."""
+
+
+class DatabaseJob(ABC):
+    """The job of one table.
+
+    Args:
+        steps: The steps of its database, which know its names.
+        schema: The schema that the job's names get; none where a job has that of its table.
+        home: The schema of tables that are declared without one; None where a job has that of its
+            session.
+    """
+
+    def __init__(self, steps: Steps[Any], schema: str = "", home: str | None = None) -> None:
+        """Quote the names."""
+        self.steps = steps
+        self._home = home
+        target, prefix = steps.target, steps.schema or schema
+        self.name = prefix + steps.quote(target.name_of("", JOB))
+        self.log = prefix + steps.quote(target.name_of("", JOB_LOG))
+        preparer = steps.dialect.identifier_preparer
+        declared = declared_lease_table(metadata_of(steps.run))
+        self.lease = self._at_home(steps.quote(LEASE_TABLE))
+        if declared is not None:
+            lease = preparer.format_table(declared)
+            self.lease = lease if declared.schema else self._at_home(lease)
+        self.copy = None if steps.run.offline else copy_of(steps.run, target)
+        self.archive = ""
+        if self.copy is not None:
+            archive = preparer.format_table(self.copy.archive)
+            self.archive = archive if self.copy.archive.schema else self._at_home(archive)
+
+    @abstractmethod
+    def created(self, *, is_enabled: bool) -> list[str]:
+        """The statements that create it, or replace the one that is there."""
+
+    @abstractmethod
+    def dropped(self) -> list[str]:
+        """The statements that remove it, if it is there."""
+
+    def set(self, columns: Mapping[str, str | float | None]) -> str:
+        """The statement that changes its settings."""
+        values = ", ".join(
+            f"{name} = {as_value(value) if isinstance(value, str) else _number(value)}"
+            for name, value in columns.items()
+        )
+        return f"UPDATE {self.log} SET {values} WHERE id = 1"
+
+    @property
+    def note(self) -> str:
+        """What it says of itself: the default behind it, and where rows are kept."""
+        note = f"{JOB_NOTE}{self.steps.target.noted}"
+        return note if self.copy is None else f"{note}{ARCHIVE_NOTE}{self.copy.archive.fullname}"
+
+    @property
+    def expired(self) -> str:
+        """Whether a row has expired at the moment of the write."""
+        return self.steps.target.expired(self.steps.dialect, self._home)
+
+    @property
+    def default(self) -> str:
+        """The seconds after which rows expire that inherit: a number, or what looks it up."""
+        target = self.steps.target
+        if target.noted == STORED:
+            return target.stored_age(self.steps.dialect, self._home)
+        return str(target.seconds)
+
+    @property
+    def archived(self) -> tuple[str, str]:
+        """The columns that an archive gets, and what it gets of a row of the table."""
+        assert self.copy is not None  # noqa: S101 (or nobody asks)
+        columns = ", ".join(map(self.steps.quote, self.copy.names))
+        values = [self.steps.quote(str(column.name)) for column in self.copy.columns]
+        values += [as_text(value, self.steps.dialect) for value in self.copy.extra.values()]
+        return columns, ", ".join(values)
+
+    def _at_home(self, name: str) -> str:
+        return name if self._home is None else f"{self.steps.quote(self._home)}.{name}"
+
+
+def _number(value: float | None) -> str:
+    return "NULL" if value is None else repr(value)
+
+
+def copy_of(runner: Runner, target: TargetSchema) -> Copy | None:
+    """What the model's archive gets of each row; None without one.
+
+    Raises:
+        TTLConfigurationError: It lacks the primary key.
+    """
+    for binding in bindings_of(runner, target):
+        archive = archive_of(binding.default.owner)
+        if isinstance(archive, Archive):
+            return Copy.of(binding, archive, f"{binding.name}.__ttl_archive__")
+    return None
+
+
+def bindings_of(runner: Runner, target: TargetSchema) -> list[Binding]:
+    """What the models of env.py, or of the command, declare of a table."""
+    schemas = (None, target.table.schema, runner.dialect.default_schema_name)
+    return [
+        binding
+        for metadata in metadata_of(runner)
+        for table in metadata.tables.values()
+        if table.name == target.table.name and table.schema in schemas
+        for binding in (binding_of(table),)
+        if binding is not None
+    ]
+
+
+def metadata_of(runner: Runner) -> Sequence[MetaData]:
+    """What env.py compares with: the models, if it says which they are."""
+    declared: Any = runner.context.opts.get("target_metadata")
+    if declared is None:
+        return ()
+    return tuple(declared) if isinstance(declared, (list, tuple)) else (declared,)

@@ -1,0 +1,237 @@
+"""`sweep="database"`: the database deletes expired rows by itself, with no process of ours.
+
+On MariaDB and MySQL an EVENT calls a procedure, on PostgreSQL a job of pg_cron does. The procedure
+deletes in batches, oldest first, rows that nobody holds. The default ttl is written into it, so
+`op.alter_ttl` replaces both; one that is stored it looks up, as every statement does. What the last
+run did, and when it may run, is in a table of one row, TABLE_ttl_sweeps.
+
+A `Sweeper` has the right of way: each batch reads the row of its lease under a shared lock, and
+gives up where somebody holds the lease, or has paused the sweepers. So a sweeper that acquires the
+lease waits for one batch, and has the table for itself from then on.
+
+Here is which tables can be swept so; `mysql_job` and `postgresql_job` have the statements.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import inspect, text
+
+from ttl_odm.alembic.database_job import DatabaseJob, bindings_of, copy_of
+from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.alembic.job_settings import JobSettings
+from ttl_odm.alembic.mysql_job import MySQLJob
+from ttl_odm.alembic.postgresql_job import PostgreSQLJob
+from ttl_odm.core.policy import TTL
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
+from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of
+
+if TYPE_CHECKING:
+    from ttl_odm.alembic.reflection import ExistingSchema
+    from ttl_odm.alembic.runner import Runner
+    from ttl_odm.alembic.steps import Steps
+    from ttl_odm.alembic.target_schema import TargetSchema
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+
+log = logging.getLogger("alembic.ttl_odm")
+
+_JOBS: Final[dict[str, type[MySQLJob | PostgreSQLJob]]] = {
+    "mysql": MySQLJob,
+    "postgresql": PostgreSQLJob,
+}
+
+_SINCE: Final = {True: (10, 6), False: (8, 0, 1)}
+"""The releases of MariaDB, and of MySQL, that skip rows which are locked."""
+
+_NO_SETTINGS: Final = JobSettings()
+
+_LEAVES_ROWS: Final = ("CASCADE", "SET NULL", "SET DEFAULT")
+"""What a foreign key does that does not keep the rows that it refers to."""
+
+
+def refuse_unsweepable(
+    runner: Runner, target: TargetSchema, existing: ExistingSchema, *, is_cut: bool
+) -> None:
+    """Refuse a table that the database can't sweep as the model says, with the reason."""
+    reason = _unknown(runner, target, is_cut=is_cut) or _on_this_server(runner, target, existing)
+    if reason is None:
+        for binding in bindings_of(runner, target):
+            reason = reason or _of_model(binding)
+        reason = reason or _of_archive(runner, target)
+    if reason is not None:
+        raise MigrationRefusedError(
+            f"Table {target.label}: sweep='database' {reason}. Write sweep='index', and run a "
+            "Sweeper."
+        )
+
+
+def _unknown(runner: Runner, target: TargetSchema, *, is_cut: bool) -> str | None:
+    if clock_of(runner.dialect).family not in _JOBS:
+        return f"is for MariaDB, MySQL and PostgreSQL; this is {runner.dialect.name}"
+    if runner.offline:
+        return "asks the database for keys and rights, which --sql can't; migrate online, or not"
+    if not isinstance(target.policy, TTL):
+        return "is for ttls counted from _ts, and not for dates that the rows have"
+    if target.policy.stored is not None and target.policy.stored.by is not None:
+        return "knows one default ttl, and here each scope may have one (Stored.by)"
+    if target.policy.max_lifetime is not None:
+        return "knows no max_lifetime, and would keep rows past it"
+    return (
+        "is not for partitioned tables, of which whole partitions are dropped" if is_cut else None
+    )
+
+
+def _on_this_server(runner: Runner, target: TargetSchema, existing: ExistingSchema) -> str | None:
+    if runner.dialect.name == "postgresql":
+        reason = _on_postgresql(runner, existing)
+    else:
+        reason = _on_mysql(runner, existing)
+    return reason or _of_keys(runner, target)
+
+
+def _on_postgresql(runner: Runner, existing: ExistingSchema) -> str | None:
+    if existing.is_partitioned:
+        return "is not for partitioned tables"
+    may = runner.connection.exec_driver_sql(_MAY_SCHEDULE).scalar()
+    if may is False:
+        return "schedules a job of pg_cron, which needs GRANT USAGE ON SCHEMA cron"
+    return None
+
+
+_MAY_SCHEDULE: Final = (
+    "SELECT has_schema_privilege(extnamespace, 'USAGE') AND has_schema_privilege(n.oid, 'USAGE') "
+    "FROM pg_catalog.pg_extension, pg_catalog.pg_namespace n "
+    "WHERE extname = 'pg_cron' AND n.nspname = 'cron'"
+)
+
+
+def _on_mysql(runner: Runner, existing: ExistingSchema) -> str | None:
+    name, least = "MariaDB" if runner.is_mariadb else "MySQL", _SINCE[runner.is_mariadb]
+    if (runner.dialect.server_version_info or least) < least:
+        return f"skips locked rows, which {name} does from {'.'.join(map(str, least))} on"
+    if not existing.primary_key:
+        return "deletes rows by their primary key, and the table has none"
+    if str(runner.connection.exec_driver_sql("SELECT @@event_scheduler").scalar()).upper() != "ON":
+        return (
+            "needs the server's event scheduler, which is off (SET GLOBAL event_scheduler = ON, "
+            "and event_scheduler = ON in its configuration)"
+        )
+    return None
+
+
+def _of_keys(runner: Runner, target: TargetSchema) -> str | None:
+    table = target.table
+    keys = ReferringKeys().of(runner.connection, (table.schema, table.name))
+    keeping = sorted(str(key) for key in keys if key.deletes not in _LEAVES_ROWS)
+    if keeping:
+        return (
+            f"can't tell which rows {', '.join(keeping)} keeps by a foreign key without ON DELETE "
+            "CASCADE or SET NULL"
+        )
+    slow = [key for key in keys if not key.has_index]
+    if slow:
+        return (
+            f"would read all of {', '.join(map(str, slow))} for each row that is deleted, for lack "
+            f"of an index: {'; '.join(key.remedy(runner.dialect) for key in slow)}"
+        )
+    return None
+
+
+def _of_model(binding: Binding) -> str | None:
+    owner = binding.default.owner
+    if getattr(owner, "__ttl_purge__", "sql") == "orm":
+        return f"can't delete through the ORM, as {binding.name}.__ttl_purge__ says"
+    if not isinstance(archive_of(owner), Archive | None):
+        return f"can't archive by {binding.name}.__ttl_archive__, which is Python and not a table"
+    if hooks_of(owner, binding.table.fullname).watches(binding.table.fullname):
+        return f"can't call {binding.name}.__ttl_on_purged__, which is Python"
+    if binding.variants or (isinstance(binding.policy, TTL) and binding.policy.by is not None):
+        return f"knows one default ttl, and {binding.name} has one for each kind of row"
+    return None
+
+
+def _of_archive(runner: Runner, target: TargetSchema) -> str | None:
+    try:
+        copy = copy_of(runner, target)
+    except TTLConfigurationError as error:
+        raise MigrationRefusedError(f"Table {target.label}: {error}") from error
+    if copy is None:
+        return None
+    archive = copy.archive
+    if inspect(runner.connection).has_table(archive.name, schema=archive.schema):
+        return None
+    return f"archives rows in {archive.fullname!r}, which is not there: create that table before"
+
+
+class DatabaseSweep:
+    """The job of one table, where its database has jobs."""
+
+    def __init__(self, steps: Steps[Any]) -> None:
+        """Keep the steps."""
+        self._steps = steps
+
+    def make_way(self, sweep: str | None) -> None:
+        """Remove it where another way was chosen, before the indexes that it searches by."""
+        if sweep in ("index", "scan"):
+            self.drop()
+
+    def change(self, sweep: str | None, settings: JobSettings = _NO_SETTINGS) -> None:
+        """Create it for "database", or replace the one that is there, with another default ttl.
+
+        Its settings stay as they are but for those that are given.
+        """
+        existing = self._steps.existing
+        if sweep == "database":
+            self._put(settings, is_enabled=True)
+        elif sweep is None and existing.job:
+            self._put(settings, is_enabled=existing.job != "disabled")
+
+    def _put(self, settings: JobSettings, *, is_enabled: bool) -> None:
+        run, job = self._steps.run, _job_of(self._steps)
+        assert job is not None  # noqa: S101 (else it was refused)
+        for sql in job.created(is_enabled=is_enabled):
+            run.at_length(sql)
+        if settings.columns:
+            run.at_length(job.set(settings.columns))
+        if (
+            isinstance(job, PostgreSQLJob)
+            and not run.connection.exec_driver_sql(_HAS_CRON).scalar()
+        ):
+            log.warning(
+                "table %s: this database does not have the extension pg_cron, so nothing calls "
+                "%s yet. Schedule it in the one that has, or by another scheduler: %s",
+                self._steps.target.label,
+                job.name,
+                job.scheduled_elsewhere(),
+            )
+
+    def drop(self) -> None:
+        """Remove what is there."""
+        steps, job = self._steps, _job_of(self._steps)
+        if job is not None and steps.is_there(bool(steps.existing.job)):
+            for sql in job.dropped():
+                steps.run.at_length(sql)
+
+
+def created_statements(steps: Steps[Any], settings: JobSettings) -> list[str]:
+    """What creates the job or replaces it, for people to run."""
+    job = _job_of(steps)
+    assert job is not None  # noqa: S101 (else it was refused)
+    statements = job.created(is_enabled=True)
+    if settings.columns:
+        statements.insert(-1, job.set(settings.columns))
+    if isinstance(job, PostgreSQLJob) and not steps.run.connection.scalar(text(_HAS_CRON)):
+        statements[-1] = job.scheduled_elsewhere()
+    return statements
+
+
+def _job_of(steps: Steps[Any]) -> DatabaseJob | None:
+    kind = _JOBS.get(steps.family.family)
+    return None if kind is None else kind(steps)
+
+
+_HAS_CRON: Final = "SELECT 1 FROM pg_catalog.pg_extension WHERE extname = 'pg_cron'"

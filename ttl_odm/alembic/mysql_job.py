@@ -1,0 +1,318 @@
+"""The EVENT and the procedure by which MariaDB and MySQL sweep a table.
+
+Each second the EVENT calls the procedure. It selects keys of rows that have expired and that nobody
+holds, deletes them one by one, and commits after each batch. A row that can't be deleted, or
+archived, stays; the others go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import text
+
+from ttl_odm.alembic.database_job import BATCH, BUDGET, NEWS, RETRY, DatabaseJob
+from ttl_odm.alembic.job_settings import FLOOR, zone_on_mysql
+from ttl_odm.dialects.family import as_value
+from ttl_odm.dialects.jobs import FUSE
+from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
+from ttl_odm.sweeper.options import LEASE_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ttl_odm.alembic.steps import Steps
+
+
+class MySQLJob(DatabaseJob):
+    """The EVENT, the procedure and the table of one table; see the module."""
+
+    def __init__(self, steps: Steps[Any]) -> None:
+        """A job's unqualified names are of its own database, a session's of the session's."""
+        super().__init__(steps, home=steps.dialect.default_schema_name if steps.schema else None)
+
+    def created(self, *, is_enabled: bool) -> list[str]:
+        """What creates or replaces it; while it is being replaced nothing runs."""
+        job = self.name
+        state = "ENABLE" if is_enabled else "DISABLE"
+        schedule = f"ON SCHEDULE EVERY 1 SECOND ON COMPLETION PRESERVE {state}"
+        return [
+            f"DROP EVENT IF EXISTS {job}",
+            f"DROP PROCEDURE IF EXISTS {job}",
+            f"CREATE TABLE IF NOT EXISTS {self.log} ({_LOG_COLUMNS}) ENGINE = InnoDB",
+            f"INSERT IGNORE INTO {self.log} (id) VALUES (1)",
+            self._procedure(),
+            f"CREATE EVENT {job} {schedule} DO CALL {job}()",
+        ]
+
+    def dropped(self) -> list[str]:
+        """What removes it."""
+        return [
+            f"DROP EVENT IF EXISTS {self.name}",
+            f"DROP PROCEDURE IF EXISTS {self.name}",
+            f"DROP TABLE IF EXISTS {self.log}",
+        ]
+
+    def set(self, columns: Mapping[str, str | float | None]) -> str:
+        """UTC has a name only where time zones were loaded."""
+        zone = columns.get("timezone")
+        named = {"timezone": zone_on_mysql(zone)} if isinstance(zone, str) else {}
+        return super().set({**columns, **named})
+
+    def _procedure(self) -> str:
+        steps, target = self.steps, self.steps.target
+        parts = [*self._parts()]
+        counts = " + ".join(
+            _COUNT.format(table=steps.table, end=end, moment=moment, expired=self.expired)
+            for end, moment in parts
+        )
+        word = as_value(target.table.name)
+        names = {
+            "now": steps.family.stamp,
+            "second": steps.family.second,
+            "log": self.log,
+            "count": counts or "0",
+            "table": steps.table,
+            "word": word,
+            "floor": FLOOR,
+            "fuse": FUSE,
+        }
+        return _PROCEDURE.format(
+            **names,
+            name=self.name,
+            note=as_value(self.note),
+            lease=self.lease,
+            lease_name=LEASE_NAME,
+            lock=f"CONCAT('ttl_odm.', LEFT(SHA2(CONCAT(DATABASE(), '.', {word}), 256), 48))",
+            default=self.default if parts else "0",
+            fuse_check=_FUSE_CHECK.format(**names),
+            batches="".join(self._batch(end, moment) for end, moment in parts),
+            batch=BATCH,
+            budget=BUDGET,
+            news=NEWS,
+            retry=RETRY,
+        )
+
+    def _parts(self) -> Iterator[tuple[str, str]]:
+        """The index columns with the ends of rows, and what they are compared with."""
+        target, family = self.steps.target, self.steps.family
+        if target.policy.stored is not None or (target.seconds or 0) > 0:
+            yield INHERITED_END, f"{family.stamp} - ttl_odm_default * {family.second}"
+        if target.policy.stored is not None or target.seconds is not None:
+            yield OWN_END, family.stamp
+
+    def _batch(self, end: str, moment: str) -> str:
+        steps, expired = self.steps, self.expired
+        key = [column.name for column in steps.existing.primary_key]
+        variables = [f"ttl_odm_key{number}" for number in range(len(key))]
+        types = _types_of(steps, key)
+        same = " AND ".join(
+            f"{steps.quote(name)} = {variable}"
+            for name, variable in zip(key, variables, strict=True)
+        )
+        removal = _DELETE.format(table=steps.table, same=same, expired=expired)
+        undo = ""
+        if self.copy is not None:
+            columns, values = self.archived
+            names = {"archive": self.archive, "columns": columns, "values": values}
+            kept = _ARCHIVE.format(**names, table=steps.table, same=same, expired=expired)
+            removal, undo = f"{kept}{removal}{_BOTH}", "ROLLBACK TO SAVEPOINT ttl_odm_row;"
+        return _ONE_BATCH.format(
+            variables=" ".join(
+                f"DECLARE {variable} {kind};"
+                for variable, kind in zip(variables, types, strict=True)
+            ),
+            key=", ".join(map(steps.quote, key)),
+            table=steps.table,
+            end=end,
+            moment=moment,
+            expired=expired,
+            batch=BATCH,
+            into=", ".join(variables),
+            removal=removal,
+            undo=undo,
+        )
+
+
+def _types_of(steps: Steps[Any], columns: Sequence[str]) -> list[str]:
+    """The types of columns as a variable has them, that it may be compared by their index."""
+    table = steps.target.table
+    names = {"schema": table.schema, "table": table.name}
+    rows = steps.run.connection.execute(_COLUMN_TYPES, names).all()
+    types = {
+        name: kind if collation is None else f"{kind} CHARACTER SET {charset} COLLATE {collation}"
+        for name, kind, charset, collation in rows
+    }
+    return [types[column] for column in columns]
+
+
+_COLUMN_TYPES: Final = text(
+    "SELECT column_name, column_type, character_set_name, collation_name "
+    "FROM information_schema.columns "
+    "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
+)
+
+_LOG_COLUMNS: Final = (
+    "id TINYINT NOT NULL PRIMARY KEY, ran_at BIGINT, deleted BIGINT NOT NULL DEFAULT 0, "
+    "total BIGINT NOT NULL DEFAULT 0, outcome VARCHAR(300) NOT NULL DEFAULT '', "
+    "opens TIME, closes TIME, timezone VARCHAR(64), max_fraction DOUBLE"
+)
+
+# A variable hides a column of the same name, so all of these have names of their own.
+_PROCEDURE: Final = """\
+CREATE PROCEDURE {name}() COMMENT {note} MODIFIES SQL DATA
+BEGIN
+  DECLARE ttl_odm_begun BIGINT DEFAULT {now};
+  DECLARE ttl_odm_lock VARCHAR(64) DEFAULT {lock};
+  DECLARE ttl_odm_total, ttl_odm_deleted, ttl_odm_gone, ttl_odm_default BIGINT DEFAULT 0;
+  DECLARE ttl_odm_due, ttl_odm_rows, ttl_odm_allowed, ttl_odm_limit BIGINT UNSIGNED DEFAULT 0;
+  DECLARE ttl_odm_outcome, ttl_odm_problem VARCHAR(500);
+  DECLARE ttl_odm_paused, ttl_odm_held, ttl_odm_closed, ttl_odm_blown, ttl_odm_errno INT DEFAULT 0;
+  DECLARE ttl_odm_fraction DOUBLE;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION
+  BEGIN
+    GET DIAGNOSTICS CONDITION 1 ttl_odm_outcome = MESSAGE_TEXT;
+    ROLLBACK;
+    SET ttl_odm_outcome = LEFT(CONCAT('failed: ', ttl_odm_outcome), 300);
+    DO RELEASE_LOCK(ttl_odm_lock);
+    INSERT INTO {log} (id, ran_at, deleted, total, outcome)
+      VALUES (1, {now}, ttl_odm_total, ttl_odm_total, ttl_odm_outcome)
+      ON DUPLICATE KEY UPDATE ran_at = {now}, deleted = ttl_odm_total,
+      total = total + ttl_odm_total, outcome = ttl_odm_outcome;
+  END;
+  IF GET_LOCK(ttl_odm_lock, 0) = 1 THEN
+    sweep: LOOP
+      SET ttl_odm_deleted = 0, ttl_odm_outcome = NULL;
+      SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+      START TRANSACTION;
+      BEGIN
+        DECLARE CONTINUE HANDLER FOR NOT FOUND, 1146 SET ttl_odm_paused = 0, ttl_odm_held = 0;
+        SELECT paused, holder IS NOT NULL AND acquired_until > {now}
+          INTO ttl_odm_paused, ttl_odm_held
+          FROM {lease} WHERE name = '{lease_name}' LOCK IN SHARE MODE;
+      END;
+      BEGIN
+        DECLARE CONTINUE HANDLER FOR NOT FOUND SET ttl_odm_closed = 0, ttl_odm_fraction = NULL;
+        SELECT l.opens IS NOT NULL AND IF(l.opens < l.closes,
+            TIME(CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', l.timezone)) >= l.opens
+            AND TIME(CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', l.timezone)) < l.closes,
+            TIME(CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', l.timezone)) >= l.opens
+            OR TIME(CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', l.timezone)) < l.closes) IS NOT TRUE,
+            l.max_fraction, l.max_fraction IS NOT NULL AND LOCATE('{fuse}', l.outcome) = 1
+            AND l.ran_at > {now} - {retry} * {second}
+          INTO ttl_odm_closed, ttl_odm_fraction, ttl_odm_blown FROM {log} l WHERE l.id = 1;
+      END;
+      IF ttl_odm_paused THEN
+        SET ttl_odm_outcome = 'paused';
+      ELSEIF ttl_odm_held THEN
+        SET ttl_odm_outcome = 'a sweeper holds the lease';
+      ELSEIF ttl_odm_closed THEN
+        SET ttl_odm_outcome = 'outside its window';
+      ELSE
+        SET ttl_odm_default = {default};{fuse_check}
+        IF ttl_odm_outcome IS NULL AND NOT ttl_odm_blown THEN
+          SET ttl_odm_outcome = 'swept';{batches}
+        END IF;
+      END IF;
+      COMMIT;
+      SET ttl_odm_total = ttl_odm_total + ttl_odm_deleted;
+      IF ttl_odm_problem IS NOT NULL THEN
+        SET ttl_odm_outcome = LEFT(CONCAT('failed: ', ttl_odm_problem), 300);
+      END IF;
+      IF ttl_odm_deleted < {batch} THEN
+        LEAVE sweep;
+      END IF;
+      IF {now} - ttl_odm_begun > {budget} * {second} THEN
+        SET ttl_odm_outcome = IF(ttl_odm_problem IS NULL, 'out of time', ttl_odm_outcome);
+        LEAVE sweep;
+      END IF;
+    END LOOP;
+    IF ttl_odm_total > 0 OR (ttl_odm_outcome IS NOT NULL AND NOT EXISTS (
+      SELECT 1 FROM {log} l WHERE l.id = 1 AND l.outcome = ttl_odm_outcome
+      AND l.ran_at > {now} - {news} * {second}
+    )) THEN
+      INSERT INTO {log} (id, ran_at, deleted, total, outcome)
+        VALUES (1, {now}, ttl_odm_total, ttl_odm_total, ttl_odm_outcome)
+        ON DUPLICATE KEY UPDATE ran_at = {now}, deleted = ttl_odm_total,
+        total = total + ttl_odm_total, outcome = ttl_odm_outcome;
+    END IF;
+    DO RELEASE_LOCK(ttl_odm_lock);
+  END IF;
+END"""
+
+# Once for a run, before it deletes anything: more of it is less due. An estimate that is too low
+# blows no fuse: then rows are counted.
+_FUSE_CHECK: Final = """
+        IF ttl_odm_fraction IS NOT NULL AND ttl_odm_total = 0 AND NOT ttl_odm_blown THEN
+          SET ttl_odm_allowed = {floor}, ttl_odm_limit = {floor} + 1, ttl_odm_due = {count};
+          IF ttl_odm_due > ttl_odm_allowed THEN
+            SET ttl_odm_rows = COALESCE((SELECT t.table_rows FROM information_schema.tables t
+              WHERE t.table_schema = DATABASE() AND t.table_name = {word}), 0);
+            SET ttl_odm_allowed = GREATEST({floor}, FLOOR(ttl_odm_fraction * ttl_odm_rows));
+            SET ttl_odm_limit = ttl_odm_allowed + 1, ttl_odm_due = {count};
+          END IF;
+          IF ttl_odm_due > ttl_odm_allowed THEN
+            SET ttl_odm_rows = (SELECT COUNT(*) FROM {table});
+            SET ttl_odm_allowed = GREATEST({floor}, FLOOR(ttl_odm_fraction * ttl_odm_rows));
+            SET ttl_odm_limit = ttl_odm_allowed + 1, ttl_odm_due = {count};
+          END IF;
+          IF ttl_odm_due > ttl_odm_allowed THEN
+            SET ttl_odm_outcome = CONCAT('{fuse}more than ', ttl_odm_allowed,
+              ' rows have expired, max_fraction=', ttl_odm_fraction, ' of ', ttl_odm_rows,
+              ' rows; nothing was deleted');
+          END IF;
+        END IF;"""
+
+_COUNT: Final = (
+    "(SELECT COUNT(*) FROM (SELECT 1 FROM {table} WHERE {end} <= {moment} AND {expired} "
+    "LIMIT ttl_odm_limit) AS due)"
+)
+
+# By its key a row is deleted without a look at others, which somebody may hold.
+_ONE_BATCH: Final = """
+          BEGIN
+            {variables}
+            DECLARE ttl_odm_done INT DEFAULT 0;
+            DECLARE ttl_odm_rows_due CURSOR FOR SELECT {key} FROM {table}
+              WHERE {end} <= {moment} AND {expired}
+              ORDER BY {end} LIMIT {batch} FOR UPDATE SKIP LOCKED;
+            DECLARE CONTINUE HANDLER FOR NOT FOUND SET ttl_odm_done = 1;
+            OPEN ttl_odm_rows_due;
+            each_row: LOOP
+              FETCH ttl_odm_rows_due INTO {into};
+              IF ttl_odm_done THEN
+                LEAVE each_row;
+              END IF;
+              SET ttl_odm_gone = 0;
+              BEGIN
+                DECLARE EXIT HANDLER FOR SQLEXCEPTION
+                BEGIN
+                  GET DIAGNOSTICS CONDITION 1
+                    ttl_odm_errno = MYSQL_ERRNO, ttl_odm_problem = MESSAGE_TEXT;
+                  IF ttl_odm_errno IN (1205, 1213) THEN
+                    RESIGNAL;
+                  END IF;
+                  SET ttl_odm_gone = 0;{undo}
+                END;{removal}
+              END;
+              SET ttl_odm_deleted = ttl_odm_deleted + ttl_odm_gone;
+            END LOOP;
+            CLOSE ttl_odm_rows_due;
+          END;"""
+
+_DELETE: Final = """
+                DELETE FROM {table} WHERE {same} AND {expired};
+                SET ttl_odm_gone = ROW_COUNT();"""
+
+_ARCHIVE: Final = """
+                SAVEPOINT ttl_odm_row;
+                INSERT INTO {archive} ({columns}) SELECT {values} FROM {table}
+                  WHERE {same} AND {expired};
+                SET ttl_odm_errno = ROW_COUNT();"""
+
+# A stored default may be another in between.
+_BOTH: Final = """
+                IF ttl_odm_gone <> ttl_odm_errno THEN
+                  ROLLBACK TO SAVEPOINT ttl_odm_row;
+                  SET ttl_odm_gone = 0;
+                END IF;"""

@@ -1,0 +1,324 @@
+"""The procedure by which PostgreSQL sweeps a table, and the job of pg_cron that calls it.
+
+pg_cron calls it each minute, and it works for that minute: it deletes what has expired, commits
+after each batch, and looks again after a second. (A job each second needs pg_cron 1.5, and leaves
+a row in cron.job_run_details each second.) Any other scheduler may call it as well.
+
+A session that runs the procedure keeps the version with which it began. So each batch, under the
+advisory lock by which one works at a time, compares the procedure's comment with its own default,
+and ends when a migration has replaced it.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import text
+
+from ttl_odm.alembic.database_job import BATCH, BUDGET, NEWS, DatabaseJob
+from ttl_odm.alembic.job_settings import FLOOR
+from ttl_odm.dialects.family import as_value
+from ttl_odm.dialects.jobs import FUSE, JOB, SIGNATURE
+from ttl_odm.dialects.postgresql import relation
+from ttl_odm.sweeper.options import LEASE_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ttl_odm.alembic.steps import Steps
+
+RUN: Final = 59
+"""Seconds for which a call of pg_cron's works; it calls once a minute."""
+
+
+class PostgreSQLJob(DatabaseJob):
+    """The procedure, its table and the job of one table; see the module."""
+
+    def __init__(self, steps: Steps[Any]) -> None:
+        """Ask for the schema, since a job's session may have another search_path."""
+        table = steps.target.table
+        schema, self._path = table.schema, ""
+        if not steps.run.offline:
+            connection = steps.run.connection
+            if schema is None:
+                schema = connection.execute(_SCHEMA, {"table": relation(None, table.name)}).scalar()
+            path = connection.exec_driver_sql("SELECT current_schemas(false)").scalar()
+            # What has no schema, such as the lease, is where this session finds it.
+            self._path = ", ".join(relation(None, name) for name in path or [])
+        super().__init__(steps, f"{steps.quote(schema)}." if schema else "")
+        self._table = f"{steps.quote(schema)}.{steps.quote(table.name)}" if schema else steps.table
+        self.job = ".".join(filter(None, [schema, steps.target.name_of("", JOB)]))
+        # A script does not know the schema, but the database that runs it does.
+        name = as_value(self.job) if schema else f"current_schema() || {as_value(f'.{self.job}')}"
+        self._mine = f"FROM cron.job WHERE jobname = {name} AND username = current_user"
+        digest = sha256(f"ttl_odm.sweep {self._table}".encode()).digest()
+        self._key = int.from_bytes(digest[:8], "big", signed=True)
+
+    def created(self, *, is_enabled: bool) -> list[str]:
+        """What creates or replaces it; a run of the version before ends at its next batch."""
+        note = as_value(self.note)
+        active = "true" if is_enabled else "false"
+        call = as_value(f"CALL {self.name}({RUN})")
+        return [
+            f"CREATE TABLE IF NOT EXISTS {self.log} ({_LOG_COLUMNS})",
+            f"INSERT INTO {self.log} (id) VALUES (1) ON CONFLICT DO NOTHING",
+            _block(
+                f"PERFORM pg_advisory_xact_lock({self._key})",
+                self._procedure(),
+                f"COMMENT ON PROCEDURE {self.name}{SIGNATURE} IS {note}",
+            ),
+            _with_cron(
+                f"PERFORM cron.schedule({as_value(self.job)}, '* * * * *', {call})",
+                f"PERFORM cron.alter_job(jobid, active := {active}) {self._mine}",
+            ),
+        ]
+
+    def dropped(self) -> list[str]:
+        """What removes it; a run of it ends at its next batch."""
+        return [
+            _with_cron(f"PERFORM cron.unschedule(jobid) {self._mine}"),
+            _block(
+                f"PERFORM pg_advisory_xact_lock({self._key})",
+                f"DROP PROCEDURE IF EXISTS {self.name}{SIGNATURE}",
+                f"DROP TABLE IF EXISTS {self.log}",
+            ),
+        ]
+
+    def scheduled_elsewhere(self) -> str:
+        """The statement that schedules it from the database that has pg_cron."""
+        run = self.steps.run.connection
+        database = str(run.exec_driver_sql("SELECT current_database()").scalar())
+        # Two databases may have a table of this name.
+        name, call = as_value(f"{database}.{self.job}"), as_value(f"CALL {self.name}({RUN})")
+        return (
+            f"SELECT cron.schedule_in_database({name}, '* * * * *', {call}, {as_value(database)});"
+        )
+
+    def _procedure(self) -> str:
+        parts = [*self._parts()]
+        removal = _ARCHIVE if self.copy is not None else _DELETE
+        columns, values = self.archived if self.copy is not None else ("", "")
+        names = {
+            "table": self._table,
+            "expired": self.expired,
+            "batch": BATCH,
+            "archive": self.archive,
+            "columns": columns,
+            "values": values,
+        }
+        batches = []
+        for due, order in parts:
+            rows = _ROWS.format(**names, due=due, order=order)
+            many = removal.format(**names, which=f"ctid = ANY (ARRAY({rows}))")
+            one = removal.format(**names, which="ctid = ttl_odm_row.ctid")
+            batches.append(_ONE_BATCH.format(**names, rows=rows, many=many, one=one))
+        counts = (_COUNT.format(**names, due=due) for due, _ in parts)
+        return _PROCEDURE.format(
+            name=self.name,
+            signature=as_value(f"{self.name}{SIGNATURE}"),
+            note=as_value(self.note),
+            path=as_value(self._path),
+            log=self.log,
+            lease=self.lease,
+            lease_value=as_value(self.lease),
+            lease_name=as_value(LEASE_NAME),
+            key=self._key,
+            budget=BUDGET,
+            news=NEWS,
+            default=self.default if parts else "0",
+            fuse=FUSE,
+            fuse_check=_FUSE_CHECK.format(
+                table=self._table,
+                relation=as_value(self._table),
+                count=" + ".join(counts) or "0",
+                floor=FLOOR,
+                fuse=FUSE,
+            ),
+            batches="".join(batches),
+        )
+
+    def _parts(self) -> Iterator[tuple[str, str]]:
+        """The conditions that the indexes are for, and the order in which these have the rows."""
+        steps, target, family = self.steps, self.steps.target, self.steps.family
+        is_stored = target.policy.stored is not None
+        if is_stored or (target.seconds or 0) > 0:
+            end = f"{steps.stamp} <= ttl_odm_now - ttl_odm_default * {family.second}"
+            yield f"{steps.own} IS NULL AND {end}", steps.stamp
+        if is_stored or target.seconds is not None:
+            own_end = family.own_end.format(stamp=steps.stamp, ttl=steps.own)
+            yield f"{steps.own} > 0 AND {own_end} <= ttl_odm_now", own_end
+
+
+def _block(*statements: str) -> str:
+    """All or nothing."""
+    return f"DO $ttl_odm$ BEGIN {'; '.join(statements)}; END $ttl_odm$"
+
+
+def _with_cron(*statements: str) -> str:
+    """Where this database has pg_cron; elsewhere none of it is looked at."""
+    has_cron = "EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'pg_cron')"
+    return _block(f"IF {has_cron} THEN {'; '.join(statements)}; END IF")
+
+
+_SCHEMA: Final = text(
+    "SELECT n.nspname FROM pg_catalog.pg_class c "
+    "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(:table)"
+)
+
+_LOG_COLUMNS: Final = (
+    "id smallint PRIMARY KEY, ran_at timestamptz, deleted bigint NOT NULL DEFAULT 0, "
+    "total bigint NOT NULL DEFAULT 0, outcome text NOT NULL DEFAULT '', "
+    "opens time, closes time, timezone text, max_fraction double precision"
+)
+
+# A block with an exception handler is a subtransaction, in which nothing can be committed.
+_PROCEDURE: Final = """\
+CREATE OR REPLACE PROCEDURE {name}(ttl_odm_seconds integer DEFAULT 0) LANGUAGE plpgsql AS $sweep$
+DECLARE
+  ttl_odm_ends CONSTANT timestamptz :=
+    clock_timestamp() + greatest(ttl_odm_seconds, {budget}) * interval '1 second';
+  ttl_odm_now timestamptz;
+  ttl_odm_wall time;
+  ttl_odm_row record;
+  ttl_odm_default bigint;
+  ttl_odm_fraction double precision;
+  ttl_odm_is_checked boolean := false;
+  ttl_odm_due bigint;
+  ttl_odm_rows bigint;
+  ttl_odm_allowed bigint;
+  ttl_odm_found bigint := 0;
+  ttl_odm_deleted bigint := 0;
+  ttl_odm_total bigint := 0;
+  ttl_odm_outcome text;
+  ttl_odm_problem text;
+  ttl_odm_done boolean := true;
+BEGIN
+  LOOP
+    COMMIT;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    PERFORM set_config('lock_timeout', '1s', true);
+    PERFORM set_config('search_path', {path}, true);
+    ttl_odm_done := true;
+    IF pg_try_advisory_xact_lock({key}) THEN
+      EXIT WHEN obj_description(to_regprocedure({signature}), 'pg_proc') IS DISTINCT FROM {note};
+      ttl_odm_outcome := NULL;
+      ttl_odm_problem := NULL;
+      ttl_odm_deleted := 0;
+      BEGIN
+        IF to_regclass({lease_value}) IS NOT NULL THEN
+          SELECT CASE WHEN paused THEN 'paused'
+            WHEN holder IS NOT NULL AND acquired_until > clock_timestamp()
+            THEN 'a sweeper holds the lease' END
+            INTO ttl_odm_outcome FROM {lease} WHERE name = {lease_name} FOR SHARE;
+        END IF;
+        FOR ttl_odm_row IN SELECT l.opens, l.closes, l.timezone, l.max_fraction
+          FROM {log} l WHERE l.id = 1 LOOP
+          ttl_odm_fraction := ttl_odm_row.max_fraction;
+          ttl_odm_wall := (clock_timestamp() AT TIME ZONE ttl_odm_row.timezone)::time;
+          IF ttl_odm_outcome IS NULL AND ttl_odm_row.opens IS NOT NULL AND (CASE
+            WHEN ttl_odm_row.opens < ttl_odm_row.closes
+            THEN ttl_odm_wall >= ttl_odm_row.opens AND ttl_odm_wall < ttl_odm_row.closes
+            ELSE ttl_odm_wall >= ttl_odm_row.opens OR ttl_odm_wall < ttl_odm_row.closes
+            END) IS NOT TRUE THEN
+            ttl_odm_outcome := 'outside its window';
+          END IF;
+        END LOOP;
+        IF ttl_odm_outcome IS NULL THEN
+          ttl_odm_now := clock_timestamp();
+          ttl_odm_default := {default};{fuse_check}
+        END IF;
+        IF ttl_odm_outcome IS NULL THEN
+          ttl_odm_outcome := 'swept';{batches}
+        END IF;
+      EXCEPTION WHEN OTHERS THEN
+        ttl_odm_problem := SQLERRM;
+        ttl_odm_deleted := 0;
+        ttl_odm_done := true;
+      END;
+      IF ttl_odm_problem IS NOT NULL THEN
+        ttl_odm_outcome := left('failed: ' || ttl_odm_problem, 300);
+      END IF;
+      ttl_odm_total := ttl_odm_total + ttl_odm_deleted;
+      IF NOT ttl_odm_done AND clock_timestamp() >= ttl_odm_ends THEN
+        ttl_odm_outcome := 'out of time';
+      END IF;
+      IF (ttl_odm_done AND (ttl_odm_total > 0 OR NOT EXISTS (
+        SELECT FROM {log} l WHERE l.id = 1 AND l.outcome = ttl_odm_outcome
+        AND l.ran_at > clock_timestamp() - {news} * interval '1 second'
+      ))) OR ttl_odm_outcome = 'out of time' THEN
+        INSERT INTO {log} AS l (id, ran_at, deleted, total, outcome)
+          VALUES (1, clock_timestamp(), ttl_odm_total, ttl_odm_total, ttl_odm_outcome)
+          ON CONFLICT (id) DO UPDATE SET ran_at = excluded.ran_at, deleted = excluded.deleted,
+          total = l.total + excluded.total, outcome = excluded.outcome;
+        ttl_odm_total := 0;
+      END IF;
+      EXIT WHEN starts_with(ttl_odm_outcome, '{fuse}');
+    END IF;
+    EXIT WHEN clock_timestamp() >= ttl_odm_ends OR (ttl_odm_done AND ttl_odm_seconds <= 0);
+    IF ttl_odm_done THEN
+      COMMIT;
+      ttl_odm_is_checked := false;
+      PERFORM pg_sleep(1);
+    END IF;
+  END LOOP;
+END $sweep$"""
+
+# Once for a pass, before it deletes anything: more of it is less due. An estimate that is too low
+# blows no fuse: then rows are counted.
+_FUSE_CHECK: Final = """
+          IF ttl_odm_fraction IS NOT NULL AND NOT ttl_odm_is_checked THEN
+            ttl_odm_allowed := {floor};
+            ttl_odm_due := {count};
+            IF ttl_odm_due > ttl_odm_allowed THEN
+              ttl_odm_rows := (SELECT reltuples FROM pg_catalog.pg_class
+                WHERE oid = to_regclass({relation}));
+              ttl_odm_allowed := greatest({floor}, floor(ttl_odm_fraction * ttl_odm_rows));
+              ttl_odm_due := {count};
+            END IF;
+            IF ttl_odm_due > ttl_odm_allowed THEN
+              ttl_odm_rows := (SELECT count(*) FROM {table});
+              ttl_odm_allowed := greatest({floor}, floor(ttl_odm_fraction * ttl_odm_rows));
+              ttl_odm_due := {count};
+            END IF;
+            IF ttl_odm_due > ttl_odm_allowed THEN
+              ttl_odm_outcome := '{fuse}more than ' || ttl_odm_allowed
+                || ' rows have expired, max_fraction=' || ttl_odm_fraction || ' of '
+                || ttl_odm_rows || ' rows; nothing was deleted';
+            END IF;
+            ttl_odm_is_checked := true;
+          END IF;"""
+
+_COUNT: Final = (
+    "(SELECT count(*) FROM (SELECT FROM {table} WHERE {due} AND {expired} "
+    "LIMIT ttl_odm_allowed + 1) AS due)"
+)
+
+# Rows that somebody holds are left to the next pass.
+_ROWS: Final = (
+    "SELECT ctid FROM {table} WHERE {due} AND {expired} "
+    "ORDER BY {order} LIMIT {batch} FOR UPDATE SKIP LOCKED"
+)
+_DELETE: Final = """DELETE FROM {table} WHERE {which} AND {expired};
+            GET DIAGNOSTICS ttl_odm_found = ROW_COUNT;"""
+_ARCHIVE: Final = """WITH gone AS (
+              DELETE FROM {table} WHERE {which} AND {expired} RETURNING *
+            ), kept AS (
+              INSERT INTO {archive} ({columns}) SELECT {values} FROM gone RETURNING 1
+            ) SELECT count(*) INTO ttl_odm_found FROM kept;"""
+_ONE_BATCH: Final = """
+          BEGIN
+            {many}
+            ttl_odm_done := ttl_odm_done AND ttl_odm_found < {batch};
+            ttl_odm_deleted := ttl_odm_deleted + ttl_odm_found;
+          EXCEPTION WHEN OTHERS THEN  -- the row that can't go stays, and the others go
+            ttl_odm_problem := SQLERRM;
+            FOR ttl_odm_row IN {rows} LOOP
+              BEGIN
+                {one}
+                ttl_odm_deleted := ttl_odm_deleted + ttl_odm_found;
+              EXCEPTION WHEN OTHERS THEN
+                ttl_odm_problem := SQLERRM;
+              END;
+            END LOOP;
+          END;"""

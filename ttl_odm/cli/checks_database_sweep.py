@@ -1,0 +1,90 @@
+"""What `ttl-odm check` looks at where a database sweeps a table by itself.
+
+The job is made by `op.add_ttl(..., sweep="database")`; a table without one is none of this module's
+business.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ttl_odm.dialects.family import as_value
+from ttl_odm.dialects.jobs import STORED_DEFAULT
+from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.purge.archive import Copy
+from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
+from ttl_odm.sqlalchemy.sweep.due import is_ttl_on
+from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
+from ttl_odm.sweeper.declarations import Archive, archive_of
+from ttl_odm.sweeper.findings import Finding, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy import Connection
+
+    from ttl_odm.cli.application import Target
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+
+_WARNINGS: Final = ("disabled", "never")
+"""What may be as somebody wants it, or will be in a minute."""
+
+
+def leaves_a_table(connection: Connection, targets: Sequence[Target]) -> bool:
+    """Whether there is a table with TTL that the database doesn't sweep itself."""
+    bindings = [binding_of(target.entity) for target in targets]
+    return not bindings or any(
+        binding is not None
+        and is_ttl_on(connection, binding)
+        and read_job(connection, *name_of(connection, binding.table)) is None
+        for binding in bindings
+    )
+
+
+def database_sweep(
+    connection: Connection, target: str, binding: Binding, schema: str | None
+) -> Iterator[Finding]:
+    """Find a job that is gone, disabled, of an older policy, failing, silent, or has never run."""
+    name = binding.table.name
+    job = read_job(connection, schema, name)
+    if job is None:
+        return
+    stored = binding.default.policy.stored
+    default = str(binding.default()) if stored is None else STORED_DEFAULT
+    declared = default if stored is None else f"ttl_odm.{stored!r}"
+    again = f"op.alter_ttl({name!r}, {declared}, sweep='database')  (in a revision of Alembic's)"
+    if job.default not in (None, default):
+        message = (
+            f"the database sweeps it by a default ttl of {job.default}, and the model's is "
+            f"{default}"
+        )
+        yield Finding(Severity.ERROR, "database-sweep-outdated", target, message, again)
+    archive = archive_of(binding.default.owner)
+    kept = None
+    if isinstance(archive, Archive):
+        kept = Copy.of(binding, archive, f"{binding.name}.__ttl_archive__").archive.fullname
+    if job.default is not None and job.archive != kept:
+        message = (
+            f"the database's own job archives rows in {job.archive or 'no table'}, and the model "
+            f"does so in {kept or 'none'}"
+        )
+        yield Finding(Severity.ERROR, "database-sweep-outdated", target, message, again)
+    if job.problem is None:
+        return
+    code, message = job.problem
+    is_postgresql = connection.dialect.name == "postgresql"
+    runs = "SELECT * FROM cron.job_run_details ORDER BY start_time DESC LIMIT 5"
+    look = runs if is_postgresql else "SELECT * FROM information_schema.events"
+    by_name = f"FROM cron.job WHERE jobname = {as_value(job.name)}"
+    fixes = {
+        "gone": again,
+        "off": "SET GLOBAL event_scheduler = ON",
+        "disabled": f"SELECT cron.alter_job(jobid, active := true) {by_name}"
+        if is_postgresql
+        else f"ALTER EVENT {job.name} ENABLE",
+        "fuse": "delete them once by: ttl-odm sweep --force, or raise the job's max_fraction",
+    }
+    if job.state == "elsewhere":
+        look = "ttl-odm install-sweep prints the statement that schedules it"
+    severity = Severity.WARNING if code in _WARNINGS else Severity.ERROR
+    yield Finding(severity, f"database-sweep-{code}", target, message, fixes.get(code, look))

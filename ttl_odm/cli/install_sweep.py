@@ -1,0 +1,127 @@
+"""``ttl-odm install-sweep``: let the database delete expired rows itself."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ttl_odm.cli.application import Application, in_loop, unknown
+from ttl_odm.cli.connect import connect
+from ttl_odm.cli.errors import FailedError, UsageError, in_one_line
+from ttl_odm.cli.output import Output
+from ttl_odm.cli.source import Source, app_options
+from ttl_odm.errors import TTLError
+from ttl_odm.sweeper.command_line import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sqlalchemy import Connection
+
+    from ttl_odm.alembic.job_installation import Options
+    from ttl_odm.cli.application import Target
+
+
+@click.command("install-sweep")
+@click.argument("models", metavar="[MODEL]...", nargs=-1)
+@app_options
+@click.option("--print", "is_printed", is_flag=True, help="Print the SQL, and change nothing.")
+@click.option("--remove", is_flag=True, help="Remove the jobs, and leave the indexes.")
+@click.option(
+    "--window", metavar="HOURS", help="Work in these hours only, such as 01:00-05:00; 'always'."
+)
+@click.option("--timezone", metavar="ZONE", help="The window's time zone; UTC if not given.")
+@click.option(
+    "--max-fraction",
+    type=float,
+    help="Delete nothing if more than this share of the rows is due; 1: no limit.",
+)
+def install_sweep(
+    source: Source, models: Sequence[str], *, is_printed: bool, remove: bool, **settings: Any
+) -> None:
+    """Let the database itself delete expired rows of all models, or of the given ones.
+
+    Creates a procedure and an EVENT (MariaDB, MySQL) or a job of pg_cron (PostgreSQL), or replaces
+    those that exist, as op.alter_ttl(..., sweep="database") does in a migration. The default ttl is
+    written into the procedure, unless it is stored: run it again after the default has changed. The
+    window and the fuse stay as they are if they are not given.
+
+    Exit status: 0 done, 1 a model can't be swept by its database, 2 usage error.
+    """
+    options: Options = {key: value for key, value in settings.items() if value is not None}  # type: ignore[assignment]
+    if is_printed and remove:
+        raise UsageError("--print and --remove can't be used together.")
+    if options and remove:
+        raise UsageError("--remove goes with no other option.")
+    if importlib.util.find_spec("alembic") is None:
+        raise FailedError("install-sweep needs Alembic: pip install 'ttl-odm[cli,alembic]'")
+    output = Output(as_json=False)
+
+    async def work() -> bool:
+        async with connect(source) as app:
+            if app.is_store or app.is_mongodb:
+                raise UsageError("install-sweep is for MariaDB, MySQL and PostgreSQL.")
+            is_done = True
+            for target in _chosen(app, models):
+                step = partial(_carry_out, target=target, is_printed=is_printed, remove=remove)
+                is_done &= await _install(
+                    app, partial(step, options=options), output, is_printed=is_printed
+                )
+            return is_done
+
+    if not in_loop(work):
+        raise SystemExit(Status.FAILED)
+
+
+def _chosen(app: Application, models: Sequence[str]) -> list[Target]:
+    chosen = [*app.targets] if not models else []
+    for name in models:
+        targets = app.named(name)
+        if not targets:
+            raise unknown(app.targets, f"MODEL {name!r}")
+        chosen += targets
+    return chosen
+
+
+async def _install(
+    app: Application, work: Callable[[Connection], str], output: Output, *, is_printed: bool
+) -> bool:
+    try:
+        text = await app.ask(work)
+    except TTLError as error:
+        output.line(in_one_line(error), style="bold red")
+        return False
+    if is_printed:
+        output.code(text)
+    else:
+        output.line(text)
+    return True
+
+
+def _carry_out(
+    connection: Connection, target: Target, *, is_printed: bool, remove: bool, options: Options
+) -> str:
+    from ttl_odm.alembic import job_installation  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.sqlalchemy.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
+
+    binding = binding_of(target.entity)
+    assert binding is not None  # noqa: S101 (or it would be no target)
+    if is_printed:
+        statements = job_installation.job_statements(connection, binding, **options)
+        return _script(statements, connection.dialect.name)
+    if remove:
+        is_removed = job_installation.remove_job(connection, binding)
+        return f"{target.name}: {'removed' if is_removed else 'there is no job'}"
+    job_installation.install_job(connection, binding, **options)
+    return f"{target.name}: the database deletes its expired rows"
+
+
+def _script(statements: Sequence[str], dialect: str) -> str:
+    """For the database's own client, whose statements end by something else than a procedure's."""
+    if dialect == "postgresql":
+        return "".join(f"{statement.rstrip(';')};\n" for statement in statements)
+    body = "".join(f"{statement} //\n" for statement in statements)
+    return f"DELIMITER //\n{body}DELIMITER ;\n"

@@ -1,0 +1,38 @@
+"""What the databases' own jobs have done, for metrics: `database_jobs`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
+from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
+from ttl_odm.sqlalchemy.sweep.store import bindings_of
+from ttl_odm.sqlalchemy.sweep.transactions import reading, store_errors
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from ttl_odm.sweeper import JobState
+
+
+def database_jobs(engine: Engine, targets: Any) -> dict[str, JobState]:
+    """Read the jobs by which a database sweeps tables by itself: two queries for each table.
+
+    Args:
+        engine: The database.
+        targets: A declarative base, a registry, a MetaData, a model, a Table, or a list of these.
+
+    Returns:
+        The jobs by their tables' names; tables that the database doesn't sweep are left out.
+
+    Raises:
+        StoreError: The database refused the queries, or could not be reached.
+    """
+    jobs = {}
+    with store_errors(), engine.connect() as connection:
+        for binding in bindings_of(targets):
+            with reading(connection):
+                job = read_job(connection, *name_of(connection, binding.table))
+            if job is not None:
+                jobs[binding.table.fullname] = job
+    return jobs
