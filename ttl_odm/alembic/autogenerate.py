@@ -158,8 +158,9 @@ class _Comparison:
         }
         for key, table in declared.items():
             binding = binding_of(table)
-            if binding is not None and adds_columns(binding):
-                self._compare_declared(key, table, binding)
+            if binding is not None:
+                compare = self._compare_declared if adds_columns(binding) else self._compare_view
+                compare(key, table, binding)
         for op in list(self._upgrade.ops):
             if isinstance(op, ops.ModifyTableOps):
                 self._compare_lost(op)
@@ -194,14 +195,13 @@ class _Comparison:
     def _compare_declared(
         self, key: tuple[str | None, str], table: Table, binding: Binding
     ) -> None:
-        target = TargetSchema.of(table.name, TTL(_default(binding)), table.schema)
+        policy = _policy(binding) if binding.max_lifetime else TTL(_default(binding))
+        target = TargetSchema.of(table.name, policy, table.schema)
         for op in self._upgrade.ops:
             if isinstance(op, ops.CreateTableOp) and _creates(op, key):
                 self._add_to_created(op, target, binding)
                 return
-        if key[0] not in self._schemas or not self._context.inspector.has_table(
-            table.name, schema=key[0]
-        ):
+        if not self._is_there(key):
             return
         existing = read_schema(self._connection, target)
         enforced = enforced_defaults(self._connection, target)
@@ -216,6 +216,24 @@ class _Comparison:
         if not changed and not self._is_asked_for(key, table):
             return
         self._upgrade.ops.insert(min(position, len(self._upgrade.ops)), operation)
+
+    def _compare_view(self, key: tuple[str | None, str], table: Table, binding: Binding) -> None:
+        """The view of a table that has its dates already holds another policy than the model."""
+        if isinstance(binding.policy, TTL) or not self._is_there(key):
+            return
+        policy = _policy(binding)
+        target = TargetSchema.of(table.name, policy, table.schema)
+        others = enforced_defaults(self._connection, target) - {target.noted}
+        if others and self._is_asked_for(key, table):
+            op = AlterTTLOp(table.name, policy, schema=table.schema)
+            op.existing_ttl = policy
+            if isinstance(policy, ExpireAfter):
+                op.existing_ttl = replace(policy, seconds=int(min(others).partition("_")[0]))
+            self._upgrade.ops.append(op)
+
+    def _is_there(self, key: tuple[str | None, str]) -> bool:
+        schema, name = key
+        return schema in self._schemas and self._context.inspector.has_table(name, schema=schema)
 
     def _is_asked_for(self, key: tuple[str | None, str], table: Table) -> bool:
         """Ask the filters of env.py, as Alembic does where it has something to say of a table."""
@@ -272,8 +290,7 @@ class _Comparison:
 
     def _is_uncut(self, key: tuple[str | None, str], table: Table, binding: Binding) -> bool:
         return (
-            key[0] in self._schemas
-            and self._context.inspector.has_table(table.name, schema=key[0])
+            self._is_there(key)
             and read_leaves(self._connection, binding) is None
             and self._is_asked_for(key, table)
         )
@@ -400,11 +417,11 @@ def _is_log(op: ops.MigrateOperation) -> TypeGuard[ops.DropTableOp]:
 
 
 def _policy(binding: Binding) -> Policy:
-    """What an operation is told of a policy by which a table is cut: its numbers at this moment."""
+    """What an operation is told of a policy that isn't a default alone: its numbers now."""
     policy, limit = binding.policy, binding.max_lifetime
-    if not isinstance(policy, TTL):
-        return binding.default.policy
-    assert limit is not None  # noqa: S101 (else no table is cut)
+    if not isinstance(policy, TTL):  # a migration knows columns, and no attributes
+        return replace(binding.default.policy, field=binding.last_modified.name)
+    assert limit is not None  # noqa: S101 (else nobody asks)
     created, seconds, zone = limit.created.name, limit.seconds, policy.timezone
     if adds_columns(binding):
         return TTL(_default(binding), max_lifetime=seconds, created=created, timezone=zone)
@@ -450,13 +467,21 @@ def _difference(
     elif binding.sweep == "scan" and has_any:
         op.sweep, op.existing_sweep = "scan", "index"
     elif enforced - {target.noted}:
-        other = min(enforced - {target.noted})
+        other = min(enforced - {target.noted}).partition("_")[0]
         if other == STORED:
             op.existing_ttl = Stored(target.seconds)
         else:
             op.existing_ttl = None if other == "None" else int(other)
+        if binding.max_lifetime is not None:
+            op.default_ttl = _policy(binding)
+            op.existing_ttl = _limited(op.default_ttl, op.existing_ttl)
     elif is_begun != isinstance(default, Stored):
         op.existing_ttl = Stored(target.seconds) if is_begun else target.seconds
     elif existing.check in ("there", "unenforced") and existing.stamps:
         return None  # Whether MySQL copies the table to enforce it is for people to say.
     return op
+
+
+def _limited(policy: Policy, default: int | Stored | None) -> Policy:
+    """The same policy with another default."""
+    return policy.with_default(default) if isinstance(policy, TTL) else policy

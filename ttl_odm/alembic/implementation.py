@@ -151,10 +151,11 @@ class _Migration:
         """
         target, runner = self.target, self.runner
         copying = () if self._declared is None else ("copy_table",)
-        misplaced = self._op.options("sweep", "in_transaction", "partition", *copying)
+        usual = ("sweep", "in_transaction", "partition", "enforce", "view")
+        misplaced = self._op.options(*usual, *copying)
         if misplaced:
             raise MigrationRefusedError(
-                f"Table {target.label}: {written(target.policy)} adds nothing but an index, so "
+                f"Table {target.label}: {written(target.policy)} adds an index and a view, so "
                 f"{', '.join(misplaced)} has no meaning here. Leave it out."
             )
         if not runner.offline:
@@ -167,6 +168,7 @@ class _Migration:
             if sweep == "index" and not runner.in_transaction:
                 checks.refuse_partitioned(target, self.existing)
         self.refuse_uncuttable()
+        self.refuse_unreadable()
         with runner.outside_transactions():
             steps = self.steps()
             if sweep == "index":
@@ -174,6 +176,22 @@ class _Migration:
             elif sweep == "scan":
                 steps.drop_indexes()
             self.cut_by(steps)
+            if isinstance(self._op, DropTTLOp):
+                if not runner.offline or self._op.view:
+                    Enforcement(steps, self._op.view).drop()
+            elif not runner.offline or self._op.enforce:
+                Enforcement(steps, self._op.view).change(self._op.enforce)
+
+    def refuse_unreadable(self) -> None:
+        """Refuse a view, or row-level security, of which nobody knows what it would hold."""
+        op, existing = self._op, self.existing
+        if isinstance(op, DropTTLOp) or op.enforce == "off":
+            return
+        if op.enforce or existing.view or existing.policies:
+            try:
+                self.target.live(self.dialect, existing.columns)
+            except TTLConfigurationError as error:
+                raise MigrationRefusedError(str(error)) from error
 
 
 @Operations.implementation_for(AddTTLOp)
@@ -187,6 +205,7 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
         # No index is what "scan" asks for, and whose it is that is there, nobody knows.
         migration.index_dates("index" if op.sweep == "index" else None)
         return
+    migration.refuse_unreadable()
     progress = migration.progress
     source = _check_add(runner, target, migration.existing, op, resumes=progress.resumes)
     migration.refuse_uncuttable()
@@ -287,6 +306,7 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
         instant = f"CASE WHEN {own} IS NULL THEN {stamp} END"
         checks.refuse_expiring(runner.connection, target, instant, op.max_expired_now)
     migration.refuse_uncuttable()
+    migration.refuse_unreadable()
     with runner.outside_transactions():
         steps = migration.steps()
         policies.settle(runner, target)

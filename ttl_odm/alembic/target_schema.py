@@ -8,18 +8,21 @@ makes and what a migration makes can so never drift apart. Nothing here talks to
 from __future__ import annotations
 
 import warnings
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sqlalchemy import Column, Integer, MetaData, Table, column, text
 from sqlalchemy.schema import CreateColumn, CreateTable
 
-from ttl_odm.core.policy import TTL, Policy
+from ttl_odm.core.policy import TTL, ExpireAfter, Policy
 from ttl_odm.dialects import index_name
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.declare.mixin import last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.policy import schema as declared
-from ttl_odm.sqlalchemy.policy.binding import Binding
+from ttl_odm.sqlalchemy.policy.binding import Binding, MaxLifetime
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.stored import declared_policy_tables
@@ -35,6 +38,8 @@ Sweep = Literal["index", "scan", "database"]
 
 INDEXED: Final = ("index", "database")
 """Which of them have the sweeper's indexes."""
+
+Columns = Mapping[str, Column[Any]]
 
 LAST_MODIFIED = "_ts"
 OWN_TTL = "ttl"
@@ -179,44 +184,87 @@ class TargetSchema:
 
     @property
     def noted(self) -> str:
-        """The default ttl as a view says of itself which it holds."""
-        return str(self.seconds) if self.policy.stored is None else STORED
+        """The policy as a view notes which it holds: its seconds first, and in words only.
 
-    def live(self, dialect: Dialect) -> str:
-        """The one predicate as SQL text, with the default in it."""
-        if isinstance(self.policy, TTL) and self.policy.max_lifetime is not None:
-            raise TTLConfigurationError(
-                f"{self.policy!r}: enforce= knows no max_lifetime, and would show rows past it. "
-                "Leave enforce out, and write the view with the predicate of "
-                "ttl_odm.sqlalchemy.live()."
-            )
-        binding = self._binding
-        live = Predicate(clock_of(dialect)).live(binding, binding.columns_of(self.table))
+        What else there is to it, as the columns that it goes by, is told apart by a checksum.
+        """
+        policy = self.policy
+        if isinstance(policy, TTL):
+            default = str(self.seconds) if policy.stored is None else STORED
+            return default if policy.max_lifetime is None else f"{default}_{_checksum(policy)}"
+        seconds = policy.seconds if isinstance(policy, ExpireAfter) else 0
+        return f"{seconds}_{_checksum(policy)}"
+
+    def live(self, dialect: Dialect, columns: Columns = MappingProxyType({})) -> str:
+        """The one predicate as SQL text, with the default in it.
+
+        `columns` are the table's own, as the database has them, for policies that go by these.
+
+        Raises:
+            TTLConfigurationError: The one that the policy goes by is not among them.
+        """
+        binding = self._binding(columns)
+        live = Predicate(clock_of(dialect)).live(binding, binding.columns_of(binding.table))
         return _as_text(live, dialect)
 
     def expired(self, dialect: Dialect) -> str:
         """Whether a row has expired at the moment of the write, as SQL text with the default."""
-        binding = self._binding
+        binding = self._binding()
         predicate = Predicate(clock_of(dialect), writing=True)
-        return f"({_as_text(predicate.expired(binding, binding.columns_of(self.table)), dialect)})"
+        expired = predicate.expired(binding, binding.columns_of(binding.table))
+        return f"({_as_text(expired, dialect)})"
 
-    def expires_at(self, dialect: Dialect) -> str:
+    def expires_at(self, dialect: Dialect, columns: Columns = MappingProxyType({})) -> str:
         """The instant of a row's expiry as SQL text, in the unit of ``_ts``; NULL for never."""
-        binding = self._binding
-        end = Predicate(clock_of(dialect)).expires_at(binding, binding.columns_of(self.table))
+        binding = self._binding(columns)
+        end = Predicate(clock_of(dialect)).expires_at(binding, binding.columns_of(binding.table))
         return _as_text(end, dialect)
 
-    @property
-    def _binding(self) -> Binding:
-        owner = type("Migrated", (), {"__ttl__": self.policy})
+    def _binding(self, columns: Columns = MappingProxyType({})) -> Binding:
+        policy, own, limit = self.policy, self.own_ttl, None
+        table, stamp = self.table, self.last_modified
+        dates = policy.created if isinstance(policy, TTL) else policy.field
+        if dates is not None:
+            table = self._with_dates(dates, columns)
+            stamp, own = table.c[LAST_MODIFIED], table.c[OWN_TTL]
+        unit = policy.unit
+        if isinstance(policy, TTL) and policy.max_lifetime is not None:
+            assert dates is not None  # noqa: S101 (as `TTL` sees to)
+            created = table.c[dates]
+            instants = instants_of(created, policy.timezone, unit, self.label)
+            limit, unit = MaxLifetime(created, instants, policy.max_lifetime), None
+        is_ttl = isinstance(policy, TTL)
+        stamp = stamp if dates is None or is_ttl else table.c[dates]
         return Binding(
-            table=self.table,
-            last_modified=self.last_modified,
-            override=self.own_ttl,
-            default=DefaultTTL(owner, self.policy),
-            policy=self.policy,
-            instants=instants_of(self.last_modified, "UTC", None, self.label),
+            table=table,
+            last_modified=stamp,
+            override=own if is_ttl else None,
+            default=DefaultTTL(type("Migrated", (), {"__ttl__": policy}), policy),
+            policy=policy,
+            instants=instants_of(stamp, policy.timezone, unit, self.label),
+            max_lifetime=limit,
         )
+
+    def _with_dates(self, name: str, columns: Columns) -> Table:
+        """The stand-in with a column of the table's own, of the type that it has there."""
+        if name not in columns:
+            raise TTLConfigurationError(
+                f"Table {self.label} has no column {name!r}; it has {', '.join(columns)}."
+                if columns
+                else f"Table {self.label}: enforce= asks the database for the type of column "
+                f"{name!r}, which --sql can't. Run this migration online."
+            )
+        metadata = MetaData()
+        for ours in self.table.metadata.tables.values():
+            if ours is not self.table:
+                ours.to_metadata(metadata)
+        ends = {LAST_MODIFIED: last_modified_column(), OWN_TTL: ttl_column(_Owner)}
+        stand_ins = {**ends, name: Column(name, columns[name].type)}
+        return Table(self.table.name, metadata, *stand_ins.values(), schema=self.table.schema)
+
+
+def _checksum(policy: Policy) -> str:
+    return f"{zlib.crc32(repr(policy).encode()):08x}"
 
 
 def adds_columns(binding: Binding) -> bool:
