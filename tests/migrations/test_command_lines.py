@@ -17,10 +17,10 @@ from alembic.operations import Operations
 from sqlalchemy import inspect, text
 
 import ttl_odm.alembic  # noqa: F401 (it brings the operations)
+from tests.clocks import family_of
 from tests.leaks.data import ROWS
 from tests.leaks.living import LivingWorld
 from tests.leaks.worlds import lasting_table
-from tests.migrations.projects import is_mysql
 from ttl_odm.alembic.target_schema import adds_columns
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 
@@ -90,7 +90,7 @@ def test_no_expired_row_of_the_leak_matrix_is_in_a_view(engine: Engine) -> None:
     assert sum(every.values()) > sum(map(len, live.values())) > 0
     for table, keys in live.items():
         assert read(engine.url, f"SELECT id FROM {table}_live") == keys, table  # noqa: S608
-    now = "UTC_TIMESTAMP(6)" if is_mysql(engine) else "CURRENT_TIMESTAMP"
+    now = "UTC_TIMESTAMP(6)" if family_of(engine.dialect) == "mysql" else "CURRENT_TIMESTAMP"
     expired = " UNION ALL ".join(
         f"SELECT COUNT(*) AS n FROM {table}_live WHERE expires_at <= {now}"  # noqa: S608
         for table in live
