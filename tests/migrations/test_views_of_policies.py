@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import BigInteger, DateTime, Integer, String, inspect, select, text
-from sqlalchemy.orm import Session, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
+from tests.clocks import age
 from tests.migrations.conftest import models
 from tests.migrations.projects import catalogue, lines
-from ttl_odm import TTL, ExpireAfter, ExpireAt
+from ttl_odm import TTL, ExpireAfter, ExpireAt, Stored
 from ttl_odm.alembic import MigrationRefusedError
 from ttl_odm.alembic.operations import written
-from ttl_odm.sqlalchemy import expires_at
+from ttl_odm.sqlalchemy import TTLMixin, expires_at, set_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -178,7 +179,7 @@ def test_a_limit_to_all_lives_holds_in_the_view(engine: Engine, project: Any) ->
 def test_a_script_can_not_ask_for_a_columns_type(engine: Engine, project: Any) -> None:
     here = project()
     here.revision("import ttl_odm; op.add_ttl('events', ttl_odm.ExpireAt('ends'), enforce='view')")
-    with pytest.raises(MigrationRefusedError, match="for the type of column 'ends'"):
+    with pytest.raises(MigrationRefusedError, match="for the types of its columns 'ends'"):
         here.script()
 
 
@@ -190,3 +191,136 @@ def test_a_column_that_is_not_there_is_named(engine: Engine, project: Any) -> No
     with pytest.raises(MigrationRefusedError, match=r"no column 'made'; it has .*ends"):
         here.upgrade()
     assert "_ts" not in {column["name"] for column in inspect(engine).get_columns("events")}
+
+
+def over_columns(**declared: Any) -> Any:
+    columns: dict[str, Any] = {
+        "__tablename__": "events",
+        "__annotations__": {"id": Mapped[str], "kind": Mapped[str]},
+        "id": mapped_column(String(40), primary_key=True),
+        "kind": mapped_column(String(10), default="usual"),
+        "changed": mapped_column("changed at", DateTime(timezone=True)),
+        "life": mapped_column(BigInteger, nullable=True),
+    }
+    base = type("Base", (DeclarativeBase,), {})
+    return type("Event", (TTLMixin, base), {**columns, **declared})
+
+
+def test_lives_by_columns_of_the_tables_own(engine: Engine, project: Any) -> None:
+    policy = TTL(HOUR, last_modified="changed", override="life", never=(0,))
+    model = over_columns(__ttl__=policy)
+    model.metadata.create_all(engine)
+    here = project(model)
+    there = "ttl_odm.TTL({}, last_modified='changed at', override='life', never=(0,))"
+    here.revision(
+        f"import ttl_odm; op.add_ttl('events', {there.format(HOUR)}, enforce='view')",
+        f"import ttl_odm; op.drop_ttl('events', {there.format(HOUR)})",
+    )
+    here.upgrade()
+    here.check()
+    now = datetime.now(timezone.utc)
+    with Session(engine) as session:
+        for key, age, life in (
+            ("young", 60, None),
+            ("old", 2 * HOUR, None),
+            ("short", 60, 30),
+            ("long", 2 * HOUR, 3 * HOUR),
+            ("never", 2 * HOUR, 0),
+        ):
+            session.add(model(id=key, changed=now - timedelta(seconds=age), life=life))
+        session.commit()
+    with Session(engine) as session:
+        assert set(session.scalars(select(model.id))) == {"young", "long", "never"}
+    assert shown(engine) == {"young", "long", "never"}
+    shorter = TTL(30, last_modified="changed", override="life", never=(0,))
+    here.metadata = over_columns(__ttl__=shorter).metadata
+    up, down = lines(here.autogenerate())
+    assert up == [f"op.alter_ttl('events', {there.format(30)})"]
+    assert down == [f"op.alter_ttl('events', {there.format(HOUR)})"]
+    here.upgrade()
+    here.check()
+    assert shown(engine) == {"long", "never"}
+    here.downgrade()
+    assert shown(engine) == {"young", "long", "never"}
+    here.downgrade()
+    assert inspect(engine).get_view_names() == []
+
+
+def of_kinds(**defaults: int) -> Any:
+    policy = TTL(defaults, by="kind", other=HOUR)
+    column = mapped_column(String(10), default="usual")
+    return models(policy, "events", kind=column)
+
+
+def test_each_kind_of_rows_has_its_default(engine: Engine, project: Any) -> None:
+    model = of_kinds(brief=60, lasting=-1)
+    model.metadata.create_all(engine)
+    here = project(model)
+    policy = "ttl_odm.TTL({'brief': 60, 'lasting': -1}, by='kind', other=3600)"
+    here.revision(f"import ttl_odm; op.alter_ttl('events', {policy}, enforce='view')")
+    here.upgrade()
+    here.check()
+    with Session(engine) as session:
+        session.add_all(model(id=kind, kind=kind) for kind in ("brief", "lasting", "usual"))
+        session.commit()
+    with engine.begin() as connection:
+        for kind in ("brief", "lasting", "usual"):
+            age(connection, "events", kind, 600)
+    with Session(engine) as session:
+        assert set(session.scalars(select(model.id))) == {"lasting", "usual"}
+    assert shown(engine) == {"lasting", "usual"}
+    here.metadata = of_kinds(brief=HOUR, lasting=60).metadata
+    up, _ = lines(here.autogenerate())
+    assert up == [
+        "op.alter_ttl('events', ttl_odm.TTL({'brief': 3600, 'lasting': 60}, by='kind', other=3600))"
+    ]
+    here.upgrade()
+    here.check()
+    assert shown(engine) == {"brief", "usual"}
+
+
+def test_a_subclass_may_have_a_default_of_its_own(engine: Engine, project: Any) -> None:
+    model = models(
+        HOUR,
+        "events",
+        kind=mapped_column(String(10)),
+        __mapper_args__={"polymorphic_on": "kind", "polymorphic_identity": "usual"},
+    )
+    brief = type(
+        "Brief", (model,), {"__ttl__": 60, "__mapper_args__": {"polymorphic_identity": "b"}}
+    )
+    model.metadata.create_all(engine)
+    here = project(model)
+    here.revision("op.alter_ttl('events', 3600, enforce='view')")
+    here.upgrade()
+    up, _ = lines(here.autogenerate())
+    assert up == ["op.alter_ttl('events', ttl_odm.TTL({'b': 60}, by='kind', other=3600))"]
+    here.upgrade()
+    here.check()
+    with Session(engine) as session:
+        session.add_all([model(id="usual"), brief(id="brief")])
+        session.commit()
+    with engine.begin() as connection:
+        for key in ("usual", "brief"):
+            age(connection, "events", key, 600)
+    assert shown(engine) == {"usual"}
+
+
+def test_each_tenants_default_holds_in_the_view(engine: Engine, project: Any) -> None:
+    model = models(Stored(HOUR, by="tenant"), "events", tenant=mapped_column(String(40)))
+    model.metadata.create_all(engine)
+    here = project(model)
+    stored = "ttl_odm.Stored(3600, by='tenant')"
+    here.revision(f"import ttl_odm; op.alter_ttl('events', {stored}, enforce='view')")
+    here.upgrade()
+    here.check()
+    with Session(engine) as session:
+        session.add_all(model(id=key, tenant=key) for key in ("acme", "initech"))
+        session.commit()
+    with engine.begin() as connection:
+        for key in ("acme", "initech"):
+            age(connection, "events", key, 600)
+    assert shown(engine) == {"acme", "initech"}
+    with engine.connect() as connection:
+        set_policy(connection, model, 60, scope="acme", by="ann")
+    assert shown(engine) == {"initech"}

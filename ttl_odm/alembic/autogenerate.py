@@ -195,8 +195,7 @@ class _Comparison:
     def _compare_declared(
         self, key: tuple[str | None, str], table: Table, binding: Binding
     ) -> None:
-        policy = _policy(binding) if binding.max_lifetime else TTL(_default(binding))
-        target = TargetSchema.of(table.name, policy, table.schema)
+        target = TargetSchema.of(table.name, _whole_policy(binding), table.schema)
         for op in self._upgrade.ops:
             if isinstance(op, ops.CreateTableOp) and _creates(op, key):
                 self._add_to_created(op, target, binding)
@@ -219,9 +218,9 @@ class _Comparison:
 
     def _compare_view(self, key: tuple[str | None, str], table: Table, binding: Binding) -> None:
         """The view of a table that has its dates already holds another policy than the model."""
-        if isinstance(binding.policy, TTL) or not self._is_there(key):
+        if not self._is_there(key):
             return
-        policy = _policy(binding)
+        policy = _whole_policy(binding)
         target = TargetSchema.of(table.name, policy, table.schema)
         others = enforced_defaults(self._connection, target) - {target.noted}
         if others and self._is_asked_for(key, table):
@@ -229,6 +228,8 @@ class _Comparison:
             op.existing_ttl = policy
             if isinstance(policy, ExpireAfter):
                 op.existing_ttl = replace(policy, seconds=int(min(others).partition("_")[0]))
+            elif isinstance(policy, TTL):
+                op.existing_ttl = _before(policy, others)
             self._upgrade.ops.append(op)
 
     def _is_there(self, key: tuple[str | None, str]) -> bool:
@@ -467,14 +468,10 @@ def _difference(
     elif binding.sweep == "scan" and has_any:
         op.sweep, op.existing_sweep = "scan", "index"
     elif enforced - {target.noted}:
-        other = min(enforced - {target.noted}).partition("_")[0]
-        if other == STORED:
-            op.existing_ttl = Stored(target.seconds)
-        else:
-            op.existing_ttl = None if other == "None" else int(other)
-        if binding.max_lifetime is not None:
-            op.default_ttl = _policy(binding)
-            op.existing_ttl = _limited(op.default_ttl, op.existing_ttl)
+        policy = _before(TTL(default), enforced - {target.noted})
+        op.existing_ttl = policy.declared_default
+        if target.policy != TTL(default):
+            op.default_ttl, op.existing_ttl = target.policy, _before(target.policy, enforced)
     elif is_begun != isinstance(default, Stored):
         op.existing_ttl = Stored(target.seconds) if is_begun else target.seconds
     elif existing.check in ("there", "unenforced") and existing.stamps:
@@ -482,6 +479,39 @@ def _difference(
     return op
 
 
-def _limited(policy: Policy, default: int | Stored | None) -> Policy:
-    """The same policy with another default."""
-    return policy.with_default(default) if isinstance(policy, TTL) else policy
+def _whole_policy(binding: Binding) -> Policy:
+    """The policy as a view holds it: over columns, and its numbers at this moment."""
+    policy, limit = binding.default.policy, binding.max_lifetime
+    if not isinstance(policy, TTL):
+        return _policy(binding)
+    own, kind = binding.override, binding.discriminator
+    kinds = {
+        identity: variant.default()
+        for variant in binding.variants
+        for identity in variant.identities
+    }
+    default: Any = _default(binding)
+    declared: dict[str, Any] = {"default": default}
+    if kinds and kind is not None:
+        declared = {"default": kinds, "by": kind.name, "other": default}
+    return TTL(
+        **declared,
+        last_modified=binding.last_modified.name,
+        override=None if own is None else own.name,
+        never=policy.never,
+        max_lifetime=None if limit is None else limit.seconds,
+        created=None if limit is None else limit.created.name,
+        values=policy.values,
+        timezone=policy.timezone,
+        unit=policy.unit,
+    )
+
+
+def _before(policy: TTL, noted: set[str]) -> TTL:
+    """The policy that a view holds by its note, as far as that tells."""
+    first = min(noted).partition("_")[0]
+    if policy.kinds:
+        return policy
+    if first == STORED:
+        return policy.with_default(policy.stored or Stored(policy.default))
+    return policy.with_default(None if first == "None" else int(first))

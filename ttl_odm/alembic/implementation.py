@@ -150,14 +150,7 @@ class _Migration:
         To add it again does no harm.
         """
         target, runner = self.target, self.runner
-        copying = () if self._declared is None else ("copy_table",)
-        usual = ("sweep", "in_transaction", "partition", "enforce", "view")
-        misplaced = self._op.options(*usual, *copying)
-        if misplaced:
-            raise MigrationRefusedError(
-                f"Table {target.label}: {written(target.policy)} adds an index and a view, so "
-                f"{', '.join(misplaced)} has no meaning here. Leave it out."
-            )
+        self._refuse_needless()
         if not runner.offline:
             if target.dates not in self.existing.columns:
                 raise MigrationRefusedError(
@@ -181,6 +174,23 @@ class _Migration:
                     Enforcement(steps, self._op.view).drop()
             elif not runner.offline or self._op.enforce:
                 Enforcement(steps, self._op.view).change(self._op.enforce)
+
+    def _refuse_needless(self) -> None:
+        """Refuse what means nothing where the table has its dates."""
+        target, op = self.target, self._op
+        if isinstance(op, AddTTLOp) and not target.indexes and not op.enforce:
+            raise MigrationRefusedError(
+                f"{target.policy!r} is over columns that table {target.label} has, so the database "
+                "needs no migration for it, unless enforce= is to hide expired rows from others."
+            )
+        copying = () if self._declared is None else ("copy_table",)
+        usual = ("sweep", "in_transaction", "partition", "enforce", "view")
+        misplaced = op.options(*usual, *copying)
+        if misplaced:
+            raise MigrationRefusedError(
+                f"Table {target.label}: {written(target.policy)} adds an index and a view, so "
+                f"{', '.join(misplaced)} has no meaning here. Leave it out."
+            )
 
     def refuse_unreadable(self) -> None:
         """Refuse a view, or row-level security, of which nobody knows what it would hold."""

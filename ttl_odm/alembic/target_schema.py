@@ -17,22 +17,22 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from sqlalchemy import Column, Integer, MetaData, Table, column, text
 from sqlalchemy.schema import CreateColumn, CreateTable
 
-from ttl_odm.core.policy import TTL, ExpireAfter, Policy
+from ttl_odm.core.policy import TTL, ExpireAfter, Policy, instant_field
 from ttl_odm.dialects import index_name
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.declare.mapper import binding_for
 from ttl_odm.sqlalchemy.declare.mixin import last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.policy import schema as declared
-from ttl_odm.sqlalchemy.policy.binding import Binding, MaxLifetime
-from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.stored import declared_policy_tables
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
-from ttl_odm.sqlalchemy.time.instants import instants_of
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnClause, ColumnElement, Index
     from sqlalchemy.engine import Dialect
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 Sweep = Literal["index", "scan", "database"]
 
@@ -53,7 +53,7 @@ class TargetSchema:
     """A table's TTL as a migration is to make it; ``table`` is the stand-in.
 
     Where a column of the table itself has the dates, TTL adds an index on it and no column, and
-    ``dates`` is that column's name.
+    ``dates`` is that column's name. It adds no index where rows may have a ttl of their own there.
     """
 
     table: Table
@@ -75,10 +75,7 @@ class TargetSchema:
             declared.add_index_on(dates)
             return cls(table, policy, policy.field)
         if (policy.last_modified, policy.override) != (LAST_MODIFIED, OWN_TTL):
-            raise TTLConfigurationError(
-                f"{policy!r} is over columns that table {name!r} has, so the database needs no "
-                "migration for it."
-            )
+            return cls(table, policy, policy.last_modified)
         target = cls(table, policy)
         declared.add_indexes(table, target.last_modified, target.own_ttl, target.scope)
         return target
@@ -189,11 +186,14 @@ class TargetSchema:
         What else there is to it, as the columns that it goes by, is told apart by a checksum.
         """
         policy = self.policy
-        if isinstance(policy, TTL):
-            default = str(self.seconds) if policy.stored is None else STORED
-            return default if policy.max_lifetime is None else f"{default}_{_checksum(policy)}"
-        seconds = policy.seconds if isinstance(policy, ExpireAfter) else 0
-        return f"{seconds}_{_checksum(policy)}"
+        if not isinstance(policy, TTL):
+            seconds = policy.seconds if isinstance(policy, ExpireAfter) else 0
+            return f"{seconds}_{_checksum(policy)}"
+        stored = policy.stored
+        default = str(self.seconds) if stored is None else STORED
+        now = policy.settled if stored is None else policy.with_default(stored.shape)
+        is_usual = now == TTL(now.declared_default) and (stored is None or stored.by is None)
+        return default if is_usual else f"{default}_{_checksum(now)}"
 
     def live(self, dialect: Dialect, columns: Columns = MappingProxyType({})) -> str:
         """The one predicate as SQL text, with the default in it.
@@ -221,46 +221,38 @@ class TargetSchema:
         return _as_text(end, dialect)
 
     def _binding(self, columns: Columns = MappingProxyType({})) -> Binding:
-        policy, own, limit = self.policy, self.own_ttl, None
-        table, stamp = self.table, self.last_modified
-        dates = policy.created if isinstance(policy, TTL) else policy.field
-        if dates is not None:
-            table = self._with_dates(dates, columns)
-            stamp, own = table.c[LAST_MODIFIED], table.c[OWN_TTL]
-        unit = policy.unit
-        if isinstance(policy, TTL) and policy.max_lifetime is not None:
-            assert dates is not None  # noqa: S101 (as `TTL` sees to)
-            created = table.c[dates]
-            instants = instants_of(created, policy.timezone, unit, self.label)
-            limit, unit = MaxLifetime(created, instants, policy.max_lifetime), None
-        is_ttl = isinstance(policy, TTL)
-        stamp = stamp if dates is None or is_ttl else table.c[dates]
-        return Binding(
-            table=table,
-            last_modified=stamp,
-            override=own if is_ttl else None,
-            default=DefaultTTL(type("Migrated", (), {"__ttl__": policy}), policy),
-            policy=policy,
-            instants=instants_of(stamp, policy.timezone, unit, self.label),
-            max_lifetime=limit,
-        )
+        owner = type(self.table.name, (), {"__ttl__": self.policy})
+        return binding_for(self._as_it_is(columns), owner)
 
-    def _with_dates(self, name: str, columns: Columns) -> Table:
-        """The stand-in with a column of the table's own, of the type that it has there."""
-        if name not in columns:
+    def _as_it_is(self, columns: Columns) -> Table:
+        """The stand-in, with the columns of the table's own that the policy goes by, if any."""
+        policy, contract = self.policy, (LAST_MODIFIED, OWN_TTL)
+        names = {instant_field(policy)}
+        if isinstance(policy, TTL):
+            scope = None if policy.stored is None else policy.stored.by
+            names |= set(filter(None, (policy.override, policy.created, policy.by, scope)))
+        others = names - (set(contract) if self.dates is None else set())
+        if not others:
+            return self.table
+        if not columns:
             raise TTLConfigurationError(
-                f"Table {self.label} has no column {name!r}; it has {', '.join(columns)}."
-                if columns
-                else f"Table {self.label}: enforce= asks the database for the type of column "
-                f"{name!r}, which --sql can't. Run this migration online."
+                f"Table {self.label}: enforce= asks the database for the types of its columns "
+                f"{', '.join(map(repr, sorted(others)))}, which --sql can't. Run this migration "
+                "online."
+            )
+        missing = min(others - columns.keys(), default=None)
+        if missing is not None:
+            raise TTLConfigurationError(
+                f"Table {self.label} has no column {missing!r}; it has {', '.join(columns)}."
             )
         metadata = MetaData()
         for ours in self.table.metadata.tables.values():
             if ours is not self.table:
                 ours.to_metadata(metadata)
-        ends = {LAST_MODIFIED: last_modified_column(), OWN_TTL: ttl_column(_Owner)}
-        stand_ins = {**ends, name: Column(name, columns[name].type)}
-        return Table(self.table.name, metadata, *stand_ins.values(), schema=self.table.schema)
+        copies = {name: Column(name, column.type) for name, column in columns.items()}
+        if self.dates is None:
+            copies |= {LAST_MODIFIED: last_modified_column(), OWN_TTL: ttl_column(_Owner)}
+        return Table(self.table.name, metadata, *copies.values(), schema=self.table.schema)
 
 
 def _checksum(policy: Policy) -> str:
