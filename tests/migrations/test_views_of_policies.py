@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import BigInteger, DateTime, Integer, String, inspect, select, text
+from sqlalchemy import BigInteger, DateTime, Integer, String, column, inspect, select, table, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.clocks import age
@@ -219,16 +219,15 @@ def test_lives_by_columns_of_the_tables_own(engine: Engine, project: Any) -> Non
     here.upgrade()
     here.check()
     now = datetime.now(timezone.utc)
-    with Session(engine) as session:
-        for key, age, life in (
-            ("young", 60, None),
-            ("old", 2 * HOUR, None),
-            ("short", 60, 30),
-            ("long", 2 * HOUR, 3 * HOUR),
-            ("never", 2 * HOUR, 0),
-        ):
-            session.add(model(id=key, changed=now - timedelta(seconds=age), life=life))
-        session.commit()
+    ages = {"young": 60, "old": 2 * HOUR, "short": 60, "long": 2 * HOUR, "never": 2 * HOUR}
+    lives = {"short": 30, "long": 3 * HOUR, "never": 0}
+    changed = column("changed at", DateTime(timezone=True))
+    raw = table("events", column("id"), column("kind"), changed, column("life"))
+    with engine.begin() as connection:
+        for key, seconds in ages.items():
+            at = now - timedelta(seconds=seconds)
+            values = {"id": key, "kind": "usual", "changed at": at, "life": lives.get(key)}
+            connection.execute(raw.insert().values(values))
     with Session(engine) as session:
         assert set(session.scalars(select(model.id))) == {"young", "long", "never"}
     assert shown(engine) == {"young", "long", "never"}
