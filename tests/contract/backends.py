@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 SQLALCHEMY, SQLALCHEMY_ASYNC, BEANIE, DJANGO = "sqlalchemy", "sqlalchemy-async", "beanie", "django"
 SQLALCHEMY_STORED, DJANGO_STORED = "sqlalchemy-stored", "django-stored"
 """The same where the database stores the defaults."""
+SQLALCHEMY_VIEWS = "sqlalchemy-views"
+"""The same where other programs read views of live rows."""
 
 
 def names(databases: Collection[str]) -> list[str]:
@@ -24,6 +26,7 @@ def names(databases: Collection[str]) -> list[str]:
         *(f"{SQLALCHEMY}:{name}" for name in sync_backends(databases, every_driver=True)),
         *(f"{SQLALCHEMY_ASYNC}:{name}" for name in async_backends(databases, every_driver=True)),
         *(f"{SQLALCHEMY_STORED}:{name}" for name in sync_backends(databases)),
+        *(f"{SQLALCHEMY_VIEWS}:{name}" for name in sync_backends(databases)),
         *(f"{BEANIE}:{name}" for name in ("mongodb",) if name in databases),
         *(f"{DJANGO}:{name}" for name in sync_backends(databases)),
         *(f"{DJANGO_STORED}:{name}" for name in sync_backends(databases)),
@@ -66,12 +69,13 @@ class Subjects:
                 on = StoredOnDjango if adapter == DJANGO_STORED else OnDjango
                 made = on(database, self._models(adapter))
             else:
-                from tests.contract import on_sqlalchemy
+                from tests.contract import on_sqlalchemy, on_views
 
                 kinds: dict[str, type[on_sqlalchemy.OnSQLAlchemy]] = {
                     SQLALCHEMY: on_sqlalchemy.SyncSQLAlchemy,
                     SQLALCHEMY_ASYNC: on_sqlalchemy.AsyncSQLAlchemy,
                     SQLALCHEMY_STORED: on_sqlalchemy.StoredOnSQLAlchemy,
+                    SQLALCHEMY_VIEWS: on_views.ThroughViews,
                 }
                 made = kinds[adapter](database)
             yield made

@@ -26,6 +26,7 @@ from tests.contract.backends import (
     SQLALCHEMY,
     SQLALCHEMY_ASYNC,
     SQLALCHEMY_STORED,
+    SQLALCHEMY_VIEWS,
     Subjects,
     names,
 )
@@ -37,6 +38,7 @@ ADAPTERS = {
     SQLALCHEMY: "SQLAlchemy",
     SQLALCHEMY_ASYNC: "SQLAlchemy",
     SQLALCHEMY_STORED: "SQLAlchemy",
+    SQLALCHEMY_VIEWS: "SQLAlchemy",
     BEANIE: "Beanie",
     DJANGO: "Django",
     DJANGO_STORED: "Django",

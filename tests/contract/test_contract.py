@@ -15,6 +15,7 @@ from tests.contract.backends import (
     SQLALCHEMY,
     SQLALCHEMY_ASYNC,
     SQLALCHEMY_STORED,
+    SQLALCHEMY_VIEWS,
     Subjects,
     names,
 )
@@ -82,6 +83,12 @@ def test_sqlalchemy_asynchronously(subjects: Subjects, async_backend: str, case:
 @of(SQLALCHEMY_STORED)
 def test_sqlalchemy_with_stored_defaults(subjects: Subjects, backend: str, case: Case) -> None:
     check(subjects, SQLALCHEMY_STORED, backend, case)
+
+
+@pytest.mark.one_driver
+@of(SQLALCHEMY_VIEWS)
+def test_views_of_live_rows(subjects: Subjects, backend: str, case: Case) -> None:
+    check(subjects, SQLALCHEMY_VIEWS, backend, case)
 
 
 @of(BEANIE)

@@ -159,8 +159,9 @@ class _Comparison:
         }
         for key, table in declared.items():
             binding = binding_of(table)
-            if binding is not None and adds_columns(binding):
-                self._compare_declared(key, table, binding)
+            if binding is not None:
+                compare = self._compare_declared if adds_columns(binding) else self._compare_view
+                compare(key, table, binding)
         for op in list(self._upgrade.ops):
             if isinstance(op, ops.ModifyTableOps):
                 self._compare_lost(op)
@@ -195,14 +196,12 @@ class _Comparison:
     def _compare_declared(
         self, key: tuple[str | None, str], table: Table, binding: Binding
     ) -> None:
-        target = TargetSchema.of(table.name, TTL(_default(binding)), table.schema)
+        target = TargetSchema.of(table.name, _whole_policy(binding), table.schema)
         for op in self._upgrade.ops:
             if isinstance(op, ops.CreateTableOp) and _creates(op, key):
                 self._add_to_created(op, target, binding)
                 return
-        if key[0] not in self._schemas or not self._context.inspector.has_table(
-            table.name, schema=key[0]
-        ):
+        if not self._is_there(key):
             return
         existing = read_schema(self._connection, target)
         enforced = enforced_defaults(self._connection, target)
@@ -217,6 +216,26 @@ class _Comparison:
         if not changed and not self._is_asked_for(key, table):
             return
         self._upgrade.ops.insert(min(position, len(self._upgrade.ops)), operation)
+
+    def _compare_view(self, key: tuple[str | None, str], table: Table, binding: Binding) -> None:
+        """The view of a table that has its dates already holds another policy than the model."""
+        if not self._is_there(key):
+            return
+        policy = _whole_policy(binding)
+        target = TargetSchema.of(table.name, policy, table.schema)
+        others = enforced_defaults(self._connection, target) - {target.noted}
+        if others and self._is_asked_for(key, table):
+            op = AlterTTLOp(table.name, policy, schema=table.schema)
+            op.existing_ttl = policy
+            if isinstance(policy, ExpireAfter):
+                op.existing_ttl = replace(policy, seconds=int(min(others).partition("_")[0]))
+            elif isinstance(policy, TTL):
+                op.existing_ttl = _before(policy, others)
+            self._upgrade.ops.append(op)
+
+    def _is_there(self, key: tuple[str | None, str]) -> bool:
+        schema, name = key
+        return schema in self._schemas and self._context.inspector.has_table(name, schema=schema)
 
     def _is_asked_for(self, key: tuple[str | None, str], table: Table) -> bool:
         """Ask the filters of env.py, as Alembic does where it has something to say of a table."""
@@ -273,8 +292,7 @@ class _Comparison:
 
     def _is_uncut(self, key: tuple[str | None, str], table: Table, binding: Binding) -> bool:
         return (
-            key[0] in self._schemas
-            and self._context.inspector.has_table(table.name, schema=key[0])
+            self._is_there(key)
             and read_leaves(self._connection, binding) is None
             and self._is_asked_for(key, table)
         )
@@ -405,11 +423,11 @@ def _is_log(op: ops.MigrateOperation) -> TypeGuard[ops.DropTableOp]:
 
 
 def _policy(binding: Binding) -> Policy:
-    """What an operation is told of a policy by which a table is cut: its numbers at this moment."""
+    """What an operation is told of a policy that isn't a default alone: its numbers now."""
     policy, limit = binding.policy, binding.max_lifetime
-    if not isinstance(policy, TTL):
-        return binding.default.policy
-    assert limit is not None  # noqa: S101 (else no table is cut)
+    if not isinstance(policy, TTL):  # a migration knows columns, and no attributes
+        return replace(binding.default.policy, field=binding.last_modified.name)
+    assert limit is not None  # noqa: S101 (else nobody asks)
     created, seconds, zone = limit.created.name, limit.seconds, policy.timezone
     if adds_columns(binding):
         return TTL(_default(binding), max_lifetime=seconds, created=created, timezone=zone)
@@ -457,11 +475,10 @@ def _difference(
     elif binding.sweep == "scan" and has_any:
         op.sweep, op.existing_sweep = "scan", "index"
     elif enforced - {target.noted}:
-        other = min(enforced - {target.noted})
-        if other == STORED:
-            op.existing_ttl = Stored(target.seconds)
-        else:
-            op.existing_ttl = None if other == "None" else int(other)
+        policy = _before(TTL(default), enforced - {target.noted})
+        op.existing_ttl = policy.declared_default
+        if target.policy != TTL(default):
+            op.default_ttl, op.existing_ttl = target.policy, _before(target.policy, enforced)
     elif is_begun != isinstance(default, Stored):
         op.existing_ttl = _stored_before(target, existing, is_begun=is_begun)
     elif existing.check in ("there", "unenforced") and existing.stamps:
@@ -474,3 +491,41 @@ def _stored_before(
 ) -> int | Stored | None:
     """What the table's default was, as far as the database tells."""
     return Stored(target.seconds, by=existing.scope) if is_begun else target.seconds
+
+
+def _whole_policy(binding: Binding) -> Policy:
+    """The policy as a view holds it: over columns, and its numbers at this moment."""
+    policy, limit = binding.default.policy, binding.max_lifetime
+    if not isinstance(policy, TTL):
+        return _policy(binding)
+    own, kind = binding.override, binding.discriminator
+    kinds = {
+        identity: variant.default()
+        for variant in binding.variants
+        for identity in variant.identities
+    }
+    default: Any = _default(binding)
+    declared: dict[str, Any] = {"default": default}
+    if kinds and kind is not None:
+        declared = {"default": kinds, "by": kind.name, "other": default}
+    return TTL(
+        **declared,
+        last_modified=binding.last_modified.name,
+        override=None if own is None else own.name,
+        never=policy.never,
+        max_lifetime=None if limit is None else limit.seconds,
+        created=None if limit is None else limit.created.name,
+        values=policy.values,
+        timezone=policy.timezone,
+        unit=policy.unit,
+    )
+
+
+def _before(policy: TTL, noted: set[str]) -> TTL:
+    """The policy that a view holds by its note, as far as that tells."""
+    first = min(noted).partition("_")[0]
+    if policy.kinds:
+        return policy
+    if first == STORED:
+        return policy.with_default(policy.stored or Stored(policy.default))
+    return policy.with_default(None if first == "None" else int(first))

@@ -65,7 +65,7 @@ class Enforcement:
 
     @property
     def _live(self) -> str:
-        return self._steps.target.live(self._steps.dialect)
+        return self._steps.target.live(self._steps.dialect, self._steps.existing.columns)
 
     def change(self, enforce: str | None) -> None:
         """Make it, or take it "off", or make anew what is there, with another default ttl."""

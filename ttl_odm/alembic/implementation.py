@@ -163,13 +163,7 @@ class _Migration:
         To add it again does no harm.
         """
         target, runner = self.target, self.runner
-        copying = () if self._declared is None else ("copy_table",)
-        misplaced = self._op.options("sweep", "in_transaction", "partition", *copying)
-        if misplaced:
-            raise MigrationRefusedError(
-                f"Table {target.label}: {written(target.policy)} adds nothing but an index, so "
-                f"{', '.join(misplaced)} has no meaning here. Leave it out."
-            )
+        self._refuse_needless()
         if not runner.offline:
             if target.dates not in self.existing.columns:
                 raise MigrationRefusedError(
@@ -180,6 +174,7 @@ class _Migration:
             if sweep == "index" and not runner.in_transaction:
                 checks.refuse_partitioned(target, self.existing)
         self.refuse_uncuttable()
+        self.refuse_unreadable()
         with runner.outside_transactions():
             steps = self.steps()
             if sweep == "index":
@@ -187,6 +182,39 @@ class _Migration:
             elif sweep == "scan":
                 steps.drop_indexes()
             self.cut_by(steps)
+            if isinstance(self._op, DropTTLOp):
+                if not runner.offline or self._op.view:
+                    Enforcement(steps, self._op.view).drop()
+            elif not runner.offline or self._op.enforce:
+                Enforcement(steps, self._op.view).change(self._op.enforce)
+
+    def _refuse_needless(self) -> None:
+        """Refuse what means nothing where the table has its dates."""
+        target, op = self.target, self._op
+        if isinstance(op, AddTTLOp) and not target.indexes and not op.enforce:
+            raise MigrationRefusedError(
+                f"{target.policy!r} is over columns that table {target.label} has, so the database "
+                "needs no migration for it, unless enforce= is to hide expired rows from others."
+            )
+        copying = () if self._declared is None else ("copy_table",)
+        usual = ("sweep", "in_transaction", "partition", "enforce", "view")
+        misplaced = op.options(*usual, *copying)
+        if misplaced:
+            raise MigrationRefusedError(
+                f"Table {target.label}: {written(target.policy)} adds an index and a view, so "
+                f"{', '.join(misplaced)} has no meaning here. Leave it out."
+            )
+
+    def refuse_unreadable(self) -> None:
+        """Refuse a view, or row-level security, of which nobody knows what it would hold."""
+        op, existing = self._op, self.existing
+        if isinstance(op, DropTTLOp) or op.enforce == "off":
+            return
+        if op.enforce or existing.view or existing.policies:
+            try:
+                self.target.live(self.dialect, existing.columns)
+            except TTLConfigurationError as error:
+                raise MigrationRefusedError(str(error)) from error
 
 
 @Operations.implementation_for(AddTTLOp)
@@ -200,6 +228,7 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
         # No index is what "scan" asks for, and whose it is that is there, nobody knows.
         migration.index_dates("index" if op.sweep == "index" else None)
         return
+    migration.refuse_unreadable()
     progress = migration.progress
     source = _check_add(runner, target, migration.existing, op, resumes=progress.resumes)
     migration.refuse_uncuttable()
@@ -300,6 +329,7 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
         instant = f"CASE WHEN {own} IS NULL THEN {stamp} END"
         checks.refuse_expiring(runner.connection, target, instant, op.max_expired_now)
     migration.refuse_uncuttable()
+    migration.refuse_unreadable()
     with runner.outside_transactions():
         steps = migration.steps()
         policies.settle(runner, target)

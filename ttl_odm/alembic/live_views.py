@@ -76,13 +76,14 @@ class LiveView(ABC):
         if not columns:
             computed = f", {self._computed}" if self._computes else ""
             columns = f"{steps.table}.*{computed}"
-        live = target.live(steps.dialect)
+        live = target.live(steps.dialect, steps.existing.columns)
         return f"SELECT {columns} FROM {steps.table} WHERE ({live}){further}"
 
     @property
     def _computed(self) -> str:
-        expires_at = self._target.expires_at(self._steps.dialect)
-        return f"{self._steps.family.as_date(expires_at)} AS {EXPIRES_AT}"
+        steps = self._steps
+        expires_at = self._target.expires_at(steps.dialect, steps.existing.columns)
+        return f"{steps.family.as_date(expires_at)} AS {EXPIRES_AT}"
 
 
 class _OnPostgreSQL(LiveView):

@@ -8,33 +8,39 @@ makes and what a migration makes can so never drift apart. Nothing here talks to
 from __future__ import annotations
 
 import warnings
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sqlalchemy import Column, Integer, MetaData, Table, column, text
 from sqlalchemy.schema import CreateColumn, CreateTable
 
-from ttl_odm.core.policy import TTL, Policy
+from ttl_odm.core.policy import TTL, ExpireAfter, Policy, instant_field
 from ttl_odm.dialects import index_name
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.declare.mapper import binding_for
 from ttl_odm.sqlalchemy.declare.mixin import last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.policy import schema as declared
-from ttl_odm.sqlalchemy.policy.binding import Binding
-from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, DefaultTTL
+from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.stored import age_of, declared_policy_tables
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
-from ttl_odm.sqlalchemy.time.instants import instants_of
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnClause, ColumnElement, Index
     from sqlalchemy.engine import Dialect
 
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+
 Sweep = Literal["index", "scan", "database"]
 
 INDEXED: Final = ("index", "database")
 """Which of them have the sweeper's indexes."""
+
+Columns = Mapping[str, Column[Any]]
 
 LAST_MODIFIED = "_ts"
 OWN_TTL = "ttl"
@@ -48,7 +54,7 @@ class TargetSchema:
     """A table's TTL as a migration is to make it; ``table`` is the stand-in.
 
     Where a column of the table itself has the dates, TTL adds an index on it and no column, and
-    ``dates`` is that column's name.
+    ``dates`` is that column's name. It adds no index where rows may have a ttl of their own there.
     """
 
     table: Table
@@ -70,10 +76,7 @@ class TargetSchema:
             declared.add_index_on(dates)
             return cls(table, policy, policy.field)
         if (policy.last_modified, policy.override) != (LAST_MODIFIED, OWN_TTL):
-            raise TTLConfigurationError(
-                f"{policy!r} is over columns that table {name!r} has, so the database needs no "
-                "migration for it."
-            )
+            return cls(table, policy, policy.last_modified)
         target = cls(table, policy)
         declared.add_indexes(table, target.last_modified, target.own_ttl, target.scope)
         return target
@@ -179,52 +182,91 @@ class TargetSchema:
 
     @property
     def noted(self) -> str:
-        """The default ttl as a view says of itself which it holds."""
-        return str(self.seconds) if self.policy.stored is None else STORED
+        """The policy as a view notes which it holds: its seconds first, and in words only.
 
-    def live(self, dialect: Dialect) -> str:
-        """The one predicate as SQL text, with the default in it."""
-        if isinstance(self.policy, TTL) and self.policy.max_lifetime is not None:
-            raise TTLConfigurationError(
-                f"{self.policy!r}: enforce= knows no max_lifetime, and would show rows past it. "
-                "Leave enforce out, and write the view with the predicate of "
-                "ttl_odm.sqlalchemy.live()."
-            )
-        binding = self._binding
-        live = Predicate(clock_of(dialect)).live(binding, binding.columns_of(self.table))
+        What else there is to it, as the columns that it goes by, is told apart by a checksum.
+        """
+        policy = self.policy
+        if not isinstance(policy, TTL):
+            seconds = policy.seconds if isinstance(policy, ExpireAfter) else 0
+            return f"{seconds}_{_checksum(policy)}"
+        stored = policy.stored
+        default = str(self.seconds) if stored is None else STORED
+        now = policy.settled if stored is None else policy.with_default(stored.shape)
+        is_usual = now == TTL(now.declared_default) and (stored is None or stored.by is None)
+        return default if is_usual else f"{default}_{_checksum(now)}"
+
+    def live(self, dialect: Dialect, columns: Columns = MappingProxyType({})) -> str:
+        """The one predicate as SQL text, with the default in it.
+
+        `columns` are the table's own, as the database has them, for policies that go by these.
+
+        Raises:
+            TTLConfigurationError: The one that the policy goes by is not among them.
+        """
+        binding = self._binding(columns)
+        live = Predicate(clock_of(dialect)).live(binding, binding.columns_of(binding.table))
         return as_text(live, dialect)
 
-    def expired(self, dialect: Dialect, home: str | None = None) -> str:
+    def expired(
+        self, dialect: Dialect, home: str | None = None, columns: Columns = MappingProxyType({})
+    ) -> str:
         """Whether a row has expired at the moment of the write, as SQL text with the default.
 
         One that is stored is looked up, in a schema `home` if that of its table isn't declared.
         """
-        binding = self._binding
+        binding = self._binding(columns)
         predicate = Predicate(clock_of(dialect), writing=True)
-        expired = predicate.expired(binding, binding.columns_of(self.table))
+        expired = predicate.expired(binding, binding.columns_of(binding.table))
         return f"({as_text(expired, dialect, home)})"
 
     def stored_age(self, dialect: Dialect, home: str | None = None) -> str:
         """The seconds after which rows expire by the default that is stored at the moment."""
-        return as_text(age_of(self._binding, None, BASE_ROW_WRITTEN), dialect, home)
+        return as_text(age_of(self._binding(), None, BASE_ROW_WRITTEN), dialect, home)
 
-    def expires_at(self, dialect: Dialect) -> str:
+    def expires_at(self, dialect: Dialect, columns: Columns = MappingProxyType({})) -> str:
         """The instant of a row's expiry as SQL text, in the unit of ``_ts``; NULL for never."""
-        binding = self._binding
-        end = Predicate(clock_of(dialect)).expires_at(binding, binding.columns_of(self.table))
+        binding = self._binding(columns)
+        end = Predicate(clock_of(dialect)).expires_at(binding, binding.columns_of(binding.table))
         return as_text(end, dialect)
 
-    @property
-    def _binding(self) -> Binding:
-        owner = type("Migrated", (), {"__ttl__": self.policy})
-        return Binding(
-            table=self.table,
-            last_modified=self.last_modified,
-            override=self.own_ttl,
-            default=DefaultTTL(owner, self.policy),
-            policy=self.policy,
-            instants=instants_of(self.last_modified, "UTC", None, self.label),
-        )
+    def _binding(self, columns: Columns = MappingProxyType({})) -> Binding:
+        owner = type(self.table.name, (), {"__ttl__": self.policy})
+        return binding_for(self._as_it_is(columns), owner)
+
+    def _as_it_is(self, columns: Columns) -> Table:
+        """The stand-in, with the columns of the table's own that the policy goes by, if any."""
+        policy, contract = self.policy, (LAST_MODIFIED, OWN_TTL)
+        names = {instant_field(policy)}
+        if isinstance(policy, TTL):
+            scope = None if policy.stored is None else policy.stored.by
+            names |= set(filter(None, (policy.override, policy.created, policy.by, scope)))
+        others = names - (set(contract) if self.dates is None else set())
+        if not others:
+            return self.table
+        if not columns:
+            raise TTLConfigurationError(
+                f"Table {self.label}: this asks the database for the types of its columns "
+                f"{', '.join(map(repr, sorted(others)))}, which --sql can't. Run this migration "
+                "online."
+            )
+        missing = min(others - columns.keys(), default=None)
+        if missing is not None:
+            raise TTLConfigurationError(
+                f"Table {self.label} has no column {missing!r}; it has {', '.join(columns)}."
+            )
+        metadata = MetaData()
+        for ours in self.table.metadata.tables.values():
+            if ours is not self.table:
+                ours.to_metadata(metadata)
+        copies = {name: Column(name, column.type) for name, column in columns.items()}
+        if self.dates is None:
+            copies |= {LAST_MODIFIED: last_modified_column(), OWN_TTL: ttl_column(_Owner)}
+        return Table(self.table.name, metadata, *copies.values(), schema=self.table.schema)
+
+
+def _checksum(policy: Policy) -> str:
+    return f"{zlib.crc32(repr(policy).encode()):08x}"
 
 
 def adds_columns(binding: Binding) -> bool:
