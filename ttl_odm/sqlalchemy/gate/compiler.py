@@ -26,6 +26,8 @@ from ttl_odm.sqlalchemy.gate.context import gate_contexts
 from ttl_odm.sqlalchemy.gate.preparations import ChangedReferences, Several, StampedBase
 from ttl_odm.sqlalchemy.gate.recompile import compiled_statements, some_are_unknown
 from ttl_odm.sqlalchemy.gate.retry import Trial, tried, try_again
+from ttl_odm.sqlalchemy.keys.parents import LiveParents
+from ttl_odm.sqlalchemy.keys.renewals import RenewedParents
 from ttl_odm.sqlalchemy.keys.upserts import MetRows
 from ttl_odm.sqlalchemy.keys.writes import InnerInserts, InsertedKeys, UpdatedKeys
 from ttl_odm.sqlalchemy.policy.binding import binding_of, may_be_second, sub_binding_of
@@ -184,6 +186,8 @@ class GatedCompiler(Compiler):
                         update_stmt = stamped_update(update_stmt, binding, target)
                     if sub is not None:
                         _prepare(self, StampedBase.of(sub, target))
+                    _prepare(self, LiveParents.of_update(target))
+                    _prepare(self, RenewedParents.of_target(target))
                     if target.may_change_keys:
                         _prepare(self, ChangedReferences.of(target))
                         keys: Preparation | None = UpdatedKeys.of(target)
@@ -202,6 +206,7 @@ class GatedCompiler(Compiler):
                 delete_stmt = _only_live(self, delete_stmt, statement)
                 for target in targets_of(statement, self, is_inner=bool(self.stack)):
                     _prepare(self, ChangedReferences.of(target))
+                    _prepare(self, RenewedParents.of_target(target))
             return super().visit_delete(delete_stmt, visiting_cte=visiting_cte, **kw)  # type: ignore[no-untyped-call]
 
     def visit_insert(self, insert_stmt: Insert, *args: object, **kw: object) -> Any:
@@ -217,6 +222,9 @@ class GatedCompiler(Compiler):
         trial = None
         if binding is not None or sub_binding_of(table) is not None:
             trial = _prepare_keys(self, emitted)
+        if not self.stack:
+            _prepare(self, LiveParents.of_insert(table))
+            _prepare(self, RenewedParents.of_insert(table))
         half = None if self.stack else compat.update_half(emitted)
         met = half and MetRows.of(emitted, half)
         if met is not None:

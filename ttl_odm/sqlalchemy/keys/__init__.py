@@ -5,6 +5,7 @@
   transaction.
 - `lookup`: the keys of a table, and the statement that frees them: built once per compiled write,
   executed with the values alone.
+- `parents`: no row is put under a parent that has expired.
 - `upserts`: the rows that an upsert meets, which its update half may move onto a key.
 - `writes`: which keys a write is about to take, to be freed of expired rows just before it.
 """

@@ -25,7 +25,6 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.ends import (
     MARGIN,
     NO_NOTE,
-    ExpiredError,
     check_uncounted,
     error_if_gone,
     gone_error,
@@ -37,8 +36,14 @@ from ttl_odm.sqlalchemy.objects.ends import (
 from ttl_odm.sqlalchemy.objects.identity_map import drop_if_gone
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.binding import Binding, root_binding_of
+from ttl_odm.sqlalchemy.policy.following import Following, following_of
 from ttl_odm.sqlalchemy.policy.known import see_to
-from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED, base_row_written
+from ttl_odm.sqlalchemy.policy.parameters import (
+    KEEP_LAST_MODIFIED,
+    base_row_written,
+    parents_renewed,
+)
+from ttl_odm.sqlalchemy.purge.errors import ExpiredError
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.clock import dialect_of, monotonic, sample_of
@@ -83,7 +88,11 @@ def flushing(flush: Callable[..., None]) -> Callable[..., None]:
             known = session.identity_map.get(key)
             if known is not None:
                 drop_if_gone(session, known, mapper.class_, key)
-        flush(session, *args, **kw)
+        token = parents_renewed.set(set())
+        try:
+            flush(session, *args, **kw)
+        finally:
+            parents_renewed.reset(token)
         for state, attribute in stamped:
             row = state.obj()
             if state.key is not None and row is not None and attribute not in row.__dict__:
@@ -97,7 +106,8 @@ def marking(delete: Callable[..., None]) -> Callable[..., None]:
 
     def marked(session: Session, state: State, obj: object, head: bool) -> None:  # noqa: FBT001 - SQLAlchemy's signature
         delete(session, state, obj, head)
-        if head and root_binding_of(state.mapper.local_table) is not None:
+        table = state.mapper.local_table
+        if head and (root_binding_of(table) or following_of(table)) is not None:
             state.info[_EXPLICIT] = True
 
     return marked
@@ -116,7 +126,9 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         binding = root_binding_of(table)
         if binding is None:
-            emit(base_mapper, uow, mapper, table, update, **options)
+            following = following_of(table)
+            emit_all = emit if following is None else _updating_followers(following, emit)
+            emit_all(base_mapper, uow, mapper, table, update, **options)
             return
         try:
             records = list(update)
@@ -150,6 +162,37 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
                 base_row_written.reset(token)
             if uow is not None:
                 _remember(binding, table, batch, at_root)
+
+    return emit_updates
+
+
+def _updating_followers(following: Following, emit: Callable[..., None]) -> Callable[..., None]:
+    """The same for rows that follow others, which have no stamps."""
+
+    def emit_updates(
+        base_mapper: Mapper[Any],
+        uow: UOWTransaction | None,
+        mapper: Mapper[Any],
+        table: Table,
+        update: Iterable[Any],
+        **options: object,
+    ) -> None:
+        try:
+            records = list(update)
+        except ObjectDeletedError as error:
+            raise _expired_on_load(following, mapper, uow) from error
+        for batch in _countable(records):
+            check_uncounted(uow, mapper, following, table, batch)
+            try:
+                emit(base_mapper, uow, mapper, table, batch, **options)
+            except ExpiredError:  # of a parent
+                raise
+            except StaleDataError as error:
+                keys = [compat.updated_key(mapper, table, table, record) for record in batch]
+                expired = error_if_gone(uow, mapper, following, keys, batch[0][compat.CONNECTION])
+                if expired is None:
+                    raise
+                raise expired from error
 
     return emit_updates
 
@@ -216,7 +259,7 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
         table: Table,
         delete: Iterable[Any],
     ) -> None:
-        binding = root_binding_of(table)
+        binding: Binding | Following | None = root_binding_of(table) or following_of(table)
         if binding is None:
             emit(base_mapper, uow, mapper, table, delete)
             return
@@ -234,7 +277,7 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
             # A join's rows have other keys than its tables', and none of them may go alone.
             is_checked = is_of_many or (table, key) in explicit
             records.append((parameters, key, connection, is_checked))
-        if table is binding.table:
+        if isinstance(binding, Binding) and table is binding.table:
             classes = base_mapper.self_and_descendants
             mappers = {m for m in classes if root_binding_of(m.local_table) is binding}
             connections = {key: connection for _, key, connection, _ in records}
@@ -381,12 +424,13 @@ def _explicitly_deleted(uow: UOWTransaction) -> AbstractSet[tuple[object, Key]]:
     explicit: set[tuple[object, Key]] | None = uow.attributes.get(_EXPLICIT)
     if explicit is None:
         explicit = uow.attributes[_EXPLICIT] = set()
-        bindings: dict[Mapper[Any], Binding | None] = {}
+        bindings: dict[Mapper[Any], Binding | Following | None] = {}
         for state, (is_delete, _) in uow.states.items():
             if is_delete and state.key is not None and state.info.pop(_EXPLICIT, False):
                 mapper = state.manager.mapper
                 if mapper not in bindings:
-                    bindings[mapper] = root_binding_of(mapper.local_table)
+                    table = mapper.local_table
+                    bindings[mapper] = root_binding_of(table) or following_of(table)
                 binding = bindings[mapper]
                 if binding is not None:
                     explicit.add((binding.table, state.key[1]))
@@ -413,12 +457,12 @@ def _delete_by_key(base_mapper: Mapper[Any], mapper: Mapper[Any], table: Table) 
     return statement
 
 
-def _expired_on_load(binding: Binding, mapper: Mapper[Any], uow: Any) -> ExpiredError:
+def _expired_on_load(binding: Binding | Following, mapper: Mapper[Any], uow: Any) -> ExpiredError:
     keys = [
         state.key[1]
         for state, (is_delete, is_listed_only) in uow.states.items()
         if state.key is not None and not (is_delete or is_listed_only)
-        if root_binding_of(state.mapper.local_table) is binding
+        if binding in (root_binding_of(table := state.mapper.local_table), following_of(table))
     ]
     connection = uow.transaction.connection(mapper)
     return gone_error(uow, mapper, missing(binding, keys, connection) or keys, "updated")

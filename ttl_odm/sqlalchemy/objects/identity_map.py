@@ -21,6 +21,7 @@ from sqlalchemy.util import EMPTY_DICT
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.ends import expired_error, held_by, known_of, seen_of
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
+from ttl_odm.sqlalchemy.policy.following import following_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.time.clock import dialect_of
 
@@ -43,10 +44,14 @@ def live_lookups(lookup: Handler) -> Handler:
         if row is None:
             return row
         lifetime = lifetime_of(mapper)
-        if lifetime is None or not isinstance(row, mapper.base_mapper.class_):
+        # Of a row that follows another, memory doesn't know the end.
+        follows = lifetime is None and following_of(mapper.local_table) is not None
+        if (lifetime is None and not follows) or not isinstance(row, mapper.base_mapper.class_):
             return row
         if kw.get("execution_options", EMPTY_DICT).get(INCLUDE_EXPIRED):
             return row
+        if lifetime is None:
+            return None
         state = instance_state(row)
         if state.mapper is not mapper:  # a subclass may have a default of its own
             lifetime = lifetime_of(state.mapper) or lifetime

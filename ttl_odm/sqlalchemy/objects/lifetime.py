@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from sqlalchemy import ColumnElement, Table, inspect, literal
+from sqlalchemy import ColumnElement, Table, inspect, literal, select
 from sqlalchemy.orm import object_session
 from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.exc import ObjectDeletedError
@@ -36,8 +36,11 @@ from ttl_odm.core.policy import TTL, ExpireAt
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.gate import functions
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, root_binding_of
+from ttl_odm.sqlalchemy.policy.following import following_of
 from ttl_odm.sqlalchemy.policy.known import policy_as_noted
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.rewrite.stamps import Ago, SecondsUntil, Stamp, StampUntil
 from ttl_odm.sqlalchemy.time.clock import database_now, dialect_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
@@ -151,6 +154,12 @@ def bound_lifetime(row: object) -> Lifetime:
         mapper = inspect(row).mapper  # raises SQLAlchemy's error
     lifetime = lifetime_of(mapper)
     if lifetime is None:
+        following = following_of(mapper.local_table)
+        if following is not None:
+            raise TTLConfigurationError(
+                f"{type(row).__name__} has no lifetime of its own: its __ttl__ is "
+                f"{following.declared!r}, so set that of the parent."
+            )
         raise TTLConfigurationError(
             f"{type(row).__name__} has no TTL; declare __ttl__ on the model, or enable() it."
         )
@@ -174,6 +183,9 @@ def end_of(row: object) -> datetime | None:
 
     Where the database stores the default, that is what it was when this process saw it last.
     """
+    mapper = instance_state(row).manager.mapper
+    if lifetime_of(mapper) is None and following_of(mapper.local_table) is not None:
+        return _end_of_parent(row, mapper)
     lifetime = bound_lifetime(row)
     values = {key: getattr(row, key) for key in lifetime.attributes}
     policy = lifetime.default.policy
@@ -182,6 +194,20 @@ def end_of(row: object) -> datetime | None:
         dialect = None if session is None else dialect_of(session, row)
         policy = policy_as_noted(lifetime.binding, dialect, lifetime.scope(values))
     return lifetime.end(values, policy)
+
+
+def _end_of_parent(row: object, mapper: Mapper[Any]) -> datetime | None:
+    """The same of a row that follows another, which the database is asked; of an orphan None."""
+    session = object_session(row)
+    if session is None or not instance_state(row).has_identity:
+        raise TTLConfigurationError(
+            f"{type(row).__name__} follows its parent, and the end of a row that is in no session, "
+            "or wasn't flushed yet, can't be asked for."
+        )
+    key = zip(mapper.primary_key, mapper.primary_key_from_instance(row), strict=True)
+    rows = select(functions.expires_at(mapper.local_table)).options(include_expired())
+    end: datetime | None = session.scalar(rows.where(*(column == value for column, value in key)))
+    return end
 
 
 def is_expired(row: object) -> bool:

@@ -33,6 +33,7 @@ from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.stored import own_scope
 from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing
+from ttl_odm.sqlalchemy.purge.followers import FollowersRemoval, all_followers
 from ttl_odm.sqlalchemy.purge.statements import (
     SweepDelete,
     SweepSelect,
@@ -136,7 +137,8 @@ class Removal:
 
     `source` is where they are, if not in the binding's table: one of its partitions. `archived`
     counts those that were archived so far, `loaded` the bytes of those that came to Python whole.
-    `by_scope` counts those that have expired and are of a scope with a default of its own.
+    `by_scope` counts those that have expired and are of a scope with a default of its own,
+    `followers` the rows that were deleted before these because they follow them, by table.
     """
 
     connection: Connection
@@ -148,6 +150,7 @@ class Removal:
     loaded: int = 0
     by_scope: Counter[str] = field(init=False, default_factory=Counter)
     mode: Mode = field(init=False)
+    followers: Counter[str] = field(init=False, default_factory=Counter)
     _began: float = field(default_factory=time.monotonic)
     _noted: list[Row[Any]] = field(default_factory=list)
 
@@ -159,6 +162,8 @@ class Removal:
         """Whether rows can go by one statement, see `by_statement`."""
         mode, dialect = self.mode, self.connection.dialect
         if mode.orm is not None or subtables(self.binding, dialect.name):
+            return False
+        if all_followers(self.binding):
             return False
         is_read = self._is_reported or self._has_scopes
         if mode.copy is not None:
@@ -291,9 +296,12 @@ class Removal:
 
         Unless they are `judged`: then they count as expired, whatever was written since.
         """
+        connection, table, held = self.connection, self._table, self.keys(rows)
+        followers = FollowersRemoval(connection)
+        followers.of(self.binding, held)
+        self.followers += followers.removed
         if self.mode.orm is not None:
             return self._delete_objects(rows)
-        connection, table, held = self.connection, self._table, self.keys(rows)
         for sub in subtables(self.binding, connection.dialect.name):
             own = {root: column for column, root in sub.keys}
             theirs = is_one_of([own[key] for key in key_columns(self.binding.table)], held)

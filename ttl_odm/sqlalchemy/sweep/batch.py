@@ -36,6 +36,7 @@ from ttl_odm.sqlalchemy.purge.errors import (
     is_refused,
     is_restricted,
 )
+from ttl_odm.sqlalchemy.purge.followers import FollowersRemoval, all_followers, seal
 from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in
 from ttl_odm.sqlalchemy.purge.statements import (
     SweepDelete,
@@ -47,6 +48,7 @@ from ttl_odm.sqlalchemy.purge.statements import (
 from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows
 from ttl_odm.sqlalchemy.sweep.leaves import left_to_partitions
+from ttl_odm.sqlalchemy.sweep.orphans import purge_orphans
 from ttl_odm.sqlalchemy.sweep.partitions import Resume, next_in_leaves
 from ttl_odm.sqlalchemy.sweep.replication import unlogged
 from ttl_odm.sqlalchemy.sweep.rings import Rings, may_have_rings
@@ -66,7 +68,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.sweep.due import KeyRange
-    from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
+    from ttl_odm.sqlalchemy.sweep.foreign_keys import Reference, ReferringKeys
     from ttl_odm.sqlalchemy.sweep.leaves import Findings
     from ttl_odm.sqlalchemy.sweep.stored_indexes import StoredIndex
     from ttl_odm.sweeper import BatchRequest
@@ -86,6 +88,18 @@ def purge(
     """Purge one batch by a connection fresh from the pool; see `ttl_odm.sweeper.Store.purge`."""
     if request.part is Part.PARTITIONS:
         return purge_partition(connection, binding, request, findings)
+    if request.part is Part.ORPHANS:
+        return purge_orphans(connection, binding, request)
+    return _purge_rows(connection, binding, request, keys, findings)
+
+
+def _purge_rows(
+    connection: Connection,
+    binding: Binding,
+    request: BatchRequest,
+    keys: ReferringKeys,
+    findings: Findings,
+) -> BatchResult:
     table, timeout = binding.table, request.timeout
     by_scope = scope_index(connection, binding) if request.part is Part.INHERITING else None
     batch = None
@@ -234,6 +248,7 @@ class _Batch:
     waits: bool = field(default=False, kw_only=True)
     removals: list[Removal] = field(init=False)
     referring: Counter[str] = field(init=False, default_factory=Counter)
+    _has_more_followers: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         removal = Removal(self.connection, self.binding, self.request.hooks, source=self.source)
@@ -260,7 +275,9 @@ class _Batch:
         deleted = self._remove()
         # The rows before those that they referred to.
         purged = [item for removal in reversed(self.removals) for item in removal.report()]
-        again = self.is_crowded and deleted == self.request.size
+        again = (self.is_crowded and deleted == self.request.size) or self._has_more_followers
+        for removal in self.removals:
+            self.referring += removal.followers
         skips = self._skips() if deleted < self.range.rows and not again else {}
         own = self.referring.pop(self.binding.table.fullname, 0)
         return BatchResult(
@@ -336,6 +353,17 @@ class _Batch:
     ) -> int:
         rows = removal.choose(criteria, limit=self.request.size)
         with self._at_once(removal):
+            # Those of one row may be more than a batch: then they go first, and the row later.
+            followers, keys = (
+                FollowersRemoval(self.connection, self.request.size),
+                removal.keys(rows),
+            )
+            followers.of(removal.binding, keys)
+            self.referring += followers.removed
+            if not followers.is_done:
+                seal(self.connection, removal.binding, keys)
+                self._has_more_followers = True
+                return 0
             return removal.by_key(rows, chunk=chunk)
 
     def _at_once(self, removal: Removal) -> AbstractContextManager[None]:
@@ -366,13 +394,13 @@ class _CarefulBatch(_Batch):
 
     def _remove(self) -> int:
         if self.removals[0].mode.orm is not None:
-            self._remove_rings(self.keys.blocks(self.connection, self.binding, self.source))
+            self._remove_rings(self._blocks(self.binding, self.source))
             # Its cascades may see to the rows that refer to these, so nobody knows but by trying.
             return self._remove_by_key(1)
         table = self.binding.table
         change = Change(table)
         self._remove_referring(change, self.range.criteria(table), (change,))
-        self._blocked = self.keys.blocks(self.connection, self.binding, self.source)
+        self._blocked = self._blocks(self.binding, self.source)
         if self._blocked is None and self.removals[0].mode.copy is None and not self.is_crowded:
             return self._remove_free()
         # By its key a row is copied and deleted by a statement each, of which one will say what
@@ -419,11 +447,25 @@ class _CarefulBatch(_Batch):
             theirs.append(expired_in(self.connection, child))
             if below != change:
                 self._remove_referring(below, theirs, (*above, below))
-            blocked = self.keys.blocks(self.connection, child)
+            blocked = self._blocks(child)
             free = [] if blocked is None else [not_(blocked)]
             deleted = self._remove_chosen(removal, [*theirs, *free], CHUNK)
             self.referring += Counter({child.table.fullname: deleted})
             self.removals.append(removal)
+
+    def _blocks(
+        self, binding: Binding, source: FromClause | None = None
+    ) -> ColumnElement[bool] | None:
+        """The condition for rows that others keep, but for their followers, which go first."""
+        followers: set[Reference] = set()
+        for following in all_followers(binding):
+            place = self.keys.place(self.connection, following.table)
+            own = {str(column.name) for column in following.links().own}
+            for key in following.table.foreign_key_constraints:
+                names = frozenset(str(column.name) for column in key.columns)
+                if names & own:
+                    followers.add((place, names))
+        return self.keys.blocks(self.connection, binding, source, followers)
 
     def _skips(self) -> dict[Skip, int]:
         rows = self.count()
