@@ -5,18 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import delete, insert, update
+from sqlalchemy import (
+    Integer,
+    bindparam,
+    cast,
+    delete,
+    insert,
+    inspect,
+    literal,
+    null,
+    select,
+    update,
+)
 from sqlalchemy.exc import CompileError
 from sqlalchemy.orm import Session
 
 from tests.sql.following import EXPIRED, LIVE, Cart, Draft, Item, Memo, Note, expire, fill, stored
 from ttl_odm import TTLConfigurationError
-from ttl_odm.sqlalchemy import ExpiredError
+from ttl_odm.sqlalchemy import ExpiredError, include_expired
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlalchemy import Engine
+
+NO_SYNC = {"synchronize_session": False}
 
 TREE = ("carts", "items", "notes", "memos", "drafts")
 
@@ -72,7 +85,7 @@ def test_a_flush_of_live_rows_goes_through(session: Session) -> None:
 @pytest.mark.parametrize(
     "row", [Item(id=9, cart_id=EXPIRED), Note(id=9, item_id=20), Memo(id=9, basket=EXPIRED)]
 )
-def test_no_row_is_put_under_an_expired_parent(session: Session, row: Any) -> None:
+def test_no_object_is_put_under_an_expired_parent(session: Session, row: Any) -> None:
     model, values = type(row), {k: v for k, v in vars(row).items() if not k.startswith("_")}
     session.add(model(**values))
     with pytest.raises(ExpiredError, match=r"can't be put under .* which has expired"):
@@ -83,9 +96,81 @@ def test_no_row_is_put_under_an_expired_parent(session: Session, row: Any) -> No
         session.execute(insert(model), [{**values, **live, "id": 8}, values])
     session.rollback()
     with pytest.raises(ExpiredError):
-        session.connection().execute(model.__table__.insert().values(**values))
+        session.bulk_insert_mappings(inspect(model), [values])
+    session.rollback()
+    with pytest.raises(ExpiredError):
+        session.bulk_save_objects([model(**values)])
     session.rollback()
     session.execute(insert(model), [{**values, **live, "id": 8}])
+
+
+def keys_of(session: Session, *ids: int) -> list[int]:
+    """Those of items that are stored, live or not."""
+    rows = select(Item.id).where(Item.id.in_(ids)).order_by(Item.id).options(include_expired())
+    return list(session.scalars(rows))
+
+
+def test_core_puts_no_row_under_an_expired_parent(session: Session) -> None:
+    connection, items = session.connection(), Item.__table__
+    dead, alive = {"id": 8, "cart_id": EXPIRED}, {"id": 9, "cart_id": LIVE}
+    one: Any = connection.execute(items.insert().values(**dead))
+    assert one.rowcount == 0
+    one = session.execute(insert(Item).values(**dead))
+    assert one.rowcount == 0
+    bound = items.insert().values(id=bindparam("key"), cart_id=bindparam("above"))
+    assert connection.execute(bound, {"key": 8, "above": EXPIRED}).rowcount == 0
+    several = connection.execute(items.insert(), [dead, alive, {**dead, "id": 7}])
+    assert several.rowcount in {1, -1}
+    none = connection.execute(items.insert(), [dead, {**dead, "id": 7}])
+    assert none.rowcount in {0, -1}
+    cart = select(Cart.id).where(Cart.id == EXPIRED).options(include_expired())
+    computed = {**dead, "cart_id": cart.scalar_subquery()}
+    assert connection.execute(items.insert().values(**computed)).rowcount == 0
+    assert keys_of(session, 7, 8, 9) == [9]
+
+
+@pytest.mark.databases("sqlite", "postgres", "mariadb")
+def test_what_core_leaves_out_is_not_returned(session: Session) -> None:
+    connection, items = session.connection(), Item.__table__
+    dead, alive = {"id": 8, "cart_id": EXPIRED}, {"id": 9, "cart_id": LIVE}
+    insertion = items.insert().returning(items.c.id, items.c.name)
+    assert connection.execute(insertion, dead).all() == []
+    assert connection.execute(insertion, [dead, alive]).all() == [(9, "tea")]
+    assert connection.execute(insertion, [dead, {**dead, "id": 7}]).all() == []
+    ordered = items.insert().returning(items.c.id, sort_by_parameter_order=True)
+    assert connection.execute(ordered, [dead, {**alive, "id": 6}]).all() == [(6,)]
+    assert connection.execute(ordered, [dead, {**dead, "id": 7}]).all() == []
+    session.commit()
+    if connection.dialect.name != "mariadb":  # it has no UPDATE ... RETURNING
+        moved = update(items).values(cart_id=EXPIRED).returning(items.c.id)
+        assert session.connection().execute(moved).all() == []
+
+
+def test_a_list_of_values_and_writes_in_a_cte_leave_no_row_out(session: Session) -> None:
+    dead, alive = {"id": 8, "cart_id": EXPIRED}, {"id": 9, "cart_id": LIVE}
+    with pytest.raises(ExpiredError, match="carts 2"):
+        session.execute(insert(Item).values([alive, dead]))
+    session.rollback()
+    assert keys_of(session, 8, 9) == []
+    session.execute(insert(Item).values([alive, {**alive, "id": 8}]))
+    assert keys_of(session, 8, 9) == [8, 9]
+    if session.get_bind().dialect.name == "postgresql":
+        inner = insert(Item).values(id=7, cart_id=EXPIRED).returning(Item.id).cte()
+        with pytest.raises(ExpiredError, match="carts 2"):
+            session.execute(select(inner.c.id))
+
+
+def test_an_insert_from_select_leaves_out_rows_under_expired_parents(session: Session) -> None:
+    carts, items = Cart.__table__, Item.__table__
+    found = select(carts.c.id + 70, carts.c.id, literal("new")).options(include_expired())
+    chosen = items.insert().from_select(["id", "cart_id", "name"], found)
+    assert session.connection().execute(chosen).rowcount == 1
+    assert keys_of(session, 71, 72) == [71]
+    missing = Memo.__table__.insert().from_select(["id", "basket"], select(literal(9), literal(98)))
+    assert session.connection().execute(missing).rowcount == 1
+    nothing = select(literal(8), cast(null(), Integer))
+    nowhere = Memo.__table__.insert().from_select(["id", "basket"], nothing)
+    assert session.connection().execute(nowhere).rowcount == 1
 
 
 def test_no_row_moves_to_an_expired_parent(session: Session) -> None:
@@ -93,14 +178,32 @@ def test_no_row_moves_to_an_expired_parent(session: Session) -> None:
     with pytest.raises(ExpiredError, match="carts 2"):
         session.flush()
     session.rollback()
-    with pytest.raises(ExpiredError):
-        session.execute(update(Item).where(Item.id == 10).values(cart_id=EXPIRED))
+    with pytest.raises(ExpiredError, match="carts 2"):
+        session.execute(update(Item), [{"id": 10, "cart_id": EXPIRED}])
     session.rollback()
     session.add(Cart(id=3))
     session.flush()
     session.get_one(Item, 10).cart_id = 3
     session.commit()
     assert session.get_one(Item, 10).cart_id == 3
+
+
+def test_core_moves_no_row_to_an_expired_parent(session: Session) -> None:
+    items = Item.__table__
+    moved: Any = session.execute(update(Item).where(Item.id == 10).values(cart_id=EXPIRED))
+    assert moved.rowcount == 0
+    computed = {"cart_id": Item.id - 10 + LIVE}  # of item 11 it is the expired one
+    moved = session.execute(update(Item).values(computed), execution_options=NO_SYNC)
+    assert moved.rowcount == 1
+    one = update(items).where(items.c.id == bindparam("key")).values(cart_id=bindparam("above"))
+    several = [{"key": 10, "above": EXPIRED}, {"key": 11, "above": LIVE}]
+    moved = session.connection().execute(one, several)
+    assert moved.rowcount in {1, -1}
+    rows = select(items.c.id, items.c.cart_id).order_by(items.c.id)
+    assert session.execute(rows).all() == [(10, LIVE), (11, LIVE)]
+    session.get_one(Item, 10).cart_id = Item.id - 10 + EXPIRED  # type: ignore[assignment]
+    with pytest.raises(ExpiredError, match="carts 2"):
+        session.flush()
 
 
 def test_a_row_without_a_parent_is_put_nowhere(session: Session) -> None:

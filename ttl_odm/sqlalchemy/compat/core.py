@@ -193,6 +193,11 @@ def emitted(statement: Insert) -> Insert:
     return copy  # type: ignore[no-any-return]
 
 
+def is_bulk(statement: Any) -> bool:
+    """Whether it is one of the ORM's INSERTs of mappings, which tells nobody how many it wrote."""
+    return "_emit_insert_table" in statement._annotations
+
+
 def attributes_of(statement: Insert | Update) -> Mapping[str, Column[Any]]:
     """The columns of the class that a statement was made for, by attribute; empty for Core's."""
     mapper: Any = statement._propagate_attrs.get("plugin_subject")
@@ -378,6 +383,14 @@ def sends_otherwise(context: Any) -> bool:
     """
     dialect = context.dialect
     return context.no_parameters or (dialect._has_events and bool(dialect.dispatch.do_execute))
+
+
+def in_schemas(context: Any, statement: str) -> str:
+    """A statement that a compiled one's preparer has made, with the schemas of an execution."""
+    if not context.compiled.schema_translate_map:
+        return statement
+    schemas = context.execution_options.get("schema_translate_map", {})
+    return context.compiled.preparer._render_schema_translates(statement, schemas)  # type: ignore[no-any-return]
 
 
 def set_rowcount(context: Any, rowcount: int) -> None:

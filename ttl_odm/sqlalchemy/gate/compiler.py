@@ -43,6 +43,7 @@ from ttl_odm.sqlalchemy.rewrite.from_clauses import (
     binding_of_source,
     table_of,
 )
+from ttl_odm.sqlalchemy.rewrite.parents import moved_update, selected_insert
 from ttl_odm.sqlalchemy.rewrite.stamps import stamped_insert, stamped_update
 from ttl_odm.sqlalchemy.rewrite.targets import targets_of, unreadable_tables
 from ttl_odm.sqlalchemy.rewrite.upserts import gated_on_conflict, gated_on_duplicate_key
@@ -186,6 +187,7 @@ class GatedCompiler(Compiler):
                         update_stmt = stamped_update(update_stmt, binding, target)
                     if sub is not None:
                         _prepare(self, StampedBase.of(sub, target))
+                    update_stmt = moved_update(update_stmt, target, _live_rows(self))
                     _prepare(self, LiveParents.of_update(target))
                     _prepare(self, RenewedParents.of_target(target))
                     if target.may_change_keys:
@@ -222,8 +224,10 @@ class GatedCompiler(Compiler):
         trial = None
         if binding is not None or sub_binding_of(table) is not None:
             trial = _prepare_keys(self, emitted)
-        if not self.stack:
-            _prepare(self, LiveParents.of_insert(table))
+        parents = LiveParents.of_insert(table)
+        if parents is not None:
+            insert_stmt = selected_insert(emitted, _live_rows(self), self.dialect)
+            _prepare(self, parents)
             _prepare(self, RenewedParents.of_insert(table))
         half = None if self.stack else compat.update_half(emitted)
         met = half and MetRows.of(emitted, half)

@@ -1,7 +1,6 @@
 """Before a write to rows that follow others with ``renews=True``: the ``_ts`` of their parents.
 
-Where parents follow others in turn, it is that of the rows at the end. Of an INSERT FROM SELECT,
-and of parents' keys that SQL computes, nothing is known beforehand: these renew nothing.
+Where parents follow others in turn, it is that of the rows at the end.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from sqlalchemy import Integer, Update, literal_column, select, update
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
-from ttl_odm.sqlalchemy.keys.parents import CHUNK, parents_written
+from ttl_odm.sqlalchemy.keys.parent_keys import parents_written
+from ttl_odm.sqlalchemy.keys.parents import CHUNK
 from ttl_odm.sqlalchemy.policy.following import following_of, root_of
 from ttl_odm.sqlalchemy.policy.parameters import (
     INCLUDE_EXPIRED,
@@ -74,7 +74,8 @@ class RenewedParents:
         links, reclaimer = self.following.links(), KeyReclaimer.of(context)
         keys = dict.fromkeys(self._before(context, reclaimer, links))
         if self.lookup is None or self.may_move:
-            keys |= dict.fromkeys(parents_written(context, links, self.lookup))
+            written = parents_written(context, self.following, self.lookup)
+            keys |= dict.fromkeys(one.key for one in written)
         new = self._not_yet(list(keys), reclaimer)
         for start in range(0, len(new), CHUNK):
             self._renew(binding, links, new[start : start + CHUNK], reclaimer)

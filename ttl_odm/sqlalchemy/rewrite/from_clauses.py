@@ -130,12 +130,22 @@ class LiveRows:
         own = [(source.c[own.key], theirs) for own, theirs in links.pairs]
         if joins is not None and joins.lead_to(links.parent, own):
             return None
+        columns = [column for column, _ in own]
+        if following.declared.orphan == "live":
+            return self.under(following, source, columns)
         parent = links.parent.alias()
-        keys = [(source.c[own.key], parent.c[theirs.key]) for own, theirs in links.pairs]
+        keys = [(column, parent.c[theirs.key]) for column, theirs in own]
+        return self._exists(source, parent, keys, self._alone(parent))
+
+    def under(
+        self, following: Following, source: FromClause, key: Sequence[SQL]
+    ) -> ColumnElement[bool]:
+        """That the parent with a key, made of a row of `source`, is live, or that there is none."""
+        links = following.links()
+        parent = links.parent.alias()
+        keys = [(own, parent.c[theirs.key]) for own, theirs in zip(key, links.theirs, strict=True)]
         live = self._exists(source, parent, keys, self._alone(parent))
-        if following.declared.orphan == "expired":
-            return live
-        has_no_key = (own.is_(None) for own, _ in keys)
+        has_no_key = (own.is_(None) for own in key)
         return or_(live, *has_no_key, not_(self._exists(source, parent, keys)))
 
     def _exists(
