@@ -1,8 +1,8 @@
 """The world in which rows follow others: what the paths read has no lifetime of its own.
 
-Each row of a class in `FOLLOWING` has one of another class as its parent, with the same key, and
-that one has the lifetime. So whatever a path reads, and however, the answer is the same as in
-`tests.leaks.living.LivingWorld`.
+Each row of a class in `FOLLOWING` has one of another class as its parent, and that one has the
+lifetime. So whatever a path reads, and however, the answer is the same as in
+`tests.leaks.living.LivingWorld`. What paths put has no parent, and is live.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Heading(Lasting):
             "id": key,
         }
         life = type(f"LifeOf{cls.__name__}", (TTLMixin, base), members)
-        cls.__ttl__ = Follows(life, on={"id": "id"}, orphan="live")
+        cls.life_id = mapped_column(Integer, nullable=True)
+        cls.__ttl__ = Follows(life, on={"life_id": "id"}, orphan="live")
         super().__init_subclass__(**kw)
 
 
@@ -60,7 +61,9 @@ class FollowingWorld(LivingWorld):
         """Put the parent, if the row follows one, and give that one the lifetime."""
         parent = self.lasting(table)
         if parent is not table:
-            connection.execute(parent.insert().values(id=row.values["id"]))
+            key = row.values["id"]
+            connection.execute(parent.insert().values(id=key))
+            connection.execute(table.update().where(table.c.id == key).values(life_id=key))
         super().give_lifetime(connection, parent, row)
 
     def lasting(self, table: Table) -> Table:

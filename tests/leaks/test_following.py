@@ -1,4 +1,4 @@
-"""The leak matrix over rows that follow others: joins, loads, subqueries, aggregates, bulk writes."""
+"""The leak matrix over rows that follow others."""
 
 from __future__ import annotations
 

@@ -393,6 +393,12 @@ def in_schemas(context: Any, statement: str) -> str:
     return context.compiled.preparer._render_schema_translates(statement, schemas)  # type: ignore[no-any-return]
 
 
+def no_batches(context: Any) -> Iterator[Any]:
+    """What an INSERT is sent in that has no rows."""
+    context._insertmanyvalues_rows = []
+    return iter(())
+
+
 def set_rowcount(context: Any, rowcount: int) -> None:
     """Let an execution tell how many rows it wrote."""
     context._rowcount = rowcount

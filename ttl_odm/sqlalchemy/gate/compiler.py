@@ -221,13 +221,14 @@ class GatedCompiler(Compiler):
         if binding is not None:
             _needs_context(self)
             insert_stmt = stamped_insert(emitted, binding, self)
-        trial = None
-        if binding is not None or sub_binding_of(table) is not None:
-            trial = _prepare_keys(self, emitted)
         parents = LiveParents.of_insert(table)
         if parents is not None:
             insert_stmt = selected_insert(emitted, _live_rows(self), self.dialect)
             _prepare(self, parents)
+        trial = None
+        if not (binding is parents is None and sub_binding_of(table) is None):
+            trial = _prepare_keys(self, emitted)
+        if parents is not None:
             _prepare(self, RenewedParents.of_insert(table))
         half = None if self.stack else compat.update_half(emitted)
         met = half and MetRows.of(emitted, half)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.following import Following
     from ttl_odm.sqlalchemy.rewrite.targets import Target
 
+_NOTHING: Final = "(SELECT 1 AS one) AS ttl_odm_none WHERE 1 = 0"
+
 CHUNK: Final = 500
 """Keys in one statement."""
 
@@ -139,7 +141,7 @@ def _leave_out(context: Any, executions: Collection[int], following: Following) 
         context.parameters = [context.parameters[number] for number in rest]
         context.compiled_parameters = [context.compiled_parameters[number] for number in rest]
         return
-    compiled = context.compiled
+    compiled, context.ttl_does_nothing = context.compiled, True
     statement = compat.in_schemas(context, _doing_nothing(context, following))
     none = context.dialect.execute_sequence_format() if compiled.positional else {}
     if context.execute_style is ExecuteStyle.INSERTMANYVALUES and compiled.effective_returning:
@@ -152,12 +154,19 @@ def _leave_out(context: Any, executions: Collection[int], following: Following) 
 
 
 def _doing_nothing(context: Any, following: Following) -> str:
-    compiled = context.compiled
-    table = compiled.preparer.format_table(following.table)
-    column = compiled.preparer.format_column(following.links().own[0])
+    compiled, table, own = context.compiled, following.table, following.links().own[0]
+    preparer = compiled.preparer
+    name, column = preparer.format_table(table), preparer.format_column(own)
     if context.isinsert:
-        nothing = "SELECT NULL FROM (SELECT 1 AS one) AS ttl_odm_none WHERE 1 = 0"
-        statement = f"INSERT INTO {table} ({column}) {nothing}"
+        needed = [  # MariaDB asks for them before it knows that there is no row
+            other
+            for other in table.c
+            if other is own
+            or not (other.nullable or other.server_default or other is table.autoincrement_column)
+        ]
+        columns = ", ".join(map(preparer.format_column, needed))
+        nulls = ", ".join(["NULL"] * len(needed))
+        statement = f"INSERT INTO {name} ({columns}) SELECT {nulls} FROM {_NOTHING}"  # noqa: S608 (names of ours)
     else:
-        statement = f"UPDATE {table} SET {column} = {column} WHERE 1 = 0"  # noqa: S608
+        statement = f"UPDATE {name} SET {column} = {column} WHERE 1 = 0"  # noqa: S608
     return f"{statement} {compiled.ttl_returning}".rstrip()
