@@ -47,7 +47,7 @@ ROOT = Path(__file__).parents[2]
 
 # Each benchmark once, and on MySQL those with SQL of their own for it.
 ON = {
-    "sqlite": ("sql_overhead", "stored_defaults", "rivals", "migrations", "importing"),
+    "sqlite": ("sql_overhead", "stored_defaults", "follows", "rivals", "migrations", "importing"),
     "postgres": ("sweeping", "sweep_workers", "indexes", "partitions"),
     "mariadb": ("django_overhead",),
     "mysql": ("round_trip", "sweeping", "sweep_workers", "partitions", "migrations"),
