@@ -76,10 +76,13 @@ def flushing(flush: Callable[..., None]) -> Callable[..., None]:
             mapper = state.manager.mapper
             table = mapper.local_table
             # Most tables have no info at all.
-            binding = root_binding_of(table) if getattr(table, "info", None) else None
-            if binding is None:
+            has_info = bool(getattr(table, "info", None))
+            binding = root_binding_of(table) if has_info else None
+            if binding is None and not (has_info and following_of(table) is not None):
                 continue
-            stamp = compat.properties(mapper).get(binding.last_modified) if binding.stamps else None
+            stamp = None
+            if binding is not None and binding.stamps:
+                stamp = compat.properties(mapper).get(binding.last_modified)
             if stamp is not None and not isinstance(row.__dict__.get(stamp.key), ColumnElement):
                 stamped.append((state, stamp.key))
             if session.connection_callable is not None:

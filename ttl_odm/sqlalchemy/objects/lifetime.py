@@ -136,14 +136,31 @@ def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
 
 def _lifetime_in_many(mapper: Mapper[Any]) -> Lifetime | None:
     """That of a class which is mapped to a join or a subquery: of the first that has one."""
+    for binding in map(root_binding_of, _tables_of(mapper)):
+        if binding is not None:
+            return Lifetime(binding, "", None, None, None, binding.default)
+    return None
+
+
+def _tables_of(mapper: Mapper[Any]) -> list[Table]:
+    """The tables in what a class is mapped to: a join or a subquery."""
     memo = compat.memo_of(mapper)
     if _TABLES not in memo:
         elements = visitors.iterate(mapper.local_table)
         memo[_TABLES] = [element for element in elements if isinstance(element, Table)]
-    for binding in map(root_binding_of, memo[_TABLES]):
-        if binding is not None:
-            return Lifetime(binding, "", None, None, None, binding.default)
-    return None
+    tables: list[Table] = memo[_TABLES]
+    return tables
+
+
+def follows(mapper: Mapper[Any]) -> bool:
+    """Whether a class has no lifetime because its rows follow others, of which memory knows none.
+
+    To be asked where `lifetime_of` says None.
+    """
+    info = getattr(mapper.local_table, "info", None)
+    if info is None:
+        return any(following_of(table) is not None for table in _tables_of(mapper))
+    return bool(info) and following_of(mapper.local_table) is not None
 
 
 def bound_lifetime(row: object) -> Lifetime:
