@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import column as bare_column
 
@@ -17,6 +17,7 @@ from ttl_odm.sqlalchemy.policy.binding import SourceColumns, key_columns
 from ttl_odm.sqlalchemy.policy.following import followers_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
+from ttl_odm.sqlalchemy.purge.family_ties import CHUNK, Tie, ties_to, untie
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect, SweepUpdate, is_one_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.following import Following
 
     Keys = Sequence[Sequence[Any]]
-
-_CHUNK: Final = 500
-"""Keys in one statement: well below every database's limit of bound values."""
 
 
 def check_options(owner: type) -> None:
@@ -95,6 +93,7 @@ class FollowersRemoval:
     connection: Connection
     limit: int | None = None
     removed: Counter[str] = field(default_factory=Counter)
+    _ties: dict[Table, list[Tie]] = field(init=False, default_factory=dict)
 
     @property
     def is_done(self) -> bool:
@@ -109,8 +108,8 @@ class FollowersRemoval:
         for following in followers_of(table):
             check_options(following.owner)
             links = following.links()
-            for start in range(0, len(keys), _CHUNK):
-                some = keys[start : start + _CHUNK]
+            for start in range(0, len(keys), CHUNK):
+                some = keys[start : start + CHUNK]
                 if list(columns) != links.theirs:
                     some = self._read(links.theirs, is_one_of(columns, some))
                 if some:
@@ -123,13 +122,20 @@ class FollowersRemoval:
             self._below(table, columns, keys)
             if not self.is_done:
                 return
+            for tie in self._ties_to(table):
+                untie(self.connection, tie, table, keys)
             statement = SweepDelete(table).where(is_one_of(columns, keys))
             self.removed[table.fullname] += self.connection.execute(statement).rowcount
 
+    def _ties_to(self, table: Table) -> list[Tie]:
+        if table not in self._ties:
+            self._ties[table] = list(ties_to(table))
+        return self._ties[table]
+
     def _batches(self, columns: Sequence[Any], condition: ColumnElement[bool]) -> Iterator[Keys]:
         while self.is_done:
-            left = _CHUNK if self.limit is None else self.limit - self.removed.total()
-            keys = self._read(columns, condition, min(left, _CHUNK))
+            left = CHUNK if self.limit is None else self.limit - self.removed.total()
+            keys = self._read(columns, condition, min(left, CHUNK))
             if not keys:
                 return
             yield keys
