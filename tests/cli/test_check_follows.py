@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
 from click.testing import CliRunner
 from sqlalchemy import ForeignKey
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -80,3 +81,45 @@ def test_a_table_that_is_missing_is_found(engine: Engine) -> None:
     assert message in {
         f"table {name}, which follows it, doesn't exist" for name in ("loads", "labels")
     }
+
+
+class Families(DeclarativeBase):
+    pass
+
+
+class Chat(TTLMixin, Families):
+    __tablename__ = "chats"
+    __ttl__ = 3_600
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+class Line(Families):
+    """Refers to others, which can be NULL, and to one more, which can't."""
+
+    __tablename__ = "lines"
+    __ttl__ = Follows("chat_id")
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    chat_id: Mapped[int] = mapped_column(ForeignKey("chats.id"), index=True)
+    reply_id: Mapped[int | None] = mapped_column(ForeignKey("lines.id"), index=True)
+    first_id: Mapped[int] = mapped_column(ForeignKey("lines.id"), index=True)
+
+
+class Quote(Families):
+    __tablename__ = "quotes"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    line_id: Mapped[int] = mapped_column(ForeignKey("lines.id"), index=True)
+
+
+@pytest.mark.databases("postgres", "mariadb", "mysql")
+def test_what_would_keep_rows_that_follow_is_told(engine: Engine) -> None:
+    Families.metadata.create_all(engine)
+    url = engine.url.render_as_string(hide_password=False)
+    arguments = ["check", "--app", f"{__name__}:Families", "--url", url, "--json"]
+    found = json.loads(CliRunner().invoke(cli, arguments).stdout)["findings"]
+    told = {one["message"].partition(" ")[0]: one for one in found if one["target"]}
+    assert set(told) == {"lines(first_id)", "quotes(line_id)"}
+    assert "make it nullable, or" in told["lines(first_id)"]["fix"]
+    assert "let its model follow too" in told["quotes(line_id)"]["fix"]

@@ -22,8 +22,10 @@ from ttl_odm.inspection.evidence import Kind
 from ttl_odm.inspection.readers.sql import SECONDS, index_for, kind_of, reading_only
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_indexes
+from ttl_odm.sqlalchemy.purge.family_ties import ties_to
 from ttl_odm.sqlalchemy.purge.followers import all_followers
 from ttl_odm.sqlalchemy.sweep.foreign_keys import (
+    Name,
     ReferringKey,
     ReferringKeys,
     name_of,
@@ -303,6 +305,26 @@ class _Check(RowChecks):
                     "each batch of expired rows",
                     key.remedy(self._dialect),
                 )
+            yield from self._ties(following.table, (schema, name))
+
+    def _ties(self, table: Table, place: Name) -> Iterator[Finding]:
+        """See that nothing else refers to rows that follow these, and would keep all of them."""
+        ties = {
+            (tie.table.name, frozenset(str(column.name) for column in tie.columns)): tie
+            for tie in ties_to(table)
+        }
+        for key in ReferringKeys().of(self._connection, place):
+            tie = ties.get((key.table[1], frozenset(key.columns)))
+            if not key.restricts or key.is_followed_in(self._table.metadata) or (tie and tie.free):
+                continue
+            is_free = "make it nullable, " if tie else ""
+            yield self._warning(
+                "restricting-key",
+                f"{key} refers to rows of {place[1]}, which follow it, without ON DELETE: rows "
+                "there prevent expired rows from being deleted",
+                f"{is_free or 'let its model follow too, '}or write ForeignKey(..., "
+                f'ondelete="CASCADE") or "SET NULL" on {key}, in a migration',
+            )
 
     def _partitions(self) -> Iterator[Finding]:
         """See that a table is cut as it is declared, and that its partitions can go."""
