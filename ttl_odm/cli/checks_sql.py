@@ -40,7 +40,7 @@ from ttl_odm.sweeper import Part
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sqlalchemy import Column, Connection
+    from sqlalchemy import Column, Connection, Table
     from sqlalchemy.types import TypeEngine
 
     from ttl_odm.cli.application import Target

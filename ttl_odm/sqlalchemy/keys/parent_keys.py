@@ -55,7 +55,7 @@ def parents_written(
 ) -> list[Written]:
     """Those of rows that follow others; without a `lookup` the statement is an INSERT, or has one.
 
-    Without NULLs, which are no keys.
+    Without NULLs, by which a row has no parent.
     """
     reclaimer, links = KeyReclaimer.of(context), following.links()
     if lookup is None:
