@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 HOUR = 3_600
 LIVE, EXPIRED = 1, 2
+TREES = ("carts", "items", "notes", "memos", "drafts")
 
 
 class Base(DeclarativeBase):
@@ -72,19 +73,24 @@ def fill(engine: Engine) -> None:
 
     Memos and drafts 1 of the live cart, 2 of the other, 3 and 4 of none.
     """
-    Base.metadata.create_all(engine)
+    with engine.begin() as connection:
+        fill_on(connection)
+
+
+def fill_on(connection: Connection) -> None:
+    """Do it by a connection."""
+    Base.metadata.create_all(connection)
     items = [{"id": 10 * cart + n, "cart_id": cart} for cart in (LIVE, EXPIRED) for n in (0, 1)]
     loose = [{"id": 1, "basket": LIVE}, {"id": 2, "basket": EXPIRED}, {"id": 3, "basket": 99}]
     loose.append({"id": 4, "basket": None})  # type: ignore[dict-item]
-    with engine.begin() as connection:
-        connection.execute(insert(Cart), [{"id": LIVE}, {"id": EXPIRED}])
-        connection.execute(insert(Item), items)
-        connection.execute(
-            insert(Note), [{"id": 10 * item["id"], "item_id": item["id"]} for item in items]
-        )
-        connection.execute(insert(Memo), loose)
-        connection.execute(insert(Draft), loose)
-        expire(connection, EXPIRED)
+    connection.execute(insert(Cart), [{"id": LIVE}, {"id": EXPIRED}])
+    connection.execute(insert(Item), items)
+    connection.execute(
+        insert(Note), [{"id": 10 * item["id"], "item_id": item["id"]} for item in items]
+    )
+    connection.execute(insert(Memo), loose)
+    connection.execute(insert(Draft), loose)
+    expire(connection, EXPIRED)
 
 
 def expire(connection: Connection, cart: int) -> None:
