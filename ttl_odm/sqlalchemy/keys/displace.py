@@ -23,7 +23,8 @@ from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.second_tables import on_first
 from ttl_odm.sqlalchemy.purge.errors import is_restricted
 from ttl_odm.sqlalchemy.purge.followers import all_followers
-from ttl_odm.sqlalchemy.purge.removal import DELETE, expired_in, purge_displaced, subtables
+from ttl_odm.sqlalchemy.purge.modes import DELETE, subtables
+from ttl_odm.sqlalchemy.purge.removal import expired_in, purge_displaced
 from ttl_odm.sqlalchemy.purge.statements import (
     SweepSelect,
     at_root,

@@ -20,7 +20,8 @@ from sqlalchemy.util import EMPTY_DICT
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.ends import expired_error, held_by, known_of, seen_of
-from ttl_odm.sqlalchemy.objects.lifetime import follows, lifetime_of
+from ttl_odm.sqlalchemy.objects.following import follows
+from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.time.clock import dialect_of
 

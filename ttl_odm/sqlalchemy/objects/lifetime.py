@@ -15,11 +15,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from sqlalchemy import ColumnElement, Table, inspect, literal, select
+from sqlalchemy import ColumnElement, inspect, literal
 from sqlalchemy.orm import object_session
 from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.exc import ObjectDeletedError
-from sqlalchemy.sql import visitors
 from sqlalchemy.util.concurrency import in_greenlet
 
 from ttl_odm.core import expiry
@@ -36,11 +35,10 @@ from ttl_odm.core.policy import TTL, ExpireAt
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.gate import functions
+from ttl_odm.sqlalchemy.objects.following import end_of_parent, tables_of
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, root_binding_of
 from ttl_odm.sqlalchemy.policy.following import following_of
 from ttl_odm.sqlalchemy.policy.known import policy_as_noted
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.rewrite.stamps import Ago, SecondsUntil, Stamp, StampUntil
 from ttl_odm.sqlalchemy.time.clock import database_now, dialect_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
@@ -59,7 +57,6 @@ if TYPE_CHECKING:
 
 
 _LIFETIME: Final = "ttl_odm_lifetime"
-_TABLES: Final = "ttl_odm_tables"
 """Names under which a mapper remembers them."""
 
 
@@ -136,31 +133,10 @@ def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
 
 def _lifetime_in_many(mapper: Mapper[Any]) -> Lifetime | None:
     """That of a class which is mapped to a join or a subquery: of the first that has one."""
-    for binding in map(root_binding_of, _tables_of(mapper)):
+    for binding in map(root_binding_of, tables_of(mapper)):
         if binding is not None:
             return Lifetime(binding, "", None, None, None, binding.default)
     return None
-
-
-def _tables_of(mapper: Mapper[Any]) -> list[Table]:
-    """The tables in what a class is mapped to: a join or a subquery."""
-    memo = compat.memo_of(mapper)
-    if _TABLES not in memo:
-        elements = visitors.iterate(mapper.local_table)
-        memo[_TABLES] = [element for element in elements if isinstance(element, Table)]
-    tables: list[Table] = memo[_TABLES]
-    return tables
-
-
-def follows(mapper: Mapper[Any]) -> bool:
-    """Whether a class has no lifetime because its rows follow others, of which memory knows none.
-
-    To be asked where `lifetime_of` says None.
-    """
-    info = getattr(mapper.local_table, "info", None)
-    if info is None:
-        return any(following_of(table) is not None for table in _tables_of(mapper))
-    return bool(info) and following_of(mapper.local_table) is not None
 
 
 def bound_lifetime(row: object) -> Lifetime:
@@ -202,7 +178,7 @@ def end_of(row: object) -> datetime | None:
     """
     mapper = instance_state(row).manager.mapper
     if lifetime_of(mapper) is None and following_of(mapper.local_table) is not None:
-        return _end_of_parent(row, mapper)
+        return end_of_parent(row, mapper)
     lifetime = bound_lifetime(row)
     values = {key: getattr(row, key) for key in lifetime.attributes}
     policy = lifetime.default.policy
@@ -211,20 +187,6 @@ def end_of(row: object) -> datetime | None:
         dialect = None if session is None else dialect_of(session, row)
         policy = policy_as_noted(lifetime.binding, dialect, lifetime.scope(values))
     return lifetime.end(values, policy)
-
-
-def _end_of_parent(row: object, mapper: Mapper[Any]) -> datetime | None:
-    """The same of a row that follows another, which the database is asked; of an orphan None."""
-    session = object_session(row)
-    if session is None or not instance_state(row).has_identity:
-        raise TTLConfigurationError(
-            f"{type(row).__name__} follows its parent, and the end of a row that is in no session, "
-            "or wasn't flushed yet, can't be asked for."
-        )
-    key = zip(mapper.primary_key, mapper.primary_key_from_instance(row), strict=True)
-    rows = select(functions.expires_at(mapper.local_table)).options(include_expired())
-    end: datetime | None = session.scalar(rows.where(*(column == value for column, value in key)))
-    return end
 
 
 def is_expired(row: object) -> bool:

@@ -40,7 +40,7 @@ from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, include_expir
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.stored import shortest_age, stored_seconds
 from ttl_odm.sqlalchemy.purge.followers import all_followers
-from ttl_odm.sqlalchemy.purge.removal import mode_of
+from ttl_odm.sqlalchemy.purge.modes import mode_of
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves, reason_against
 from ttl_odm.sqlalchemy.sweep.orphans import has_orphans
 from ttl_odm.sqlalchemy.sweep.scopes import due_in_scopes, table_age

@@ -28,7 +28,7 @@ from ttl_odm.sqlalchemy.policy.binding import all_subtables
 from ttl_odm.sqlalchemy.policy.known import defaults_now
 from ttl_odm.sqlalchemy.policy.partitions import cut_of, named
 from ttl_odm.sqlalchemy.purge.followers import all_followers
-from ttl_odm.sqlalchemy.purge.removal import mode_of
+from ttl_odm.sqlalchemy.purge.modes import mode_of
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Part, PartitionsCounted
