@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 HOUR = 3_600
 LIVE, EXPIRED = 1, 2
-TREES = ("carts", "items", "notes", "memos", "drafts")
+TREES = ("carts", "items", "remarks", "memos", "drafts")
 
 
 class Base(DeclarativeBase):
@@ -43,7 +43,7 @@ class Item(TTLMixin, Base):
 
 
 class Note(Base):
-    __tablename__ = "notes"
+    __tablename__ = "remarks"
     __ttl__ = Follows("item_id")
 
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)

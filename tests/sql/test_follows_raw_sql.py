@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import Column, Integer, MetaData, Table, select, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from tests.policies import know_only
 from tests.sql.following import Cart, Item, Note, fill
-from ttl_odm.sqlalchemy import RawSQLError, guard
+from ttl_odm.sqlalchemy import RawSQLError, TTLMixin, guard
 from ttl_odm.testing import assert_no_leaks
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 READS = [
     "SELECT id FROM items ORDER BY id",
     "SELECT i.id FROM items i JOIN carts c ON c.id = i.cart_id ORDER BY i.id",
-    "SELECT item_id FROM notes WHERE item_id IN (SELECT id FROM items) ORDER BY item_id",
+    "SELECT item_id FROM remarks WHERE item_id IN (SELECT id FROM items) ORDER BY item_id",
 ]
 CONDITION = "SELECT items.id FROM items JOIN carts ON carts.id = cart_id WHERE carts._ts IS NULL"
 
@@ -44,8 +45,8 @@ def test_an_error_names_the_column_of_the_parent(engine: Engine) -> None:
     with engine.connect() as connection:
         with pytest.raises(RawSQLError, match=r"names items without a condition on carts\._ts"):
             connection.execute(text("DELETE FROM items"))
-        with pytest.raises(RawSQLError, match="names notes without"):
-            connection.execute(text("SELECT id FROM notes"))
+        with pytest.raises(RawSQLError, match="names remarks without"):
+            connection.execute(text("SELECT id FROM remarks"))
         assert connection.scalars(text(CONDITION)).all() == []
         connection.execute(text("INSERT INTO items (id, cart_id, name) VALUES (12, 1, 'tea')"))
 
@@ -70,3 +71,23 @@ def test_leaks_are_found(engine: Engine) -> None:
         connection.execute(text(CONDITION))
         connection.execute(select(Item).join(Cart))
         connection.execute(select(Note))
+
+
+def test_a_name_that_follows_in_one_model_only_is_not_rewritten(engine: Engine) -> None:
+    class Other(DeclarativeBase):
+        pass
+
+    class Lasting(TTLMixin, Other):
+        __tablename__ = "items"
+        __ttl__ = 3_600
+
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    guard(engine, raw="rewrite")
+    with (
+        engine.connect() as connection,
+        pytest.raises(RawSQLError, match=r"Item and .*Lasting have different policies|Lasting and"),
+    ):
+        connection.execute(text("SELECT id FROM items"))
+    Other.registry.dispose()
+    del Lasting

@@ -26,7 +26,7 @@ def session(engine: Engine, enforcing: None) -> Iterator[Session]:
         yield session
 
 
-items, notes = Base.metadata.tables["items"], Base.metadata.tables["notes"]
+items, notes = Base.metadata.tables["items"], Base.metadata.tables["remarks"]
 other = aliased(Item)
 inner = select(Item.id).subquery()
 cte = select(Item.id).cte()

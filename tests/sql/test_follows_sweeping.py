@@ -15,7 +15,7 @@ from ttl_odm.sweeper import Sweeper
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-TREE = ("carts", "items", "notes", "memos", "drafts")
+TREE = ("carts", "items", "remarks", "memos", "drafts")
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def test_a_sweep_takes_parents_with_all_that_follows_them(engine: Engine) -> Non
     assert report.outcome == "finished", report.problems
     (target,) = report.targets
     assert target.deleted == 1
-    assert dict(target.referring) == {"items": 2, "notes": 2, "memos": 3, "drafts": 1}
+    assert dict(target.referring) == {"items": 2, "remarks": 2, "memos": 3, "drafts": 1}
     assert stored(engine, *TREE) == [1, 2, 2, 1, 3]
     assert sweeper(engine).run_once().deleted == 0
 
@@ -52,7 +52,7 @@ def test_more_followers_than_a_batch_takes_go_in_several(engine: Engine) -> None
     put_full_cart(engine)
     report = sweeper(engine, batch_size=500).run_once()
     assert report.outcome == "finished", report.problems
-    assert report.targets[0].referring["notes"] == 2_502
+    assert report.targets[0].referring["remarks"] == 2_502
     assert report.targets[0].batches > 1
     assert stored(engine, *TREE) == [1, 2, 2, 1, 3]
 
@@ -68,10 +68,10 @@ def test_a_parent_that_somebody_holds_stays_with_its_followers(engine: Engine) -
         held = select(Cart.id).where(Cart.id == EXPIRED).with_for_update()
         session.scalars(held.options(include_expired())).all()
         sweeper(engine).run_once()
-        assert stored(engine, "carts", "items", "notes") == [2, 4, 4]
+        assert stored(engine, "carts", "items", "remarks") == [2, 4, 4]
     other.dispose()
     sweeper(engine).run_once()
-    assert stored(engine, "carts", "items", "notes") == [1, 2, 2]
+    assert stored(engine, "carts", "items", "remarks") == [1, 2, 2]
 
 
 def test_a_parent_renewed_by_a_new_default_keeps_what_it_has(engine: Engine) -> None:
@@ -90,7 +90,7 @@ def test_a_raised_default_does_not_bring_back_a_parent_without_all_that_followed
     cut_short = Sweeper(engine, Base, lease=False, batch_size=500, on_progress=lambda _: stop())
     stop = cut_short.stop
     cut_short.run_once()
-    assert 3 < stored(engine, "notes")[0] < 2_504
+    assert 3 < stored(engine, "remarks")[0] < 2_504
     try:
         Cart.__ttl__ = 86_400
         with Session(engine) as session:
@@ -107,7 +107,9 @@ def test_orphans_go_with_all_that_follows_them(engine: Engine) -> None:
         if engine.dialect.name == "sqlite":  # elsewhere the foreign key keeps them from being made
             connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
             connection.exec_driver_sql("INSERT INTO items (id, cart_id, name) VALUES (90, 99, '')")
-            connection.exec_driver_sql("INSERT INTO notes (id, item_id, text) VALUES (900, 90, '')")
+            connection.exec_driver_sql(
+                "INSERT INTO remarks (id, item_id, text) VALUES (900, 90, '')"
+            )
             connection.commit()
             connection.exec_driver_sql("PRAGMA foreign_keys = ON")
         rows = [{"id": number, "basket": 99} for number in range(1_000, 2_200)]

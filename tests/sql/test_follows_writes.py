@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 NO_SYNC = {"synchronize_session": False}
 
-TREE = ("carts", "items", "notes", "memos", "drafts")
+TREE = ("carts", "items", "remarks", "memos", "drafts")
 
 
 @pytest.fixture

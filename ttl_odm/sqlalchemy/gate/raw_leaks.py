@@ -27,7 +27,7 @@ from ttl_odm.sqlalchemy.policy.second_tables import (
 from ttl_odm.sqlalchemy.rewrite.raw_sql import RawSQL, Source, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from sqlalchemy.engine import Dialect
 
@@ -80,17 +80,35 @@ def leaks_of(sql: str, sources: tuple[Source, ...], dialect: Dialect) -> RawLeak
     judged = frozenset[Table]().union(*(_asked_about(source, dialect) for source in sources))
     for source in sources:
         tables = _leaking(source, dialect, judged)
-        if len(tables) > 1 and names_of_different_policies(tables):
+        if len(tables) > 1 and _names_of_different(tables):
             gc.collect()  # models that nobody has any more, as of a cell of a notebook, have no say
             tables = _leaking(source, dialect, judged)
         if not tables:
             continue
         leaks.tables += tuple(table for table in tables if table not in leaks.tables)
         leaks.replaceable += (Replaceable(source, tables[0]),)
-        models = names_of_different_policies(tables)
+        models = _names_of_different(tables)
         ambiguous = models and f"{models} have different policies for a table of that name"
         leaks.obstacle = leaks.obstacle or source.obstacle or ambiguous
     return leaks
+
+
+def _names_of_different(tables: Sequence[Table]) -> str | None:
+    """The models that say different things of when rows of some tables expire; or None."""
+    followings = [following_of(table) for table in tables]
+    meanings = {
+        following and (following.declared.orphan, tuple(map(str, following.links().theirs)))
+        for following in followings
+    }
+    if not any(followings) or len(meanings) == 1:
+        return names_of_different_policies(tables)
+    bindings = [root_of(table) for table in tables]
+    owners = [
+        following.owner if following else binding and binding.default.owner
+        for following, binding in zip(followings, bindings, strict=True)
+    ]
+    names = (f"{owner.__module__}.{owner.__name__}" for owner in owners if owner is not None)
+    return " and ".join(dict.fromkeys(names))
 
 
 def _leaking(source: Source, dialect: Dialect, judged: Collection[Table]) -> list[Table]:
