@@ -226,7 +226,7 @@ class GatedCompiler(Compiler):
             insert_stmt = selected_insert(emitted, _live_rows(self), self.dialect)
             _prepare(self, parents)
         trial = None
-        if not (binding is parents is None and sub_binding_of(table) is None):
+        if any(one is not None for one in (binding, parents, sub_binding_of(table))):
             trial = _prepare_keys(self, emitted)
         if parents is not None:
             _prepare(self, RenewedParents.of_insert(table))

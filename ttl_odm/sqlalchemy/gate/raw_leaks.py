@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Table
 
@@ -103,7 +103,7 @@ def _names_of_different(tables: Sequence[Table]) -> str | None:
     if not any(followings) or len(meanings) == 1:
         return names_of_different_policies(tables)
     bindings = [root_of(table) for table in tables]
-    owners = [
+    owners: list[Any] = [
         following.owner if following else binding and binding.default.owner
         for following, binding in zip(followings, bindings, strict=True)
     ]

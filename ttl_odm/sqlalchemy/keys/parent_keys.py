@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Insert, literal, select, type_coerce
+from sqlalchemy import ColumnElement, Insert, literal, select, type_coerce
 from sqlalchemy.sql import visitors
 
 from ttl_odm.sqlalchemy import compat
@@ -27,7 +27,7 @@ from ttl_odm.sqlalchemy.rewrite.targets import filled, writes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from sqlalchemy import ColumnElement, Select
+    from sqlalchemy import Select
     from sqlalchemy.engine.default import DefaultExecutionContext
 
     from ttl_odm.sqlalchemy.policy.following import Following, Links
@@ -122,7 +122,7 @@ def _of_row(reclaimer: KeyReclaimer, links: Links, row: Row, parameters: Row) ->
     key = tuple(row.get(own.key) for own in links.own)
     if not any(map(is_sql, key)):
         yield key
-    elif not writes(*filter(is_sql, key)):
+    elif not writes(*(part for part in key if isinstance(part, ColumnElement))):
         computed = filled(select(*_typed(key, links)), parameters)
         for found in reclaimer.execute(computed):
             yield tuple(found)

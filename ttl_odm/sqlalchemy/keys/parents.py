@@ -114,9 +114,9 @@ class LiveParents:
             return True
         statement = compat.invoked(context)
         cache = context.execution_options.get("compiled_cache")
-        mapper = inspect(self.following.owner).base_mapper
+        mapper: Any = inspect(self.following.owner)
         return compat.is_bulk(statement) or (
-            cache is not None and cache is compat.compiled_cache(mapper)
+            cache is not None and cache is compat.compiled_cache(mapper.base_mapper)
         )
 
     def _error(self, key: Key) -> ExpiredError:

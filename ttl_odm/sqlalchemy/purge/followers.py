@@ -50,7 +50,8 @@ def check_options(owner: type) -> None:
 
 def all_followers(binding: Binding) -> list[Following]:
     """The tables whose rows follow those of a policy, at whatever depth."""
-    tables, found = [binding.table], []
+    tables = [binding.table]
+    found: list[Following] = []
     while tables:
         below = followers_of(tables.pop())
         found += below

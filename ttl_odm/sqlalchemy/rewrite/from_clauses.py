@@ -201,7 +201,7 @@ class JoinKeys:
         """Whether each row with these keys brings along its row of a table, by the keys there."""
         reached = [(key, self._reached(own)) for own, key in keys]
         return any(
-            all(other.c[key.key] in columns for key, columns in reached)
+            all(other.c[str(key.key)] in columns for key, columns in reached)
             for element in self._sources
             for other in leaves(element)
             if table_of(other) is table

@@ -61,7 +61,7 @@ def _orphans(dialect: Dialect, binding: Binding) -> Iterator[tuple[Table, Column
         if following.declared.orphan == "live":
             continue
         links = following.links()
-        nothing = [own.is_(None) for own in links.own if own.nullable]
+        nothing: list[ColumnElement[bool]] = [own.is_(None) for own in links.own if own.nullable]
         if not _is_enforced(dialect, following):
             parent = links.parent.alias()
             same_row = (own == parent.c[theirs.key] for own, theirs in links.pairs)
