@@ -93,9 +93,9 @@ def fill_on(connection: Connection) -> None:
     expire(connection, EXPIRED)
 
 
-def expire(connection: Connection, cart: int) -> None:
-    """Let a cart have been written two hours ago."""
-    age(connection, "carts", cart, 2 * HOUR)
+def expire(connection: Connection, key: int, table: str = "carts") -> None:
+    """Let a parent have been written two hours ago."""
+    age(connection, table, key, 2 * HOUR)
 
 
 def stored(engine: Engine, *tables: str) -> list[int]:

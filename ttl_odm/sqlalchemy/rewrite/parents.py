@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BindParameter, Join, bindparam, literal, select
+from sqlalchemy import BindParameter, Join, bindparam, literal, select, type_coerce
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.following import following_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import LiveRows, WithoutSources
 from ttl_odm.sqlalchemy.rewrite.stamps import is_sql, selected_columns, selected_rows
+from ttl_odm.sqlalchemy.rewrite.targets import column_key
 
 if TYPE_CHECKING:
     from sqlalchemy import Insert, Update
@@ -53,6 +54,12 @@ def moved_update(statement: Update, target: Target, live: LiveRows) -> Update:
         column: Any = target.source.c[own.key]
         if own.key in values:
             value = values[own.key]
+            if isinstance(value, BindParameter):  # in SET, SQLAlchemy would give it another name
+                value = type_coerce(value, own.type)
+                pairs = [
+                    (name, value if column_key(statement, name) == own.key else old)
+                    for name, old in pairs
+                ]
             key.append(value if is_sql(value) else literal(value, own.type))
         elif own.key in target.parameters:
             parameter = bindparam(own.key, required=True, type_=own.type)
