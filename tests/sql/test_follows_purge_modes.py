@@ -58,7 +58,7 @@ def families(heard: list[Purged] | None = None, **attributes: Any) -> Any:
         id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
         message_id: Mapped[int] = mapped_column(ForeignKey("messages.id"), index=True)
 
-    Base.Thread, Base.Message, Base.Mark = Thread, Message, Mark  # type: ignore[attr-defined]
+    Base.Thread, Base.Message, Base.Mark = Thread, Message, Mark
     return Base
 
 

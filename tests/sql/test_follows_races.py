@@ -78,7 +78,7 @@ class Worker:
 
     def read(self) -> None:
         """Each statement sees whole families alone."""
-        items = func.count(Item.id).filter(Item.name == "first")
+        items: Any = func.count(Item.id).filter(Item.name == "first")
         if self.engine.dialect.name in {"mysql", "mariadb"}:
             items = func.count(func.nullif(Item.name, "later"))
         families = select(Cart.id, items).outerjoin(Cart.items).group_by(Cart.id)

@@ -106,7 +106,8 @@ def test_orphans_are_what_is_declared(session: Session) -> None:
 
 def test_the_predicate_can_be_selected(session: Session) -> None:
     for model in (Item, items, aliased(Note)):
-        key = model.c.id if model is items else model.id
+        columns: Any = model.c if model is items else model
+        key = columns.id
         rows = select(key, live(model), expired(model)).order_by(key).options(include_expired())
         told = session.execute(rows).all()
         assert [bool(one) for _, one, _ in told] == [True, True, False, False]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import ForeignKey, insert, select
@@ -73,7 +73,7 @@ def _rows(engine: Engine, enforcing: None) -> None:
             connection.execute(insert(Post), posts)
             pictures = [{"id": first + n, "post_id": first + n} for n in range(3)]
             connection.execute(insert(Picture), pictures)
-            post = Post.__table__
+            post: Any = Post.__table__
             mine = post.c.topic_id == topic
             back = post.update().where(mine, post.c.id > first).values(reply_id=post.c.id - 1)
             connection.execute(back)
@@ -82,7 +82,8 @@ def _rows(engine: Engine, enforcing: None) -> None:
             connection.execute(
                 post.update().where(post.c.id == first + 9).values(reply_id=first + 9)
             )
-            linked = Topic.__table__.update().where(Topic.id == topic)
+            topics: Any = Topic.__table__
+            linked = topics.update().where(Topic.id == topic)
             connection.execute(linked.values(last_id=first + 7))
         age(connection, "topics", EXPIRED, 2 * HOUR)
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
+ITEMS: Any = Item.__table__
+MEMOS: Any = Memo.__table__
 NO_SYNC = {"synchronize_session": False}
 
 TREE = ("carts", "items", "remarks", "memos", "drafts")
@@ -111,8 +113,8 @@ def keys_of(session: Session, *ids: int) -> list[int]:
 
 
 def test_core_puts_no_row_under_an_expired_parent(session: Session) -> None:
-    items, counting = Item.__table__, {"preserve_rowcount": True}
-    connection = session.connection(execution_options=counting)
+    items = ITEMS
+    connection = session.connection(execution_options={"preserve_rowcount": True})
     dead, alive = {"id": 8, "cart_id": EXPIRED}, {"id": 9, "cart_id": LIVE}
     one: Any = connection.execute(items.insert().values(**dead))
     assert one.rowcount == 0
@@ -132,7 +134,8 @@ def test_core_puts_no_row_under_an_expired_parent(session: Session) -> None:
 
 @pytest.mark.databases("sqlite", "postgres", "mariadb")
 def test_what_core_leaves_out_is_not_returned(session: Session) -> None:
-    connection, items = session.connection(), Item.__table__
+    connection = session.connection()
+    items = ITEMS
     dead, alive = {"id": 8, "cart_id": EXPIRED}, {"id": 9, "cart_id": LIVE}
     insertion = items.insert().returning(items.c.id, items.c.name)
     assert connection.execute(insertion, dead).all() == []
@@ -161,16 +164,16 @@ def test_a_list_of_values_and_writes_in_a_cte_leave_no_row_out(session: Session)
 
 
 def test_an_insert_from_select_leaves_out_rows_under_expired_parents(session: Session) -> None:
-    carts, items = Cart.__table__, Item.__table__
+    carts, items = Cart.__table__, ITEMS
     session.connection(execution_options={"preserve_rowcount": True})
     found = select(carts.c.id + 70, carts.c.id, literal("new")).options(include_expired())
     chosen = items.insert().from_select(["id", "cart_id", "name"], found)
     assert session.connection().execute(chosen).rowcount == 1
     assert keys_of(session, 71, 72) == [71]
-    missing = Memo.__table__.insert().from_select(["id", "basket"], select(literal(9), literal(98)))
+    missing = MEMOS.insert().from_select(["id", "basket"], select(literal(9), literal(98)))
     assert session.connection().execute(missing).rowcount == 1
     nothing = select(literal(8), cast(null(), Integer))
-    nowhere = Memo.__table__.insert().from_select(["id", "basket"], nothing)
+    nowhere = MEMOS.insert().from_select(["id", "basket"], nothing)
     assert session.connection().execute(nowhere).rowcount == 1
 
 
@@ -190,7 +193,7 @@ def test_no_row_moves_to_an_expired_parent(session: Session) -> None:
 
 
 def test_core_moves_no_row_to_an_expired_parent(session: Session) -> None:
-    items = Item.__table__
+    items = ITEMS
     moved: Any = session.execute(update(Item).where(Item.id == 10).values(cart_id=EXPIRED))
     assert moved.rowcount == 0
     computed = {"cart_id": Item.id - 10 + LIVE}  # of item 11 it is the expired one
@@ -202,7 +205,7 @@ def test_core_moves_no_row_to_an_expired_parent(session: Session) -> None:
     assert moved.rowcount in {1, -1}
     rows = select(items.c.id, items.c.cart_id).order_by(items.c.id)
     assert session.execute(rows).all() == [(10, LIVE), (11, LIVE)]
-    session.get_one(Item, 10).cart_id = Item.id - 10 + EXPIRED  # type: ignore[assignment]
+    session.get_one(Item, 10).cart_id = Item.id - 10 + EXPIRED
     with pytest.raises(ExpiredError, match="carts 2"):
         session.flush()
 
@@ -239,7 +242,7 @@ def test_an_upsert_that_may_update_expired_rows_is_refused(session: Session) -> 
         if dialect == "sqlite":
             from sqlalchemy.dialects.sqlite import insert as upsert
         else:
-            from sqlalchemy.dialects.postgresql import insert as upsert  # type: ignore[assignment]
+            from sqlalchemy.dialects.postgresql import insert as upsert
 
         statement: Any = upsert(Item).values(id=20, cart_id=LIVE)
         statement = statement.on_conflict_do_update(index_elements=["id"], set_={"cart_id": LIVE})
