@@ -29,6 +29,7 @@ PARTS: Final = (
     *(
         "sql_overhead",
         "stored_defaults",
+        "follows",
         "rivals",
         "django_overhead",
         "beanie_overhead",

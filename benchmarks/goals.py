@@ -50,6 +50,7 @@ TENANTS_LIST: Final = Goal(
 TENANTS_SCAN: Final = Goal(
     "SQLAlchemy: scan, stored defaults of 10,000 tenants / a bound value", 1.3
 )
+FOLLOWS_KEY: Final = Goal("SQLAlchemy: read by key of a follower / an EXISTS by hand", 1.3)
 DJANGO_CREATE: Final = Goal("Django: create() with its own key / without TTL", 1.5)
 DJANGO_GET: Final = Goal("Django: get() / filter(expires_at__gt=now)", 1.1)
 DJANGO_SWEEP: Final = Goal("Django: rows swept per second / by SQLAlchemy's", 0.8, at_least=True)

@@ -9,6 +9,7 @@
 | `postgres_url`, `mariadb_url`, `mysql_url`, `mongodb_url` | a server's address, without a driver |
 
 `--hypothesis-profile=long` tries many more examples, other ones in each run.
+TTL_ODM_TEST_INTERLEAVINGS=1000000 lets readers, writers and sweepers of families meet as often.
 `@pytest.mark.every_driver` also runs a test with the drivers that come second to
 another one; `--every-driver` all tests. Those that aren't installed are named above the results.
 `--only BACKEND` leaves the other databases out, and says so in the count of deselected tests; so
@@ -135,7 +136,13 @@ def models_of_other_tests_have_no_say() -> Iterator[None]:
     """
     binding: Any = sys.modules.get("ttl_odm.sqlalchemy.policy.binding")
     before = set() if binding is None else set(binding.bound_tables)
+    following: Any = sys.modules.get("ttl_odm.sqlalchemy.policy.following")
+    before_following = set() if following is None else set(following.following_tables)
     yield
+    following = sys.modules.get("ttl_odm.sqlalchemy.policy.following")
+    if following is not None:
+        for table in set(following.following_tables) - before_following:
+            following.following_tables.pop(table)
     binding = sys.modules.get("ttl_odm.sqlalchemy.policy.binding")
     if binding is not None:
         for table in set(binding.bound_tables) - before:

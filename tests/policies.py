@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ttl_odm.sqlalchemy.gate import raw_leaks
-from ttl_odm.sqlalchemy.policy.binding import bound_tables, root_binding_of
+from ttl_odm.sqlalchemy.policy.following import gated_tables, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,10 +22,10 @@ class _Known:
     package: str
 
     def __iter__(self) -> Iterator[Table]:
-        return (table for table in bound_tables if not self._is_of_others(table))
+        return (table for table in gated_tables if not self._is_of_others(table))
 
     def _is_of_others(self, table: Table) -> bool:
-        binding = root_binding_of(table)
+        binding = root_of(table)
         module = "" if binding is None else binding.default.owner.__module__
         return module.startswith("tests.") and not module.startswith(f"{self.package}.")
 
@@ -35,4 +35,4 @@ def know_only(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     Where models have different policies for a name, raw SQL is refused, and nothing is guessed.
     """
-    monkeypatch.setattr(raw_leaks, "bound_tables", _Known(package))
+    monkeypatch.setattr(raw_leaks, "gated_tables", _Known(package))

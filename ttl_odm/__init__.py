@@ -6,6 +6,7 @@ module which only declares ``__ttl__`` costs milliseconds; the adapters (`ttl_od
 `ttl_odm.beanie`, ...) are imported by those who use them.
 """
 
+from ttl_odm.core.follows import Follows
 from ttl_odm.core.partitions import Partitions
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.core.stored import Stored
@@ -21,6 +22,7 @@ __all__ = [
     "ExpireAfter",
     "ExpireAt",
     "ExpiredError",
+    "Follows",
     "InvalidTTL",
     "Partitions",
     "Stored",

@@ -47,7 +47,7 @@ ROOT = Path(__file__).parents[2]
 
 # Each benchmark once, and on MySQL those with SQL of their own for it.
 ON = {
-    "sqlite": ("sql_overhead", "stored_defaults", "rivals", "migrations", "importing"),
+    "sqlite": ("sql_overhead", "stored_defaults", "follows", "rivals", "migrations", "importing"),
     "postgres": ("sweeping", "sweep_workers", "indexes", "partitions", "database_sweep"),
     "mariadb": ("django_overhead", "database_sweep"),
     "mysql": ("round_trip", "sweeping", "sweep_workers", "partitions", "migrations"),

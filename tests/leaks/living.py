@@ -47,11 +47,15 @@ class LivingWorld(TimelessWorld):
         if row.life.age:
             age(connection, table.name, row.values["id"], row.life.age)
 
+    def lasting(self, table: Table) -> Table:
+        """The table that holds the lifetimes of a table's rows."""
+        return table
+
     def let_pass(self, session: Session, model: Any, seconds: int) -> None:
         """Age the rows by raw SQL."""
         for row in ROWS:
             if row.model == model.__name__:
-                table = lasting_table(inspect(model)).name
+                table = self.lasting(lasting_table(inspect(model))).name
                 age(session.connection(), table, row.values["id"], seconds)
 
     def pass_time(self, session: Session, *objects: Any) -> None:
@@ -59,7 +63,8 @@ class LivingWorld(TimelessWorld):
         for each in objects:
             mapper = inspect(each).mapper
             (key,) = inspect(each).identity
-            age(session.connection(), lasting_table(mapper).name, key, 2 * HOUR)
+            table = self.lasting(lasting_table(mapper)).name
+            age(session.connection(), table, key, 2 * HOUR)
             if "last_modified" in vars(each):
                 earlier = each.last_modified - timedelta(hours=2)
                 set_committed_value(each, "last_modified", earlier)

@@ -308,3 +308,21 @@ def test_every_database_of_an_environment_is_migrated_by_itself(tmp_path: Path) 
     with closing(sqlite3.connect(tmp_path / "two.sqlite3")) as connection:
         assert connection.execute("SELECT id, _ts, ttl FROM logs").fetchall() == []
     alembic("downgrade", "base")
+
+
+@pytest.mark.parametrize("rule", ["", " ON DELETE CASCADE"])
+def test_a_foreign_key_that_will_keep_rows_is_logged(
+    before: Any, engine: Engine, project: Any, caplog: pytest.LogCaptureFixture, rule: str
+) -> None:
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "CREATE TABLE visits (id INTEGER PRIMARY KEY, session_id VARCHAR(40), "
+                f"FOREIGN KEY (session_id) REFERENCES web_sessions (id){rule})"
+            )
+        )
+    here = project(models(60))
+    here.revision("op.add_ttl('web_sessions', 60)")
+    here.upgrade()
+    said = "__ttl__ = Follows('session_id') on its model" in caplog.text
+    assert said is not bool(rule)

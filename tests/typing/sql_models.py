@@ -22,7 +22,7 @@ from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.sql.elements import ColumnElement
 from typing_extensions import assert_type
 
-from ttl_odm import NEVER, TTL, ExpireAfter, ExpireAt, InvalidTTL, TTLError
+from ttl_odm import NEVER, TTL, ExpireAfter, ExpireAt, Follows, InvalidTTL, TTLError
 from ttl_odm.sqlalchemy import (
     Archive,
     ExpiredError,
@@ -53,6 +53,13 @@ class Cart(TTLMixin, Base):
     __ttl_sweep__ = "scan"
     __ttl_archive__ = Archive(into="old_carts")
     id: Mapped[int] = mapped_column(primary_key=True)
+
+
+class Item(TTLMixin, Base):
+    __tablename__ = "items"
+    __ttl__ = Follows(Cart, on={"cart_id": "id"}, orphan="live")
+    id: Mapped[int] = mapped_column(primary_key=True)
+    cart_id: Mapped[int]
 
 
 class Token(TTLMixin, Base):

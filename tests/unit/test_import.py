@@ -67,6 +67,7 @@ def test_the_public_names_are_all_there() -> None:
         "ExpireAfter",
         "ExpireAt",
         "ExpiredError",
+        "Follows",
         "InvalidTTL",
         "Partitions",
         "Stored",

@@ -6,6 +6,7 @@ refused while the table is still as it was.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Date, DateTime, Integer, text
@@ -13,13 +14,17 @@ from sqlalchemy import Date, DateTime, Integer, text
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.target_schema import LAST_MODIFIED, OWN_TTL
 from ttl_odm.core.values import MAX_TTL, NEVER
+from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Column, Connection
 
     from ttl_odm.alembic.reflection import ExistingSchema
+    from ttl_odm.alembic.runner import Runner
     from ttl_odm.alembic.target_schema import TargetSchema
+
+log = logging.getLogger("alembic.ttl_odm")
 
 
 def refuse_existing(target: TargetSchema, existing: ExistingSchema, *, keep_ttl: bool) -> None:
@@ -188,3 +193,24 @@ def refuse_without_rights(connection: Connection, target: TargetSchema) -> None:
             f"This database user may not change table {target.label}: {reason}. Nothing was "
             "changed."
         )
+
+
+def warn_of_restricting_keys(
+    runner: Runner, target: TargetSchema, existing: ExistingSchema
+) -> None:
+    """Log which foreign keys will keep expired rows of a table from being deleted."""
+    if runner.offline or not existing.columns:
+        return
+    metadata = runner.context.opts.get("target_metadata") or ()
+    declared = metadata if isinstance(metadata, (list, tuple)) else [metadata]
+    name = target.table.schema, target.table.name
+    for key in ReferringKeys(enforced=False).of(runner.connection, name):
+        if key.restricts and not any(key.is_followed_in(one) for one in declared):
+            log.warning(
+                "Table %s: %s refers to it without ON DELETE, so its rows keep expired ones from "
+                "being deleted. Write __ttl__ = Follows(%r) on its model, so that they expire "
+                "together, or give the foreign key ON DELETE CASCADE or SET NULL.",
+                target.label,
+                key,
+                key.columns[0],
+            )

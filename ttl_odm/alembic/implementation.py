@@ -224,6 +224,7 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
     runner, target = migration.runner, migration.target
     refuse_unenforceable(op.enforce, op.view, runner)
     migration.refuse_unsweepable()
+    checks.warn_of_restricting_keys(runner, target, migration.existing)
     if target.dates is not None:
         # No index is what "scan" asks for, and whose it is that is there, nobody knows.
         migration.index_dates("index" if op.sweep == "index" else None)

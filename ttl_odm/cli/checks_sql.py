@@ -23,7 +23,15 @@ from ttl_odm.inspection.evidence import Kind
 from ttl_odm.inspection.readers.sql import SECONDS, index_for, kind_of, reading_only
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_indexes
-from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
+from ttl_odm.sqlalchemy.purge.family_ties import ties_to
+from ttl_odm.sqlalchemy.purge.followers import all_followers
+from ttl_odm.sqlalchemy.sweep.foreign_keys import (
+    Name,
+    ReferringKey,
+    ReferringKeys,
+    name_of,
+    whole_indexes,
+)
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
@@ -33,7 +41,7 @@ from ttl_odm.sweeper import Part
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sqlalchemy import Column, Connection
+    from sqlalchemy import Column, Connection, Table
     from sqlalchemy.types import TypeEngine
 
     from ttl_odm.cli.application import Target
@@ -267,13 +275,58 @@ class _Check(RowChecks):
                     "database would read all of that table for each row it deletes",
                     key.remedy(self._dialect),
                 )
-            if key.deletes in ("RESTRICT", "NO ACTION"):
+            if key.restricts and not key.is_followed_in(self._table.metadata):
+                follows = f"__ttl__ = Follows({key.columns[0]!r}) on the model of {key.table[1]}, "
                 yield self._warning(
                     "restricting-key",
                     f"{key} refers to it without ON DELETE: rows there prevent expired rows from "
                     "being deleted",
-                    f'ForeignKey(..., ondelete="CASCADE") or "SET NULL" on {key}, in a migration',
+                    f"{follows}so that rows expire together; or ForeignKey(..., "
+                    f'ondelete="CASCADE") or "SET NULL" on {key}, in a migration',
                 )
+        yield from self._followers()
+
+    def _followers(self) -> Iterator[Finding]:
+        """See that the sweeper finds the rows that follow these without reading whole tables."""
+        inspector = inspect(self._connection)
+        for following in all_followers(self._binding):
+            schema, name = name_of(self._connection, following.table)
+            if not inspector.has_table(name, schema):
+                yield self._error(
+                    "missing-table", f"table {name}, which follows it, doesn't exist", MIGRATE
+                )
+                continue
+            own = [str(column.name) for column in following.links().own]
+            primary = inspector.get_pk_constraint(name, schema)["constrained_columns"]
+            indexes = [primary, *whole_indexes(self._connection, schema, name)]
+            if not any(set(index[: len(own)]) == set(own) for index in indexes):
+                key = ReferringKey((schema, name), tuple(own), (), "", has_index=False)
+                yield self._warning(
+                    "missing-follows-index",
+                    f"{key} follows it and has no index, so a sweep reads all of that table for "
+                    "each batch of expired rows",
+                    key.remedy(self._dialect),
+                )
+            yield from self._ties(following.table, (schema, name))
+
+    def _ties(self, table: Table, place: Name) -> Iterator[Finding]:
+        """See that nothing else refers to rows that follow these, and would keep all of them."""
+        ties = {
+            (tie.table.name, frozenset(str(column.name) for column in tie.columns)): tie
+            for tie in ties_to(table)
+        }
+        for key in ReferringKeys().of(self._connection, place):
+            tie = ties.get((key.table[1], frozenset(key.columns)))
+            if not key.restricts or key.is_followed_in(self._table.metadata) or (tie and tie.free):
+                continue
+            is_free = "make it nullable, " if tie else ""
+            yield self._warning(
+                "restricting-key",
+                f"{key} refers to rows of {place[1]}, which follow it, without ON DELETE: rows "
+                "there prevent expired rows from being deleted",
+                f"{is_free or 'let its model follow too, '}or write ForeignKey(..., "
+                f'ondelete="CASCADE") or "SET NULL" on {key}, in a migration',
+            )
 
     def _partitions(self) -> Iterator[Finding]:
         """See that a table is cut as it is declared, and that its partitions can go."""

@@ -13,8 +13,7 @@ from ttl_odm.sqlalchemy.gate.answers import RawSQLError, RawSQLWarning
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.functions import expired, expires_at, live
 from ttl_odm.sqlalchemy.gate.guard import guard
-from ttl_odm.sqlalchemy.objects import arrivals, bulk, flush, identity_map
-from ttl_odm.sqlalchemy.objects.ends import ExpiredError
+from ttl_odm.sqlalchemy.objects import arrivals, bulk, deletes, flush, identity_map
 from ttl_odm.sqlalchemy.objects.lifetime import (
     expire_at,
     expire_in,
@@ -27,6 +26,7 @@ from ttl_odm.sqlalchemy.objects.lifetime import (
 from ttl_odm.sqlalchemy.policy.changes import policy_changes, set_policy, stored_policies
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.stored import create_policies, policy_tables
+from ttl_odm.sqlalchemy.purge.errors import ExpiredError
 from ttl_odm.sqlalchemy.sweep.advisory_leases import AdvisoryLeases, AsyncAdvisoryLeases
 from ttl_odm.sqlalchemy.sweep.jobs import database_jobs
 from ttl_odm.sqlalchemy.sweep.leases import lease_table
@@ -38,11 +38,11 @@ compat.install(
     {
         "class attribute": mapper.checking_defaults,
         "session.flush": flush.flushing,
-        "session.delete": flush.marking,
+        "session.delete": deletes.marking,
         "session.merge": identity_map.live_merges,
         "identity lookup": identity_map.live_lookups,
         "flush updates": flush.checking_updates,
-        "flush deletes": flush.checking_deletes,
+        "flush deletes": deletes.checking_deletes,
         "flush post-updates": flush.checking_post_updates,
         "flush ties": flush.releasing_ties,
         "bulk save": flush.checking_bulk_saves,

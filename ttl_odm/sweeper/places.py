@@ -51,7 +51,7 @@ class Place:
         The first batch of a part is alone: a store may have to look at what is the same for all.
         """
         is_begun = self.resume is not None or self.until is not None
-        return is_begun and self.part is not Part.PARTITIONS and self.error is None
+        return is_begun and self.part not in (Part.PARTITIONS, Part.ORPHANS) and self.error is None
 
     def asks_to_be_divided(self) -> bool:
         """Whether it is time to ask the store; not for each batch of what can't be divided."""

@@ -88,6 +88,10 @@ class Part(Enum):
     ALL = "all"
     """All at once, where the whole table has to be walked anyway."""
 
+    ORPHANS = "orphans"
+    """Rows of other tables that follow rows of the target, and whose parent is missing. It comes
+    last."""
+
 
 class Skip(Enum):
     """Why an expired row was left in place."""

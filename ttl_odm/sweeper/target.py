@@ -327,7 +327,8 @@ class TargetSweep:
     def _learn(self, size: int, result: BatchResult, place: Place) -> None:
         """Count what a batch skipped, and choose the size of the next one by it."""
         began, search = place.resume, place.search
-        if not result.deleted and not result.skipped and result.resume == began is not None:
+        has_done = result.deleted or result.skipped or result.referring
+        if not has_done and result.resume == began is not None:
             raise StoreError(f"The store makes no progress: {result!r} for {size} rows.")
         # A batch that ended before it was full says nothing about the time of others, and one that
         # a limit made small only whether even that was too many.

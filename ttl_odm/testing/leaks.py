@@ -30,7 +30,7 @@ from ttl_odm.sqlalchemy.gate.raw_leaks import (
     stamp_of,
     tables_named,
 )
-from ttl_odm.sqlalchemy.policy.binding import bound_tables
+from ttl_odm.sqlalchemy.policy.following import gated_tables
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED, includes_expired
 from ttl_odm.sqlalchemy.rewrite.raw_sql import parse
 from ttl_odm.sqlalchemy.rewrite.raw_words import Marks
@@ -116,7 +116,7 @@ def _targets(watched: Any) -> list[Engine | Connection]:
     if not isinstance(watched, Session):
         return [watched]
     binds: dict[Engine | Connection, None] = {}  # there may be one for each table
-    for table in bound_tables:
+    for table in gated_tables:
         try:
             binds[watched.get_bind(clause=table)] = None
         except UnboundExecutionError:  # a table of another application

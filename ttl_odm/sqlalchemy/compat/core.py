@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from contextlib import contextmanager
-from copy import copy as shallow_copy
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -16,7 +13,7 @@ from sqlalchemy.sql.expression import CompoundSelect
 from sqlalchemy.util import immutabledict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from sqlalchemy import BindParameter, Column, ColumnElement, Connection, FromClause
     from sqlalchemy.dialects.mysql.dml import OnDuplicateClause
@@ -193,6 +190,11 @@ def emitted(statement: Insert) -> Insert:
     return copy  # type: ignore[no-any-return]
 
 
+def is_bulk(statement: Any) -> bool:
+    """Whether it is one of the ORM's INSERTs of mappings, which tells nobody how many it wrote."""
+    return "_emit_insert_table" in statement._annotations
+
+
 def attributes_of(statement: Insert | Update) -> Mapping[str, Column[Any]]:
     """The columns of the class that a statement was made for, by attribute; empty for Core's."""
     mapper: Any = statement._propagate_attrs.get("plugin_subject")
@@ -293,73 +295,6 @@ def error_code(dialect: Dialect, error: BaseException) -> int | None:
     return dialect._extract_error_code(error)  # type: ignore[attr-defined, no-any-return]
 
 
-@contextmanager
-def batches_without_returning(compiler: SQLCompiler) -> Iterator[None]:
-    """Let an INSERT of several parameter sets become one of many VALUES, also without RETURNING.
-
-    A driver's ``executemany()`` may make several statements of it, of which some have run when one
-    fails.
-    """
-    dialect = compiler.dialect
-    compiler.dialect = shallow_copy(dialect)
-    compiler.dialect.use_insertmanyvalues_wo_returning = True
-    try:
-        yield
-    finally:
-        compiler.dialect = dialect
-
-
-def returns_own_keys(compiled: SQLCompiler) -> bool:
-    """Whether the rows of a batch are told apart by values that they were given."""
-    batches = compiled._insertmanyvalues
-    return bool(batches and batches.sentinel_param_keys and compiled.effective_returning)
-
-
-class Missing(NamedTuple):
-    """The parameter sets of a batch whose rows were not inserted, twice as SQLAlchemy has them."""
-
-    parameters: list[Any]
-    compiled_parameters: list[Any]
-
-
-def missing_rows(context: Any, batch: Any, first: int, rows: Iterable[Sequence[Any]]) -> Missing:
-    """Those of a batch, which begins with this parameter set, of which no row came back."""
-    batches, columns = context.compiled._insertmanyvalues, context.cursor.description
-    width = batches.num_sentinel_columns
-    read = [
-        column.type._cached_result_processor(context.dialect, described[1]) or (lambda value: value)
-        for column, described in zip(batches.sentinel_columns, columns[-width:], strict=True)
-    ]
-    inserted = Counter(
-        tuple(process(value) for process, value in zip(read, row[-width:], strict=True))
-        for row in rows
-    )
-    missing = Missing([], [])
-    for number, key in enumerate(batch.sentinel_values):
-        values = key if width > 1 else (key,)
-        if inserted[values]:
-            inserted[values] -= 1
-        else:
-            missing.parameters.append(batch.batch[number])
-            missing.compiled_parameters.append(context.compiled_parameters[first + number])
-    return missing
-
-
-def smaller_batches(context: Any, statement: str, missing: Missing) -> Iterator[Any]:
-    """The batches that a statement makes of these parameter sets."""
-    return context.compiled._deliver_insertmanyvalues_batches(  # type: ignore[no-any-return]
-        statement,
-        missing.parameters,
-        missing.compiled_parameters,
-        None,
-        len(missing.parameters),
-        context.compiled._insertmanyvalues.sort_by_parameter_order,
-        context.execution_options.get("schema_translate_map")
-        if context.compiled.schema_translate_map
-        else None,
-    )
-
-
 def as_listeners_have_it(context: Any, statement: str, parameters: Any) -> tuple[str, Any]:
     """A batch's statement and parameters, as ``before_cursor_execute`` makes them."""
     connection = context.root_connection
@@ -380,12 +315,14 @@ def sends_otherwise(context: Any) -> bool:
     return context.no_parameters or (dialect._has_events and bool(dialect.dispatch.do_execute))
 
 
+def in_schemas(context: Any, statement: str) -> str:
+    """A statement that a compiled one's preparer has made, with the schemas of an execution."""
+    if not context.compiled.schema_translate_map:
+        return statement
+    schemas = context.execution_options.get("schema_translate_map", {})
+    return context.compiled.preparer._render_schema_translates(statement, schemas)  # type: ignore[no-any-return]
+
+
 def set_rowcount(context: Any, rowcount: int) -> None:
     """Let an execution tell how many rows it wrote."""
     context._rowcount = rowcount
-
-
-def replace_batches(dialect: Dialect, wrapper: Callable[[Any], Any]) -> None:
-    """Put something around what makes batches of an INSERT of several parameter sets."""
-    replaced: Any = dialect
-    replaced._deliver_insertmanyvalues_batches = wrapper(replaced._deliver_insertmanyvalues_batches)

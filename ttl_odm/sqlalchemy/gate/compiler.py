@@ -26,6 +26,8 @@ from ttl_odm.sqlalchemy.gate.context import gate_contexts
 from ttl_odm.sqlalchemy.gate.preparations import ChangedReferences, Several, StampedBase
 from ttl_odm.sqlalchemy.gate.recompile import compiled_statements, some_are_unknown
 from ttl_odm.sqlalchemy.gate.retry import Trial, tried, try_again
+from ttl_odm.sqlalchemy.keys.parents import LiveParents
+from ttl_odm.sqlalchemy.keys.renewals import RenewedParents
 from ttl_odm.sqlalchemy.keys.upserts import MetRows
 from ttl_odm.sqlalchemy.keys.writes import InnerInserts, InsertedKeys, UpdatedKeys
 from ttl_odm.sqlalchemy.policy.binding import binding_of, may_be_second, sub_binding_of
@@ -41,6 +43,7 @@ from ttl_odm.sqlalchemy.rewrite.from_clauses import (
     binding_of_source,
     table_of,
 )
+from ttl_odm.sqlalchemy.rewrite.parents import moved_update, selected_insert
 from ttl_odm.sqlalchemy.rewrite.stamps import stamped_insert, stamped_update
 from ttl_odm.sqlalchemy.rewrite.targets import targets_of, unreadable_tables
 from ttl_odm.sqlalchemy.rewrite.upserts import gated_on_conflict, gated_on_duplicate_key
@@ -184,6 +187,9 @@ class GatedCompiler(Compiler):
                         update_stmt = stamped_update(update_stmt, binding, target)
                     if sub is not None:
                         _prepare(self, StampedBase.of(sub, target))
+                    update_stmt = moved_update(update_stmt, target, _live_rows(self))
+                    _prepare(self, LiveParents.of_update(target))
+                    _prepare(self, RenewedParents.of_target(target))
                     if target.may_change_keys:
                         _prepare(self, ChangedReferences.of(target))
                         keys: Preparation | None = UpdatedKeys.of(target)
@@ -202,6 +208,7 @@ class GatedCompiler(Compiler):
                 delete_stmt = _only_live(self, delete_stmt, statement)
                 for target in targets_of(statement, self, is_inner=bool(self.stack)):
                     _prepare(self, ChangedReferences.of(target))
+                    _prepare(self, RenewedParents.of_target(target))
             return super().visit_delete(delete_stmt, visiting_cte=visiting_cte, **kw)  # type: ignore[no-untyped-call]
 
     def visit_insert(self, insert_stmt: Insert, *args: object, **kw: object) -> Any:
@@ -214,9 +221,15 @@ class GatedCompiler(Compiler):
         if binding is not None:
             _needs_context(self)
             insert_stmt = stamped_insert(emitted, binding, self)
+        parents = LiveParents.of_insert(table)
+        if parents is not None:
+            insert_stmt = selected_insert(emitted, _live_rows(self), self.dialect)
+            _prepare(self, parents)
         trial = None
-        if binding is not None or sub_binding_of(table) is not None:
+        if any(one is not None for one in (binding, parents, sub_binding_of(table))):
             trial = _prepare_keys(self, emitted)
+        if parents is not None:
+            _prepare(self, RenewedParents.of_insert(table))
         half = None if self.stack else compat.update_half(emitted)
         met = half and MetRows.of(emitted, half)
         if met is not None:

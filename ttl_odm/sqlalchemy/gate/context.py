@@ -59,6 +59,7 @@ class GatedContext(Context):
 
     ttl_trial: Trial | None = None
     ttl_batch: Any = None
+    ttl_does_nothing: bool = False  # whatever it was to write was left out
 
     def fetchall_for_returning(self, cursor: Any) -> Any:
         """The rows of a batch that is inserted."""

@@ -22,9 +22,10 @@ from sqlalchemy import Table, literal_column, select
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.gate.answers import RawSQLError, RawSQLWarning
 from ttl_odm.sqlalchemy.gate.callers import line_of_user
-from ttl_odm.sqlalchemy.gate.raw_leaks import RawLeaks, is_unknown, leaks_in, leaks_of, stamp_of
+from ttl_odm.sqlalchemy.gate.raw_leaks import RawLeaks, is_unknown, leaks_in, leaks_of
 from ttl_odm.sqlalchemy.gate.recompile import compile_again, compiled_statements
-from ttl_odm.sqlalchemy.policy.binding import bound_tables, root_binding_of
+from ttl_odm.sqlalchemy.policy.binding import bound_tables
+from ttl_odm.sqlalchemy.policy.following import root_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED, includes_expired
 from ttl_odm.sqlalchemy.policy.second_tables import is_migrating
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
@@ -118,7 +119,8 @@ class Guard:
 
 def _message(leaks: RawLeaks) -> str:
     names = ", ".join(sorted({table.fullname for table in leaks.tables}))
-    stamps = sorted({f"{table.name}.{stamp_of(table)}" for table in leaks.tables})
+    bindings = filter(None, map(root_of, leaks.tables))
+    stamps = sorted({f"{one.table.name}.{one.last_modified.name.lower()}" for one in bindings})
     return (
         f"Raw SQL names {names} without a condition on {' and '.join(stamps)}, so it sees expired "
         f"rows: {shorten(leaks.sql, _SQL_LENGTH)!r}. Write it with the model or its Table; or add "
@@ -139,7 +141,7 @@ def _live_rows(table: Table) -> Any:
 
 def _written_out(table: Table, dialect: Dialect) -> str:
     """The live rows of a table, as a subquery without parameters."""
-    binding = root_binding_of(table)
+    binding = root_of(table)
     assert binding is not None  # noqa: S101 (it leaks)
     defaults = () if binding.stored else tuple(default() for default in binding.defaults())
     return _with_literals(table, dialect, defaults, bound_tables.changes)

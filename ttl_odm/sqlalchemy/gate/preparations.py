@@ -59,9 +59,11 @@ class Several:
         return cls(some) if len(some) > 1 else next(iter(some), None)
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
-        """Do all of them."""
+        """Do all of them, as long as there is something left to prepare."""
         return sum(
-            preparation.prepare(context, current=current) for preparation in self.preparations
+            preparation.prepare(context, current=current)
+            for preparation in self.preparations
+            if not getattr(context, "ttl_does_nothing", False)
         )
 
 

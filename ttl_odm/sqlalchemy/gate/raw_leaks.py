@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import gc
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Table
 
 from ttl_odm.sqlalchemy.policy.binding import (
     binding_of,
-    bound_tables,
     first_of,
-    root_binding_of,
     sub_binding_of,
 )
+from ttl_odm.sqlalchemy.policy.following import following_of, gated_tables, root_of
 from ttl_odm.sqlalchemy.policy.second_tables import (
     BareTable,
     is_plain,
@@ -28,7 +27,7 @@ from ttl_odm.sqlalchemy.policy.second_tables import (
 from ttl_odm.sqlalchemy.rewrite.raw_sql import RawSQL, Source, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from sqlalchemy.engine import Dialect
 
@@ -69,7 +68,7 @@ def leaks_in(sql: str, dialect: Dialect, kind: Kind, marks: Marks) -> RawLeaks:
     raw = parse(sql, dialect.name, kind, marks)
     if raw.problem is not None:
         tables = [
-            table for table in bound_tables if table.name.lower() in raw.names or not raw.names
+            table for table in gated_tables if table.name.lower() in raw.names or not raw.names
         ]
         return RawLeaks(sql, tuple(dict.fromkeys(map(first_of, tables))), (), raw.problem)
     return leaks_of(sql, raw.sources, dialect)
@@ -78,30 +77,70 @@ def leaks_in(sql: str, dialect: Dialect, kind: Kind, marks: Marks) -> RawLeaks:
 def leaks_of(sql: str, sources: tuple[Source, ...], dialect: Dialect) -> RawLeaks:
     """The tables among some that have a policy, and no condition."""
     leaks = RawLeaks(sql)
+    judged = frozenset[Table]().union(*(_asked_about(source, dialect) for source in sources))
     for source in sources:
-        tables = _leaking(source, dialect)
-        if len(tables) > 1 and names_of_different_policies(tables):
+        tables = _leaking(source, dialect, judged)
+        if len(tables) > 1 and _names_of_different(tables):
             gc.collect()  # models that nobody has any more, as of a cell of a notebook, have no say
-            tables = _leaking(source, dialect)
+            tables = _leaking(source, dialect, judged)
         if not tables:
             continue
         leaks.tables += tuple(table for table in tables if table not in leaks.tables)
         leaks.replaceable += (Replaceable(source, tables[0]),)
-        models = names_of_different_policies(tables)
+        models = _names_of_different(tables)
         ambiguous = models and f"{models} have different policies for a table of that name"
         leaks.obstacle = leaks.obstacle or source.obstacle or ambiguous
     return leaks
 
 
-def _leaking(source: Source, dialect: Dialect) -> list[Table]:
-    tables = dict.fromkeys(map(first_of, meant_by(source.name, dialect.default_schema_name)))
-    return [table for table in tables if stamp_of(table) not in source.asked]
+def _names_of_different(tables: Sequence[Table]) -> str | None:
+    """The models that say different things of when rows of some tables expire; or None."""
+    followings = [following_of(table) for table in tables]
+    meanings = {
+        following and (following.declared.orphan, tuple(map(str, following.links().theirs)))
+        for following in followings
+    }
+    if not any(followings) or len(meanings) == 1:
+        return names_of_different_policies(tables)
+    bindings = [root_of(table) for table in tables]
+    owners: list[Any] = [
+        following.owner if following else binding and binding.default.owner
+        for following, binding in zip(followings, bindings, strict=True)
+    ]
+    names = (f"{owner.__module__}.{owner.__name__}" for owner in owners if owner is not None)
+    return " and ".join(dict.fromkeys(names))
+
+
+def _leaking(source: Source, dialect: Dialect, judged: Collection[Table]) -> list[Table]:
+    """The tables that a name means, without a condition on them or on what their rows follow."""
+    return [
+        table
+        for table in _meant_first(source, dialect)
+        if stamp_of(table) not in source.asked
+        if following_of(table) is None or _stamped(table) not in judged
+    ]
+
+
+def _asked_about(source: Source, dialect: Dialect) -> Iterator[Table]:
+    """The tables that a name means, and that a condition is about."""
+    for table in _meant_first(source, dialect):
+        if following_of(table) is None and stamp_of(table) in source.asked:
+            yield table
+
+
+def _meant_first(source: Source, dialect: Dialect) -> Iterable[Table]:
+    return dict.fromkeys(map(first_of, meant_by(source.name, dialect.default_schema_name)))
+
+
+def _stamped(table: Table) -> Table | None:
+    binding = root_of(table)
+    return None if binding is None else first_of(binding.table)
 
 
 def may_name_tables(sql: str) -> bool:
     """Whether a text has the name of any table with a policy in it, as whatever."""
     lowered = sql.lower()
-    return any(table.name.lower() in lowered for table in bound_tables)
+    return any(table.name.lower() in lowered for table in gated_tables)
 
 
 def tables_named(raw: RawSQL) -> Iterator[Table]:
@@ -110,7 +149,7 @@ def tables_named(raw: RawSQL) -> Iterator[Table]:
         for source in raw.sources:
             yield from meant_by(source.name)
     else:
-        yield from (table for table in bound_tables if table.name.lower() in raw.names)
+        yield from (table for table in gated_tables if table.name.lower() in raw.names)
 
 
 def meant_by(name: tuple[str, ...], default_schema: str | None = None) -> list[Table]:
@@ -121,7 +160,7 @@ def meant_by(name: tuple[str, ...], default_schema: str | None = None) -> list[T
     default schema, and anywhere as long as nobody has asked which that is.
     """
     *qualifiers, last = name
-    tables = [table for table in bound_tables if table.name.lower() == last]
+    tables = [table for table in gated_tables if table.name.lower() == last]
     schema = qualifiers[-1] if qualifiers else None
     exact = [table for table in tables if (table.schema and table.schema.lower()) == schema]
     if exact:
@@ -132,8 +171,11 @@ def meant_by(name: tuple[str, ...], default_schema: str | None = None) -> list[T
 
 
 def stamp_of(table: Table) -> str | None:
-    """The column that says when a row of a table was last modified, in lower case."""
-    binding = root_binding_of(table)
+    """The column that says when a row of a table, or what it follows, was last modified.
+
+    In lower case.
+    """
+    binding = root_of(table)
     return None if binding is None else binding.last_modified.name.lower()
 
 
@@ -145,5 +187,6 @@ def is_unknown(table: object) -> bool:
     return (
         binding_of(table) is None
         and sub_binding_of(table) is None
+        and following_of(table) is None
         and not (isinstance(table, BareTable) or (isinstance(table, Table) and is_plain(table)))
     )

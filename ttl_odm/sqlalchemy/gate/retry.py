@@ -362,6 +362,8 @@ class _Batches:
 
     def __call__(self, *arguments: Any) -> Iterator[Any]:
         context = arguments[-1]
+        if not context.parameters:  # all of them were left out, by a preparation
+            return compat.no_batches(context)
         batches = self._deliver(*arguments)
         return batches if getattr(context, "ttl_trial", None) is None else _noted(batches, context)
 

@@ -22,7 +22,9 @@ from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.second_tables import on_first
 from ttl_odm.sqlalchemy.purge.errors import is_restricted
-from ttl_odm.sqlalchemy.purge.removal import DELETE, expired_in, purge_displaced, subtables
+from ttl_odm.sqlalchemy.purge.followers import all_followers
+from ttl_odm.sqlalchemy.purge.modes import DELETE, subtables
+from ttl_odm.sqlalchemy.purge.removal import expired_in, purge_displaced
 from ttl_odm.sqlalchemy.purge.statements import (
     SweepSelect,
     at_root,
@@ -75,6 +77,7 @@ def must_select_first(binding: Binding, dialect: Dialect) -> bool:
         or archive is not None
         or on_purged is not None
         or bool(subtables(binding.first, dialect.name))
+        or bool(all_followers(binding.first))
         or bool(Change(binding.first.table).consequences())
     )
 

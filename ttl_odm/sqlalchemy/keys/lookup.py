@@ -185,6 +185,14 @@ class ConflictingRows:
         """A condition on the table of the keys, as one on the table that has the policy."""
         return at_root(self.sub, condition)
 
+    def purge_of(self, keys: Iterable[NamedKey]) -> KeyPurge:
+        """What frees keys whose values are plain."""
+        return KeyPurge(self, keys)
+
+    def displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
+        """Delete the expired rows that a condition finds; return how many."""
+        return reclaimer.displace(self.binding, self.with_keys(condition))
+
 
 class NamedKey:
     """A key, and under which names a row has the values of its columns.

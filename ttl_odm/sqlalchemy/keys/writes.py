@@ -27,15 +27,16 @@ from ttl_odm.sqlalchemy.compat import (
 )
 from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, default_of, onupdate_of, with_defaults
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
+from ttl_odm.sqlalchemy.keys.followers import FollowingRows
 from ttl_odm.sqlalchemy.keys.lookup import (
     ConflictingRows,
     Key,
-    KeyPurge,
     NamedKey,
     as_sql,
     keys_of,
 )
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
+from ttl_odm.sqlalchemy.policy.following import following_of
 from ttl_odm.sqlalchemy.purge.statements import in_subquery
 from ttl_odm.sqlalchemy.rewrite.stamps import (
     inner_rows,
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     from sqlalchemy.engine.default import DefaultExecutionContext
     from typing_extensions import Self
 
+    from ttl_odm.sqlalchemy.keys.followers import FollowersPurge
+    from ttl_odm.sqlalchemy.keys.lookup import KeyPurge
     from ttl_odm.sqlalchemy.keys.upserts import MetRows
     from ttl_odm.sqlalchemy.rewrite.targets import Target
 
@@ -63,17 +66,18 @@ if TYPE_CHECKING:
 class TakenKeys:
     """The keys of a table that a statement may take, and the rows that may have them."""
 
-    def __init__(self, conflicting: ConflictingRows, keys: Iterable[Key]) -> None:
+    def __init__(self, conflicting: ConflictingRows | FollowingRows, keys: Iterable[Key]) -> None:
         self.conflicting = conflicting
         self.keys = tuple(keys)
         self._columns = tuple(dict.fromkeys(c for key in self.keys for c in key.columns))
-        self._purge = KeyPurge(conflicting, [NamedKey(key, key.names) for key in self.keys])
+        self._purge = conflicting.purge_of(NamedKey(key, key.names) for key in self.keys)
 
     @classmethod
     def of(cls, table: Any, written: set[str] | None = None) -> TakenKeys | None:
         """Those that a write of these columns (None: of any) takes; None if no expired row can."""
         table = original(table)
         binding, sub = binding_of(table), sub_binding_of(table)
+        conflicting: ConflictingRows | FollowingRows
         if binding is not None:
             conflicting, keys = ConflictingRows(binding), keys_of(table)
         elif sub is not None:
@@ -82,7 +86,10 @@ class TakenKeys:
                 shared = {own for own, _ in sub.keys}
                 keys = [key for key in keys if not shared.issuperset(key.columns)]
         else:
-            return None
+            following = following_of(table)
+            if following is None:
+                return None
+            conflicting, keys = FollowingRows(following), keys_of(table)
         if written is not None:
             keys = [key for key in keys if written.intersection(key.names)]
         return cls(conflicting, keys) if keys else None
@@ -136,7 +143,7 @@ class TakenKeys:
         return self._displace(reclaimer, in_subquery(key.parts, taken))
 
     def _displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
-        return reclaimer.displace(self.conflicting.binding, self.conflicting.with_keys(condition))
+        return self.conflicting.displace(reclaimer, condition)
 
 
 class _KeysOfWrite:
@@ -155,7 +162,7 @@ class _KeysOfWrite:
 class InsertedKeys(_KeysOfWrite):
     """Before an INSERT: the keys of its rows."""
 
-    _purge: KeyPurge | None = None
+    _purge: KeyPurge | FollowersPurge | None = None
     """Known once the statement has run, if its rows are its parameters."""
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
@@ -168,7 +175,7 @@ class InsertedKeys(_KeysOfWrite):
         if not (selected_names(statement) or value_lists(statement)):
             named = [self._named(key, statement, parameters[0]) for key in self._taken.keys]
             if UNKNOWN not in named:  # every execution of it is alike
-                self._purge = KeyPurge(self._taken.conflicting, filter(None, named))
+                self._purge = self._taken.conflicting.purge_of(filter(None, named))
                 return self._purge.free(reclaimer, parameters)
         rows = () if selected_names(statement) else rows_of(statement, parameters)
         return self._taken.free_for_insert(reclaimer, statement, rows, parameters[0])

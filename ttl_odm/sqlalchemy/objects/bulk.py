@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
+from ttl_odm.sqlalchemy.policy.following import following_of
 from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
@@ -29,7 +30,8 @@ def fetching(evaluate: Handler) -> Handler:
     """Let a bulk statement on a TTL table fetch the rows that it matches."""
 
     def fetch_instead(cls: type, *arguments: object) -> Any:
-        if root_binding_of(compat.bulk_mapper(arguments[-1]).local_table) is None:
+        table = compat.bulk_mapper(arguments[-1]).local_table
+        if root_binding_of(table) is None and following_of(table) is None:
             return evaluate(cls, *arguments)
         return compat.synchronize_by_fetch(cls, *arguments)
 

@@ -17,17 +17,15 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, select
-from sqlalchemy.exc import DontWrapMixin
 from sqlalchemy.orm.base import NO_VALUE
-from sqlalchemy.orm.exc import StaleDataError
 
-from ttl_odm import errors
 from ttl_odm.core import expiry
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.known import policy_on
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.purge.errors import ExpiredError
 from ttl_odm.sqlalchemy.purge.statements import is_one_of
 from ttl_odm.sqlalchemy.time.clock import clock_of, sample_of
 
@@ -42,6 +40,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.compat import State
     from ttl_odm.sqlalchemy.objects.lifetime import Lifetime
     from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.following import Following
 
     Key = tuple[Any, ...]
     Note = tuple["Seen | float | None", object]
@@ -51,10 +50,6 @@ MARGIN: Final = 5
 
 Between that and the write a statement may wait for a lock: on SQLite for so long by default.
 """
-
-
-class ExpiredError(errors.ExpiredError, StaleDataError, DontWrapMixin):
-    """The row has expired (or was deleted), so it can't be changed or deleted."""
 
 
 class Seen(NamedTuple):
@@ -205,14 +200,18 @@ def look_at(
             raise expired_error(state, verb)
 
 
-def missing(binding: Binding, keys: list[Key], connection: Connection) -> list[Key]:
+def missing(binding: Binding | Following, keys: list[Key], connection: Connection) -> list[Key]:
     """Those of the keys that no live row has."""
     live = set(present(binding, keys, connection))
     return [key for key in keys if key not in live]
 
 
 def present(
-    binding: Binding, keys: list[Key], connection: Connection, *, with_expired: bool = False
+    binding: Binding | Following,
+    keys: list[Key],
+    connection: Connection,
+    *,
+    with_expired: bool = False,
 ) -> list[Key]:
     """Those of the keys that a live row has, or any row."""
     columns = list(binding.table.primary_key)
@@ -228,7 +227,7 @@ def present(
 def error_if_gone(
     uow: UOWTransaction | None,
     mapper: Mapper[Any],
-    binding: Binding,
+    binding: Binding | Following,
     keys: list[Key],
     connection: Connection,
 ) -> ExpiredError | None:
@@ -243,7 +242,7 @@ def error_if_gone(
 def check_uncounted(
     uow: UOWTransaction | None,
     mapper: Mapper[Any],
-    binding: Binding,
+    binding: Binding | Following,
     table: Table,
     records: list[Any],
 ) -> None:

@@ -10,55 +10,34 @@ tables without a policy go straight through.
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import datetime
-from itertools import groupby
-from math import inf
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Table, bindparam, inspect
-from sqlalchemy.orm.base import NO_VALUE
+from sqlalchemy import ColumnElement, Table, inspect
 from sqlalchemy.orm.exc import ObjectDeletedError, StaleDataError
 
-from ttl_odm.core.expiry import EARLIEST
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.objects.ends import (
-    MARGIN,
-    NO_NOTE,
-    ExpiredError,
-    check_uncounted,
-    error_if_gone,
-    gone_error,
-    known_of,
-    look_at,
-    missing,
-    present,
-)
+from ttl_odm.sqlalchemy.objects.ends import check_uncounted, error_if_gone, gone_error, missing
 from ttl_odm.sqlalchemy.objects.identity_map import drop_if_gone
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
+from ttl_odm.sqlalchemy.objects.written_rows import check_same, countable
 from ttl_odm.sqlalchemy.policy.binding import Binding, root_binding_of
-from ttl_odm.sqlalchemy.policy.known import see_to
-from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED, base_row_written
+from ttl_odm.sqlalchemy.policy.following import Following, following_of
+from ttl_odm.sqlalchemy.policy.parameters import (
+    KEEP_LAST_MODIFIED,
+    base_row_written,
+    parents_renewed,
+)
+from ttl_odm.sqlalchemy.purge.errors import ExpiredError
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
-from ttl_odm.sqlalchemy.time.clock import dialect_of, monotonic, sample_of
+from ttl_odm.sqlalchemy.time.clock import dialect_of, monotonic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from collections.abc import Set as AbstractSet
 
-    from sqlalchemy import Connection, Delete
     from sqlalchemy.orm import Mapper, Session, UOWTransaction
 
     from ttl_odm.sqlalchemy.compat import State
-    from ttl_odm.sqlalchemy.objects.ends import Key, Seen
-    from ttl_odm.sqlalchemy.objects.lifetime import Lifetime
-
-    Written = tuple[Any, Connection]
-    """An object's state (or None), and where its row is written."""
-
-_EXPLICIT: Final = "ttl_odm_explicitly_deleted"
-"""In ``InstanceState.info``: the object was given to ``session.delete()`` itself."""
 
 
 def flushing(flush: Callable[..., None]) -> Callable[..., None]:
@@ -71,10 +50,13 @@ def flushing(flush: Callable[..., None]) -> Callable[..., None]:
             mapper = state.manager.mapper
             table = mapper.local_table
             # Most tables have no info at all.
-            binding = root_binding_of(table) if getattr(table, "info", None) else None
-            if binding is None:
+            has_info = bool(getattr(table, "info", None))
+            binding = root_binding_of(table) if has_info else None
+            if binding is None and not (has_info and following_of(table) is not None):
                 continue
-            stamp = compat.properties(mapper).get(binding.last_modified) if binding.stamps else None
+            stamp = None
+            if binding is not None and binding.stamps:
+                stamp = compat.properties(mapper).get(binding.last_modified)
             if stamp is not None and not isinstance(row.__dict__.get(stamp.key), ColumnElement):
                 stamped.append((state, stamp.key))
             if session.connection_callable is not None:
@@ -83,24 +65,17 @@ def flushing(flush: Callable[..., None]) -> Callable[..., None]:
             known = session.identity_map.get(key)
             if known is not None:
                 drop_if_gone(session, known, mapper.class_, key)
-        flush(session, *args, **kw)
+        token = parents_renewed.set(set())
+        try:
+            flush(session, *args, **kw)
+        finally:
+            parents_renewed.reset(token)
         for state, attribute in stamped:
             row = state.obj()
             if state.key is not None and row is not None and attribute not in row.__dict__:
                 state.ttl_odm_note = monotonic(), state.runid
 
     return live_flush
-
-
-def marking(delete: Callable[..., None]) -> Callable[..., None]:
-    """Let the session remember what was given to ``session.delete()`` itself."""
-
-    def marked(session: Session, state: State, obj: object, head: bool) -> None:  # noqa: FBT001 - SQLAlchemy's signature
-        delete(session, state, obj, head)
-        if head and root_binding_of(state.mapper.local_table) is not None:
-            state.info[_EXPLICIT] = True
-
-    return marked
 
 
 def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
@@ -116,7 +91,9 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         binding = root_binding_of(table)
         if binding is None:
-            emit(base_mapper, uow, mapper, table, update, **options)
+            following = following_of(table)
+            emit_all = emit if following is None else _updating_followers(following, emit)
+            emit_all(base_mapper, uow, mapper, table, update, **options)
             return
         try:
             records = list(update)
@@ -132,10 +109,10 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
         )
         batches: list[list[Any]] = []
         if at_root:
-            batches += _countable([r for r in records if r[compat.STATE] in at_root])
+            batches += countable([r for r in records if r[compat.STATE] in at_root])
             records = [r for r in records if r[compat.STATE] not in at_root]
-        _check_same(binding, mapper, map(compat.written, records), "updated")
-        for batch in (*batches, *_countable(records)):
+        check_same(binding, mapper, map(compat.written, records), "updated")
+        for batch in (*batches, *countable(records)):
             check_uncounted(uow, mapper, binding, table, batch)
             token = base_row_written.set(batch[0][compat.STATE] in at_root)
             try:
@@ -150,6 +127,37 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
                 base_row_written.reset(token)
             if uow is not None:
                 _remember(binding, table, batch, at_root)
+
+    return emit_updates
+
+
+def _updating_followers(following: Following, emit: Callable[..., None]) -> Callable[..., None]:
+    """The same for rows that follow others, which have no stamps."""
+
+    def emit_updates(
+        base_mapper: Mapper[Any],
+        uow: UOWTransaction | None,
+        mapper: Mapper[Any],
+        table: Table,
+        update: Iterable[Any],
+        **options: object,
+    ) -> None:
+        try:
+            records = list(update)
+        except ObjectDeletedError as error:
+            raise _expired_on_load(following, mapper, uow) from error
+        for batch in countable(records):
+            check_uncounted(uow, mapper, following, table, batch)
+            try:
+                emit(base_mapper, uow, mapper, table, batch, **options)
+            except ExpiredError:  # of a parent
+                raise
+            except StaleDataError as error:
+                keys = [compat.updated_key(mapper, table, table, record) for record in batch]
+                expired = error_if_gone(uow, mapper, following, keys, batch[0][compat.CONNECTION])
+                if expired is None:
+                    raise
+                raise expired from error
 
     return emit_updates
 
@@ -169,8 +177,8 @@ def checking_post_updates(emit: Callable[..., None]) -> Callable[..., None]:
             emit(base_mapper, uow, mapper, table, update)
             return
         records = list(update)
-        _check_same(binding, mapper, map(compat.post_written, records), "updated")
-        for batch in _countable(records, connection_at=3):
+        check_same(binding, mapper, map(compat.post_written, records), "updated")
+        for batch in countable(records, connection_at=3):
             try:
                 emit(base_mapper, uow, mapper, table, batch)
             except StaleDataError as error:
@@ -200,63 +208,10 @@ def checking_bulk_saves(save: Callable[..., None]) -> Callable[..., None]:
             mappings = list(mappings)
             connection = session.connection(bind_arguments={"mapper": mapper})
             records = ((state, connection) for state in mappings)
-            _check_same(binding, inspect(mapper), records, "updated")
+            check_same(binding, inspect(mapper), records, "updated")
         save(session, mapper, mappings, isupdate=isupdate, isstates=isstates, **options)
 
     return bulk_save
-
-
-def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
-    """Let the DELETEs of a flush raise `ExpiredError`."""
-
-    def emit_deletes(
-        base_mapper: Mapper[Any],
-        uow: UOWTransaction,
-        mapper: Mapper[Any],
-        table: Table,
-        delete: Iterable[Any],
-    ) -> None:
-        binding = root_binding_of(table)
-        if binding is None:
-            emit(base_mapper, uow, mapper, table, delete)
-            return
-        deletes = list(delete)
-        if not deletes:
-            return
-        # A joined sub-table follows its base, if that is mapped too.
-        leads = table is binding.table or binding.table not in mapper.tables
-        explicit = _explicitly_deleted(uow) if leads else frozenset()
-        columns = [column.key for column in compat.primary_key(mapper, table)]
-        is_of_many = not isinstance(mapper.local_table, Table)
-        records = []
-        for parameters, connection in deletes:
-            key = tuple([parameters[column] for column in columns])
-            # A join's rows have other keys than its tables', and none of them may go alone.
-            is_checked = is_of_many or (table, key) in explicit
-            records.append((parameters, key, connection, is_checked))
-        if table is binding.table:
-            classes = base_mapper.self_and_descendants
-            mappers = {m for m in classes if root_binding_of(m.local_table) is binding}
-            connections = {key: connection for _, key, connection, _ in records}
-            deleted = [
-                (state, connections[state.key[1]])
-                for state, (is_delete, _) in uow.states.items()
-                if is_delete and state.key is not None and state.key[1] in connections
-                if state.manager.mapper in mappers
-            ]
-            _check_same(binding, mapper, deleted, "deleted")
-        statement = _delete_by_key(base_mapper, mapper, table)
-        options = {"compiled_cache": compat.compiled_cache(base_mapper)}
-        for (connection, is_checked), group in groupby(records, key=itemgetter(2, 3)):
-            for batch in _countable(list(group), connection_at=2):
-                rows = [parameters for parameters, *_ in batch]
-                result = connection.execute(statement, rows, execution_options=options)
-                if is_checked and result.rowcount != len(batch):
-                    keys = [key for _, key, *_ in batch]
-                    held = present(binding, keys, connection, with_expired=True)
-                    raise gone_error(uow, mapper, held or keys, "deleted")
-
-    return emit_deletes
 
 
 def releasing_ties(write: Callable[..., None]) -> Callable[..., None]:
@@ -277,68 +232,6 @@ def releasing_ties(write: Callable[..., None]) -> Callable[..., None]:
     return write_ties
 
 
-def _check_same(
-    binding: Binding, mapper: Mapper[Any], records: Iterable[Written], verb: str
-) -> None:
-    """Raise `ExpiredError` if the key of an object may be another row's by now.
-
-    Rows whose end is far are known to be the same. The others are looked at, and locked until the
-    write. What is known of those that keep their stamps is noted, since objects forget them.
-    """
-    near: dict[Connection, dict[Key, tuple[State, Seen]]] = {}
-    far: dict[object, tuple[Lifetime, datetime, float] | None] = {}
-    for state, connection in records:
-        if state is None or state.key is None:
-            continue
-        dialect, mapped = connection.dialect, state.manager.mapper
-        name = mapped, dialect
-        if name not in far:
-            far[name] = _far(mapped, connection)
-        if compat.options_of(connection).get(KEEP_LAST_MODIFIED):
-            state.ttl_odm_note = known_of(state, dialect), state.runid
-        known = far[name]
-        if known is not None:  # for most objects, this is all that is asked
-            lifetime, stamped, noted = known
-            row = state.obj()
-            stored, values = state.committed_state, {} if row is None else row.__dict__
-            stamp: Any = stored.get(lifetime.stamp, values.get(lifetime.stamp))
-            at, runid = getattr(state, "ttl_odm_note", NO_NOTE)
-            is_far = (
-                isinstance(at, float) and runid == state.runid and at > noted
-                if stamp is None or stamp is NO_VALUE  # as of a row that is touched once more
-                else stamp.__class__ is datetime and stamp > stamped
-            )
-            own: Any = lifetime.own
-            if is_far and stored.get(own, values.get(own)) is None:
-                continue
-        seen = known_of(state, dialect)
-        if seen is not None and seen.may_be_over(dialect, MARGIN):
-            near.setdefault(connection, {})[tuple(state.key[1])] = state, seen
-    for connection, states in near.items():
-        look_at(connection, states, binding, mapper, verb)
-
-
-def _far(mapped: Mapper[Any], connection: Connection) -> tuple[Lifetime, datetime, float] | None:
-    """What a class's rows without a ttl of their own were stamped after, if their end is far.
-
-    That is an instant of the database's, and one of a note's; None where only `known_of` can tell.
-    """
-    lifetime, sample = lifetime_of(mapped), sample_of(connection.dialect)
-    if lifetime is None:
-        return None
-    if lifetime.binding.stored is not None:
-        see_to(connection, lifetime.binding)  # for what `known_of` is asked, too
-        return None
-    if sample is None or lifetime.binding.is_adopted:
-        return None
-    lifetime.default.read()
-    life = lifetime.default.lifetime.inherited_life
-    if life is None:
-        return lifetime, EARLIEST, -inf
-    moment = monotonic() - life + MARGIN
-    return lifetime, sample.at(moment), moment + MARGIN
-
-
 def _leave_stamps_to_the_gate(binding: Binding, records: Iterable[Any]) -> None:
     """Take what `touch` has set out of UPDATEs, since each gets the same stamp anyway.
 
@@ -355,7 +248,7 @@ def _leave_stamps_to_the_gate(binding: Binding, records: Iterable[Any]) -> None:
 def _remember(binding: Binding, table: Table, batch: Iterable[Any], at_root: set[State]) -> None:
     """Note what is known of the ends of objects' rows after UPDATEs: objects forget their stamps.
 
-    Of rows that keep theirs, `_check_same` has noted it.
+    Of rows that keep theirs, `check_same` has noted it.
     """
     now, has_stamps = monotonic(), binding.stamps
     for record in batch:
@@ -373,52 +266,12 @@ def _remember(binding: Binding, table: Table, batch: Iterable[Any], at_root: set
                 compat.expire(state, [lifetime.stamp])
 
 
-def _explicitly_deleted(uow: UOWTransaction) -> AbstractSet[tuple[object, Key]]:
-    """What of a flush's was given to ``session.delete()``: tables at the root, and keys.
-
-    Collected once: a flush deletes from several tables, and from one in several batches.
-    """
-    explicit: set[tuple[object, Key]] | None = uow.attributes.get(_EXPLICIT)
-    if explicit is None:
-        explicit = uow.attributes[_EXPLICIT] = set()
-        bindings: dict[Mapper[Any], Binding | None] = {}
-        for state, (is_delete, _) in uow.states.items():
-            if is_delete and state.key is not None and state.info.pop(_EXPLICIT, False):
-                mapper = state.manager.mapper
-                if mapper not in bindings:
-                    bindings[mapper] = root_binding_of(mapper.local_table)
-                binding = bindings[mapper]
-                if binding is not None:
-                    explicit.add((binding.table, state.key[1]))
-    return explicit
-
-
-def _countable(records: list[Any], connection_at: int = compat.CONNECTION) -> list[list[Any]]:
-    """What a flush writes, in batches of which the driver counts the rows."""
-    if len(records) > 1 and not records[0][connection_at].dialect.supports_sane_multi_rowcount:
-        return [[record] for record in records]
-    return [records] if records else []
-
-
-def _delete_by_key(base_mapper: Mapper[Any], mapper: Mapper[Any], table: Table) -> Delete:
-    memo, name = compat.memo_of(base_mapper), ("ttl_odm_delete", table)
-    if name not in memo:
-        columns, version = compat.primary_key(mapper, table), compat.version_column(mapper, table)
-        if version is not None:
-            columns.append(version)
-        memo[name] = table.delete().where(
-            *(column == bindparam(column.key, type_=column.type) for column in columns)
-        )
-    statement: Delete = memo[name]
-    return statement
-
-
-def _expired_on_load(binding: Binding, mapper: Mapper[Any], uow: Any) -> ExpiredError:
+def _expired_on_load(binding: Binding | Following, mapper: Mapper[Any], uow: Any) -> ExpiredError:
     keys = [
         state.key[1]
         for state, (is_delete, is_listed_only) in uow.states.items()
         if state.key is not None and not (is_delete or is_listed_only)
-        if root_binding_of(state.mapper.local_table) is binding
+        if binding in (root_binding_of(table := state.mapper.local_table), following_of(table))
     ]
     connection = uow.transaction.connection(mapper)
     return gone_error(uow, mapper, missing(binding, keys, connection) or keys, "updated")

@@ -20,6 +20,7 @@ from sqlalchemy.util import EMPTY_DICT
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.ends import expired_error, held_by, known_of, seen_of
+from ttl_odm.sqlalchemy.objects.following import follows
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.time.clock import dialect_of
@@ -43,10 +44,13 @@ def live_lookups(lookup: Handler) -> Handler:
         if row is None:
             return row
         lifetime = lifetime_of(mapper)
-        if lifetime is None or not isinstance(row, mapper.base_mapper.class_):
+        is_gated = lifetime is not None or follows(mapper)
+        if not is_gated or not isinstance(row, mapper.base_mapper.class_):
             return row
         if kw.get("execution_options", EMPTY_DICT).get(INCLUDE_EXPIRED):
             return row
+        if lifetime is None:
+            return None
         state = instance_state(row)
         if state.mapper is not mapper:  # a subclass may have a default of its own
             lifetime = lifetime_of(state.mapper) or lifetime
@@ -59,7 +63,8 @@ def live_merges(merge: Handler) -> Handler:
     """Let ``merge()`` make a new row of an object whose row is gone."""
 
     def live_merge(session: Session, state: State, *args: object, **kw: object) -> Any:
-        if kw.get("load", True) and lifetime_of(state.mapper) is not None:
+        mapper = state.mapper
+        if kw.get("load", True) and (lifetime_of(mapper) is not None or follows(mapper)):
             key = state.key or compat.identity_keys(state.mapper)(state)
             known = session.identity_map.get(key)
             if known is not None and known is not state.obj():
@@ -128,7 +133,14 @@ def drop_if_gone(session: Session, known: object, cls: type, key: Any) -> None:
     """Take an object out of a session if its row is gone and one of a class is to have its key."""
     state = instance_state(known)
     lifetime = lifetime_of(state.mapper)
-    if lifetime is None or not _in_doubt(session, state, lifetime):
+    if lifetime is None:
+        is_over = follows(state.mapper) and session.get(cls, key[1], identity_token=key[2]) is None
+        if is_over and state.modified:
+            raise expired_error(state, "updated")
+        if is_over:
+            session.expunge(known)
+        return
+    if not _in_doubt(session, state, lifetime):
         return
     dialect = dialect_of(session, known)
     was_over = _is_over(state, dialect)

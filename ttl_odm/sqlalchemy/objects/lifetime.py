@@ -15,11 +15,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from sqlalchemy import ColumnElement, Table, inspect, literal
+from sqlalchemy import ColumnElement, inspect, literal
 from sqlalchemy.orm import object_session
 from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.exc import ObjectDeletedError
-from sqlalchemy.sql import visitors
 from sqlalchemy.util.concurrency import in_greenlet
 
 from ttl_odm.core import expiry
@@ -36,7 +35,9 @@ from ttl_odm.core.policy import TTL, ExpireAt
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.objects.following import end_of_parent, tables_of
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, root_binding_of
+from ttl_odm.sqlalchemy.policy.following import following_of
 from ttl_odm.sqlalchemy.policy.known import policy_as_noted
 from ttl_odm.sqlalchemy.rewrite.stamps import Ago, SecondsUntil, Stamp, StampUntil
 from ttl_odm.sqlalchemy.time.clock import database_now, dialect_of
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
 
 
 _LIFETIME: Final = "ttl_odm_lifetime"
-_TABLES: Final = "ttl_odm_tables"
 """Names under which a mapper remembers them."""
 
 
@@ -133,11 +133,7 @@ def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
 
 def _lifetime_in_many(mapper: Mapper[Any]) -> Lifetime | None:
     """That of a class which is mapped to a join or a subquery: of the first that has one."""
-    memo = compat.memo_of(mapper)
-    if _TABLES not in memo:
-        elements = visitors.iterate(mapper.local_table)
-        memo[_TABLES] = [element for element in elements if isinstance(element, Table)]
-    for binding in map(root_binding_of, memo[_TABLES]):
+    for binding in map(root_binding_of, tables_of(mapper)):
         if binding is not None:
             return Lifetime(binding, "", None, None, None, binding.default)
     return None
@@ -151,6 +147,12 @@ def bound_lifetime(row: object) -> Lifetime:
         mapper = inspect(row).mapper  # raises SQLAlchemy's error
     lifetime = lifetime_of(mapper)
     if lifetime is None:
+        following = following_of(mapper.local_table)
+        if following is not None:
+            raise TTLConfigurationError(
+                f"{type(row).__name__} has no lifetime of its own: its __ttl__ is "
+                f"{following.declared!r}, so set that of the parent."
+            )
         raise TTLConfigurationError(
             f"{type(row).__name__} has no TTL; declare __ttl__ on the model, or enable() it."
         )
@@ -174,6 +176,9 @@ def end_of(row: object) -> datetime | None:
 
     Where the database stores the default, that is what it was when this process saw it last.
     """
+    mapper = instance_state(row).manager.mapper
+    if lifetime_of(mapper) is None and following_of(mapper.local_table) is not None:
+        return end_of_parent(row, mapper)
     lifetime = bound_lifetime(row)
     values = {key: getattr(row, key) for key in lifetime.attributes}
     policy = lifetime.default.policy

@@ -3,6 +3,7 @@
 - `binding`: what a policy means for one table: which columns, and whose ``__ttl__`` is the
   default.
 - `changes`: reading and changing a default that the database stores.
+- `following`: tables whose rows live while those of another do.
 - `foreign_keys`: foreign keys between tables with a policy: which of them keep a row from being
   deleted.
 - `known`: what a process knows of stored defaults, for rows in memory.

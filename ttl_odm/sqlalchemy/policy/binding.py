@@ -300,7 +300,7 @@ class BoundTables:
         self._asked: WeakKeyDictionary[Table, None] = WeakKeyDictionary()
         self._numbers = count(1)
         self.changes = 0
-        """Another number whenever a table gets a policy, or loses it."""
+        """Another number whenever a table gets a policy, or a parent to follow, or loses it."""
 
     def __iter__(self) -> Iterator[Table]:
         return _alive(self._tables)
@@ -309,12 +309,16 @@ class BoundTables:
         """A table has a policy now."""
         self._tables[table] = None
         self._named.setdefault(table.name, WeakKeyDictionary())[table] = None
-        self.changes = next(self._numbers)
+        self.changed()
 
     def discard(self, table: Table) -> None:
         """A table has none any more."""
         self._tables.pop(table, None)
         self.forget_name(table)
+        self.changed()
+
+    def changed(self) -> None:
+        """What is known of all tables is no longer so."""
         self.changes = next(self._numbers)
 
     def forget_name(self, table: Table) -> None:
@@ -352,9 +356,14 @@ for the default that the column had before."""
 
 def bind(table: Table, binding: Binding | SubBinding) -> None:
     """Put a policy on a table."""
-    # Not into the dict that is there: tables of one abstract base may share it.
-    table.info = {**table.info, INFO_KEY: binding}
+    bind_info(table, INFO_KEY, binding)
     bound_tables.add(table)
+
+
+def bind_info(table: Table, key: str, value: object) -> None:
+    """Put something into ``Table.info``."""
+    # Not into the dict that is there: tables of one abstract base may share it.
+    table.info = {**table.info, key: value}
 
 
 def unbind(table: Table) -> None:

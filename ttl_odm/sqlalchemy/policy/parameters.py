@@ -50,6 +50,12 @@ Their lifetime was judged and set there; the flush may have let them expire.
 """
 
 
+parents_renewed: ContextVar[set[object] | None] = ContextVar(
+    "ttl_odm_parents_renewed", default=None
+)
+"""The parents that the flush at hand has renewed; None outside of one."""
+
+
 class IncludeExpired(UserDefinedOption):
     """The loader option behind `include_expired`."""
 

@@ -278,6 +278,10 @@ class Predicate:
         """What an own ttl is that doesn't count."""
         return [own <= _integer(0), *self._counting(binding, own, "(NOT {})")]
 
+    def inherits(self, binding: Binding, columns: SourceColumns) -> Condition:
+        """True for rows whose lifetime is the default; their policy allows a ttl of their own."""
+        return self._inherits(binding, self._own(columns))
+
     def _inherits(self, binding: Binding, own: SQL) -> Condition:
         nevers = (own != _integer(never) for never in binding.nevers)
         return or_(own.is_(None), and_(or_(*self._no_ttl(binding, own)), *nevers))

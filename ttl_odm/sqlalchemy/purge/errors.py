@@ -1,14 +1,25 @@
-"""What SQLAlchemy's errors say of a database.
+"""What SQLAlchemy's errors say of a database, and the error for a row that has expired.
 
 `ttl_odm.dialects.errors` knows the codes of the drivers' own errors, which SQLAlchemy wraps.
 """
 
 from __future__ import annotations
 
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import (
+    DataError,
+    DBAPIError,
+    DontWrapMixin,
+    IntegrityError,
+    OperationalError,
+)
 from sqlalchemy.orm.exc import StaleDataError
 
+import ttl_odm.errors
 from ttl_odm.dialects import errors
+
+
+class ExpiredError(ttl_odm.errors.ExpiredError, StaleDataError, DontWrapMixin):
+    """The row has expired (or was deleted), so it can't be changed or deleted."""
 
 
 def is_locked(error: Exception) -> bool:

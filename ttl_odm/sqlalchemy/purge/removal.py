@@ -5,10 +5,6 @@ the rows by RETURNING, or passes them to the archive on PostgreSQL. Otherwise it
 copies what has to be copied, and deletes them by their keys, or as objects in the mode ``"orm"``.
 
 Writes that displace expired rows come here too: `purge_displaced`.
-
-What becomes of the rows is read from their model when they are purged (`mode_of`), since an archive
-may be declared after it. With joined inheritance a row continues in sub-tables. These refer to the
-table at the root, so what they hold of a row goes first: see `subtables`.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import func, insert, select
 from sqlalchemy.exc import DBAPIError
@@ -25,14 +21,14 @@ from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.util import await_only
 
 from ttl_odm.dialects.mysql import BY_KEY
-from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import SubBinding, all_subtables, key_columns
+from ttl_odm.sqlalchemy.policy.binding import key_columns
 from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.stored import own_scope
-from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing
+from ttl_odm.sqlalchemy.purge.followers import FollowersRemoval, all_followers
+from ttl_odm.sqlalchemy.purge.modes import Mode, mode_of, subtables
 from ttl_odm.sqlalchemy.purge.statements import (
     SweepDelete,
     SweepSelect,
@@ -51,7 +47,6 @@ from ttl_odm.sweeper import (
     archive_async,
     weight,
 )
-from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of, purge_of
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
@@ -60,14 +55,8 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, FromClause, Row, Select, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sweeper import ArchiveSink
+    from ttl_odm.sqlalchemy.purge.archive import Copy
     from ttl_odm.sweeper.hooks import Reason
-
-DELETE: Final = "delete"
-ORM: Final = "orm"
-PURGES: Final[tuple[Literal["delete", "orm"], ...]] = (DELETE, ORM)
-"""What ``__ttl_purge__`` may be: ``"orm"`` deletes through a session, with the ORM's cascades and
-events."""
 
 _SCOPE: Final = "ttl_odm_scope"
 """The name of a row's scope among what is read of it."""
@@ -76,67 +65,14 @@ CHUNK: Final = 500
 """Keys in one statement: well below every database's limit of bound values."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mode:
-    """What a model says of its expired rows: where they are kept, and whom to call.
-
-    With `orm` they are deleted through a session, as objects of that class.
-    """
-
-    copy: Copy | None = None
-    sink: ArchiveSink | None = None
-    orm: type | None = None
-    hooks: Hooks = field(default_factory=Hooks)
-
-
-def mode_of(binding: Binding) -> Mode:
-    """Read what the owner of a table's policy declares; TTLConfigurationError if it can't be."""
-    owner = binding.default.owner
-    purge, archive = purge_of(owner, PURGES), archive_of(owner)
-    hooks = hooks_of(owner, binding.table.fullname)
-    if archive is None:
-        return Mode(orm=owner if purge == ORM else None, hooks=hooks)
-    where = f"{owner.__name__}.__ttl_archive__"
-    if all_subtables(binding):
-        raise TTLConfigurationError(
-            f"{where}: rows of joined subclasses are in several tables, which no archive takes; "
-            f"write __ttl_purge__ = {ORM!r} and archive in an event of the ORM."
-        )
-    if purge == ORM:
-        raise TTLConfigurationError(
-            f"{where}: rows that the ORM deletes aren't archived; write __ttl_purge__ = "
-            f"{DELETE!r}, or archive in an event of the ORM."
-        )
-    if isinstance(archive, Archive):
-        return Mode(copy=Copy.of(binding, archive, where), hooks=hooks)
-    return Mode(sink=archive, hooks=hooks)
-
-
-def subtables(binding: Binding, dialect: str) -> list[SubBinding]:
-    """The sub-tables that the database doesn't see to.
-
-    Where the foreign key says ON DELETE CASCADE it does; on SQLite only if the connection was told
-    to enforce foreign keys, which can't be relied on.
-    """
-
-    def cascades(sub: SubBinding) -> bool:
-        own = {column for column, _ in sub.keys}
-        return any(
-            (constraint.ondelete or "").upper() == "CASCADE"
-            for constraint in sub.table.foreign_key_constraints
-            if own.issuperset(constraint.columns)
-        )
-
-    return [sub for sub in all_subtables(binding) if dialect == "sqlite" or not cascades(sub)]
-
-
 @dataclass(slots=True)
 class Removal:
     """Rows of one table that one transaction purges.
 
     `source` is where they are, if not in the binding's table: one of its partitions. `archived`
     counts those that were archived so far, `loaded` the bytes of those that came to Python whole.
-    `by_scope` counts those that have expired and are of a scope with a default of its own.
+    `by_scope` counts those that have expired and are of a scope with a default of its own,
+    `followers` the rows that were deleted before these because they follow them, by table.
     """
 
     connection: Connection
@@ -148,6 +84,7 @@ class Removal:
     loaded: int = 0
     by_scope: Counter[str] = field(init=False, default_factory=Counter)
     mode: Mode = field(init=False)
+    followers: Counter[str] = field(init=False, default_factory=Counter)
     _began: float = field(default_factory=time.monotonic)
     _noted: list[Row[Any]] = field(default_factory=list)
 
@@ -159,6 +96,8 @@ class Removal:
         """Whether rows can go by one statement, see `by_statement`."""
         mode, dialect = self.mode, self.connection.dialect
         if mode.orm is not None or subtables(self.binding, dialect.name):
+            return False
+        if all_followers(self.binding):
             return False
         is_read = self._is_reported or self._has_scopes
         if mode.copy is not None:
@@ -291,9 +230,12 @@ class Removal:
 
         Unless they are `judged`: then they count as expired, whatever was written since.
         """
+        connection, table, held = self.connection, self._table, self.keys(rows)
+        followers = FollowersRemoval(connection)
+        followers.of(self.binding, held)
+        self.followers += followers.removed
         if self.mode.orm is not None:
             return self._delete_objects(rows)
-        connection, table, held = self.connection, self._table, self.keys(rows)
         for sub in subtables(self.binding, connection.dialect.name):
             own = {root: column for column, root in sub.keys}
             theirs = is_one_of([own[key] for key in key_columns(self.binding.table)], held)

@@ -17,7 +17,8 @@ from sqlalchemy import column as bare_column
 from ttl_odm.sqlalchemy.policy.binding import key_columns, sub_binding_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
-from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in, mode_of
+from ttl_odm.sqlalchemy.purge.modes import mode_of
+from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepUpdate, is_one_of, take_file
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ Subqueries and CTEs need nothing: the SELECT inside them passes the gate itself.
 
 The table of a joined subclass has no lifetime of its own. Where the base's table is joined to it
 by primary key, as the ORM always does, the base's predicate decides; alone, it is filtered by an
-EXISTS on the base.
+EXISTS on the base. So is a table whose rows follow a parent, to any depth.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from sqlalchemy import (
     exists,
     inspect,
     literal_column,
+    not_,
+    or_,
     select,
     tuple_,
 )
@@ -39,16 +41,16 @@ from sqlalchemy.sql.selectable import FromGrouping
 from ttl_odm.sqlalchemy.compat import copied, original
 from ttl_odm.sqlalchemy.policy.binding import (
     Binding,
-    SubBinding,
     binding_of,
     may_be_second,
     sub_binding_of,
 )
+from ttl_odm.sqlalchemy.policy.following import Following, following_of
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.second_tables import carry_over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from sqlalchemy import ColumnElement, Select
     from sqlalchemy.engine import Dialect
@@ -111,22 +113,62 @@ class LiveRows:
         if binding is not None:
             return self._live(binding, source)
         sub = sub_binding_of(table_of(source))
-        if sub is None or (joins is not None and joins.lead_to_base(sub, source)):
+        if sub is not None:
+            if joins is not None and joins.lead_to(sub.base.table, sub.keys_of(source)):
+                return None
+            base = sub.base.table.alias()
+            keys = [(own, base.c[root.key]) for own, root in sub.keys_of(source)]
+            return self._exists(source, base, keys, self._live(sub.base, base))
+        following = following_of(table_of(source))
+        return None if following is None else self._follows(following, source, joins)
+
+    def _follows(
+        self, following: Following, source: FromClause, joins: JoinKeys | None
+    ) -> ColumnElement[bool] | None:
+        """That the parent of a row is live, or that there is none, if such a row is to live."""
+        links = following.links()
+        own = [(source.c[own.key], theirs) for own, theirs in links.pairs]
+        if joins is not None and joins.lead_to(links.parent, own):
             return None
-        base = sub.base.table.alias()
-        own, roots = zip(
-            *((own, base.c[root.key]) for own, root in sub.keys_of(source)), strict=True
-        )
+        columns = [column for column, _ in own]
+        if following.declared.orphan == "live":
+            return self.under(following, source, columns)
+        parent = links.parent.alias()
+        keys = [(column, parent.c[theirs.key]) for column, theirs in own]
+        return self._exists(source, parent, keys, self._alone(parent))
+
+    def under(
+        self, following: Following, source: FromClause, key: Sequence[SQL]
+    ) -> ColumnElement[bool]:
+        """That the parent with a key, made of a row of `source`, is live, or that there is none."""
+        links = following.links()
+        parent = links.parent.alias()
+        keys = [(own, parent.c[theirs.key]) for own, theirs in zip(key, links.theirs, strict=True)]
+        live = self._exists(source, parent, keys, self._alone(parent))
+        has_no_key = (own.is_(None) for own in key)
+        return or_(live, *has_no_key, not_(self._exists(source, parent, keys)))
+
+    def _exists(
+        self,
+        source: FromClause,
+        other: FromClause,
+        keys: Sequence[tuple[SQL, SQL]],
+        live: ColumnElement[bool] | None = None,
+    ) -> ColumnElement[bool]:
+        """That another table has a row with the keys of this one, and that it is live."""
+        own, theirs = zip(*keys, strict=True)
         # It has the predicate already.
-        rows: Select[Any] = select().where(self._live(sub.base, base)).options(include_expired())
-        same_row = (root == key for key, root in zip(own, roots, strict=True))
-        row = rows.add_columns(_ONE).select_from(base).correlate(source).where(*same_row)
-        if sub.base.table not in self._unreadable:
+        rows: Select[Any] = select().options(include_expired())
+        if live is not None:
+            rows = rows.where(live)
+        same_row = (key == one for one, key in keys)
+        row = rows.add_columns(_ONE).select_from(other).correlate(source).where(*same_row)
+        if table_of(other) not in self._unreadable:
             return exists(row)
         if self._laterally:  # with LIMIT, it stays a table by itself
             return exists(select(_ONE).select_from(row.limit(_ONE).subquery()))
-        live = rows.add_columns(*roots).distinct().subquery()
-        return tuple_(*own).in_(select(*live.c))
+        found = rows.add_columns(*theirs).distinct().subquery()
+        return tuple_(*own).in_(select(*found.c))
 
     def sealed(self, source: FromClause) -> Any:
         """The FROM element with every table in it replaced by its live rows."""
@@ -155,14 +197,14 @@ class JoinKeys:
         self._sources = tuple(sources)
         self._conditions = tuple(conditions)
 
-    def lead_to_base(self, sub: SubBinding, source: FromClause) -> bool:
-        """Whether each row of a joined subclass's table brings its row of the base along."""
-        reached = [(root, self._reached(own)) for own, root in sub.keys_of(source)]
+    def lead_to(self, table: Table, keys: Iterable[tuple[SQL, SQL]]) -> bool:
+        """Whether each row with these keys brings along its row of a table, by the keys there."""
+        reached = [(key, self._reached(own)) for own, key in keys]
         return any(
-            all(base.c[root.key] in columns for root, columns in reached)
+            all(other.c[str(key.key)] in columns for key, columns in reached)
             for element in self._sources
-            for base in leaves(element)
-            if table_of(base) is sub.base.table
+            for other in leaves(element)
+            if table_of(other) is table
         )
 
     def _reached(self, column: SQL) -> set[SQL]:
@@ -180,7 +222,7 @@ class JoinKeys:
         conditions = [(condition, None) for condition in self._conditions]
         on_clauses = (clause for element in self._sources for clause in _on_clauses(element))
         for condition, tied in [*conditions, *on_clauses]:
-            for one, other in _equal_columns(condition):
+            for one, other in equal_columns(condition):
                 for column, partner in ((one, other), (other, one)):
                     if tied is None or column in tied:
                         equals.setdefault(column, []).append(partner)
@@ -199,11 +241,11 @@ def _on_clauses(source: FromClause) -> Iterator[tuple[object, set[SQL]]]:
             yield source.onclause, {column for leaf in leaves(tied) for column in leaf.c}
 
 
-def _equal_columns(condition: object) -> Iterator[tuple[SQL, SQL]]:
+def equal_columns(condition: object) -> Iterator[tuple[SQL, SQL]]:
     """The pairs of columns that are equal wherever the condition is true."""
     if isinstance(condition, BooleanClauseList) and condition.operator is operators.and_:
         for part in condition.clauses:
-            yield from _equal_columns(part)
+            yield from equal_columns(part)
     elif isinstance(condition, BinaryExpression) and condition.operator is operators.eq:
         left, right = condition.left, condition.right
         if isinstance(left, ColumnClause) and isinstance(right, ColumnClause):

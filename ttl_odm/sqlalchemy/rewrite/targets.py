@@ -120,10 +120,11 @@ class Target:
         """What an UPDATE sets in each execution: values, or SQL."""
         # There, the compiled parameters have values under the names of their columns.
         is_named = not self.is_inner and self.is_first
+        named = executions[0] if is_named and executions else ()
         values = [
             (key, value)
             for key, value in self.values.items()
-            if not (is_named and is_renamed(value))
+            if not (key in named and is_renamed(value))
         ]
         for parameters in executions:
             row = {key: plain(value, parameters) for key, value in values}

@@ -18,6 +18,7 @@ from sqlalchemy import and_, column, exists, inspect, or_, text
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.postgresql import relation
 from ttl_odm.sqlalchemy.policy.binding import all_subtables
+from ttl_odm.sqlalchemy.policy.following import following_of
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import StoreError
@@ -25,7 +26,7 @@ from ttl_odm.sweeper import StoreError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import ColumnElement, Connection, FromClause, Table
+    from sqlalchemy import ColumnElement, Connection, FromClause, MetaData, Table
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding
@@ -56,6 +57,20 @@ class ReferringKey:
     def __str__(self) -> str:
         schema, table = self.table
         return f"{f'{schema}.' if schema else ''}{table}({', '.join(self.columns)})"
+
+    @property
+    def restricts(self) -> bool:
+        """Whether it keeps a row that is referred to from being deleted."""
+        return self.deletes in ("RESTRICT", "NO ACTION")
+
+    def is_followed_in(self, metadata: MetaData) -> bool:
+        """Whether the rows that refer follow those that they refer to, by a model's `Follows`."""
+        tables = (table for table in metadata.tables.values() if table.name == self.table[1])
+        return any(
+            {str(own.name) for own in following.links().own} == set(self.columns)
+            for following in map(following_of, tables)
+            if following is not None
+        )
 
     @property
     def reference(self) -> Reference:
@@ -290,7 +305,7 @@ ORDER BY l.name, i.seqno
 """Not by SQLAlchemy's inspector, which warns of indexes over expressions, as the sweeper's are."""
 
 
-def _whole_indexes(
+def whole_indexes(
     connection: Connection, schema: str | None, table: str
 ) -> Iterable[Sequence[str | None]]:
     """The columns of a table's indexes that are over all rows."""
@@ -316,7 +331,7 @@ def _of_others(connection: Connection, name: Name) -> Iterator[ReferringKey]:
             has_index = dialect in MYSQL_FAMILY
             if not has_index:
                 primary = inspector.get_pk_constraint(child, theirs)["constrained_columns"]
-                indexes = [primary, *_whole_indexes(connection, theirs, child)]
+                indexes = [primary, *whole_indexes(connection, theirs, child)]
                 first, own = len(columns), set(columns)
                 has_index = any(set(index[:first]) == own for index in indexes)
             yield ReferringKey(

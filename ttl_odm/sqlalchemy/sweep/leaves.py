@@ -27,7 +27,8 @@ from ttl_odm.dialects import EPOCH, partition_ddl
 from ttl_odm.sqlalchemy.policy.binding import all_subtables
 from ttl_odm.sqlalchemy.policy.known import defaults_now
 from ttl_odm.sqlalchemy.policy.partitions import cut_of, named
-from ttl_odm.sqlalchemy.purge.removal import mode_of
+from ttl_odm.sqlalchemy.purge.followers import all_followers
+from ttl_odm.sqlalchemy.purge.modes import mode_of
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Part, PartitionsCounted
@@ -317,6 +318,8 @@ def reason_against(binding: Binding, hooks: Hooks) -> str | None:
         return "a hook hears of each row"
     if all_subtables(binding):
         return "rows continue in the tables of subclasses"
+    if all_followers(binding):
+        return "rows of other tables follow these"
     return None
 
 

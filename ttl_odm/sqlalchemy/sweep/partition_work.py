@@ -20,7 +20,7 @@ from ttl_odm.dialects.partitions import HINDRANCES, Range
 from ttl_odm.sqlalchemy.policy.partitions import as_ddl
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_locked, is_passing
-from ttl_odm.sqlalchemy.purge.removal import mode_of
+from ttl_odm.sqlalchemy.purge.modes import mode_of
 from ttl_odm.sqlalchemy.sweep.due import count_rows, is_ttl_on
 from ttl_odm.sqlalchemy.sweep.leaves import FRESH, archive_cut, read_leaves, reason_against
 from ttl_odm.sqlalchemy.sweep.partitions import forget_leaf

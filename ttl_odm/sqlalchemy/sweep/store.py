@@ -22,7 +22,7 @@ from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.binding import Binding, binding_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
-from ttl_odm.sqlalchemy.purge.removal import mode_of
+from ttl_odm.sqlalchemy.purge.modes import mode_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
 from ttl_odm.sqlalchemy.sweep.batch import purge
 from ttl_odm.sqlalchemy.sweep.counts import count

@@ -1,0 +1,102 @@
+"""The keys of rows whose parent has expired are free; and links of two columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import ForeignKeyConstraint, insert, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from tests.sql.following import EXPIRED, HOUR, LIVE, TREES, Cart, Item, Note, expire, fill, stored
+from ttl_odm import Follows
+from ttl_odm.sqlalchemy import ExpiredError, TTLMixin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Engine
+
+
+@pytest.fixture
+def session(engine: Engine, enforcing: None) -> Iterator[Session]:
+    fill(engine)
+    with Session(engine) as session:
+        yield session
+
+
+def test_a_new_row_takes_the_key_of_one_whose_parent_has_expired(session: Session) -> None:
+    session.add(Item(id=20, cart_id=LIVE, name="new"))
+    session.flush()
+    session.connection().execute(insert(Item).values(id=21, cart_id=LIVE, name="new"))
+    session.execute(insert(Note), [{"id": 200, "item_id": 20}, {"id": 210, "item_id": 21}])
+    session.commit()
+    assert session.scalars(select(Item.id).where(Item.name == "new")).all() == [20, 21]
+    assert stored(session.get_bind(), *TREES) == [2, 4, 4, 4, 4]  # type: ignore[arg-type]
+
+
+def test_an_update_takes_such_a_key_too(session: Session) -> None:
+    moved: Any = session.execute(update(Note).where(Note.id == 100).values(id=200))
+    assert moved.rowcount == 1
+    assert session.scalars(select(Note.id).order_by(Note.id)).all() == [110, 200]
+
+
+def test_a_live_row_keeps_its_key(session: Session) -> None:
+    session.add(Item(id=11, cart_id=LIVE))
+    with pytest.raises(IntegrityError):
+        session.flush()
+
+
+def test_what_the_row_followed_does_not_come_back_without_it(session: Session) -> None:
+    session.add(Item(id=20, cart_id=LIVE))
+    session.commit()
+    try:
+        Cart.__ttl__ = 24 * HOUR
+        assert session.get(Cart, EXPIRED) is None
+        assert session.scalars(select(Item.id).order_by(Item.id)).all() == [10, 11, 20]
+    finally:
+        Cart.__ttl__ = HOUR
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Room(TTLMixin, Base):
+    __tablename__ = "rooms"
+    __ttl__ = HOUR
+
+    house: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+
+class Chair(Base):
+    __tablename__ = "chairs"
+    __ttl__ = Follows(Room, on={"house": "house", "room_id": "id"})
+    __table_args__ = (ForeignKeyConstraint(["house", "room_id"], ["rooms.house", "rooms.id"]),)
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    house: Mapped[int]
+    room_id: Mapped[int | None]
+
+
+def test_a_row_moves_by_a_part_of_its_link(engine: Engine, enforcing: None) -> None:
+    Base.metadata.create_all(engine)
+    with engine.begin() as connection:
+        rooms = [{"house": 1, "id": 1}, {"house": 1, "id": 2}, {"house": 1, "id": 3}]
+        connection.execute(insert(Room), rooms)
+        connection.execute(insert(Chair), [{"id": 1, "house": 1, "room_id": 1}])
+        expire(connection, 2, "rooms")
+    with Session(engine) as session:
+        moved: Any = session.execute(update(Chair).values(room_id=2))
+        assert moved.rowcount == 0
+        moved = session.execute(update(Chair).values(room_id=3))
+        assert moved.rowcount == 1
+        session.get_one(Chair, 1).room_id = 2
+        with pytest.raises(ExpiredError, match=r"rooms \(1, 2\)"):
+            session.flush()
+        session.rollback()
+        session.get_one(Chair, 1).room_id = None
+        session.flush()
+        assert session.scalar(select(Chair.id)) is None

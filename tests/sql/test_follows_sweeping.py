@@ -1,0 +1,122 @@
+"""A sweep takes the rows that follow others before these."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import create_engine, func, insert, select
+from sqlalchemy.orm import Session
+
+from tests.sql.following import EXPIRED, Base, Cart, Item, Memo, Note, expire, fill, stored
+from ttl_odm.sqlalchemy import include_expired
+from ttl_odm.sweeper import Sweeper
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+TREE = ("carts", "items", "remarks", "memos", "drafts")
+
+
+@pytest.fixture(autouse=True)
+def _rows(engine: Engine, enforcing: None) -> None:
+    fill(engine)
+
+
+def sweeper(engine: Engine, **options: Any) -> Sweeper:
+    return Sweeper(engine, Base, lease=False, **options)
+
+
+def test_a_sweep_takes_parents_with_all_that_follows_them(engine: Engine) -> None:
+    report = sweeper(engine).run_once()
+    assert report.outcome == "finished", report.problems
+    (target,) = report.targets
+    assert target.deleted == 1
+    assert dict(target.referring) == {"items": 2, "remarks": 2, "memos": 3, "drafts": 1}
+    assert stored(engine, *TREE) == [1, 2, 2, 1, 3]
+    assert sweeper(engine).run_once().deleted == 0
+
+
+def put_full_cart(engine: Engine) -> None:
+    """An expired cart, with an item that has 2,500 notes."""
+    with engine.begin() as connection:
+        connection.execute(insert(Cart), [{"id": 3}])
+        connection.execute(insert(Item), [{"id": 30, "cart_id": 3}])
+        connection.execute(
+            insert(Note), [{"id": number, "item_id": 30} for number in range(1_000, 3_500)]
+        )
+        expire(connection, 3)
+
+
+def test_more_followers_than_a_batch_takes_go_in_several(engine: Engine) -> None:
+    put_full_cart(engine)
+    report = sweeper(engine, batch_size=500).run_once()
+    assert report.outcome == "finished", report.problems
+    assert report.targets[0].referring["remarks"] == 2_502
+    assert report.targets[0].batches > 1
+    assert stored(engine, *TREE) == [1, 2, 2, 1, 3]
+
+
+@pytest.mark.databases("postgres", "mariadb", "mysql")
+def test_a_parent_that_somebody_holds_stays_with_its_followers(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(insert(Cart), [{"id": 3}])
+        connection.execute(insert(Item), [{"id": 30, "cart_id": 3}])
+        expire(connection, 3)
+    other = create_engine(engine.url)
+    with Session(other) as session:
+        held = select(Cart.id).where(Cart.id == EXPIRED).with_for_update()
+        session.scalars(held.options(include_expired())).all()
+        sweeper(engine).run_once()
+        assert stored(engine, "carts", "items", "remarks") == [2, 4, 4]
+    other.dispose()
+    sweeper(engine).run_once()
+    assert stored(engine, "carts", "items", "remarks") == [1, 2, 2]
+
+
+def test_a_parent_renewed_by_a_new_default_keeps_what_it_has(engine: Engine) -> None:
+    try:
+        Cart.__ttl__ = 86_400
+        assert sweeper(engine).run_once().targets[0].deleted == 0
+    finally:
+        Cart.__ttl__ = 3_600
+    assert stored(engine, *TREE) == [2, 4, 4, 2, 4]
+
+
+def test_a_raised_default_does_not_bring_back_a_parent_without_all_that_followed(
+    engine: Engine,
+) -> None:
+    put_full_cart(engine)
+    cut_short = Sweeper(engine, Base, lease=False, batch_size=500, on_progress=lambda _: stop())
+    stop = cut_short.stop
+    cut_short.run_once()
+    assert 3 < stored(engine, "remarks")[0] < 2_504
+    try:
+        Cart.__ttl__ = 86_400
+        with Session(engine) as session:
+            assert session.get(Cart, 3) is None
+            assert session.scalar(select(func.count(Note.id)).where(Note.item_id == 30)) == 0
+    finally:
+        Cart.__ttl__ = 3_600
+    assert sweeper(engine).run_once().outcome == "finished"
+    assert stored(engine, *TREE) == [1, 2, 2, 1, 3]
+
+
+def test_orphans_go_with_all_that_follows_them(engine: Engine) -> None:
+    with engine.connect() as connection:
+        if engine.dialect.name == "sqlite":  # elsewhere the foreign key keeps them from being made
+            connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
+            connection.exec_driver_sql("INSERT INTO items (id, cart_id, name) VALUES (90, 99, '')")
+            connection.exec_driver_sql(
+                "INSERT INTO remarks (id, item_id, text) VALUES (900, 90, '')"
+            )
+            connection.commit()
+            connection.exec_driver_sql("PRAGMA foreign_keys = ON")
+        rows = [{"id": number, "basket": 99} for number in range(1_000, 2_200)]
+        connection.execute(insert(Memo), rows)
+        connection.commit()
+    report = sweeper(engine, batch_size=500).run_once()
+    assert report.outcome == "finished", report.problems
+    assert report.targets[0].referring["memos"] == 1_203
+    assert stored(engine, *TREE) == [1, 2, 2, 1, 3]
+    assert not sweeper(engine).run_once().targets[0].referring

@@ -1,0 +1,93 @@
+"""Private names of SQLAlchemy's batches: an INSERT of several parameter sets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from copy import copy as shallow_copy
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from sqlalchemy.engine import Dialect
+    from sqlalchemy.sql.compiler import SQLCompiler
+
+
+@contextmanager
+def batches_without_returning(compiler: SQLCompiler) -> Iterator[None]:
+    """Let an INSERT of several parameter sets become one of many VALUES, also without RETURNING.
+
+    A driver's ``executemany()`` may make several statements of it, of which some have run when one
+    fails.
+    """
+    dialect = compiler.dialect
+    compiler.dialect = shallow_copy(dialect)
+    compiler.dialect.use_insertmanyvalues_wo_returning = True
+    try:
+        yield
+    finally:
+        compiler.dialect = dialect
+
+
+def returns_own_keys(compiled: SQLCompiler) -> bool:
+    """Whether the rows of a batch are told apart by values that they were given."""
+    batches = compiled._insertmanyvalues
+    return bool(batches and batches.sentinel_param_keys and compiled.effective_returning)
+
+
+class Missing(NamedTuple):
+    """The parameter sets of a batch whose rows were not inserted, twice as SQLAlchemy has them."""
+
+    parameters: list[Any]
+    compiled_parameters: list[Any]
+
+
+def missing_rows(context: Any, batch: Any, first: int, rows: Iterable[Sequence[Any]]) -> Missing:
+    """Those of a batch, which begins with this parameter set, of which no row came back."""
+    batches, columns = context.compiled._insertmanyvalues, context.cursor.description
+    width = batches.num_sentinel_columns
+    read = [
+        column.type._cached_result_processor(context.dialect, described[1]) or (lambda value: value)
+        for column, described in zip(batches.sentinel_columns, columns[-width:], strict=True)
+    ]
+    inserted = Counter(
+        tuple(process(value) for process, value in zip(read, row[-width:], strict=True))
+        for row in rows
+    )
+    missing = Missing([], [])
+    for number, key in enumerate(batch.sentinel_values):
+        values = key if width > 1 else (key,)
+        if inserted[values]:
+            inserted[values] -= 1
+        else:
+            missing.parameters.append(batch.batch[number])
+            missing.compiled_parameters.append(context.compiled_parameters[first + number])
+    return missing
+
+
+def smaller_batches(context: Any, statement: str, missing: Missing) -> Iterator[Any]:
+    """The batches that a statement makes of these parameter sets."""
+    return context.compiled._deliver_insertmanyvalues_batches(  # type: ignore[no-any-return]
+        statement,
+        missing.parameters,
+        missing.compiled_parameters,
+        None,
+        len(missing.parameters),
+        context.compiled._insertmanyvalues.sort_by_parameter_order,
+        context.execution_options.get("schema_translate_map")
+        if context.compiled.schema_translate_map
+        else None,
+    )
+
+
+def no_batches(context: Any) -> Iterator[Any]:
+    """What an INSERT is sent in that has no rows."""
+    context._insertmanyvalues_rows = []
+    return iter(())
+
+
+def replace_batches(dialect: Dialect, wrapper: Callable[[Any], Any]) -> None:
+    """Put something around what makes batches of an INSERT of several parameter sets."""
+    replaced: Any = dialect
+    replaced._deliver_insertmanyvalues_batches = wrapper(replaced._deliver_insertmanyvalues_batches)

@@ -1,0 +1,223 @@
+"""Finding the parent that the rows of a class follow, once the mappers are configured."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
+
+from sqlalchemy import Column, Table, UniqueConstraint, event, inspect
+from sqlalchemy.exc import NoInspectionAvailable, NoReferenceError
+from sqlalchemy.orm import Mapper, RelationshipProperty
+from sqlalchemy.orm.interfaces import RelationshipDirection
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.policy.binding import (
+    binding_of,
+    key_columns,
+    root_binding_of,
+    sub_binding_of,
+)
+from ttl_odm.sqlalchemy.policy.following import Following, Links, bind_following, following_of
+from ttl_odm.sqlalchemy.purge.followers import check_options
+from ttl_odm.sqlalchemy.rewrite.from_clauses import equal_columns
+from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ttl_odm.core.follows import Follows
+
+    Pairs = list[tuple[Column[Any], Column[Any]]]
+
+_unchecked: Final[WeakSet[Table]] = WeakSet()
+"""Tables whose parents were not looked for yet."""
+
+
+class _UndeclaredParentError(UnwrappedConfigurationError):
+    """The parent isn't there, but may be declared later."""
+
+
+def follow(mapper: Mapper[Any], cls: type, declared: Follows) -> None:
+    """Put what the rows of a class follow on its table; the parent may be declared later."""
+    where, table = f"{cls.__name__}.__ttl__", mapper.local_table
+    if not isinstance(table, Table):
+        raise TTLConfigurationError(
+            f"{where}: {cls.__name__} is mapped to {type(table).__name__}, not to a Table; "
+            "declare __ttl__ on the models of the tables inside it."
+        )
+    other = binding_of(table)
+    if other is not None or following_of(table) is not None:
+        raise TTLConfigurationError(
+            f"{where}: table {table.fullname!r} already has a policy; a table has one policy, so "
+            "declare __ttl__ on one class only."
+        )
+    key_columns(table)
+    check_options(cls)
+    links = cache(partial(_links, mapper, cls, declared))
+    bind_following(table, Following(table, cls, declared, links))
+    _unchecked.add(table)
+
+
+@event.listens_for(Mapper, "after_configured")
+def _check_all() -> None:
+    """Find each mistake before a row is at stake; each is an error of one configuration only."""
+    tables = list(_unchecked)
+    _unchecked.clear()
+    errors = []
+    for table in tables:
+        following = following_of(table)
+        try:
+            if following is not None:
+                following.links()
+        except _UndeclaredParentError:
+            _unchecked.add(table)
+        except TTLConfigurationError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def _links(mapper: Mapper[Any], cls: type, declared: Follows) -> Links:
+    where = f"{cls.__name__}.__ttl__ = {declared!r}"
+    table: Any = mapper.local_table
+    pairs = _pairs(mapper, declared, where)
+    parents = {theirs.table for _, theirs in pairs}
+    parent: Any = parents.pop()
+    if parents or not all(own.table is table for own, _ in pairs):
+        raise UnwrappedConfigurationError(
+            f"{where}: its columns are in several tables; name columns of {table.fullname!r} only."
+        )
+    if parent.metadata is not table.metadata:
+        raise UnwrappedConfigurationError(
+            f"{where}: table {parent.fullname!r} has another MetaData than {table.fullname!r}; "
+            "declare both on one base."
+        )
+    theirs = {theirs for _, theirs in pairs}
+    if not any(theirs.issuperset(key) for key in _unique(parent)):
+        names = ", ".join(column.name for column in theirs)
+        raise UnwrappedConfigurationError(
+            f"{where}: {names} of {parent.fullname!r} is neither its primary key nor unique, so a "
+            "row may have several parents; name columns that are."
+        )
+    sub = sub_binding_of(parent)
+    if sub is not None:  # the row goes on at the root, where its lifetime is
+        roots = dict(sub.keys)
+        if not theirs <= roots.keys():
+            raise UnwrappedConfigurationError(
+                f"{where}: rows of {parent.fullname!r} live with those of "
+                f"{sub.base.table.fullname!r}; name its primary key."
+            )
+        parent, pairs = sub.base.table, [(own, roots[column]) for own, column in pairs]
+    _check_chain(table, parent, declared, where)
+    return Links(parent, tuple(pairs))
+
+
+def _pairs(mapper: Mapper[Any], declared: Follows, where: str) -> Pairs:
+    if not isinstance(declared.parent, str):
+        try:
+            parent = inspect(declared.parent)
+        except NoInspectionAvailable:
+            parent = None
+        if not isinstance(parent, Mapper):
+            raise UnwrappedConfigurationError(
+                f"{where}: {declared.parent.__name__} is not a mapped class; give one."
+            )
+        return [
+            (_column(mapper, own, where), _column(parent, theirs, where))
+            for own, theirs in declared.on
+        ]
+    relationship = mapper.relationships.get(declared.parent)
+    if relationship is not None:
+        return _of_relationship(relationship, where)
+    column = _column(mapper, declared.parent, where)
+    table: Any = mapper.local_table
+    keys = [key for key in table.foreign_key_constraints if column in set(key.columns)]
+    if len(keys) != 1:
+        raise UnwrappedConfigurationError(
+            f"{where}: {declared.parent!r} has {len(keys) or 'no'} foreign keys; name a "
+            "relationship, or give the parent's class and on={...}."
+        )
+    try:
+        return [(element.parent, element.column) for element in keys[0].elements]
+    except NoReferenceError as error:
+        raise _UndeclaredParentError(
+            f"{where}: its foreign key refers to a table that isn't declared: {error}"
+        ) from error
+
+
+def _of_relationship(relationship: RelationshipProperty[Any], where: str) -> Pairs:
+    pairs = [(own, theirs) for own, theirs in relationship.local_remote_pairs or ()]
+    equal = [{own, theirs} for own, theirs in equal_columns(relationship.primaryjoin)]
+    is_plain = len(list(_parts(relationship.primaryjoin))) == len(equal) == len(pairs)
+    if relationship.direction is not RelationshipDirection.MANYTOONE or not is_plain:
+        raise UnwrappedConfigurationError(
+            f"{where}: {relationship.key!r} is not a many-to-one relationship by equal columns "
+            "alone; name one that leads to the parent, or a foreign key."
+        )
+    return pairs  # type: ignore[return-value]
+
+
+def _parts(condition: Any) -> Iterator[Any]:
+    clauses = getattr(condition, "clauses", None)
+    if clauses is None:
+        yield condition
+        return
+    for part in clauses:
+        yield from _parts(part)
+
+
+def _column(mapper: Mapper[Any], name: str, where: str) -> Column[Any]:
+    columns: Any = mapper.local_table.c
+    column: Any = mapper.columns.get(name)
+    if column is None:
+        column = next((one for one in columns if one.name == name), None)
+    if isinstance(column, Column):
+        return column
+    raise UnwrappedConfigurationError(
+        f"{where}: {mapper.class_.__name__} has no relationship or column {name!r}; it has "
+        f"{', '.join(map(repr, mapper.attrs.keys()))}."
+    )
+
+
+def _unique(table: Table) -> Iterator[list[Column[Any]]]:
+    yield list(table.primary_key.columns)
+    for constraint in table.constraints:
+        if isinstance(constraint, UniqueConstraint):
+            yield list(constraint.columns)
+    for index in table.indexes:
+        if index.unique and len(index.columns) == len(index.expressions):
+            options = index.dialect_options.values()
+            if all(option.get("where") is None for option in options):
+                yield list(index.columns)
+
+
+def _check_chain(table: Table, parent: Table, declared: Follows, where: str) -> None:
+    """See that it ends at a table whose rows have a lifetime."""
+    if parent is table:
+        raise UnwrappedConfigurationError(
+            f"{where}: rows can't follow rows of their own table; follow the table at the root."
+        )
+    above = following_of(parent)
+    seen = {table}
+    while above is not None:
+        if above.table in seen:
+            raise UnwrappedConfigurationError(
+                f"{where}: the parents follow one another in a ring, so nothing says when their "
+                "rows expire; let one of them have a lifetime."
+            )
+        seen.add(above.table)
+        pairs = _pairs(inspect(above.owner), above.declared, where)
+        parent = pairs[0][1].table
+        above = following_of(parent)
+    root = root_binding_of(parent)
+    if declared.renews and root is not None and not root.stamps:
+        raise UnwrappedConfigurationError(
+            f"{where}: no write renews rows of {parent.fullname!r}, by {root.policy!r}; leave out "
+            "renews, or declare a TTL there."
+        )
+    if root is None:
+        raise UnwrappedConfigurationError(
+            f"{where}: the rows of {parent.fullname!r} have no lifetime; declare __ttl__ on its "
+            "model."
+        )

@@ -1,0 +1,132 @@
+"""Before a write to rows that follow others with ``renews=True``: the ``_ts`` of their parents.
+
+Where parents follow others in turn, it is that of the rows at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Integer, Update, literal_column, select, update
+
+from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
+from ttl_odm.sqlalchemy.keys.parent_keys import parents_written
+from ttl_odm.sqlalchemy.keys.parents import CHUNK
+from ttl_odm.sqlalchemy.policy.following import following_of, root_of
+from ttl_odm.sqlalchemy.policy.parameters import (
+    INCLUDE_EXPIRED,
+    KEEP_LAST_MODIFIED,
+    parents_renewed,
+)
+from ttl_odm.sqlalchemy.purge.statements import in_subquery, is_one_of
+from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
+from ttl_odm.sqlalchemy.rewrite.targets import TargetLookup
+from ttl_odm.sqlalchemy.time.clock import clock_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy import ColumnElement, Table
+    from sqlalchemy.engine.default import DefaultExecutionContext
+    from typing_extensions import Self
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.following import Following, Links
+    from ttl_odm.sqlalchemy.rewrite.targets import Target
+
+    Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RenewedParents:
+    """The parents of rows that a statement writes; without a `lookup` it is an INSERT."""
+
+    following: Following
+    lookup: TargetLookup | None = None
+    may_move: bool = False
+
+    @classmethod
+    def of_insert(cls, table: object) -> Self | None:
+        """For an INSERT into a table; None where that renews nothing."""
+        following = following_of(table)
+        return cls(following) if following is not None and following.declared.renews else None
+
+    @classmethod
+    def of_target(cls, target: Target) -> Self | None:
+        """For an UPDATE or DELETE; None where that renews nothing, or can't be told beforehand."""
+        following = following_of(target.table)
+        write = target.statement.statement
+        if following is None or not following.declared.renews:
+            return None
+        if target.acts or compat.is_limited(write):
+            return None
+        own = {column.key for column in following.links().own}
+        may_move = isinstance(write, Update) and not own.isdisjoint(target.written)
+        return cls(following, TargetLookup(target), may_move)
+
+    def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
+        """Restart the lifetime of the parents; in a flush of each once."""
+        binding = root_of(self.following.table)
+        if current or binding is None or context.execution_options.get(KEEP_LAST_MODIFIED):
+            return 0
+        links, reclaimer = self.following.links(), KeyReclaimer.of(context)
+        keys = dict.fromkeys(self._before(context, reclaimer, links))
+        if self.lookup is None or self.may_move:
+            written = parents_written(context, self.following, self.lookup)
+            keys |= dict.fromkeys(one.key for one in written)
+        new = self._not_yet(list(keys), reclaimer)
+        for start in range(0, len(new), CHUNK):
+            self._renew(binding, links, new[start : start + CHUNK], reclaimer)
+        return 0
+
+    def _before(
+        self, context: DefaultExecutionContext, reclaimer: KeyReclaimer, links: Links
+    ) -> Iterator[Key]:
+        """The keys of the parents that rows have which an UPDATE or DELETE is about to match."""
+        if self.lookup is None:
+            return
+        # With its options, since those of the ORM may add conditions inside its WHERE.
+        options = compat.loader_options(compat.invoked(context))
+        for target, executions in self.lookup.targets(context):
+            own = [target.source.c[column.key] for column in links.own]
+            for parameters in executions:
+                rows = target.matched(parameters, *own).distinct().options(*options)
+                for row in reclaimer.execute(rows):
+                    if None not in row:
+                        yield tuple(row)
+
+    def _not_yet(self, keys: Sequence[Key], reclaimer: KeyReclaimer) -> list[Key]:
+        renewed = parents_renewed.get()
+        if renewed is None:
+            return list(keys)
+        parent, engine = self.following.links().parent, reclaimer.connection.engine
+        new = [key for key in keys if (engine, parent, key) not in renewed]
+        renewed.update((engine, parent, key) for key in new)
+        return new
+
+    def _renew(
+        self, binding: Binding, links: Links, keys: Sequence[Key], reclaimer: KeyReclaimer
+    ) -> None:
+        matched = _at_root(links.parent, is_one_of(links.theirs, keys))
+        stamp = update(binding.table).values({binding.last_modified: Stamp()}).where(matched)
+        seconds = self.following.declared.at_most_every
+        if seconds is not None:
+            clock = clock_of(reclaimer.dialect)
+            before = clock.literal(clock.now_at_write) - clock.span(
+                literal_column(str(seconds), Integer())
+            )
+            instants = binding.instants.on(clock)
+            stamp = stamp.where(instants.reached(binding.last_modified, before))
+        reclaimer.execute(stamp.execution_options(**{INCLUDE_EXPIRED: False}))
+
+
+def _at_root(table: Table, condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    """A condition on a table that follows others, as one on the rows at the end."""
+    following = following_of(table)
+    if following is None:
+        return condition
+    links = following.links()
+    above = in_subquery(links.theirs, select(*links.own).where(condition))
+    return _at_root(links.parent, above)

@@ -1,0 +1,151 @@
+"""Removing the rows that follow others before those, the deepest first.
+
+In the transaction that removes the parents, which it has locked, or in some before it: no reader
+sees followers of expired rows. Those rows stay expired, see `seal`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import column as bare_column
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.policy.binding import SourceColumns, key_columns
+from ttl_odm.sqlalchemy.policy.following import followers_of
+from ttl_odm.sqlalchemy.policy.predicate import Predicate
+from ttl_odm.sqlalchemy.policy.second_tables import BareTable
+from ttl_odm.sqlalchemy.purge.family_ties import CHUNK, Tie, ties_to, untie
+from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect, SweepUpdate, is_one_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy import ColumnElement, Connection, Table
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.following import Following
+
+    Keys = Sequence[Sequence[Any]]
+
+
+def check_options(owner: type) -> None:
+    """Refuse what a class that follows another can't have; TTLConfigurationError."""
+    for name, usual in (
+        ("__ttl_archive__", None),
+        ("__ttl_on_purged__", None),
+        ("__ttl_partition__", None),
+        ("__ttl_purge__", "delete"),
+    ):
+        value = getattr(owner, name, usual)
+        if value != usual:
+            raise TTLConfigurationError(
+                f"{owner.__name__}.{name} = {value!r}: rows that follow others go with these, by a "
+                f"DELETE; leave {name} out."
+            )
+
+
+def all_followers(binding: Binding) -> list[Following]:
+    """The tables whose rows follow those of a policy, at whatever depth."""
+    tables = [binding.table]
+    found: list[Following] = []
+    while tables:
+        below = followers_of(tables.pop())
+        found += below
+        tables += [following.table for following in below]
+    return found
+
+
+def seal(connection: Connection, binding: Binding, keys: Keys) -> None:
+    """Give expired rows that inherit the default a ttl of their own, with which they stay expired.
+
+    Otherwise a default that is raised after some of their followers were removed would bring them
+    back with the others. Where rows can't have their own ttl, this does nothing.
+    """
+    own = binding.override
+    if own is None:
+        return
+    table = binding.table
+    # A table without `onupdate`, and the stamp is written as it is: MySQL's column may have one.
+    stamp = binding.last_modified.name
+    bare = BareTable(
+        table.name,
+        *(bare_column(column.name, column.type) for column in table.c),
+        schema=table.schema,
+    )
+    predicate = Predicate(clock_of(connection.dialect), writing=True)
+    columns = SourceColumns(bare.c[stamp], bare.c[own.name], None, None)
+    rows = is_one_of([bare.c[str(key.name)] for key in key_columns(table)], keys)
+    statement = SweepUpdate(bare).where(rows, predicate.inherits(binding, columns))
+    connection.execute(statement.values({own.name: 1, stamp: bare.c[stamp]}))
+
+
+@dataclass(slots=True)
+class FollowersRemoval:
+    """The followers of rows, to be removed.
+
+    Args:
+        limit: How many rows may go; None for all.
+    """
+
+    connection: Connection
+    limit: int | None = None
+    removed: Counter[str] = field(default_factory=Counter)
+    _ties: dict[Table, list[Tie]] = field(init=False, default_factory=dict)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether none is left; otherwise the limit was reached."""
+        return self.limit is None or self.removed.total() < self.limit
+
+    def of(self, binding: Binding, keys: Keys) -> None:
+        """Remove those of rows of a policy, by primary keys."""
+        self._below(binding.table, key_columns(binding.table), keys)
+
+    def _below(self, table: Table, columns: Sequence[Any], keys: Keys) -> None:
+        for following in followers_of(table):
+            check_options(following.owner)
+            links = following.links()
+            for start in range(0, len(keys), CHUNK):
+                some = keys[start : start + CHUNK]
+                if list(columns) != links.theirs:
+                    some = self._read(links.theirs, is_one_of(columns, some))
+                if some:
+                    self.of_table(following.table, is_one_of(links.own, some))
+
+    def of_table(self, table: Table, condition: ColumnElement[bool]) -> None:
+        """Remove rows of a table that follows another, after what follows them."""
+        columns = key_columns(table)
+        for keys in self._batches(columns, condition):
+            self._below(table, columns, keys)
+            if not self.is_done:
+                return
+            for tie in self._ties_to(table):
+                untie(self.connection, tie, table, keys)
+            statement = SweepDelete(table).where(is_one_of(columns, keys))
+            self.removed[table.fullname] += self.connection.execute(statement).rowcount
+
+    def _ties_to(self, table: Table) -> list[Tie]:
+        if table not in self._ties:
+            self._ties[table] = list(ties_to(table))
+        return self._ties[table]
+
+    def _batches(self, columns: Sequence[Any], condition: ColumnElement[bool]) -> Iterator[Keys]:
+        while self.is_done:
+            left = CHUNK if self.limit is None else self.limit - self.removed.total()
+            keys = self._read(columns, condition, min(left, CHUNK))
+            if not keys:
+                return
+            yield keys
+
+    def _read(
+        self, columns: Sequence[Any], condition: ColumnElement[bool], limit: int | None = None
+    ) -> Keys:
+        """Lock rows and read of them, as they are now: not as a snapshot has them."""
+        rows = SweepSelect(*columns).where(condition).limit(limit)
+        if clock_of(self.connection.dialect).locks_rows:
+            rows = rows.with_for_update()
+        return self.connection.execute(rows).all()

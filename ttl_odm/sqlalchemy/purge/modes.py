@@ -1,0 +1,81 @@
+"""What a model says of its expired rows: whether they are archived, and who hears of them.
+
+It is read when rows are purged (`mode_of`), since an archive may be declared after its model. With
+joined inheritance a row continues in sub-tables. These refer to the table at the root, so what they
+hold of a row goes first: see `subtables`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.policy.binding import SubBinding, all_subtables
+from ttl_odm.sqlalchemy.purge.archive import Copy
+from ttl_odm.sweeper import Hooks
+from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of, purge_of
+
+if TYPE_CHECKING:
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sweeper import ArchiveSink
+
+DELETE: Final = "delete"
+ORM: Final = "orm"
+PURGES: Final[tuple[Literal["delete", "orm"], ...]] = (DELETE, ORM)
+"""What ``__ttl_purge__`` may be: ``"orm"`` deletes through a session, with the ORM's cascades and
+events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What a model says of its expired rows: where they are kept, and whom to call.
+
+    With `orm` they are deleted through a session, as objects of that class.
+    """
+
+    copy: Copy | None = None
+    sink: ArchiveSink | None = None
+    orm: type | None = None
+    hooks: Hooks = field(default_factory=Hooks)
+
+
+def mode_of(binding: Binding) -> Mode:
+    """Read what the owner of a table's policy declares; TTLConfigurationError if it can't be."""
+    owner = binding.default.owner
+    purge, archive = purge_of(owner, PURGES), archive_of(owner)
+    hooks = hooks_of(owner, binding.table.fullname)
+    if archive is None:
+        return Mode(orm=owner if purge == ORM else None, hooks=hooks)
+    where = f"{owner.__name__}.__ttl_archive__"
+    if all_subtables(binding):
+        raise TTLConfigurationError(
+            f"{where}: rows of joined subclasses are in several tables, which no archive takes; "
+            f"write __ttl_purge__ = {ORM!r} and archive in an event of the ORM."
+        )
+    if purge == ORM:
+        raise TTLConfigurationError(
+            f"{where}: rows that the ORM deletes aren't archived; write __ttl_purge__ = "
+            f"{DELETE!r}, or archive in an event of the ORM."
+        )
+    if isinstance(archive, Archive):
+        return Mode(copy=Copy.of(binding, archive, where), hooks=hooks)
+    return Mode(sink=archive, hooks=hooks)
+
+
+def subtables(binding: Binding, dialect: str) -> list[SubBinding]:
+    """The sub-tables that the database doesn't see to.
+
+    Where the foreign key says ON DELETE CASCADE it does; on SQLite only if the connection was told
+    to enforce foreign keys, which can't be relied on.
+    """
+
+    def cascades(sub: SubBinding) -> bool:
+        own = {column for column, _ in sub.keys}
+        return any(
+            (constraint.ondelete or "").upper() == "CASCADE"
+            for constraint in sub.table.foreign_key_constraints
+            if own.issuperset(constraint.columns)
+        )
+
+    return [sub for sub in all_subtables(binding) if dialect == "sqlite" or not cascades(sub)]

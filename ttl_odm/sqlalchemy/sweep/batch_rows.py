@@ -1,0 +1,280 @@
+"""The rows of one batch, and how they are removed.
+
+A `Batch` takes the rows of a range by one statement; a `CarefulBatch` locks those that are free,
+leaves those that others refer to, and deletes the rest, after what follows them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import any_, func, not_, select, tuple_
+
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.dialects.mysql import LOCKS_FIRST
+from ttl_odm.sqlalchemy.keys.displace import referred_rows, referring
+from ttl_odm.sqlalchemy.policy.binding import key_columns
+from ttl_odm.sqlalchemy.policy.foreign_keys import Change
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.purge.errors import is_locked, is_passing, is_refused
+from ttl_odm.sqlalchemy.purge.followers import FollowersRemoval, all_followers, seal
+from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in
+from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect, hinted, is_mysql
+from ttl_odm.sqlalchemy.sweep import table_walk
+from ttl_odm.sqlalchemy.sweep.due import count_rows
+from ttl_odm.sqlalchemy.sweep.rings import Rings, may_have_rings
+from ttl_odm.sqlalchemy.sweep.transactions import at_once
+from ttl_odm.sweeper import BatchResult, Skip
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.sweep.due import KeyRange
+    from ttl_odm.sqlalchemy.sweep.foreign_keys import Reference, ReferringKeys
+    from ttl_odm.sweeper import BatchRequest
+
+
+@dataclass(slots=True)
+class Batch:
+    """The rows of a range, removed by what they have in common."""
+
+    connection: Connection
+    binding: Binding
+    request: BatchRequest
+    range: KeyRange
+    source: Table
+    waits: bool = field(default=False, kw_only=True)
+    removals: list[Removal] = field(init=False)
+    referring: Counter[str] = field(init=False, default_factory=Counter)
+    _has_more_followers: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        removal = Removal(self.connection, self.binding, self.request.hooks, source=self.source)
+        self.removals = [removal]
+
+    @property
+    def _dialect(self) -> str:
+        return self.connection.dialect.name
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the range may have more rows than the batch."""
+        return self.range.rows > self.request.size
+
+    def is_worth_care(self, error: Exception) -> bool:
+        """Whether some of the rows may go although this came of all of them together."""
+        if is_refused(error) or is_locked(error):
+            return True
+        # The archive may have refused a row, which only the archive's own statement shows.
+        return self.removals[0].mode.copy is not None and not is_passing(error)
+
+    def run(self) -> BatchResult:
+        """Remove the rows, and report them; DBAPIError where one is held, or referred to."""
+        deleted = self._remove()
+        # The rows before those that they referred to.
+        purged = [item for removal in reversed(self.removals) for item in removal.report()]
+        again = (self.is_crowded and deleted == self.request.size) or self._has_more_followers
+        for removal in self.removals:
+            self.referring += removal.followers
+        skips = self._skips() if deleted < self.range.rows and not again else {}
+        own = self.referring.pop(self.binding.table.fullname, 0)
+        return BatchResult(
+            deleted + own,
+            self.range.again if again else self.range.resume,
+            archived=self.removals[0].archived,
+            skipped={reason: rows for reason, rows in skips.items() if rows},
+            referring=self.referring,
+            purged=tuple(purged),
+            oldest=self.range.oldest,
+            loaded=sum(removal.loaded for removal in self.removals),
+            by_scope=sum(
+                (removal.by_scope for removal in self.removals if removal.binding is self.binding),
+                Counter(),
+            ),
+        )
+
+    def _remove(self) -> int:
+        removal = self.removals[0]
+        if not removal.takes_statements:
+            return self._remove_by_key(CHUNK)
+        if is_mysql(self.connection):
+            # Its shortest wait is a second, with rows locked that others may want.
+            return self._remove_free()
+        statement = SweepDelete(self.source).where(*self.range.criteria(self.source))
+        if self.is_crowded:
+            if self._dialect not in MYSQL_FAMILY:
+                return self._remove_free()
+            limit = {"mysql_limit": self.request.size, "mariadb_limit": self.request.size}
+            statement = statement.with_dialect_options(**limit)
+        with self._at_once(removal):
+            return removal.by_statement(statement)
+
+    def _remove_free(self) -> int:
+        """Remove those that nobody holds."""
+        removal, source, dialect = self.removals[0], self.source, self._dialect
+        if removal.takes_statements and dialect == "sqlite":  # select and delete in one statement
+            alias, columns = source.alias(), key_columns(source)
+            free = self._free(alias, *(alias.c[column.key] for column in columns))
+            key = columns[0] if len(columns) == 1 else tuple_(*columns)
+            return removal.by_statement(SweepDelete(source).where(key.in_(free)))
+        if removal.takes_statements and is_mysql(self.connection):
+            return removal.by_statement(self._of_free_rows())
+        if (
+            removal.takes_statements
+            and dialect == "postgresql"
+            and not table_walk.has_partitions(self.connection, source)
+        ):
+            # Lock and delete in one: PostgreSQL finds a row again by its physical place.
+            free = self._free(source.alias(), table_walk.ctid)
+            chosen = table_walk.ctid == any_(func.array(free.scalar_subquery()))
+            expired = self.range.expired(source)
+            return removal.by_statement(SweepDelete(source).where(chosen, expired))
+        # On small tables MariaDB prefers to read all rows to looking a few keys up, and waits for
+        # those that are held.
+        return self._remove_by_key(1 if dialect in MYSQL_FAMILY else CHUNK)
+
+    def _of_free_rows(self) -> SweepDelete:
+        """A DELETE for MySQL that locks the rows first, those that nobody holds."""
+        source, columns = self.source, key_columns(self.source)
+        alias = source.alias()
+        free = self._free(alias, *(alias.c[column.key] for column in columns)).subquery("ttl_free")
+        same = (column == own for column, own in zip(columns, free.c, strict=True))
+        statement = SweepDelete(source).where(*same, self.range.expired(source))
+        return hinted(statement, self.connection, LOCKS_FIRST, rows=free.name)
+
+    def _remove_by_key(self, chunk: int, *others: ColumnElement[bool]) -> int:
+        criteria = [*self.range.criteria(self.source), *others]
+        return self._remove_chosen(self.removals[0], criteria, chunk)
+
+    def _remove_chosen(
+        self, removal: Removal, criteria: Sequence[ColumnElement[bool]], chunk: int
+    ) -> int:
+        rows = removal.choose(criteria, limit=self.request.size)
+        with self._at_once(removal):
+            # Those of one row may be more than a batch: then they go first, and the row later.
+            followers, keys = (
+                FollowersRemoval(self.connection, self.request.size),
+                removal.keys(rows),
+            )
+            followers.of(removal.binding, keys)
+            self.referring += followers.removed
+            if not followers.is_done:
+                seal(self.connection, removal.binding, keys)
+                self._has_more_followers = True
+                return 0
+            return removal.by_key(rows, chunk=chunk)
+
+    def _at_once(self, removal: Removal) -> AbstractContextManager[None]:
+        # What an application does by events of the ORM waits as it does elsewhere.
+        waits = self.waits or removal.mode.orm is not None
+        return nullcontext() if waits else at_once(self.connection)
+
+    def _free(self, source: FromClause, *columns: ColumnElement[Any]) -> Select[Any]:
+        """Lock the rows that nobody holds, and find columns of them; SQLite has no such locks."""
+        free = select(*columns).select_from(source).where(*self.range.criteria(source))
+        free = free.limit(self.request.size).with_for_update(skip_locked=True)
+        return free.options(include_expired())
+
+    def count(self, *others: ColumnElement[bool]) -> int:
+        """Count the expired rows that are in the range now."""
+        return count_rows(self.connection, self.source, *self.range.criteria(self.source), *others)
+
+    def _skips(self) -> dict[Skip, int]:
+        return {Skip.LOCKED: self.count()}
+
+
+@dataclass(slots=True)
+class CarefulBatch(Batch):
+    """The rows of a range of which some may have to stay."""
+
+    keys: ReferringKeys = field(kw_only=True)
+    _blocked: ColumnElement[bool] | None = None
+
+    def _remove(self) -> int:
+        if self.removals[0].mode.orm is not None:
+            self._remove_rings(self._blocks(self.binding, self.source))
+            # Its cascades may see to the rows that refer to these, so nobody knows but by trying.
+            return self._remove_by_key(1)
+        table = self.binding.table
+        change = Change(table)
+        self._remove_referring(change, self.range.criteria(table), (change,))
+        self._blocked = self._blocks(self.binding, self.source)
+        if self._blocked is None and self.removals[0].mode.copy is None and not self.is_crowded:
+            return self._remove_free()
+        # By its key a row is copied and deleted by a statement each, of which one will say what
+        # is wrong; and it is known which of a crowd were tried.
+        free = [] if self._blocked is None else [not_(self._blocked)]
+        deleted = self._remove_by_key(1 if self._dialect in MYSQL_FAMILY else CHUNK, *free)
+        self._remove_rings(self._blocked)
+        return deleted
+
+    def _remove_rings(self, blocked: ColumnElement[bool] | None) -> None:
+        """Remove rows that only expired ones keep, with these."""
+        if blocked is None or not may_have_rings(self.binding):
+            return
+        kept = SweepSelect(*key_columns(self.source)).where(*self.range.criteria(self.source))
+        keys = self.connection.execute(kept.where(blocked).limit(self.request.size)).all()
+        if not keys:
+            return
+        rings = Rings(self.connection, self.keys, self.request.hooks)
+        for removal, rows in rings.remove(self.binding, map(tuple, keys)):
+            self.referring += Counter({removal.binding.table.fullname: rows})
+            self.removals.append(removal)
+
+    def _remove_referring(
+        self, change: Change, doomed: Sequence[ColumnElement[bool]], above: tuple[Change, ...]
+    ) -> None:
+        """Remove expired rows that refer to these, whatever their tables' place in the sweep.
+
+        Their tables are swept first. But rows that are written together expire together, perhaps
+        between the sweep of the one table and that of the other.
+        """
+        for consequence in change.consequences():
+            child = consequence.binding
+            below = consequence.change if child is None else Change(child.table)
+            if below is None or below in above[1:] or not consequence.is_certain:
+                continue
+            referred = referred_rows(consequence, change.table, *doomed)
+            theirs = [referring(consequence, referred.options(include_expired()))]
+            if child is None:
+                self._remove_referring(below, theirs, (*above, below))
+                continue
+            removal = Removal(self.connection, child, self.request.hooks)
+            if removal.mode.orm is not None:
+                continue
+            theirs.append(expired_in(self.connection, child))
+            if below != change:
+                self._remove_referring(below, theirs, (*above, below))
+            blocked = self._blocks(child)
+            free = [] if blocked is None else [not_(blocked)]
+            deleted = self._remove_chosen(removal, [*theirs, *free], CHUNK)
+            self.referring += Counter({child.table.fullname: deleted})
+            self.removals.append(removal)
+
+    def _blocks(
+        self, binding: Binding, source: FromClause | None = None
+    ) -> ColumnElement[bool] | None:
+        """The condition for rows that others keep, but for their followers, which go first."""
+        followers: set[Reference] = set()
+        for following in all_followers(binding):
+            place = self.keys.place(self.connection, following.table)
+            own = {str(column.name) for column in following.links().own}
+            for key in following.table.foreign_key_constraints:
+                names = frozenset(str(column.name) for column in key.columns)
+                if names & own:
+                    followers.add((place, names))
+        return self.keys.blocks(self.connection, binding, source, followers)
+
+    def _skips(self) -> dict[Skip, int]:
+        rows = self.count()
+        restricted = self.count(self._blocked) if self._blocked is not None and rows else 0
+        if restricted:
+            self.keys.log(self.connection, self.binding)
+        return {Skip.RESTRICTED: restricted, Skip.LOCKED: rows - restricted}
