@@ -30,7 +30,6 @@ from ttl_odm import (
     ExpireAfter,
     ExpireAt,
     ExpiredError,
-    Follows,
     InvalidTTL,
     Stored,
     TTLConfigurationError,
@@ -146,8 +145,6 @@ def test_wrong_declarations_are_refused_when_the_model_is_declared() -> None:
 
     with pytest.raises(InvalidTTL, match=r"Wrong.__ttl__ = 0"):
         declared(0)
-    with pytest.raises(TTLConfigurationError, match="only a mapped SQLAlchemy class can follow"):
-        declared(Follows("cart"))
     with pytest.raises(TTLConfigurationError, match="names the field '_ts'"):
         declared(3600)
     with pytest.raises(TTLConfigurationError, match="names the field 'gone'"):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from django.db.models import Model as Instance
     from typing_extensions import Self
 
-    from ttl_odm.django.policy.binding import AnyQuerySet, Model
+    from ttl_odm.django.policy.binding import AnyQuerySet, Model, TablePolicy
 
 M = TypeVar("M", bound=models.Model)
 
@@ -66,12 +66,18 @@ def guard(model: Model) -> None:
             return original(self, base_qs, using, *args)
         updated = original(self, base_qs, using, *args)
         is_known = not self._state.adding and self._state.db == using
-        if not updated and is_known and not policy.binding.is_off_for(self, using):
+        if not updated and is_known and not _is_off_for(policy, self, using):
             raise error_of(type(self))(model=self._meta.label, key=self.pk)
         return updated
 
     setattr(_do_update, _MARK, True)
     owner._do_update = _do_update
+
+
+def _is_off_for(policy: TablePolicy, obj: Instance, using: str) -> bool:
+    if policy.follows is not None:  # the instance isn't of the model with the default
+        return policy.binding.is_off
+    return policy.binding.is_off_for(obj, using)
 
 
 class TTLQuerySet(models.QuerySet[M]):

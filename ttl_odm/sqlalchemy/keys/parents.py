@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Insert, select
 
+from ttl_odm.core.follows import under_expired
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.defaults import with_defaults
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
@@ -114,10 +115,9 @@ class LiveParents:
         for row in reclaimer.execute(SweepSelect(*links.theirs).where(parents)):
             key = tuple(row)
             if key not in alive:
-                name, parent = key[0] if len(key) == 1 else key, links.parent.fullname
                 model = self.following.owner.__name__
                 raise ExpiredError(
-                    f"A row of {model} can't be put under {parent} {name!r}, which has expired.",
+                    under_expired(model, links.parent.fullname, key),
                     model=model,
-                    key=name,
+                    key=key[0] if len(key) == 1 else key,
                 )

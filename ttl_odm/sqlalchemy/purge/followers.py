@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import column as bare_column
 
-from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.core.follows import check_options
 from ttl_odm.sqlalchemy.policy.binding import SourceColumns, key_columns
 from ttl_odm.sqlalchemy.policy.following import followers_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
@@ -32,22 +32,6 @@ if TYPE_CHECKING:
 
 _CHUNK: Final = 500
 """Keys in one statement: well below every database's limit of bound values."""
-
-
-def check_options(owner: type) -> None:
-    """Refuse what a class that follows another can't have; TTLConfigurationError."""
-    for name, usual in (
-        ("__ttl_archive__", None),
-        ("__ttl_on_purged__", None),
-        ("__ttl_partition__", None),
-        ("__ttl_purge__", "delete"),
-    ):
-        value = getattr(owner, name, usual)
-        if value != usual:
-            raise TTLConfigurationError(
-                f"{owner.__name__}.{name} = {value!r}: rows that follow others go with these, by a "
-                f"DELETE; leave {name} out."
-            )
 
 
 def all_followers(binding: Binding) -> list[Following]:
