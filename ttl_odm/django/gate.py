@@ -15,7 +15,7 @@ Not covered: ``raw()`` and cursors, whose SQL is written by hand.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakKeyDictionary
 
 from django.core.exceptions import FullResultSet
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from django.db.models.sql.compiler import SQLCompiler, SQLDeleteCompiler, SQLUpdateCompiler
 
     from ttl_odm.django.policy.binding import TablePolicy
+    from ttl_odm.django.policy.following import Following
     from ttl_odm.django.time.fields import AnyField
 else:
     # Mixins, which `_gated` puts before the class of a backend.
@@ -252,7 +253,18 @@ class GatedUpdate(KeyedUpdate, GatedSelect, SQLUpdateCompiler):
             return result
         if not any(isinstance(condition, Predicate) for condition in query.where.children):
             query.where = _and(query.where, Predicate.of(policy, table, "live", writing=True))
+            if policy.follows is not None:
+                self._keep_from_expired(policy)
         return result
+
+    def _keep_from_expired(self, policy: TablePolicy) -> None:
+        """Let rows stay where they are that would get a parent that has expired."""
+        from ttl_odm.django.keys.parents import NotUnderExpired  # noqa: PLC0415 (only where used)
+
+        condition = NotUnderExpired(cast("Following", policy), self.query)
+        if condition.is_needed:
+            conditions: list[Any] = [self.query.where, condition]
+            self.query.where = WhereNode(conditions, AND)
 
     def _stamp(self, policy: TablePolicy) -> None:
         query, binding = self.query, policy.binding

@@ -13,11 +13,11 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from django.db import DatabaseError, models
+from django.db import models
 
-from ttl_odm import errors
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.binding import table_policy
+from ttl_odm.django.purge.errors import error_of
 
 if TYPE_CHECKING:
     from django.db.models import Model as Instance
@@ -28,21 +28,6 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=models.Model)
 
 _MARK: Final = "_ttl_odm_guard"
-
-
-class ExpiredError(errors.ExpiredError, DatabaseError):
-    """The row has expired, so it no longer exists and `save()` refuses to write it.
-
-    What is raised is also the model's own ``DoesNotExist``, and the ``DatabaseError`` that Django
-    raises where ``save(force_update=True)`` matches nothing.
-    """
-
-
-@functools.cache
-def error_of(model: Any) -> Any:
-    """The error for a model's rows, which is its ``DoesNotExist`` too."""
-    members = {"__module__": __name__, "__doc__": ExpiredError.__doc__}
-    return type(f"{model.__name__}Expired", (ExpiredError, model.DoesNotExist), members)
 
 
 def guard(model: Model) -> None:

@@ -25,7 +25,7 @@ from ttl_odm.django.policy.binding import (
     table_policy,
 )
 from ttl_odm.django.policy.indexes import has_contract_fields, sweeper_indexes
-from ttl_odm.django.purge import removal
+from ttl_odm.django.purge import displace
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.declarations import archive_of, hooks_of, purge_of, sweep_of
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def install() -> None:
     """Put the gate into Django, and look at every model from now on."""
     gate.install()
-    removal.install()
+    displace.install()
     class_prepared.connect(_prepared, dispatch_uid="ttl_odm")
     ModelBase.__setattr__ = _set  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
 

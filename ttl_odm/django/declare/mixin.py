@@ -10,9 +10,10 @@ from django.db import connections, models, router
 from ttl_odm.core import expiry, lifetime
 from ttl_odm.core.follows import Follows
 from ttl_odm.core.values import NEVER
-from ttl_odm.django.objects import AllObjectsManager, TTLManager, error_of
+from ttl_odm.django.objects import AllObjectsManager, TTLManager
 from ttl_odm.django.policy.binding import Binding, binding_of
 from ttl_odm.django.policy.following import Following, following_of
+from ttl_odm.django.purge.errors import error_of
 from ttl_odm.django.time.clock import database_now
 from ttl_odm.django.time.fields import (
     UNREAD,

@@ -140,6 +140,11 @@ def expired_in(
     return row.passed(null_expires=_null_expires(binding.policy))
 
 
+def inherits_in(connection: BaseDatabaseWrapper, binding: Binding, source: str) -> str:
+    """Whether the row of a table, quoted, has no ttl of its own that counts; of those with one."""
+    return _Row(connection, binding, source, writing=True).inherits
+
+
 def begun_before(
     connection: BaseDatabaseWrapper, binding: Binding, source: str, seconds: int
 ) -> str:
@@ -335,11 +340,15 @@ class _Row:
         if not self._own:
             return inherited
         own, nevers = self._own, self._binding.nevers
-        no_never = "".join(f" AND {own} <> {never}" for never in nevers)
         no_positive = "".join(f" AND {own} <> {never}" for never in nevers if never > 0)
-        inherits = f"({own} IS NULL OR ({self._no_ttl}{no_never}))"
         counts = f"{own} > 0{self._limit}{no_positive}"  # a number of seconds
         ended = f"{counts} AND {self._passed(self._life)}"
         if self._binding.is_stored:
             ended += f" AND {self._age_once} <= {FOREVER}"
-        return f"({inherits} AND {inherited}) OR ({ended})"
+        return f"({self.inherits} AND {inherited}) OR ({ended})"
+
+    @property
+    def inherits(self) -> str:
+        """The row has no ttl of its own that counts."""
+        no_never = "".join(f" AND {self._own} <> {never}" for never in self._binding.nevers)
+        return f"({self._own} IS NULL OR ({self._no_ttl}{no_never}))"
