@@ -54,7 +54,7 @@ def update(following: Following, query: UpdateQuery, using: str, write: Callable
     keys = _named(following, query)
     if not keys:
         return write()
-    if len(keys) == 1 and _is_enforced(following, using):
+    if len(keys) == 1 and following.is_enforced(using):
         written = write()
         if not written:
             check(following, using, keys, shared=False)
@@ -63,13 +63,6 @@ def update(following: Following, query: UpdateQuery, using: str, write: Callable
         take_file(following.model, using)
         check(following, using, keys)
         return write()
-
-
-def _is_enforced(following: Following, using: str) -> bool:
-    """Whether the database lets no parent go while a row is put under it."""
-    fields = [own for own, _ in following.links.pairs]
-    has_keys = connections[using].features.supports_foreign_keys
-    return has_keys and all(getattr(own, "db_constraint", False) for own in fields)
 
 
 def _named(following: Following, query: UpdateQuery) -> list[Key]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from django.db import connections
 from django.db.models import Q, QuerySet
 
 from ttl_odm.django.policy.binding import (
@@ -102,6 +103,13 @@ class Following(TablePolicy):
         """How many parents there are up to the rows with a lifetime."""
         above = self.links.policy
         return 1 + (above.depth if isinstance(above, Following) else 0)
+
+    def is_enforced(self, using: str) -> bool:
+        """Whether a database lets no row refer to a parent that isn't there."""
+        relation = self.follows.parent
+        if not isinstance(relation, str) or not connections[using].features.supports_foreign_keys:
+            return False
+        return all(getattr(own, "db_constraint", False) for own in self.links.own)
 
     def keys_of(self, objs: Iterable[Instance]) -> list[Key]:
         """The keys of the parents that instances name: without SQL and NULLs, each once."""

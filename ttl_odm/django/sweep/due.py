@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,8 +13,10 @@ from django.db.models import CharField, F, Field, Func, IntegerField, Q, QuerySe
 from ttl_odm.core import TTL, ExpireAt
 from ttl_odm.core.stored_rows import WHOLE_TABLE
 from ttl_odm.django.policy import options, stored
+from ttl_odm.django.policy.following import followers_of
 from ttl_odm.django.policy.indexes import PartEnd, has_contract_fields
 from ttl_odm.django.purge.removal import Removal, rows_of
+from ttl_odm.django.sweep.orphans import has_orphans
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.fields import Cutoff, DatabaseNow
 from ttl_odm.sweeper import Counted, Due, Hooks, Part
@@ -39,6 +41,18 @@ _ITSELF: Final = "%(expressions)s"
 
 def find_due(binding: Binding, using: str) -> Due | None:
     """Find out what there is to purge; see `ttl_odm.sweeper.Store.due`."""
+    due = _find_due(binding, using)
+    if due is None or not followers_of(binding.model):
+        return due
+    parts = due.parts
+    if Part.INHERITING in parts and Part.OWN not in parts and binding.own is not None:
+        parts = (*parts, Part.OWN)  # where `seal` puts rows that the first part leaves
+    if has_orphans(binding, using):
+        parts = (*parts, Part.ORPHANS)
+    return replace(due, parts=parts)
+
+
+def _find_due(binding: Binding, using: str) -> Due | None:
     if _is_off(binding, using):
         return None
     parts, oldest = [], 0.0
@@ -229,7 +243,7 @@ class ExpiredRows:
             return rows
         end, pk = self._of_bookmark(resume[0]), resume[1]
         if self._part is Part.ALL:
-            return rows.filter(pk__gt=pk)
+            return rows if pk is None else rows.filter(pk__gt=pk)
         rows = rows.filter(ttl_end__gte=end)
         return rows if pk is None else rows.filter(Q(ttl_end__gt=end) | Q(ttl_end=end, pk__gt=pk))
 
