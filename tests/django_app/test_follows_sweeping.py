@@ -177,7 +177,7 @@ def test_rows_of_a_family_that_refer_to_one_another_go_as_a_tree(
         report.raise_for_failures()
         # InnoDB lets no row go that refers to itself, and here the first can't but do that.
         stays = not null and backend.database in {"mariadb", "mysql"}
-        assert raw("SELECT COUNT(*) FROM shop_answer") == [(int(stays),)]
+        assert (raw("SELECT COUNT(*) FROM shop_answer") != [(0,)]) == stays
         assert stored(Cart) == [int(stays)]
         assert report.targets[0].skips.get(Skip.RESTRICTED, 0) == int(stays)
 
