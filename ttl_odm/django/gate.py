@@ -227,6 +227,18 @@ class GatedDelete(GatedSelect, SQLDeleteCompiler):
             sql = sql.replace(head, f"DELETE {name} FROM {name} FORCE INDEX (PRIMARY)", 1)
         return sql, params
 
+    def execute_sql(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it, once the parents that it renews are."""
+        query, run = self.query, functools.partial(super().execute_sql, *args, **kwargs)
+        policy = policy_in(query, query.get_meta().db_table)
+        if policy is None or policy.follows is None or not policy.follows.renews:
+            return run()
+        if options.purges(query) or query.get_meta().db_table in options.purged_tables():
+            return run()
+        from ttl_odm.django.keys import parents  # noqa: PLC0415 (only where it is used)
+
+        return parents.delete(cast("Following", policy), query, str(self.using), run)
+
 
 class GatedUpdate(KeyedUpdate, GatedSelect, SQLUpdateCompiler):
     """UPDATE: of live rows, whose last modification it resets."""

@@ -32,6 +32,10 @@ def follow(model: Model, declared: Follows, *, where: str) -> None:
     else:
         for own, _ in declared.on:
             field_named(model, own, where)
+    if declared.renews:
+        from ttl_odm.django.keys import renewals  # noqa: PLC0415 (only where it is used)
+
+        renewals.install()
     bind_following(Following(model, declared, partial(_links, model, declared, where)))
 
 

@@ -16,8 +16,9 @@ from django.db.models.expressions import Expression
 
 from ttl_odm.core.follows import under_expired
 from ttl_odm.django.keys.conditions import is_plain, values_in
+from ttl_odm.django.keys.renewals import parents_matched, renew
 from ttl_odm.django.policy.following import Following, is_one_of
-from ttl_odm.django.policy.options import include_expired
+from ttl_odm.django.policy.options import include_expired, keeps_last_modified
 from ttl_odm.django.policy.predicate import Predicate
 from ttl_odm.django.purge.errors import error_of
 from ttl_odm.django.purge.removal import take_file
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
-    from django.db.models.sql import InsertQuery, UpdateQuery
+    from django.db.models.sql import DeleteQuery, InsertQuery, UpdateQuery
     from django.db.models.sql.compiler import SQLCompiler
 
     from ttl_odm.django.policy.binding import AnyQuerySet
@@ -45,6 +46,10 @@ def insert(following: Following, query: InsertQuery, using: str, write: Callable
     keys = following.keys_of(query.objs)
     with transaction.atomic(using=using, savepoint=False):
         take_file(following.model, using)
+        if (
+            following.follows.renews
+        ):  # first: of a row that two share InnoDB would let neither write
+            renew(following, using, keys)
         check(following, using, keys)
         return write()
 
@@ -52,6 +57,23 @@ def insert(following: Following, query: InsertQuery, using: str, write: Callable
 def update(following: Following, query: UpdateQuery, using: str, write: Callable[[], Any]) -> Any:
     """Run an UPDATE, unless it moves rows to a parent that has expired: then `ExpiredError`."""
     keys = _named(following, query)
+    if following.follows.renews and not keeps_last_modified(query):
+        with transaction.atomic(using=using, savepoint=False):
+            take_file(following.model, using)
+            renew(following, using, [*parents_matched(following, query, using), *keys])
+            return _moving(following, using, keys, write)
+    return _moving(following, using, keys, write)
+
+
+def delete(following: Following, query: DeleteQuery, using: str, run: Callable[[], Any]) -> Any:
+    """Run a DELETE of rows that renew their parents."""
+    with transaction.atomic(using=using, savepoint=False):
+        take_file(following.model, using)
+        renew(following, using, parents_matched(following, query, using))
+        return run()
+
+
+def _moving(following: Following, using: str, keys: list[Key], write: Callable[[], Any]) -> Any:
     if not keys:
         return write()
     if len(keys) == 1 and following.is_enforced(using):
