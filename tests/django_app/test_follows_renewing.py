@@ -8,7 +8,6 @@ import pytest
 
 from tests.django_app.data import kill
 from tests.django_app.family.models import Message, Reply, Thread
-from ttl_odm import TTLConfigurationError
 from ttl_odm.django import ExpiredError, keep_last_modified
 
 if TYPE_CHECKING:
@@ -106,28 +105,3 @@ def test_a_parent_is_deleted_with_those_that_would_renew_it(backend: Backend) ->
     fill()
     assert Thread.objects.get(pk=1).delete()[0] == 3
     assert not Reply.objects.filter(pk=1).exists()
-
-
-def test_what_no_write_renews_is_refused() -> None:
-    from django.db import models
-
-    from tests.django_app.shop.models import Upload
-    from ttl_odm import Follows
-    from ttl_odm.django.declare.follows import follow
-    from ttl_odm.django.policy.binding import unbind
-    from ttl_odm.django.policy.following import following_of
-
-    class Wrong(models.Model):
-        upload = models.ForeignKey(Upload, models.CASCADE)
-
-        class Meta:
-            app_label = "shop"
-
-    follow(Wrong, Follows("upload", renews=True), where="Wrong.__ttl__")
-    try:
-        following = following_of(Wrong)
-        assert following is not None
-        with pytest.raises(TTLConfigurationError, match="no write renews rows of shop.Upload"):
-            following.links  # noqa: B018
-    finally:
-        unbind("shop_wrong")
