@@ -56,7 +56,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no such column": (Follows(Cart, on={"n": "id"}), {}, "names the field 'n'"),
     "no such key": (Follows(Cart, on={"n": "nr"}), {"n": number()}, "names the field 'nr'"),
     "not unique": (Follows(Item, on={"n": "cart"}), {"n": number()}, "neither its primary key nor"),
-    "no model": (Follows(int, on={"n": "id"}), {"n": number()}, "int is no model"),
+    "no model": (Follows(int, on={"n": "id"}), {"n": number()}, "int is not a model"),
     "itself": (Follows("up"), {"up": to("self")}, "rows of their own table"),
     "no stamp": (Follows("up", renews=True), {"up": to(Upload)}, "no write renews rows of shop"),
     "an archive": (Follows("cart"), {"cart": to(Cart), "__ttl_archive__": 1}, "leave __ttl_arch"),

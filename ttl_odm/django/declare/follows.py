@@ -66,7 +66,7 @@ def _links(model: Model, declared: Follows, where: str) -> Links:
     else:
         parent = declared.parent
         if not issubclass(parent, models.Model) or parent._meta.abstract or is_historical(parent):
-            raise TTLConfigurationError(f"{where}: {parent.__name__} is no model with a table.")
+            raise TTLConfigurationError(f"{where}: {parent.__name__} is not a model with a table.")
         parent = parent._meta.concrete_model
         pairs = [
             (field_named(model, own, where), field_named(parent, theirs, where))

@@ -18,7 +18,7 @@ from ttl_odm.core.follows import under_expired
 from ttl_odm.django.keys.conditions import is_plain, values_in
 from ttl_odm.django.keys.renewals import parents_matched, renew
 from ttl_odm.django.policy.following import Following, is_one_of
-from ttl_odm.django.policy.options import include_expired, keeps_last_modified
+from ttl_odm.django.policy.options import keeps_last_modified, only_expired
 from ttl_odm.django.policy.predicate import Predicate
 from ttl_odm.django.purge.errors import error_of
 from ttl_odm.django.purge.removal import take_file
@@ -109,6 +109,8 @@ def _named(following: Following, query: UpdateQuery) -> list[Key]:
 def check(following: Following, using: str, keys: Sequence[Key], *, shared: bool = True) -> None:
     """Raise `ExpiredError` where one of some parents has expired; `shared` locks the others."""
     links = following.links
+    if following.binding.is_off:
+        return
     for start in range(0, len(keys), _CHUNK):
         some = keys[start : start + _CHUNK]
         names = [theirs.attname for theirs in links.theirs]
@@ -120,7 +122,7 @@ def check(following: Following, using: str, keys: Sequence[Key], *, shared: bool
         alive = {tuple(row) for row in live}
         if len(alive) == len(some):
             continue
-        for key in include_expired(parents).values_list(*names):
+        for key in only_expired(parents).values_list(*names):
             if tuple(key) not in alive:
                 raise error_of(links.parent)(
                     under_expired(following.model.__name__, links.parent.__name__, tuple(key)),

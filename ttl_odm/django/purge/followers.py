@@ -42,7 +42,7 @@ def seal(binding: Binding, using: str, keys: Sequence[Any]) -> None:
     quote, meta = connection.ops.quote_name, binding.model._meta
     seconds = next(number for number in count(1) if number not in binding.nevers)
     table, column = quote(meta.db_table), quote(str(own.column))
-    inherits = inherits_in(connection, binding, table).replace("%", "%%").replace("%%%%", "%%")
+    inherits = inherits_in(connection, binding, table)
     pk: Any = meta.pk
     for start in range(0, len(keys), _CHUNK):
         values = [pk.get_db_prep_value(key, connection) for key in keys[start : start + _CHUNK]]
