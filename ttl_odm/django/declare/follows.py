@@ -14,7 +14,7 @@ from ttl_odm.django.policy.following import Following, Links, bind_following
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ttl_odm.core.follows import Follows
     from ttl_odm.django.policy.binding import Model
@@ -62,7 +62,7 @@ def _links(model: Model, declared: Follows, where: str) -> Links:
                 f"{where}: there is no model {parent!r}; is its app in INSTALLED_APPS?"
             )
         parent = parent._meta.concrete_model
-        pairs = list(relation.related_fields)  # type: ignore[arg-type]
+        pairs = list(relation.related_fields)
     else:
         parent = declared.parent
         if not issubclass(parent, models.Model) or parent._meta.abstract or is_historical(parent):
@@ -92,7 +92,7 @@ def _links(model: Model, declared: Follows, where: str) -> Links:
                 f"{policy.model._meta.label}; name its primary key."
             )
         parent = policy.model
-        pairs = [(own, parent._meta.pk) for own, _ in pairs]  # type: ignore[misc]
+        pairs = [(own, parent._meta.pk) for own, _ in pairs]
     _check_chain(model, parent, declared, where)
     return Links(parent, tuple(pairs))
 
@@ -103,7 +103,7 @@ def _unique(model: Model) -> Iterator[set[AnyField]]:
     for field in meta.local_concrete_fields:
         if field.unique:
             yield {field}
-    names = [*meta.unique_together]
+    names: list[Sequence[str]] = [*meta.unique_together]
     names += [
         constraint.fields
         for constraint in meta.constraints

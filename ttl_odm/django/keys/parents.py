@@ -158,7 +158,8 @@ class NotUnderExpired(Expression):
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
         """Render it."""
         links, quote = self._following.links, connection.ops.quote_name
-        alias, ties, params = "ttl_new_parent", [], []
+        alias, ties = "ttl_new_parent", []
+        params: list[Any] = []
         for (_, theirs), value in zip(links.pairs, self._values, strict=True):
             sql, bound = compiler.compile(_resolved(value, theirs, compiler.query))
             ties.append(f"{quote(alias)}.{quote(str(theirs.column))} = {sql}")

@@ -80,7 +80,7 @@ class Following(TablePolicy):
         vars(self).update(values)
 
     follower: Model
-    follows: Follows
+    follows: Follows  # type: ignore[misc] # of the class it is None
     find: Callable[[], Links]
 
     @cached_property
@@ -89,7 +89,7 @@ class Following(TablePolicy):
         return self.find()
 
     @property
-    def binding(self) -> Binding:  # type: ignore[override]
+    def binding(self) -> Binding:
         """The policy of the rows at the end: that which says when these expire."""
         return self.links.policy.binding
 
@@ -114,7 +114,7 @@ class Following(TablePolicy):
     def keys_of(self, objs: Iterable[Instance]) -> list[Key]:
         """The keys of the parents that instances name: without SQL and NULLs, each once."""
         pairs = self.links.pairs
-        keys = {}
+        keys: dict[Key, None] = {}
         for obj in objs:
             values = [getattr(obj, own.attname) for own, _ in pairs]
             if any(value is None or hasattr(value, "resolve_expression") for value in values):

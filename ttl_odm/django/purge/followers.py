@@ -114,9 +114,8 @@ class FollowersRemoval:
 
     def of_rows(self, model: Model, condition: Q) -> None:
         """Remove expired rows of a model that follows another, after what follows them."""
-        while self.is_done:
-            left = _CHUNK if self.limit is None else self.limit - self.removed.total()
-            keys = self._choose(model, condition, min(left, _CHUNK))
+        while (size := self._next_size()) > 0:
+            keys = self._choose(model, condition, size)
             if not keys:
                 return
             self.of(model, keys)
@@ -124,6 +123,10 @@ class FollowersRemoval:
                 return
             if not self._remove(model, keys):  # the default was raised meanwhile
                 return
+
+    def _next_size(self) -> int:
+        """How many rows the next statement may take; 0 where the limit was reached."""
+        return _CHUNK if self.limit is None else min(self.limit - self.removed.total(), _CHUNK)
 
     def _choose(self, model: Model, condition: Q, size: int) -> list[Any]:
         """Lock some rows; of those that refer to one another the ones that nothing refers to."""

@@ -96,12 +96,13 @@ class Removal:
             return False
         links = {own for following in followers for own in following.links.own}
         meta: Any = self.root._meta
+        relations: Any = relations_of(meta)
         return (
             not collector._has_signal_listeners(self.root)  # type: ignore[attr-defined]
             and not any(hasattr(field, "bulk_related_objects") for field in meta.private_fields)
             and all(
                 relation.field in links or relation.field.remote_field.on_delete is DO_NOTHING
-                for relation in relations_of(meta)
+                for relation in relations
             )
         )
 

@@ -61,7 +61,7 @@ def _purge_rows(binding: Binding, using: str, request: BatchRequest) -> BatchRes
     if not places:
         return BatchResult(0)
     resume = places[-1] if len(places) == size else None
-    again = request.resume or (places[0][0], None)
+    again: Any = request.resume or (places[0][0], None)
     batch, keys = _Batch(binding, using, request, resume, again), [pk for _, pk in places]
     try:
         try:

@@ -54,7 +54,8 @@ def _orphans(binding: Binding, using: str) -> Iterator[tuple[Following, Q]]:
     for following in all_followers(binding.model):
         if following.follows.orphan == "live":
             continue
-        links, orphaned = following.links, Q(pk__in=[])
+        orphaned: Any = Q(pk__in=[])
+        links = following.links
         for own in links.own:
             if own.null:
                 orphaned |= Q((f"{own.attname}__isnull", True))
