@@ -54,6 +54,7 @@ def set_up() -> None:
             "django.contrib.sessions",
             "oauth2_provider",
             "tests.django_app.shop",
+            "tests.django_app.family",
         ],
         MIDDLEWARE=[
             "django.contrib.sessions.middleware.SessionMiddleware",
@@ -75,7 +76,7 @@ def set_up() -> None:
         ],
         # Tables at once, without a history; test_migrations.py has migrations of its own.
         MIGRATION_MODULES=dict.fromkeys(
-            ["admin", "auth", "contenttypes", "sessions", "oauth2_provider", "shop"]
+            ["admin", "auth", "contenttypes", "sessions", "oauth2_provider", "shop", "family"]
         ),
         TTL_ODM_POLICIES={
             "sessions.Session": ExpireAt("expire_date"),

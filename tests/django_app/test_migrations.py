@@ -225,6 +225,21 @@ def test_makemigrations_finds_nothing_new_in_this_app(backend: Backend) -> None:
     call_command("makemigrations", "ttl_odm", check=True, dry_run=True, verbosity=0)
 
 
+def test_a_foreign_key_that_will_keep_expired_rows_is_warned_of(backend: Backend) -> None:
+    lid = migrations.CreateModel(
+        "Lid",
+        [
+            ("id", models.BigAutoField(primary_key=True)),
+            ("box", models.ForeignKey("shop.box", models.PROTECT)),
+        ],
+    )
+    try:
+        with pytest.warns(UserWarning, match=r"shop.Lid.box .* __ttl__ = Follows\('box'\)"):
+            run([PLAIN, lid, AddTTL("box")], atomic=False)
+    finally:
+        raw("DROP TABLE IF EXISTS shop_lid")
+
+
 @pytest.mark.databases("postgres")
 def test_inside_a_transaction_it_says_what_to_do(backend: Backend) -> None:
     with pytest.raises(TTLConfigurationError, match="atomic = False"):

@@ -66,7 +66,9 @@ async def test_a_class_with_the_mixin_says_how_long_its_documents_live(world: Wo
 
 
 def test_documents_follow_nothing_yet() -> None:
-    with pytest.raises(TTLConfigurationError, match="only a mapped SQLAlchemy class can follow"):
+    with pytest.raises(
+        TTLConfigurationError, match="only a mapped SQLAlchemy class or a Django model can follow"
+    ):
 
         class Message(TTLMixin, Document):
             __ttl__ = Follows("thread")

@@ -75,6 +75,28 @@ class Follows:
         object.__setattr__(self, "at_most_every", seconds)
 
 
+def check_options(owner: type) -> None:
+    """Refuse what a class that follows another can't have; TTLConfigurationError."""
+    for name, usual in (
+        ("__ttl_archive__", None),
+        ("__ttl_on_purged__", None),
+        ("__ttl_partition__", None),
+        ("__ttl_purge__", "delete"),
+    ):
+        value = getattr(owner, name, usual)
+        if value != usual:
+            raise TTLConfigurationError(
+                f"{owner.__name__}.{name} = {value!r}: rows that follow others go with these, by a "
+                f"DELETE; leave {name} out."
+            )
+
+
+def under_expired(model: str, parent: str, key: tuple[Any, ...]) -> str:
+    """What is said of a row that was to be put under a parent, by its table and its key."""
+    name = key[0] if len(key) == 1 else key
+    return f"A row of {model} can't be put under {parent} {name!r}, which has expired."
+
+
 def _pairs(parent: object, on: object) -> tuple[tuple[str, str], ...]:
     """Check what leads to the parent, and return the pairs of fields that are equal."""
     if isinstance(parent, str):

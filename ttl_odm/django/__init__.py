@@ -21,7 +21,7 @@ from ttl_odm.sweeper.declarations import Archive
 if TYPE_CHECKING:
     from ttl_odm.django.declare.mixin import TTLModel
     from ttl_odm.django.declare.operations import AddTTL
-    from ttl_odm.django.objects import ExpiredError, TTLManager, TTLQuerySet
+    from ttl_odm.django.objects import TTLManager, TTLQuerySet
     from ttl_odm.django.policies.changes import (
         begin_policies,
         policy_changes,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         stored_policies,
     )
     from ttl_odm.django.policy.indexes import TTLIndex
+    from ttl_odm.django.purge.errors import ExpiredError
     from ttl_odm.django.sweep.store import DjangoStore
     from ttl_odm.django.time.fields import InstantField, LastModifiedField, TTLField
 
@@ -58,7 +59,7 @@ __all__ = [
 _HOMES = {
     "AddTTL": "declare.operations",
     "DjangoStore": "sweep.store",
-    "ExpiredError": "objects",
+    "ExpiredError": "purge.errors",
     "InstantField": "time.fields",
     "LastModifiedField": "time.fields",
     "TTLField": "time.fields",

@@ -24,10 +24,18 @@ class TTLConfig(AppConfig):
         from django.conf import settings  # noqa: PLC0415
 
         from ttl_odm.django import checks  # noqa: PLC0415
-        from ttl_odm.django.policy.binding import SETTING, bind_subclass, policies_of  # noqa: PLC0415
+        from ttl_odm.django.policy.binding import (  # noqa: PLC0415
+            SETTING,
+            bind_subclass,
+            policies_of,
+            table_policies,
+        )
 
         checks.register()
         for model, declared, where in policies_of(getattr(settings, SETTING, {})):
             declaration.declare(model, declared, where=where)
         for model in apps.get_models(include_auto_created=True):
             bind_subclass(model)
+        for policy in table_policies():
+            if policy.follows is not None:
+                policy.binding  # noqa: B018 (raises where the parent can't be followed)

@@ -13,7 +13,9 @@ from django.db import connections, models, router
 
 from ttl_odm.dialects.family import index_name
 from ttl_odm.django.policy.binding import Binding, bindings
+from ttl_odm.django.policy.following import all_followers
 from ttl_odm.django.policy.indexes import TTLIndex, has_contract_fields, is_led_by_scope
+from ttl_odm.django.policy.references import keeping_rows
 from ttl_odm.django.policy.stored import check_app
 from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.sweep.stored_indexes import scope_need, stored_indexes
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.policy.following import Following
     from ttl_odm.django.time.fields import AnyField
 
 
@@ -151,19 +154,10 @@ def of_model(binding: Binding) -> Iterator[checks.CheckMessage]:
         except TTLConfigurationError as error:
             yield checks.Error(str(error), obj=model, id="ttl_odm.E004")
     yield from _indexes_of(binding)
-    relation: Any
-    for relation in model._meta.related_objects:
-        field = relation.field
-        if field.many_to_many or field.unique:
-            continue
-        if not field.db_index and not _leads_an_index(relation.related_model, field):
-            yield checks.Warning(
-                f"{relation.related_model._meta.label}.{field.name} refers to rows that expire "
-                "and has no index: each purged row costs a scan of that table.",
-                hint="Leave db_index=False out.",
-                obj=field,
-                id="ttl_odm.W002",
-            )
+    yield from _of_references(model)
+    for following in all_followers(model):
+        yield from _of_references(following.model)
+        yield from _of_family(following)
     for other in model._meta.apps.get_models(include_auto_created=True):
         meta = other._meta
         if meta.proxy or other is model or meta.db_table != model._meta.db_table:
@@ -200,6 +194,55 @@ def _indexes_of(binding: Binding) -> Iterator[checks.CheckMessage]:
             fields = [scope.name, stamp.name]
             hint = f"Leave it out of Meta.indexes, or let its fields be {fields}; then migrate."
             yield _not_by_scope(binding, index.name, hint)
+
+
+def _of_references(model: Model) -> Iterator[checks.CheckMessage]:
+    """Look at what refers to a model whose rows expire."""
+    relation: Any
+    for relation in model._meta.related_objects:
+        field = relation.field
+        if field.many_to_many:
+            continue
+        message = keeping_rows(relation)
+        if message is not None:
+            yield checks.Warning(*message, obj=field, id="ttl_odm.W004")
+        has_index = field.unique or field.db_index or _leads_an_index(relation.related_model, field)
+        if not has_index:
+            yield checks.Warning(
+                f"{relation.related_model._meta.label}.{field.name} refers to rows that expire "
+                "and has no index: each purged row costs a scan of that table.",
+                hint="Leave db_index=False out.",
+                obj=field,
+                id="ttl_odm.W002",
+            )
+
+
+def _of_family(following: Following) -> Iterator[checks.CheckMessage]:
+    """Look at the links of a model whose rows follow others."""
+    model, own = following.model, following.links.own
+    indexed = any(
+        getattr(field, "db_index", False) or field.unique or _leads_an_index(model, field)
+        for field in own
+    )
+    if not indexed and not any(field.is_relation for field in own):
+        names = ", ".join(repr(field.name) for field in own)
+        yield checks.Warning(
+            f"Nothing indexes {names}, by which rows of {model._meta.label} follow others: each "
+            "purged row costs a scan of that table.",
+            hint=f"Add models.Index(fields=[{names}]), or db_index=True.",
+            obj=model,
+            id="ttl_odm.W005",
+        )
+    for field in model._meta.local_fields:
+        if field.is_relation and field.related_model is model and not field.null:
+            yield checks.Warning(
+                f"{model._meta.label}.{field.name} refers to rows of its own table and can't be "
+                "NULL: where rows refer to one another in a ring, MariaDB and MySQL keep them, and "
+                "what they follow.",
+                hint="Give it null=True.",
+                obj=field,
+                id="ttl_odm.W006",
+            )
 
 
 def _leads_an_index(model: Model, field: AnyField) -> bool:

@@ -15,7 +15,7 @@ Not covered: ``raw()`` and cursors, whose SQL is written by hand.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakKeyDictionary
 
 from django.core.exceptions import FullResultSet
@@ -33,13 +33,15 @@ from ttl_odm.django.policy.predicate import Predicate
 from ttl_odm.django.time.fields import Kept, Stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models import Model
+    from django.db.models.sql import Query
     from django.db.models.sql.compiler import SQLCompiler, SQLDeleteCompiler, SQLUpdateCompiler
 
     from ttl_odm.django.policy.binding import TablePolicy
+    from ttl_odm.django.policy.following import Following
     from ttl_odm.django.time.fields import AnyField
 else:
     # Mixins, which `_gated` puts before the class of a backend.
@@ -108,10 +110,16 @@ class GatedSelect(SQLCompiler):
             return super().get_from_clause()
         kind: Final = "live" if rows == "live" else "expired"
         alias_map = query.alias_map
+        policies = {
+            alias: policy
+            for alias, source in alias_map.items()
+            if (policy := policy_in(query, source.table_name)) is not None
+        }
+        judged = _judged_by_joins(query, policies) if rows == "live" and len(policies) > 1 else ()
         joins: dict[str, Any] = {
-            alias: _GatedJoin(join, policy)
+            alias: _GatedJoin(join, policies[alias])
             for alias, join in alias_map.items()
-            if isinstance(join, Join) and (policy := policy_in(query, join.table_name)) is not None
+            if isinstance(join, Join) and alias in policies and alias not in judged
         }
         if rows == "live" and joins:
             query.alias_map = {**alias_map, **joins}
@@ -122,7 +130,7 @@ class GatedSelect(SQLCompiler):
         sources = [
             (alias, source.table_name)
             for alias, source in alias_map.items()
-            if query.alias_refcount[alias] and not isinstance(source, Join)
+            if query.alias_refcount[alias] and not isinstance(source, Join) and alias not in judged
         ]
         if rows == "live":
             sources += [(table, table) for table in query.extra_tables]
@@ -150,13 +158,30 @@ class GatedSelect(SQLCompiler):
         for alias, join in list(query.alias_map.items()):
             if alias in used or not isinstance(join, Join) or join.join_type != INNER:
                 continue
-            if policy_in(query, join.table_name) is not None:
+            if policy_in(query, join.table_name) is not None and not _leads_to_parent(query, join):
                 query.alias_map[alias] = join.promote()
                 sources = query.alias_map.items()
                 query.promote_joins(
                     [child for child, source in sources if source.parent_alias == alias]
                 )
         return related
+
+
+def _judged_by_joins(query: Query, policies: Mapping[str, TablePolicy]) -> Collection[str]:
+    if all(policy.follows is None for policy in policies.values()):
+        return ()
+    from ttl_odm.django.policy.joins import judged_by_joins  # noqa: PLC0415 (only where it is used)
+
+    return judged_by_joins(query)
+
+
+def _leads_to_parent(query: Query, join: Join) -> bool:
+    policy = policy_in(query, query.alias_map[join.parent_alias].table_name)
+    if policy is None or policy.follows is None:
+        return False
+    from ttl_odm.django.policy.joins import leads_to_parent  # noqa: PLC0415 (only where it is used)
+
+    return leads_to_parent(query, join)
 
 
 class _GatedJoin:
@@ -202,6 +227,18 @@ class GatedDelete(GatedSelect, SQLDeleteCompiler):
             sql = sql.replace(head, f"DELETE {name} FROM {name} FORCE INDEX (PRIMARY)", 1)
         return sql, params
 
+    def execute_sql(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it, once the parents that it renews are."""
+        query, run = self.query, functools.partial(super().execute_sql, *args, **kwargs)
+        policy = policy_in(query, query.get_meta().db_table)
+        if policy is None or policy.follows is None or not policy.follows.renews:
+            return run()
+        if options.purges(query) or query.get_meta().db_table in options.purged_tables():
+            return run()
+        from ttl_odm.django.keys import parents  # noqa: PLC0415 (only where it is used)
+
+        return parents.delete(cast("Following", policy), query, str(self.using), run)
+
 
 class GatedUpdate(KeyedUpdate, GatedSelect, SQLUpdateCompiler):
     """UPDATE: of live rows, whose last modification it resets."""
@@ -209,7 +246,12 @@ class GatedUpdate(KeyedUpdate, GatedSelect, SQLUpdateCompiler):
     def as_sql(self) -> Any:  # type: ignore[override] # as Django's own
         """The statement."""
         policy = policy_in(self.query, self.query.get_meta().db_table)
-        if policy is not None and policy.binding.stamps and not options.root_written(self.query):
+        if (
+            policy is not None
+            and policy.follows is None
+            and policy.binding.stamps
+            and not options.root_written(self.query)
+        ):
             self._stamp(policy)
         return super().as_sql()
 
@@ -223,7 +265,18 @@ class GatedUpdate(KeyedUpdate, GatedSelect, SQLUpdateCompiler):
             return result
         if not any(isinstance(condition, Predicate) for condition in query.where.children):
             query.where = _and(query.where, Predicate.of(policy, table, "live", writing=True))
+            if policy.follows is not None:
+                self._keep_from_expired(policy)
         return result
+
+    def _keep_from_expired(self, policy: TablePolicy) -> None:
+        """Let rows stay where they are that would get a parent that has expired."""
+        from ttl_odm.django.keys.parents import NotUnderExpired  # noqa: PLC0415 (only where used)
+
+        condition = NotUnderExpired(cast("Following", policy), self.query)
+        if condition.is_needed:
+            conditions: list[Any] = [self.query.where, condition]
+            self.query.where = WhereNode(conditions, AND)
 
     def _stamp(self, policy: TablePolicy) -> None:
         query, binding = self.query, policy.binding
@@ -257,7 +310,7 @@ class GatedInsert(KeyedInsert):
     def _stamped(self) -> tuple[AnyField, Stamp] | None:
         """The field that the database's clock stamps, and the stamp."""
         policy = policy_in(self.query, self.query.get_meta().db_table)
-        if policy is None or not policy.binding.stamps:
+        if policy is None or policy.follows is not None or not policy.binding.stamps:
             return None
         return policy.binding.stamp, Stamp.of(policy.binding.form)
 

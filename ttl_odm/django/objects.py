@@ -13,36 +13,21 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from django.db import DatabaseError, models
+from django.db import models
 
-from ttl_odm import errors
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.binding import table_policy
+from ttl_odm.django.purge.errors import error_of
 
 if TYPE_CHECKING:
     from django.db.models import Model as Instance
     from typing_extensions import Self
 
-    from ttl_odm.django.policy.binding import AnyQuerySet, Model
+    from ttl_odm.django.policy.binding import AnyQuerySet, Model, TablePolicy
 
 M = TypeVar("M", bound=models.Model)
 
 _MARK: Final = "_ttl_odm_guard"
-
-
-class ExpiredError(errors.ExpiredError, DatabaseError):
-    """The row has expired, so it no longer exists and `save()` refuses to write it.
-
-    What is raised is also the model's own ``DoesNotExist``, and the ``DatabaseError`` that Django
-    raises where ``save(force_update=True)`` matches nothing.
-    """
-
-
-@functools.cache
-def error_of(model: Any) -> Any:
-    """The error for a model's rows, which is its ``DoesNotExist`` too."""
-    members = {"__module__": __name__, "__doc__": ExpiredError.__doc__}
-    return type(f"{model.__name__}Expired", (ExpiredError, model.DoesNotExist), members)
 
 
 def guard(model: Model) -> None:
@@ -66,12 +51,18 @@ def guard(model: Model) -> None:
             return original(self, base_qs, using, *args)
         updated = original(self, base_qs, using, *args)
         is_known = not self._state.adding and self._state.db == using
-        if not updated and is_known and not policy.binding.is_off_for(self, using):
+        if not updated and is_known and not _is_off_for(policy, self, using):
             raise error_of(type(self))(model=self._meta.label, key=self.pk)
         return updated
 
     setattr(_do_update, _MARK, True)
     owner._do_update = _do_update
+
+
+def _is_off_for(policy: TablePolicy, obj: Instance, using: str) -> bool:
+    if policy.follows is not None:  # the instance isn't of the model with the default
+        return policy.binding.is_off
+    return policy.binding.is_off_for(obj, using)
 
 
 class TTLQuerySet(models.QuerySet[M]):

@@ -13,12 +13,19 @@ from django.db.models.base import ModelBase
 from django.db.models.signals import class_prepared
 
 from ttl_odm.core.declared import undeclared
+from ttl_odm.core.follows import Follows
 from ttl_odm.core.policy import as_policy
 from ttl_odm.django import gate
 from ttl_odm.django.objects import guard
-from ttl_odm.django.policy.binding import Binding, bind, bind_subclass, is_historical
+from ttl_odm.django.policy.binding import (
+    Binding,
+    bind,
+    bind_subclass,
+    is_historical,
+    table_policy,
+)
 from ttl_odm.django.policy.indexes import has_contract_fields, sweeper_indexes
-from ttl_odm.django.purge import removal
+from ttl_odm.django.purge import displace
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.declarations import archive_of, hooks_of, purge_of, sweep_of
 
@@ -29,7 +36,7 @@ if TYPE_CHECKING:
 def install() -> None:
     """Put the gate into Django, and look at every model from now on."""
     gate.install()
-    removal.install()
+    displace.install()
     class_prepared.connect(_prepared, dispatch_uid="ttl_odm")
     ModelBase.__setattr__ = _set  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -37,6 +44,13 @@ def install() -> None:
 def _set(model: type, name: str, value: Any) -> None:
     """Refuse a default that is not a ttl when it is assigned to a model, not by each query."""
     if name == "__ttl__":
+        meta = getattr(model, "_meta", None)
+        policy = None if meta is None else table_policy(meta.db_table)
+        if policy is not None and policy.follows is not None:
+            raise TTLConfigurationError(
+                f"{model.__name__}.__ttl__: what rows follow can't change while the application "
+                "runs."
+            )
         as_policy(value, where=f"{model.__name__}.__ttl__")
     type.__setattr__(model, name, value)
 
@@ -64,6 +78,12 @@ def _prepared(sender: Model, **_: object) -> None:
 
 def declare(model: Model, declared: object, *, where: str) -> None:
     """Put a policy on a model's table; one that is none, or can't work with the model, raises."""
+    if isinstance(declared, Follows):
+        from ttl_odm.django.declare.follows import follow  # noqa: PLC0415 (only where it is used)
+
+        follow(model, declared, where=where)
+        guard(model)
+        return
     binding = Binding.of(model, declared, where=where, sweep=sweep_of(model))
     purge_of(model, ("delete",))
     archive_of(model)  # whether it fits is seen when all models are there

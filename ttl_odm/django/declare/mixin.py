@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.db import connections, models, router
 
 from ttl_odm.core import expiry, lifetime
+from ttl_odm.core.follows import Follows
 from ttl_odm.core.values import NEVER
-from ttl_odm.django.objects import AllObjectsManager, TTLManager, error_of
+from ttl_odm.django.objects import AllObjectsManager, TTLManager
 from ttl_odm.django.policy.binding import Binding, binding_of
+from ttl_odm.django.policy.following import Following, following_of
+from ttl_odm.django.purge.errors import error_of
 from ttl_odm.django.time.clock import database_now
 from ttl_odm.django.time.fields import (
     UNREAD,
@@ -22,7 +25,7 @@ from ttl_odm.django.time.fields import (
     StampUntil,
     TTLField,
 )
-from ttl_odm.errors import TTLError
+from ttl_odm.errors import TTLConfigurationError, TTLError
 
 if TYPE_CHECKING:
     from ttl_odm.core.lifetime import OnlyIf
@@ -43,6 +46,9 @@ class TTLModel(models.Model):
     kept: an `Archive` or an object with ``write()``. ``__ttl_on_purged__`` is the hook to call.
     ``__ttl_sweep__`` is how they are found: by an ``"index"`` or a ``"scan"``.
 
+    With ``__ttl__ = Follows("cart")`` the model has neither of the two fields: a row lives while
+    its parent does.
+
     Every save renews the row. `touch` writes at once; the other helpers change the instance, and
     ``save()`` stores it.
 
@@ -52,7 +58,7 @@ class TTLModel(models.Model):
         ttl: The row's own ttl in seconds, -1 for never, None to inherit.
     """
 
-    __ttl__: ClassVar[int | float | timedelta | Policy | Stored | None] = None
+    __ttl__: ClassVar[int | float | timedelta | Policy | Stored | Follows | None] = None
     __ttl_sweep__: ClassVar[str] = "index"
     __ttl_purge__: ClassVar[str] = "delete"
     __ttl_archive__: ClassVar[Any] = None
@@ -72,11 +78,20 @@ class TTLModel(models.Model):
     @property
     def expires_at(self) -> datetime | None:
         """The instant at which the row expires (aware, UTC); None for never."""
-        return self._binding.expires_at(self)
+        following = following_of(type(self))
+        if following is None:
+            return self._binding.expires_at(self)
+        found = self._at_root(following)
+        return None if found is None else found[0].expires_at(found[1])
 
     @property
     def is_expired(self) -> bool:
         """Whether the row has expired. Asks the database's clock."""
+        following = following_of(type(self))
+        if following is not None:
+            orphan = following.orphan_of(self)
+            if orphan is not None:
+                return orphan == "expired"
         end = self.expires_at
         return end is not None and expiry.is_expired(end, self._database_now())
 
@@ -108,7 +123,7 @@ class TTLModel(models.Model):
             TTLConfigurationError: An argument is none of these.
             TTLError: The policy is one that no write prolongs.
         """
-        binding = self._binding
+        binding = self._own_binding("touch()")
         if not binding.stamps:
             raise TTLError(
                 f"{type(self).__name__}.touch(): with {binding.policy!r} no write extends a row; "
@@ -209,6 +224,8 @@ class TTLModel(models.Model):
         if fields is not None and isinstance(before, Stamp):
             kwargs["update_fields"] = frozenset({*fields, "last_modified"})
         super().save_base(*args, **kwargs)
+        if isinstance(type(self).__ttl__, Follows):
+            return
         if self.__dict__.get("last_modified") is before:
             self.last_modified = UNREAD
         if isinstance(self.__dict__.get("ttl"), Stamp):
@@ -218,12 +235,31 @@ class TTLModel(models.Model):
 
     def _check_own(self, call: str) -> None:
         """Refuse to change a ttl that the policy doesn't read."""
-        binding = self._binding
+        binding = self._own_binding(call)
         if binding.own is None:
             raise TTLError(
                 f"{type(self).__name__}.{call}: by {binding.policy!r} a row has no lifetime of its "
                 f"own; set {binding.stamp.name!r} itself, or declare TTL(seconds)."
             )
+
+    def _own_binding(self, call: str) -> Binding:
+        """The policy, of which a call needs one of the model's own."""
+        following = following_of(type(self))
+        if following is not None:
+            raise TTLConfigurationError(
+                f"{type(self).__name__}.{call}: {type(self).__name__} has no lifetime of its own: "
+                f"its __ttl__ is {following.follows!r}, so set that of the parent."
+            )
+        return self._binding
+
+    def _at_root(self, following: Following) -> tuple[Binding, models.Model] | None:
+        """The row at the end of what this one follows; None without a parent. Asks the database."""
+        if self._state.adding:
+            raise TTLConfigurationError(
+                f"{type(self).__name__} follows its parent, and the end of a row that wasn't saved "
+                "yet can't be asked for."
+            )
+        return following.root_of(self)
 
     @property
     def _binding(self) -> Binding:

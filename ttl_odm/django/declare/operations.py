@@ -11,6 +11,7 @@ Rows that are there begin their life when the migration runs.
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from django.db import migrations
@@ -19,6 +20,7 @@ from django.db.migrations.operations.base import Operation
 from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.django.policy.indexes import TTLIndex, sweeper_indexes
+from ttl_odm.django.policy.references import keeping_rows
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.fields import LastModifiedField, TTLField
 from ttl_odm.errors import TTLConfigurationError
@@ -114,6 +116,7 @@ class AddTTL(Operation):
         connection = schema_editor.connection
         if not self.allow_migrate_model(connection.alias, model):
             return
+        _warn_of_references(model)
         vendor = clock.family_of(connection).family
         if vendor == "sqlite":  # which copies the table, as for any column that isn't NULL
             state = from_state.clone()
@@ -168,6 +171,13 @@ class AddTTL(Operation):
         if self.sweep != "index":
             return []
         return sweeper_indexes(model._meta.db_table, scope=self.by)
+
+
+def _warn_of_references(model: Model) -> None:
+    """Say which foreign keys will keep expired rows."""
+    relations: Any = model._meta.related_objects
+    for message in filter(None, map(keeping_rows, relations)):
+        warnings.warn(" ".join(message), stacklevel=3)
 
 
 def _columns(connection: BaseDatabaseWrapper, model: Model) -> tuple[str, str]:

@@ -48,7 +48,7 @@ def changes_key(query: UpdateQuery) -> bool:
 def computes_key(query: UpdateQuery) -> bool:
     """Whether it sets one to what the database makes of expressions."""
     names = _keys(query.get_meta().concrete_model).all_names
-    return not all(_is_plain(value) for field, _, value in query.values if field.attname in names)
+    return not all(is_plain(value) for field, _, value in query.values if field.attname in names)
 
 
 def held_by(query: InsertQuery) -> Iterator[Q]:
@@ -87,8 +87,8 @@ def held_by_change(query: UpdateQuery) -> Iterator[Q]:
 
 def _made(query: UpdateQuery, field: AnyField, value: Any) -> Q:
     """Which rows hold a value that a column is set to."""
-    if _is_plain(value):
-        named = list(_values_in(value))
+    if is_plain(value):
+        named = list(values_in(value))
         return Q((f"{_lookup(field)}__in", named)) if named else Q()
     rows = query.chain(klass=Query)
     rows.clear_ordering(force=True)
@@ -178,26 +178,27 @@ def _expressed(key: Iterable[Any], model: Model, obj: models.Model) -> Q:
     return held
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
     """Whether it is a value, or a CASE of values."""
     if isinstance(value, Case):
-        return all(map(_is_plain, (*(case.result for case in value.cases), value.default)))
+        return all(map(is_plain, (*(case.result for case in value.cases), value.default)))
     if isinstance(value, Cast):
-        return all(map(_is_plain, value.get_source_expressions()))
+        return all(map(is_plain, value.get_source_expressions()))
     return isinstance(value, Value) or not hasattr(value, "resolve_expression")
 
 
-def _values_in(value: Any) -> Iterator[object]:
+def values_in(value: Any, *, by_key: bool = True) -> Iterator[object]:
+    """The values of what is plain, without NULLs; instances by their primary keys."""
     if isinstance(value, Value):
         value = value.value
-    if isinstance(value, models.Model):
+    if isinstance(value, models.Model) and by_key:
         value = value.pk
     if isinstance(value, Case):
         for result in (*(case.result for case in value.cases), value.default):
-            yield from _values_in(result)
+            yield from values_in(result, by_key=by_key)
     elif hasattr(value, "get_source_expressions"):  # a Cast around the CASE
         for source in value.get_source_expressions():
             if source is not None:
-                yield from _values_in(source)
+                yield from values_in(source, by_key=by_key)
     elif value is not None and not hasattr(value, "resolve_expression"):
         yield value

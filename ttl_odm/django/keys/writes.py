@@ -11,7 +11,7 @@ Live rows are never touched, whatever they hold.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from django.core.exceptions import EmptyResultSet
 from django.db import DatabaseError, IntegrityError, OperationalError, transaction
@@ -19,10 +19,11 @@ from django.db.models.constants import OnConflict
 from django.db.models.sql.constants import NO_RESULTS
 
 from ttl_odm.django.keys import conditions, trials
+from ttl_odm.django.policy import options
 from ttl_odm.django.policy.binding import policy_in
 from ttl_odm.django.policy.predicate import Predicate
+from ttl_odm.django.purge.displace import displace
 from ttl_odm.django.purge.errors import is_taken
-from ttl_odm.django.purge.removal import displace
 from ttl_odm.django.time.fields import Stamp
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from django.db.models.sql.compiler import SQLCompiler, SQLInsertCompiler, SQLUpdateCompiler
 
     from ttl_odm.django.policy.binding import TablePolicy
+    from ttl_odm.django.policy.following import Following
     from ttl_odm.django.time.fields import AnyField
 else:
     # Mixins, which the gate puts before the class of a backend.
@@ -110,7 +112,20 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
         """Run it, with the keys that it brings free."""
         write, query = partial(super().execute_sql, returning_fields), self.query
         policy = policy_in(query, query.get_meta().db_table)
-        if policy is None or policy.binding.is_off or not conditions.brings_key(query):
+        if policy is None:
+            return write()
+        if policy.follows is not None:
+            from ttl_odm.django.keys import parents  # noqa: PLC0415 (only where it is used)
+
+            freeing = partial(self._with_free_keys, policy, write, returning_fields)
+            return parents.insert(cast("Following", policy), query, str(self.using), freeing)
+        return self._with_free_keys(policy, write, returning_fields)
+
+    def _with_free_keys(
+        self, policy: TablePolicy, write: Callable[[], Any], returning_fields: Any
+    ) -> Any:
+        query = self.query
+        if policy.binding.is_off or not conditions.brings_key(query):
             return write()
         if query.on_conflict is not None:
             return self._upsert(write)
@@ -179,7 +194,8 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
         policy = policy_in(query, query.get_meta().db_table)
         if policy is None:
             return super().as_sql()
-        stamp = policy.binding.stamp if policy.link is None and policy.binding.stamps else None
+        is_stamped = policy.link is None and policy.follows is None and policy.binding.stamps
+        stamp = policy.binding.stamp if is_stamped else None
         query.update_fields = [field for field in query.update_fields if field is not stamp]
         plain = self.connection.ops.on_conflict_suffix_sql(
             query.fields,
@@ -259,6 +275,10 @@ class KeyedUpdate(_Keyed, SQLUpdateCompiler):
     def _with_free_keys(self, write: Callable[[], Any]) -> Any:
         query = self.query
         policy = policy_in(query, query.get_meta().db_table)
+        if policy is not None and policy.follows is not None and not options.root_written(query):
+            from ttl_odm.django.keys import parents  # noqa: PLC0415 (only where it is used)
+
+            return parents.update(cast("Following", policy), query, str(self.using), write)
         if policy is None or policy.binding.is_off or not conditions.changes_key(query):
             return write()
         trial = None if self.connection.vendor == "postgresql" else partial(_try, write)

@@ -1,6 +1,9 @@
 """What ``__ttl__`` means for a table.
 
 - `binding`: what a policy means for one Django model, and which tables have one.
+- `following`: models whose rows follow those of another, and what they follow.
+- `joins`: which rows of a query need no look at their parents.
+- `references`: which foreign keys keep expired rows.
 - `indexes`: `TTLIndex`: what lets the sweeper find expired rows without walking the table.
 - `options`: what a query may ask of the gate; kept on Django's own Query, which hands it on to its
   clones.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from django.apps import apps
 from django.db import connections, models, router
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from django.db.models.sql import Query
 
+    from ttl_odm.core.follows import Follows
     from ttl_odm.django.time.clock import Form
     from ttl_odm.django.time.fields import AnyField
     from ttl_odm.sweeper.declarations import SweepBy
@@ -83,14 +84,14 @@ class Binding:
         policy = as_policy(declared, where=where)
         own = scope = None
         if isinstance(policy, TTL):
-            stamp = _field(model, policy.last_modified, where)
+            stamp = field_named(model, policy.last_modified, where)
             if policy.override is not None:
-                own = _field(model, policy.override, where)
+                own = field_named(model, policy.override, where)
             if policy.stored is not None and policy.stored.by is not None:
-                scope = _field(model, policy.stored.by, where)
+                scope = field_named(model, policy.stored.by, where)
                 stored.check_scope(scope, where)
         else:
-            stamp = _field(model, policy.field, where)
+            stamp = field_named(model, policy.field, where)
         _check(policy, own, where)
         owner = object if is_planned else model
         default = DeclaredTTL(model, policy, read=lambda: getattr(owner, "__ttl__", declared))
@@ -262,11 +263,18 @@ class TablePolicy:
     """How a table hangs on a policy.
 
     `link` is None for the table that holds the fields; for the table of a multi-table subclass it
-    is the field in it that holds the root's primary key.
+    is the field in it that holds the root's primary key. `follows` is None but for a table whose
+    rows follow others, whose policy this is: see `ttl_odm.django.policy.following`.
     """
 
     binding: Binding
     link: AnyField | None = None
+    follows: ClassVar[Follows | None] = None
+
+    @property
+    def model(self) -> Model:
+        """The model that declares it."""
+        return self.binding.model
 
 
 _policies: dict[str, TablePolicy] = {}
@@ -286,7 +294,9 @@ def policy_in(query: Query, table: str) -> TablePolicy | None:
 def binding_of(model: Model) -> Binding | None:
     """The policy of a model's rows, or of the model at the root of its inheritance; None."""
     policy = _policies.get(model._meta.db_table)
-    return None if policy is None or is_historical(model) else policy.binding
+    if policy is None or policy.follows is not None or is_historical(model):
+        return None
+    return policy.binding
 
 
 def is_historical(model: Model) -> bool:
@@ -296,7 +306,13 @@ def is_historical(model: Model) -> bool:
 
 def bindings() -> list[Binding]:
     """Every policy, in the order of declaration."""
-    return [policy.binding for policy in _policies.values() if policy.link is None]
+    policies = _policies.values()
+    return [policy.binding for policy in policies if policy.link is None and policy.follows is None]
+
+
+def table_policies() -> list[TablePolicy]:
+    """What stands for each table, in the order of declaration."""
+    return list(_policies.values())
 
 
 def has_subclass_tables(model: Model) -> bool:
@@ -306,11 +322,16 @@ def has_subclass_tables(model: Model) -> bool:
 
 def bind(binding: Binding) -> None:
     """Put a policy on a table, unless it has one, or its rows are part of another table's."""
-    meta = binding.model._meta
+    put(TablePolicy(binding))
+
+
+def put(policy: TablePolicy) -> None:
+    """Let a policy stand for the table of its model, unless that has another."""
+    meta = policy.model._meta
     other = _policies.get(meta.db_table)
-    if other is not None and other.binding.model is not binding.model:
+    if other is not None and other.model is not policy.model:
         raise TTLConfigurationError(
-            f"{meta.label} and {other.binding.model._meta.label} both declare a policy for the "
+            f"{meta.label} and {other.model._meta.label} both declare a policy for the "
             f"table {meta.db_table}: one table has one policy."
         )
     if meta.parents:
@@ -319,16 +340,16 @@ def bind(binding: Binding) -> None:
             f"{meta.label} has a policy, and its rows continue in the table of {parents}, which "
             "would stay when they expire. Put the policy on the model at the root."
         )
-    _policies[meta.db_table] = TablePolicy(binding)
+    _policies[meta.db_table] = policy
 
 
 def bind_subclass(model: Model) -> None:
     """Let the table of a multi-table subclass hang on the policy of the root, if it has one."""
     meta, declares = model._meta, "__ttl__" in vars(model)
     if meta.proxy:
-        binding = binding_of(model)
-        if binding is not None and declares and model is not binding.model:
-            raise _several(model, binding)
+        policy = _policies.get(meta.db_table)
+        if policy is not None and declares and model is not policy.model:
+            raise _several(model, policy)
     if meta.proxy or meta.abstract:
         return
     for parent in meta.all_parents:
@@ -336,7 +357,13 @@ def bind_subclass(model: Model) -> None:
         if policy is None or policy.link is not None:
             continue
         if declares:
-            raise _several(model, policy.binding)
+            raise _several(model, policy)
+        if policy.follows is not None:
+            raise TTLConfigurationError(
+                f"{meta.label}: {parent._meta.label} follows its parent, and its subclasses can't "
+                "have tables of their own. Let it be a proxy, or follow the parent by a model of "
+                "its own."
+            )
         path = meta.get_base_chain(parent)
         link: Any = meta.parents[path[0]] if path else None
         if link is None or not link.primary_key:
@@ -352,15 +379,16 @@ def unbind(table: str) -> None:
     _policies.pop(table, None)
 
 
-def _several(model: Model, binding: Binding) -> TTLConfigurationError:
+def _several(model: Model, policy: TablePolicy) -> TTLConfigurationError:
     return TTLConfigurationError(
-        f"{model._meta.label}.__ttl__: its rows are rows of {binding.model._meta.label} too, "
-        f"which has a policy. Nothing in the table {binding.model._meta.db_table} tells them "
+        f"{model._meta.label}.__ttl__: its rows are rows of {policy.model._meta.label} too, "
+        f"which has a policy. Nothing in the table {policy.model._meta.db_table} tells them "
         "apart, so give rows a ttl of their own instead."
     )
 
 
-def _field(model: Model, name: str, where: str) -> AnyField:
+def field_named(model: Model, name: str, where: str) -> AnyField:
+    """The field of a model's own table that has a name, or its column; raises where none has."""
     local = model._meta.local_concrete_fields
     named = [field for field in local if name in (field.name, field.attname)]
     for field in (*named, *(field for field in local if name == field.column)):

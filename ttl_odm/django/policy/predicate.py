@@ -11,7 +11,7 @@ statement, and its SQL for each default, with which it is asked for whenever tha
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from django.db.models import BooleanField
 from django.db.models.expressions import Expression
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.core import Policy
     from ttl_odm.django.policy.binding import Binding, TablePolicy
+    from ttl_odm.django.policy.following import Following
     from ttl_odm.django.time.fields import SQL
 
 Kind = Literal["live", "expired"]
@@ -80,6 +81,8 @@ class Predicate(Expression):
     def _render(self, connection: BaseDatabaseWrapper, alias: str) -> str:
         binding, link = self.policy.binding, self.policy.link
         quote = connection.ops.quote_name
+        if self.policy.follows is not None:
+            return f"({self._by_parent(connection, alias)})"
         if link is None:
             return f"({self._of(connection, alias)})"
         if binding.is_off:
@@ -89,6 +92,22 @@ class Predicate(Expression):
         ends = f"{root}.{quote(str(meta.pk.column))} = {alias}.{quote(str(link.column))}"
         rows = f"{quote(meta.db_table)} {root} WHERE {ends} AND ({self._of(connection, root)})"
         return f"(EXISTS (SELECT 1 FROM {rows}))"  # noqa: S608 (names that Django quotes)
+
+    def _by_parent(self, connection: BaseDatabaseWrapper, source: str) -> str:
+        """Whether there is a live parent; or none that has expired, where orphans are live."""
+        following = cast("Following", self.policy)
+        links, quote = following.links, connection.ops.quote_name
+        alias, needs_parent = f"ttl_parent{following.depth}", following.follows.orphan == "expired"
+        ties = " AND ".join(
+            f"{quote(alias)}.{quote(str(theirs.column))} = {source}.{quote(str(own.column))}"
+            for own, theirs in links.pairs
+        )
+        kind: Kind = "live" if needs_parent else "expired"
+        parent = Predicate(links.policy, alias, kind, writing=self.writing)
+        condition = parent._render(connection, quote(alias))
+        rows = f"{quote(links.parent._meta.db_table)} {quote(alias)} WHERE {ties} AND {condition}"
+        exists = f"EXISTS (SELECT 1 FROM {rows})"  # noqa: S608 (names that Django quotes)
+        return exists if kind == self.kind else f"NOT {exists}"
 
     def _of(self, connection: BaseDatabaseWrapper, source: str) -> str:
         """The predicate for the table that holds the fields, or its alias, quoted."""
@@ -119,6 +138,11 @@ def expired_in(
     if isinstance(binding.policy, TTL):
         return row.ttl_expired()
     return row.passed(null_expires=_null_expires(binding.policy))
+
+
+def inherits_in(connection: BaseDatabaseWrapper, binding: Binding, source: str) -> str:
+    """Whether the row of a table, quoted, has no ttl of its own that counts; of those with one."""
+    return _Row(connection, binding, source, writing=True).inherits
 
 
 def begun_before(
@@ -316,11 +340,15 @@ class _Row:
         if not self._own:
             return inherited
         own, nevers = self._own, self._binding.nevers
-        no_never = "".join(f" AND {own} <> {never}" for never in nevers)
         no_positive = "".join(f" AND {own} <> {never}" for never in nevers if never > 0)
-        inherits = f"({own} IS NULL OR ({self._no_ttl}{no_never}))"
         counts = f"{own} > 0{self._limit}{no_positive}"  # a number of seconds
         ended = f"{counts} AND {self._passed(self._life)}"
         if self._binding.is_stored:
             ended += f" AND {self._age_once} <= {FOREVER}"
-        return f"({inherits} AND {inherited}) OR ({ended})"
+        return f"({self.inherits} AND {inherited}) OR ({ended})"
+
+    @property
+    def inherits(self) -> str:
+        """The row has no ttl of its own that counts."""
+        no_never = "".join(f" AND {self._own} <> {never}" for never in self._binding.nevers)
+        return f"({self._own} IS NULL OR ({self._no_ttl}{no_never}))"

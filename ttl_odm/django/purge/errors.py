@@ -1,12 +1,13 @@
-"""The sweeper's errors in place of Django's, and what these say of a database.
+"""The error for rows that have expired; the sweeper's errors, and what Django's say of a database.
 
 `ttl_odm.dialects.errors` knows the codes of the drivers' own errors, which Django wraps.
 """
 
 from __future__ import annotations
 
+import functools
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.db import (
     DatabaseError,
@@ -18,11 +19,28 @@ from django.db import (
 )
 from django.db.models import ProtectedError, RestrictedError
 
+from ttl_odm import errors as ttl_odm_errors
 from ttl_odm.dialects import errors
 from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+class ExpiredError(ttl_odm_errors.ExpiredError, DatabaseError):
+    """The row has expired, so it no longer exists and `save()` refuses to write it.
+
+    What is raised is also the model's own ``DoesNotExist``, and the ``DatabaseError`` that Django
+    raises where ``save(force_update=True)`` matches nothing. Where a row was to be put under a
+    parent that has expired, it is the ``DoesNotExist`` of the parent's model.
+    """
+
+
+@functools.cache
+def error_of(model: Any) -> Any:
+    """The error for a model's rows, which is its ``DoesNotExist`` too."""
+    members = {"__module__": __name__, "__doc__": ExpiredError.__doc__}
+    return type(f"{model.__name__}Expired", (ExpiredError, model.DoesNotExist), members)
 
 
 def is_refused(error: DatabaseError) -> bool:

@@ -4,33 +4,28 @@ Where nothing hangs on a row (no relation with ``on_delete``, no signal receiver
 one DELETE takes it, with the predicate in it. Otherwise the rows are locked, and Django's own
 `Collector` deletes them, so that cascades, ``PROTECT``, ``SET_NULL`` and signals are what they
 are on any other deletion.
-
-`install` teaches the Collector one thing: rows that have expired don't keep those that they refer
-to from being deleted; they are purged first.
 """
 
 from __future__ import annotations
 
-import functools
 import time
 from collections import Counter
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from operator import or_
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from django.db import DatabaseError, IntegrityError, InterfaceError, connections, transaction
-from django.db.models import Q, QuerySet
-from django.db.models.deletion import Collector, ProtectedError, RestrictedError
+from django.db import DatabaseError, InterfaceError, connections
+from django.db.models import DO_NOTHING, QuerySet
+from django.db.models.deletion import Collector
 from django.db.models.deletion import get_candidate_relations_to_delete as relations_of
 from django.db.models.sql import DeleteQuery
 
 from ttl_odm.django.policy import options, stored
-from ttl_odm.django.policy.binding import binding_of, is_historical, table_policy
+from ttl_odm.django.policy.binding import binding_of, table_policy
+from ttl_odm.django.policy.following import followers_of
 from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.time.clock import database_now
 from ttl_odm.sweeper import HookError, Hooks, Purged, archive, weight
-from ttl_odm.sweeper.declarations import hooks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,15 +35,8 @@ if TYPE_CHECKING:
     from ttl_odm.django.policy.binding import AnyQuerySet, Binding, Model
     from ttl_odm.sweeper.hooks import Reason
 
-_doomed: ContextVar[frozenset[tuple[Model, Any]]] = ContextVar(
-    "ttl_odm_doomed", default=frozenset()
-)
-"""Rows that are being removed, by model and primary key: a cycle of references comes to its end."""
-
-_sweeping: ContextVar[Removal | None] = ContextVar("ttl_odm_sweeping", default=None)
+sweeping_removal: ContextVar[Removal | None] = ContextVar("ttl_odmsweeping_removal", default=None)
 """Where a sweep counts rows that go because they refer to its own."""
-
-_MARK: Final = "_ttl_odm_collector"
 
 
 def rows_of(model: Model, using: str) -> AnyQuerySet:
@@ -85,14 +73,38 @@ class Removal:
     @property
     def is_referred(self) -> bool:
         """Whether rows that may have expired can refer to these."""
-        return bool(_referring(self.model))
+        return bool(referring(self.model))
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing hangs on the rows, so that one statement will do."""
         reported = self._sink is not None or self.hooks.watches(self._table)
-        rows = rows_of(self.model, self.using)
-        return not reported and Collector(self.using).can_fast_delete(rows)
+        rows, collector = rows_of(self.model, self.using), Collector(self.using)
+        if reported:
+            return False
+        return collector.can_fast_delete(rows) or self._is_plain_without(collector)
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether rows of other models follow these, and go before them."""
+        return bool(followers_of(self.root))
+
+    def _is_plain_without(self, collector: Collector) -> bool:
+        """Whether nothing hangs on the rows but what follows them, and goes before."""
+        followers = followers_of(self.root)
+        if not followers or self.model is not self.root or self.root._meta.parents:
+            return False
+        links = {own for following in followers for own in following.links.own}
+        meta: Any = self.root._meta
+        relations: Any = relations_of(meta)
+        return (
+            not collector._has_signal_listeners(self.root)  # type: ignore[attr-defined]
+            and not any(hasattr(field, "bulk_related_objects") for field in meta.private_fields)
+            and all(
+                relation.field in links or relation.field.remote_field.on_delete is DO_NOTHING
+                for relation in relations
+            )
+        )
 
     def by_statement(self, queryset: AnyQuerySet, *, by_key: bool = False) -> int:
         """Delete expired rows by one statement, and return how many."""
@@ -164,7 +176,7 @@ class Removal:
         token = None
         if self.reason == "expired":
             self.by_scope += self.scopes_of([obj.pk for obj in objs])
-            token = _sweeping.set(self)
+            token = sweeping_removal.set(self)
         try:
             collector.collect(rows)
             with options.purging(frozenset(model._meta.db_table for model in family)):
@@ -178,7 +190,7 @@ class Removal:
             raise HookError(message) from error
         finally:
             if token is not None:
-                _sweeping.reset(token)
+                sweeping_removal.reset(token)
         if not self.hooks.watches(self._table):
             return []
         self.hooks.call(replace(purged, transaction=connection))
@@ -207,74 +219,6 @@ def _named(scopes: Counter[str | None]) -> Counter[str]:
     return Counter({scope: rows for scope, rows in scopes.items() if scope is not None})
 
 
-def displace(
-    model: Model, using: str, conditions: Sequence[Q], *, sweeping: Removal | None = None
-) -> int:
-    """Remove the expired rows that are in the way of a write, in its transaction; return how many.
-
-    Or in the way of a sweep: it counts those of its own table by scope.
-
-    It raises IntegrityError where a live row refers to one of them and its ``on_delete`` forbids
-    it, and HookError where a hook or the archive failed.
-    """
-    binding = binding_of(model)
-    if binding is None or binding.is_off:
-        return 0
-    hooks = hooks_of(binding.model, binding.model._meta.db_table)
-    removal = Removal(model, using, hooks, reason="displaced")
-    removed = 0
-    # The database asks what refers to a row, even where Django was told to do nothing about it.
-    takes_statements = removal.is_plain and not removal.is_referred
-    for condition in conditions:
-        expired = rows_of(model, using).filter(condition)
-        if not takes_statements:
-            take_file(model, using)
-            objs = _with_referring(model, using, list(locked(expired, using)))
-            if sweeping is not None and sweeping.root is removal.root:
-                sweeping.by_scope += removal.scopes_of([obj.pk for obj in objs])
-            try:
-                removal.by_objects(objs)
-            except (ProtectedError, RestrictedError) as error:
-                raise IntegrityError(
-                    f"An expired row of {model._meta.label} is in the way of this write and can't "
-                    f"be deleted: {error.args[0]}"
-                ) from error
-            removed += len(objs)
-        elif connections[using].vendor != "mysql":
-            removed += removal.by_statement(expired)
-        # A DELETE that finds nothing leaves locks on the gap where its row would be, which the
-        # INSERT of somebody else then waits for. So look without locks, and delete by the keys.
-        elif keys := list(expired.values_list("pk", flat=True)):
-            by_key = rows_of(model, using).filter(pk__in=keys)
-            removed += removal.by_statement(by_key, by_key=True)
-    return removed
-
-
-def _with_referring(model: Model, using: str, objs: list[Instance]) -> list[Instance]:
-    """Rows, and the expired ones of the same table that refer to them, however long the chain.
-
-    Those that can go together, that is; of others each goes before what it refers to.
-    """
-    is_deferred = connections[using].features.can_defer_constraint_checks
-    fields = [
-        relation.field
-        for relation in _referring(model)
-        if relation.related_model is model and (is_deferred or relation.field.null)
-    ]
-    known, layer = _being_removed(model) | {obj.pk for obj in objs}, objs
-    while fields and layer:
-        refers = functools.reduce(or_, (Q((f"{field.name}__in", layer)) for field in fields))
-        rows = locked(rows_of(model, using).filter(refers), using)
-        layer = [obj for obj in rows if obj.pk not in known]
-        known |= {obj.pk for obj in layer}
-        objs = [*objs, *layer]
-    return objs
-
-
-def _being_removed(model: Model) -> set[Any]:
-    return {pk for owner, pk in _doomed.get() if owner is model}
-
-
 def take_file(model: Model, using: str) -> None:
     """Take SQLite's lock for writing, before rows are read that are then deleted.
 
@@ -298,60 +242,11 @@ def locked(queryset: AnyQuerySet, using: str, *, skip: bool = False) -> AnyQuery
     )
 
 
-def install() -> None:
-    """Let Django's Collector purge what has expired before it deletes what that refers to."""
-    original = Collector.delete
-    if getattr(original, _MARK, False):
-        return
-
-    @functools.wraps(original)
-    def delete(self: Collector) -> tuple[int, dict[str, int]]:
-        # How rows that may have expired can refer to what is about to be deleted.
-        relations = [
-            (relation, list(instances))
-            for model, instances in self.data.items()
-            if instances and not is_historical(model)
-            for relation in _referring(model)
-        ]
-        if not relations:
-            return original(self)
-        rows = {(model, obj.pk) for model, objs in self.data.items() for obj in objs}
-        token = _doomed.set(_doomed.get() | rows)
-        try:
-            with transaction.atomic(using=self.using, savepoint=False):
-                for relation, instances in relations:
-                    _make_way(relation, instances, self.using)
-                return original(self)
-        finally:
-            _doomed.reset(token)
-
-    setattr(delete, _MARK, True)
-    Collector.delete = delete  # type: ignore[method-assign]
-
-
-def _referring(model: Model) -> list[Any]:
+def referring(model: Model) -> list[Any]:
+    """The relations by which rows that may have expired refer to those of a model."""
     relations: Iterable[Any] = relations_of(model._meta)
     return [
         relation
         for relation in relations
         if table_policy(relation.related_model._meta.db_table) is not None
     ]
-
-
-def _make_way(relation: Any, instances: list[Instance], using: str) -> None:
-    """Purge the expired rows that refer to others, but for those that are being removed already.
-
-    InnoDB checks foreign keys row by row, so what can be NULL in these doesn't refer any more.
-    """
-    model: Model = relation.related_model
-    field = relation.field
-    doomed = _being_removed(model)
-    referred = Q((f"{field.name}__in", instances))
-    is_deferred = connections[using].features.can_defer_constraint_checks
-    if doomed and not is_deferred and field.null and field.db_constraint:
-        rows: AnyQuerySet = options.include_expired(QuerySet(model=model, using=using))
-        options.after_root(rows.filter(referred, pk__in=doomed)).update(**{field.name: None})
-    condition, sweeping = referred & ~Q(pk__in=doomed) if doomed else referred, _sweeping.get()
-    removed = displace(model, using, [condition], sweeping=sweeping)
-    if removed and sweeping is not None:
-        sweeping.referring[model._meta.db_table] += removed

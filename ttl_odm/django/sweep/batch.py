@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import DatabaseError, connections, transaction
 
 from ttl_odm.django.purge.errors import in_short, is_locked, is_refused, is_restricted
+from ttl_odm.django.purge.followers import FollowersRemoval, seal
 from ttl_odm.django.purge.removal import Removal, locked, rows_of, take_file
 from ttl_odm.django.sweep.due import ExpiredRows
+from ttl_odm.django.sweep.orphans import purge_orphans
 from ttl_odm.django.sweep.replication import under_origin
 from ttl_odm.django.sweep.scope_ranges import ScopedRows
 from ttl_odm.django.sweep.stored_indexes import scope_index
@@ -44,6 +46,12 @@ _MOST_KEYS: Final = 10_000
 
 def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
     """Purge one batch; see `ttl_odm.sweeper.Store.purge`."""
+    if request.part is Part.ORPHANS:
+        return purge_orphans(binding, using, request)
+    return _purge_rows(binding, using, request)
+
+
+def _purge_rows(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
     index = scope_index(binding, using) if request.part is Part.INHERITING else None
     expired: ExpiredRows | ScopedRows = ExpiredRows(binding, using, request.part)
     if index is not None:
@@ -56,8 +64,8 @@ def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
         found = expired.keys(request.resume, size)
     if found is None or not found.keys:  # as where somebody raised a default in between
         return BatchResult(0, found and found.resume)
-    keys, resume = found
-    batch = _Batch(binding, using, request, resume)
+    keys, resume, again = found
+    batch = _Batch(binding, using, request, resume, request.resume or again)
     try:
         try:
             return batch.run(keys)
@@ -88,7 +96,8 @@ def _purge_range(
     waits = connection.vendor == "mysql" and not getattr(connection, "mysql_is_mariadb", False)
     # A DELETE that counts by scope returns rows; a database that does so of an INSERT can do that.
     counts = binding.scope is None or connection.features.can_return_columns_from_insert
-    if request.part is Part.ALL or waits or not counts or not removal.is_plain:
+    is_plain = removal.is_plain and not removal.is_followed
+    if request.part is Part.ALL or waits or not counts or not is_plain:
         return None
     with phase("find"):
         found: Any = expired.next_range(request.resume, request.size)
@@ -116,30 +125,29 @@ class _Batch:
     using: str
     request: BatchRequest
     resume: Any
+    again: Any = None
 
     def run(self, keys: Sequence[Any], *, as_objects: bool = False) -> BatchResult:
         """Remove what nobody holds, report it, and commit."""
         removal = Removal(self.binding.model, self.using, self.request.hooks)
         purged: Sequence[Purged] = ()
+        followers = FollowersRemoval(self.using, self.request.size)
         with self.limited():
-            chosen = self._rows(keys)
+            free = self._without_followers(removal, followers, keys)
             if removal.is_plain and not as_objects:
-                free = keys
-                if connections[self.using].features.has_select_for_update_skip_locked:
-                    with phase("find"):
-                        by_key = chosen.values_list("pk", flat=True)
-                        free = list(locked(by_key, self.using, skip=True))
+                if not removal.is_followed:
+                    free = self._free(keys)
                 deleted = removal.by_key(free)
             else:
                 with phase("find"):
-                    objs = list(locked(chosen, self.using, skip=True))
+                    objs = list(locked(self._rows(free), self.using, skip=True))
                 purged = removal.by_objects(objs)
                 deleted = len(objs)
-        left = self.left(keys) if deleted < len(keys) else 0
+        left = self.left(keys) if deleted < len(keys) and followers.is_done else 0
         own = removal.referring.pop(self.request.target, 0)
         return BatchResult(
             deleted + own,
-            self.resume,
+            self.resume if followers.is_done else self.again,
             archived=removal.archived,
             skipped=_some({Skip.LOCKED: left}),
             purged=purged,
@@ -147,6 +155,30 @@ class _Batch:
             loaded=removal.loaded,
             by_scope=removal.by_scope,
         )
+
+    def _free(self, keys: Sequence[Any]) -> Sequence[Any]:
+        """Lock the rows that nobody holds, where the database can pass over the others."""
+        if not connections[self.using].features.has_select_for_update_skip_locked:
+            return keys
+        with phase("find"):
+            by_key = self._rows(keys).values_list("pk", flat=True)
+            return list(locked(by_key, self.using, skip=True))
+
+    def _without_followers(
+        self, removal: Removal, followers: FollowersRemoval, keys: Sequence[Any]
+    ) -> Sequence[Any]:
+        """Remove what follows rows that nobody holds; none of these may go before all of that."""
+        if not removal.is_followed:
+            return keys
+        with phase("find"):
+            by_key = self._rows(keys).values_list("pk", flat=True)
+            free = list(locked(by_key, self.using, skip=True))
+        followers.of(removal.root, free)
+        removal.referring += followers.removed
+        if followers.is_done:
+            return free
+        seal(self.binding, self.using, free)
+        return []
 
     def undone(
         self, keys: Sequence[Any], reason: Skip, failure: HookError | RefusedError

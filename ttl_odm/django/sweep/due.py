@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import reduce
 from operator import or_
@@ -14,8 +14,10 @@ from django.db.models import F, Field, Func, Q, QuerySet, Value
 
 from ttl_odm.core import TTL, ExpireAt
 from ttl_odm.django.policy import options, stored
+from ttl_odm.django.policy.following import followers_of
 from ttl_odm.django.policy.indexes import PartEnd, has_contract_fields
 from ttl_odm.django.purge.removal import Removal, rows_of
+from ttl_odm.django.sweep.orphans import has_orphans
 from ttl_odm.django.sweep.scopes import due_in_scopes
 from ttl_odm.django.sweep.stored_indexes import scope_index
 from ttl_odm.django.sweep.subqueries import fetched
@@ -45,6 +47,18 @@ _ITSELF: Final = "%(expressions)s"
 
 def find_due(binding: Binding, using: str) -> Due | None:
     """Find out what there is to purge; see `ttl_odm.sweeper.Store.due`."""
+    due = _find_due(binding, using)
+    if due is None or not followers_of(binding.model):
+        return due
+    parts = due.parts
+    if Part.INHERITING in parts and Part.OWN not in parts and binding.own is not None:
+        parts = (*parts, Part.OWN)  # where `seal` puts rows that the first part leaves
+    if has_orphans(binding, using):
+        parts = (*parts, Part.ORPHANS)
+    return replace(due, parts=parts)
+
+
+def _find_due(binding: Binding, using: str) -> Due | None:
     if is_off(binding, using):
         return None
     parts, oldest = [], 0.0
@@ -154,10 +168,11 @@ class KeyRange:
 
 
 class Keys(NamedTuple):
-    """Rows of one batch, by their primary keys, and where the next batch begins."""
+    """Rows of one batch, by their primary keys, where the next batch begins, and this one."""
 
     keys: list[Any]
     resume: Any
+    again: Any
 
 
 class ExpiredRows:
@@ -240,7 +255,7 @@ class ExpiredRows:
             return rows
         end, pk = self._of_bookmark(resume[0]), resume[1]
         if self._part is Part.ALL:
-            return rows.filter(pk__gt=pk)
+            return rows if pk is None else rows.filter(pk__gt=pk)
         rows = rows.filter(ttl_end__gte=end)
         return rows if pk is None else rows.filter(Q(ttl_end__gt=end) | Q(ttl_end=end, pk__gt=pk))
 
@@ -252,7 +267,9 @@ class ExpiredRows:
         """The keys of the first so many of these; None if there are none."""
         places = self.places(resume, size)
         resume = places[-1] if len(places) == size else None
-        return Keys([pk for _, pk in places], resume) if places else None
+        if not places:
+            return None
+        return Keys([pk for _, pk in places], resume, (places[0][0], None))
 
     def next_range(self, resume: Any, size: int) -> KeyRange | None:
         """The next so many rows, by their order alone; None if there are none."""

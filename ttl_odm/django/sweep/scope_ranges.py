@@ -72,9 +72,10 @@ class ScopedRows:
         if found is None:
             return None
         if found.inside is not None:
-            return Keys(found.inside.keys, found.resume)
+            return Keys(found.inside.keys, found.resume, found.begin)
         rows = self._rows.of_scopes(found.scopes)
-        return Keys(list(rows.values_list("pk", flat=True)[:size]), found.resume)
+        keys = list(rows.values_list("pk", flat=True)[:size])
+        return Keys(keys, found.resume, found.begin)
 
     def stretches(self) -> Iterator[AnyQuerySet]:
         """All expired rows that inherit, in parts."""

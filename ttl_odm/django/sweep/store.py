@@ -13,6 +13,7 @@ from django.db import connections, router
 
 from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.django.policy.binding import Binding, bindings
+from ttl_odm.django.policy.following import following_of
 from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.purge.errors import store_errors
 from ttl_odm.django.sweep.batch import purge
@@ -164,10 +165,7 @@ class DjangoStore:
         for model in models:
             meta = getattr(model, "_meta", None)
             if meta is None or meta.concrete_model not in known:
-                raise TTLConfigurationError(
-                    f"{model!r} has no policy to sweep by. Give models that declare a __ttl__, or "
-                    "that TTL_ODM_POLICIES names."
-                )
+                raise _no_target(model)
             by_model[meta.concrete_model] = known[meta.concrete_model]
         ordered: dict[Model, Binding] = {}
         visiting: set[Model] = set()
@@ -178,10 +176,24 @@ class DjangoStore:
             visiting.add(model)
             for relation in model._meta.related_objects:
                 related: Any = relation.related_model
-                if related in by_model:
+                if related in by_model or following_of(related) is not None:
                     visit(related)
-            ordered[model] = by_model[model]
+            if model in by_model:
+                ordered[model] = by_model[model]
 
         for model in by_model:
             visit(model)
         return list(ordered.values())
+
+
+def _no_target(model: Any) -> TTLConfigurationError:
+    following = following_of(model) if hasattr(model, "_meta") else None
+    if following is not None:
+        return TTLConfigurationError(
+            f"{model._meta.label} has no policy to sweep by: its rows follow those of "
+            f"{following.binding.model._meta.label}, and go with them. Give that model."
+        )
+    return TTLConfigurationError(
+        f"{model!r} has no policy to sweep by. Give models that declare a __ttl__, or "
+        "that TTL_ODM_POLICIES names."
+    )

@@ -19,6 +19,7 @@ from django.db import models
 from django.db.models.expressions import Combinable, Expression
 from django.db.models.query_utils import DeferredAttribute
 
+from ttl_odm.core.follows import Follows
 from ttl_odm.core.values import MAX_TTL, row_ttl
 from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.django.time import clock
@@ -242,6 +243,14 @@ class InstantField(_Instant):
         return super().formfield(*args, **kwargs)
 
 
+def _has_none(cls: type[models.Model], name: str) -> bool:
+    """Whether a model has none of the two fields, since its rows follow others."""
+    if cls._meta.abstract or not isinstance(getattr(cls, "__ttl__", None), Follows):
+        return False
+    setattr(cls, name, None)
+    return True
+
+
 class LastModifiedField(InstantField):
     """When the row was last written, by the database's clock; the gate sets it on every write.
 
@@ -258,6 +267,16 @@ class LastModifiedField(InstantField):
         kwargs.setdefault("db_default", Stamp())
         kwargs.setdefault("editable", False)
         super().__init__(*args, **kwargs)
+
+    def contribute_to_class(
+        self,
+        cls: type[models.Model],
+        name: str,
+        private_only: bool = False,  # noqa: FBT001, FBT002 (Django's signature)
+    ) -> None:
+        """Stay out of a model whose rows follow others."""
+        if not _has_none(cls, name):
+            super().contribute_to_class(cls, name, private_only)
 
     def deconstruct(self) -> Any:
         """What a migration says of it: not what is always so."""
@@ -300,6 +319,8 @@ class TTLField(_Seconds):
         private_only: bool = False,  # noqa: FBT001, FBT002 (Django's signature)
     ) -> None:
         """An application's own model has the CHECK of this release; a migration's has its own."""
+        if _has_none(cls, name):
+            return
         super().contribute_to_class(cls, name, private_only)
         if cls._meta.apps is apps:
             self.checks_type = True

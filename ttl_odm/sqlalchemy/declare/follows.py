@@ -11,6 +11,7 @@ from sqlalchemy.exc import NoInspectionAvailable, NoReferenceError
 from sqlalchemy.orm import Mapper, RelationshipProperty
 from sqlalchemy.orm.interfaces import RelationshipDirection
 
+from ttl_odm.core.follows import check_options
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.binding import (
     binding_of,
@@ -19,7 +20,6 @@ from ttl_odm.sqlalchemy.policy.binding import (
     sub_binding_of,
 )
 from ttl_odm.sqlalchemy.policy.following import Following, Links, bind_following, following_of
-from ttl_odm.sqlalchemy.purge.followers import check_options
 from ttl_odm.sqlalchemy.rewrite.from_clauses import equal_columns
 from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
 

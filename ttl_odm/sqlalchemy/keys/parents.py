@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import inspect, select
 from sqlalchemy.engine.interfaces import ExecuteStyle
 
+from ttl_odm.core.follows import under_expired
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
 from ttl_odm.sqlalchemy.keys.parent_keys import parents_written
@@ -120,13 +121,9 @@ class LiveParents:
         )
 
     def _error(self, key: Key) -> ExpiredError:
-        name, parent = key[0] if len(key) == 1 else key, self.following.links().parent.fullname
-        model = self.following.owner.__name__
-        return ExpiredError(
-            f"A row of {model} can't be put under {parent} {name!r}, which has expired.",
-            model=model,
-            key=name,
-        )
+        model, parent = self.following.owner.__name__, self.following.links().parent.fullname
+        name = key[0] if len(key) == 1 else key
+        return ExpiredError(under_expired(model, parent, key), model=model, key=name)
 
 
 def _leave_out(context: Any, executions: Collection[int], following: Following) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import column as bare_column
 
-from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.core.follows import check_options
 from ttl_odm.sqlalchemy.policy.binding import SourceColumns, key_columns
 from ttl_odm.sqlalchemy.policy.following import followers_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
@@ -30,22 +30,6 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.following import Following
 
     Keys = Sequence[Sequence[Any]]
-
-
-def check_options(owner: type) -> None:
-    """Refuse what a class that follows another can't have; TTLConfigurationError."""
-    for name, usual in (
-        ("__ttl_archive__", None),
-        ("__ttl_on_purged__", None),
-        ("__ttl_partition__", None),
-        ("__ttl_purge__", "delete"),
-    ):
-        value = getattr(owner, name, usual)
-        if value != usual:
-            raise TTLConfigurationError(
-                f"{owner.__name__}.{name} = {value!r}: rows that follow others go with these, by a "
-                f"DELETE; leave {name} out."
-            )
 
 
 def all_followers(binding: Binding) -> list[Following]:

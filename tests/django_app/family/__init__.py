@@ -1,0 +1,1 @@
+"""An app of models whose rows follow those of another."""

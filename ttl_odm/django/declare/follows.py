@@ -1,0 +1,145 @@
+"""Finding the parent that the rows of a model follow, once it is there."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from django.db import models
+from django.db.models.fields.related import ForeignObject
+
+from ttl_odm.core.follows import check_options
+from ttl_odm.django.policy.binding import field_named, is_historical, table_policy
+from ttl_odm.django.policy.following import Following, Links, bind_following
+from ttl_odm.errors import TTLConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ttl_odm.core.follows import Follows
+    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.time.fields import AnyField
+
+    Pairs = list[tuple[AnyField, AnyField]]
+
+
+def follow(model: Model, declared: Follows, *, where: str) -> None:
+    """Put what the rows of a model follow on its table; the parent may be declared later."""
+    where = f"{where} = {declared!r}"
+    check_options(model)
+    if isinstance(declared.parent, str):
+        _check_relation(model, declared.parent, where)
+    else:
+        for own, _ in declared.on:
+            field_named(model, own, where)
+    if declared.renews:
+        from ttl_odm.django.keys import renewals  # noqa: PLC0415 (only where it is used)
+
+        renewals.install()
+    bind_following(Following(model, declared, partial(_links, model, declared, where)))
+
+
+def _check_relation(model: Model, name: str, where: str) -> ForeignObject[Any, Any]:
+    local = model._meta.local_fields
+    field = next((field for field in local if name in (field.name, field.attname)), None)
+    if isinstance(field, ForeignObject):
+        return field
+    relations = [repr(field.name) for field in local if isinstance(field, ForeignObject)]
+    raise TTLConfigurationError(
+        f"{where}: {model._meta.label} has no ForeignKey or OneToOneField {name!r} of its own; it "
+        f"has {', '.join(relations) or 'none'}. Name one, or give the parent's class and "
+        "on={...}."
+    )
+
+
+def _links(model: Model, declared: Follows, where: str) -> Links:
+    pairs: Pairs
+    if isinstance(declared.parent, str):
+        relation = _check_relation(model, declared.parent, where)
+        parent: Any = relation.related_model
+        if isinstance(parent, str):
+            raise TTLConfigurationError(
+                f"{where}: there is no model {parent!r}; is its app in INSTALLED_APPS?"
+            )
+        parent = parent._meta.concrete_model
+        pairs = list(relation.related_fields)
+    else:
+        parent = declared.parent
+        if not issubclass(parent, models.Model) or parent._meta.abstract or is_historical(parent):
+            raise TTLConfigurationError(f"{where}: {parent.__name__} is not a model with a table.")
+        parent = parent._meta.concrete_model
+        pairs = [
+            (field_named(model, own, where), field_named(parent, theirs, where))
+            for own, theirs in declared.on
+        ]
+    theirs = {field for _, field in pairs}
+    if not any(theirs.issuperset(key) for key in _unique(parent)):
+        names = ", ".join(field.name for field in theirs)
+        raise TTLConfigurationError(
+            f"{where}: {names} of {parent._meta.label} is neither its primary key nor unique, so a "
+            "row may have several parents; name fields that are."
+        )
+    policy = table_policy(parent._meta.db_table)
+    if policy is None:
+        raise TTLConfigurationError(
+            f"{where}: the rows of {parent._meta.label} have no lifetime; declare __ttl__ on it, "
+            "or name it in TTL_ODM_POLICIES."
+        )
+    if policy.link is not None:  # the row goes on at the root, where its lifetime is
+        if theirs != {policy.link}:
+            raise TTLConfigurationError(
+                f"{where}: rows of {parent._meta.label} live with those of "
+                f"{policy.model._meta.label}; name its primary key."
+            )
+        parent = policy.model
+        pairs = [(own, parent._meta.pk) for own, _ in pairs]
+    _check_chain(model, parent, declared, where)
+    return Links(parent, tuple(pairs))
+
+
+def _unique(model: Model) -> Iterator[set[AnyField]]:
+    meta = model._meta
+    yield set(meta.pk_fields)
+    for field in meta.local_concrete_fields:
+        if field.unique:
+            yield {field}
+    names: list[Sequence[str]] = [*meta.unique_together]
+    names += [
+        constraint.fields
+        for constraint in meta.constraints
+        if isinstance(constraint, models.UniqueConstraint)
+        and constraint.fields
+        and constraint.condition is None
+    ]
+    for key in names:
+        yield {field_named(model, name, meta.label) for name in key}
+
+
+def _check_chain(model: Model, parent: Model, declared: Follows, where: str) -> None:
+    """See that it ends at a table whose rows have a lifetime."""
+    if parent is model:
+        raise TTLConfigurationError(
+            f"{where}: rows can't follow rows of their own table; follow the table at the root."
+        )
+    seen, above = {model}, table_policy(parent._meta.db_table)
+    while isinstance(above, Following):
+        if above.model in seen:
+            raise TTLConfigurationError(
+                f"{where}: the parents follow one another in a ring, so nothing says when their "
+                "rows expire; let one of them have a lifetime."
+            )
+        seen.add(above.model)
+        above = table_policy(_parent_of(above)._meta.db_table)
+    if declared.renews and above is not None and not above.binding.stamps:
+        raise TTLConfigurationError(
+            f"{where}: no write renews rows of {above.model._meta.label}, by "
+            f"{above.binding.policy!r}; leave out renews, or declare a TTL there."
+        )
+
+
+def _parent_of(following: Following) -> Any:
+    """The model that a model names, without a look at what that follows in turn."""
+    named: Any = following.follows.parent
+    if isinstance(named, str):
+        named = _check_relation(following.model, named, following.model._meta.label).related_model
+    return named._meta.concrete_model

@@ -1,0 +1,112 @@
+"""Before a write to rows that follow others with ``renews=True``: the ``_ts`` of their parents.
+
+Where parents follow others in turn, it is that of the rows at the end. What the database computes
+isn't known beforehand: a parent's key that is an expression renews nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db.models import QuerySet
+from django.db.models.deletion import Collector
+from django.db.models.sql import Query
+
+from ttl_odm.django.policy.following import Following, following_of, is_one_of
+from ttl_odm.django.time.fields import Cutoff, Stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from django.db.models.sql import DeleteQuery, UpdateQuery
+
+    from ttl_odm.django.policy.following import Key
+
+_CHUNK: Final = 500
+"""Keys in one statement."""
+
+_MARK: Final = "_ttl_odm_renewals"
+
+_renewed: ContextVar[set[Any] | None] = ContextVar("ttl_odm_renewed", default=None)
+"""The parents that a call of several statements has renewed; None outside of these."""
+
+
+def renew(following: Following, using: str, keys: Iterable[Key]) -> None:
+    """Restart the lifetime of the live rows at the end of what some parents' keys lead to."""
+    links, done = following.links, _renewed.get()
+    new = dict.fromkeys(keys)
+    if done is not None:
+        new = {key: None for key in new if (using, links.parent, key) not in done}
+        done.update((using, links.parent, key) for key in new)
+    some = list(new)
+    for start in range(0, len(some), _CHUNK):
+        _renew(following, using, some[start : start + _CHUNK])
+
+
+def _renew(following: Following, using: str, keys: list[Key]) -> None:
+    above, seconds, links = following.links.policy, following.follows.at_most_every, following.links
+    while isinstance(above, Following):
+        rows: Any = QuerySet(model=links.parent, using=using)
+        names = [own.attname for own in above.links.own]
+        found = set(rows.filter(is_one_of(links.theirs, keys)).values_list(*names))
+        keys, links, above = (
+            [key for key in found if None not in key],
+            above.links,
+            above.links.policy,
+        )
+    binding = above.binding
+    roots: Any = QuerySet(model=links.parent, using=using).filter(is_one_of(links.theirs, keys))
+    if seconds is not None:
+        cutoff = Cutoff(seconds, binding.form, binding.stamp)
+        roots = roots.filter(**{f"{binding.stamp.name}__lte": cutoff})
+    if keys:
+        roots.update(**{binding.stamp.name: Stamp(binding.form)})
+
+
+def parents_matched(
+    following: Following, query: UpdateQuery | DeleteQuery, using: str
+) -> list[Key]:
+    """The keys of the parents that rows have which an UPDATE or DELETE is about to match."""
+    rows: Any = query.chain(klass=Query)
+    rows.clear_ordering(force=True)
+    rows.distinct = True
+    rows.clear_select_clause()
+    rows.add_fields([own.attname for own in following.links.own], allow_m2m=False)
+    found = rows.get_compiler(using).results_iter(tuple_expected=True)
+    return [tuple(key) for key in found if None not in key]
+
+
+@contextmanager
+def _once() -> Iterator[None]:
+    """Renew each parent once in all statements of a call."""
+    token = _renewed.set(set())
+    try:
+        yield
+    finally:
+        _renewed.reset(token)
+
+
+def install() -> None:
+    """Let calls of several statements renew each parent once."""
+    _wrap(QuerySet, "_batched_insert", lambda rows: following_of(rows.model) is not None)
+    _wrap(QuerySet, "bulk_update", lambda rows: following_of(rows.model) is not None)
+    _wrap(Collector, "delete", lambda _: True)
+
+
+def _wrap(owner: Any, name: str, matters: Any) -> None:
+    original = getattr(owner, name)
+    if getattr(original, _MARK, False):
+        return
+
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not matters(self):
+            return original(self, *args, **kwargs)
+        with _once():
+            return original(self, *args, **kwargs)
+
+    setattr(call, _MARK, True)
+    setattr(owner, name, call)

@@ -1,0 +1,174 @@
+"""Removing the rows that follow others before those, the deepest first.
+
+In the transaction that removes the parents, which it has locked, or in some before it: no reader
+sees followers of expired rows. Those rows stay expired, see `seal`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import connections
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from ttl_odm.django.policy.following import Following, followers_of, is_one_of
+from ttl_odm.django.policy.options import after_root, include_expired
+from ttl_odm.django.policy.predicate import inherits_in
+from ttl_odm.django.purge import removal
+from ttl_odm.sweeper import Hooks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ttl_odm.django.policy.binding import AnyQuerySet, Binding, Model
+    from ttl_odm.sweeper.hooks import Reason
+
+_CHUNK: Final = 500
+"""Keys in one statement: well below every database's limit of bound values."""
+
+
+def seal(binding: Binding, using: str, keys: Sequence[Any]) -> None:
+    """Give expired rows that inherit the default a ttl of their own, with which they stay expired.
+
+    Otherwise a default that is raised after some of their followers were removed would bring them
+    back with the others. Where rows can't have their own ttl, this does nothing.
+    """
+    own, connection = binding.own, connections[using]
+    if own is None or not keys:
+        return
+    quote, meta = connection.ops.quote_name, binding.model._meta
+    seconds = next(number for number in count(1) if number not in binding.nevers)
+    table, column = quote(meta.db_table), quote(str(own.column))
+    inherits = inherits_in(connection, binding, table)
+    pk: Any = meta.pk
+    for start in range(0, len(keys), _CHUNK):
+        values = [pk.get_db_prep_value(key, connection) for key in keys[start : start + _CHUNK]]
+        places = ", ".join(["%s"] * len(values))
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"UPDATE {table} SET {column} = {seconds} "  # noqa: S608 (names that Django quotes)
+                f"WHERE {quote(str(pk.column))} IN ({places}) AND ({inherits})",
+                values,
+            )
+
+
+def seal_above(following: Following, using: str, keys: Sequence[Any]) -> None:
+    """Seal the expired rows at the end that some rows follow, which go before these."""
+    model: Model = following.model
+    above: Any = following
+    while isinstance(above, Following) and keys:
+        links = above.links
+        names = [own.attname for own in links.own]
+        named = every(model, using).filter(pk__in=list(keys)).values_list(*names)
+        model = links.parent
+        parents = [key for key in set(named) if None not in key]
+        keys = list(
+            every(model, using)
+            .filter(is_one_of(links.theirs, parents))
+            .values_list("pk", flat=True)
+        )
+        above = links.policy
+    binding = following.binding
+    doomed = removal.rows_of(binding.model, using).filter(pk__in=list(keys))
+    seal(binding, using, list(doomed.values_list("pk", flat=True)))
+
+
+def every(model: Model, using: str) -> AnyQuerySet:
+    """All rows of a model, past its managers."""
+    return include_expired(QuerySet(model=model, using=using))
+
+
+@dataclass
+class FollowersRemoval:
+    """The followers of rows, to be removed.
+
+    Args:
+        limit: How many rows may go; None for all.
+    """
+
+    using: str
+    limit: int | None = None
+    reason: Reason = "expired"
+    removed: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether none is left; otherwise the limit was reached."""
+        return self.limit is None or self.removed.total() < self.limit
+
+    def of(self, model: Model, keys: Sequence[Any]) -> None:
+        """Remove those of expired rows of a model, by primary keys."""
+        for following in followers_of(model):
+            links = following.links
+            for start in range(0, len(keys), _CHUNK):
+                some: Any = [(key,) for key in keys[start : start + _CHUNK]]
+                if links.theirs != [model._meta.pk]:
+                    names = [theirs.attname for theirs in links.theirs]
+                    rows = every(model, self.using).filter(pk__in=[key for (key,) in some])
+                    some = list(rows.values_list(*names))
+                if some:
+                    self.of_rows(following.model, is_one_of(links.own, some))
+
+    def of_rows(self, model: Model, condition: Q) -> None:
+        """Remove expired rows of a model that follows another, after what follows them."""
+        while (size := self._next_size()) > 0:
+            keys = self._choose(model, condition, size)
+            if not keys:
+                return
+            self.of(model, keys)
+            if not self.is_done:
+                return
+            if not self._remove(model, keys):  # the default was raised meanwhile
+                return
+
+    def _next_size(self) -> int:
+        """How many rows the next statement may take; 0 where the limit was reached."""
+        return _CHUNK if self.limit is None else min(self.limit - self.removed.total(), _CHUNK)
+
+    def _choose(self, model: Model, condition: Q, size: int) -> list[Any]:
+        """Lock some rows; of those that refer to one another the ones that nothing refers to."""
+        rows = removal.rows_of(model, self.using).filter(condition)
+        bound = [each for each in _self_references(model) if not each.null]
+        leaves = rows
+        for reference in bound:
+            others = every(model, self.using).filter(**{reference.name: OuterRef("pk")})
+            leaves = leaves.filter(~Exists(others.exclude(pk=OuterRef("pk"))))
+        for chosen in (leaves, rows) if bound else (rows,):
+            keys = list(removal.locked(chosen.values_list("pk", flat=True), self.using)[:size])
+            if keys:
+                return keys
+        return []
+
+    def _remove(self, model: Model, keys: Sequence[Any]) -> int:
+        for reference in _self_references(model):
+            if reference.null:
+                self._untie(model, reference, keys)
+        doomed = removal.Removal(model, self.using, Hooks(), reason=self.reason)
+        if doomed.is_plain:
+            deleted = doomed.by_key(keys)
+        else:
+            objs = list(removal.rows_of(model, self.using).filter(pk__in=list(keys)))
+            doomed.by_objects(objs)
+            deleted = len(objs)
+        self.removed[model._meta.db_table] += deleted
+        return deleted
+
+    def _untie(self, model: Model, reference: Any, keys: Sequence[Any]) -> None:
+        """Let expired rows no longer refer to rows of their own table that go."""
+        referring = removal.rows_of(model, self.using).filter(**{f"{reference.name}__in": keys})
+        found = list(referring.values_list("pk", flat=True))
+        if found:
+            rows = after_root(every(model, self.using).filter(pk__in=found))
+            rows.update(**{reference.name: None})
+
+
+def _self_references(model: Model) -> list[Any]:
+    """The foreign keys of a model to itself that the database enforces."""
+    return [
+        each
+        for each in model._meta.local_fields
+        if each.is_relation and each.related_model is model and getattr(each, "db_constraint", True)
+    ]
