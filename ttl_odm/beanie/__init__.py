@@ -2,10 +2,10 @@
 
 `ttl_database` gives the database for ``init_beanie``, `TTLMixin` makes a document class one whose
 documents expire, `enable` does so with a class of others, `ExpiredError` is what a write of an
-expired document raises, and `expires_at` asks the database when one expires. `ensure_indexes` has MongoDB delete what has expired, `find_strays` and
-`repair_strays` see to what other programs write, `keep_lifetimes` to migrations of Beanie's.
-`set_policy` changes a default that the database stores; `stored_policies` and `policy_changes` read
-what is there, and was.
+expired document raises, and `expires_at` asks the database when one expires. `ensure_indexes` has
+MongoDB delete what has expired, `find_strays` and `repair_strays` see to what other programs write,
+`keep_lifetimes` to migrations of Beanie's. `set_policy` changes a default that the database stores;
+`stored_policies` and `policy_changes` read what is there, and was.
 This package imports the core; the core and the SQL adapters never import it.
 """
 

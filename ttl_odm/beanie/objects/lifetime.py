@@ -319,6 +319,8 @@ async def write(document: Document, method: Method[Result], *args: Any, **kwargs
         except ExpiredError:
             raise
         except (AttributeError, DocumentNotFound, RevisionIdWasChanged) as error:
+            if isinstance(error.__context__, ExpiredError):  # Beanie has made another of it
+                raise error.__context__ from None
             is_attribute = isinstance(error, AttributeError)  # Beanie merges a result that is None
             if watch.matched is True or (watch.matched is None and is_attribute):
                 raise

@@ -176,7 +176,7 @@ def live_stages(first: Sequence[Filter], made: Judged) -> tuple[Pipeline, Pipeli
     return [*before, *made.live, *guarded], rest
 
 
-def find_pipeline(
+def find_pipeline(  # noqa: PLR0913 (the clauses of a find)
     made: Judged,
     asked: Filter,
     *,
