@@ -13,7 +13,7 @@ from beanie.odm.settings.timeseries import TimeSeriesConfig
 
 from tests.mongo.models import opened
 from ttl_odm import ExpireAfter, ExpireAt, Follows, Stored, TTLConfigurationError
-from ttl_odm.beanie import TTLMixin, enable
+from ttl_odm.beanie import ExpiredError, TTLMixin, enable
 from ttl_odm.sweeper import AsyncSweeper
 
 if TYPE_CHECKING:
@@ -217,6 +217,7 @@ async def test_classes_of_one_collection_follow_one_parent(mongodb_url: str) -> 
     async with opened(mongodb_url, [above, Root, Leaf]):
         await above(id=1).insert()
         await Leaf(id=1, parent_id=1, extra="x").insert()
-        await Leaf(id=2, parent_id=2).insert()
+        with pytest.raises(ExpiredError, match="A document of Root can't be put under Parent 2"):
+            await Leaf(id=2, parent_id=2).insert()
         assert [one.id for one in await Root.find(with_children=True).to_list()] == [1]
         assert await Leaf.count() == 1

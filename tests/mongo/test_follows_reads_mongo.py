@@ -43,7 +43,7 @@ async def world(mongodb_url: str) -> AsyncIterator[World]:
                 await Note(id=item * 10, item_id=item, text="x").insert()
         await Item(id=30).insert()
         made.raw["notes"].insert_one({"_id": 300, "item": 30})
-        await Note(id=400, item_id=40).insert()
+        made.raw["notes"].insert_one({"_id": 400, "item": 40})
         expire(made, 1)
         yield made
 

@@ -75,15 +75,22 @@ async def test_nothing_is_inserted_under_an_expired_parent(world: World) -> None
     assert stored(world) == [10, 11, 20, 21]
 
 
-async def test_a_live_parent_an_unknown_one_and_none_are_no_obstacle(world: World) -> None:
+async def test_a_parent_that_is_not_there_may_have_expired(world: World) -> None:
+    message = "can't be put under carts 4, which isn't there, or has been deleted"
+    with pytest.raises(ExpiredError, match=message):
+        await Item(id=40, cart=ref(4)).insert()  # type: ignore[arg-type]
+    with pytest.raises(ExpiredError, match=message):
+        await collection_of(Item).update_many({}, {"$set": {"cart": ref(4)}})
+    await Post(id=2, site="a", thread=1).insert()
+    assert await Post.get(2) is not None
+
+
+async def test_a_live_parent_and_none_are_no_obstacle(world: World) -> None:
     await Item(id=22, cart=ref(2)).insert()  # type: ignore[arg-type]
-    await Item(id=40, cart=ref(4)).insert()  # type: ignore[arg-type]
     await Item(id=50).insert()
     async with transaction(world) as session:
         await Item(id=23, cart=ref(2)).insert(session=session)  # type: ignore[arg-type]
     assert [one.id for one in await Item.find().sort("_id").to_list()] == [20, 21, 22, 23]
-    await Cart(id=4).insert()
-    assert await Item.get(40) is not None
     await Post(id=1, site="a", thread=None).insert()
     assert await Post.get(1) is not None
 

@@ -1,7 +1,9 @@
 """The parents that written documents name: whether they live, and how their life starts again.
 
-Asked for in their own collection, on the primary. A parent that isn't there is not in the way: the
-document is an orphan until it is. This module must not know what is written, nor how.
+Asked for in their own collection, on the primary. A parent that isn't there may have expired, and
+been deleted for it: where orphans are expired it is in the way as well. Otherwise it would depend
+on the sweeper whether a write is refused, and its document would appear under the next parent of
+that key. This module must not know what is written, nor how.
 """
 
 from __future__ import annotations
@@ -39,15 +41,16 @@ class Parents:
     session: Session = None
 
     async def check(self, documents: Iterable[Filter]) -> set[object]:
-        """Raise `ExpiredError` where a document would have an expired parent.
+        """Raise `ExpiredError` where a document would have an expired parent, or a missing one.
 
         Returns those that live.
         """
         keys = self._keys(documents)
         lives = await self._lives(keys)
+        is_open = self.following.declared.orphan == "live"
         for name, key in keys.items():
-            if lives.get(name) is False:
-                raise self._error(key)
+            if not lives.get(name, is_open):
+                raise self._error(key, is_there=name in lives)
         return {name for name, is_live in lives.items() if is_live}
 
     async def check_moves(self, rows: Sequence[Filter], known: Document) -> None:
@@ -169,11 +172,12 @@ class Parents:
         )
         return collection
 
-    def _error(self, key: Key) -> ExpiredError:
+    def _error(self, key: Key, *, is_there: bool = True) -> ExpiredError:
+        why = "which has expired" if is_there else "which isn't there, or has been deleted"
         name = key[0] if len(key) == 1 else key
         model, parent = self.following.model.__name__, self.following.links.collection
         return ExpiredError(
-            f"A document of {model} can't be put under {parent} {name!r}, which has expired.",
+            f"A document of {model} can't be put under {parent} {name!r}, {why}.",
             model=model,
             key=name,
         )

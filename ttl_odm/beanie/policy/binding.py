@@ -396,6 +396,11 @@ def collection_of(document: Any) -> Collection:
 
 def policy_of(model: type) -> Policy:
     """Return how the documents of a class expire at this moment."""
+    follows = declared_follows(model)
+    if follows is not None:
+        raise TTLConfigurationError(
+            f"{model.__name__} documents have no lifetime of their own: {follows!r}."
+        )
     binding = None
     with suppress(CollectionWasNotInitialized, AttributeError):  # Beanie hasn't seen it yet
         binding = _binding_at(collection_of(model))

@@ -10,16 +10,55 @@ This module must not know what is done to filters, pipelines or documents.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, Protocol, get_args, get_origin
 
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
-    from ttl_odm.beanie.policy.binding import Backend, Binding, Registry
     from ttl_odm.core.follows import Follows
+    from ttl_odm.core.policy import Policy
 
 _MANY: Final = (list, set, tuple, frozenset)
+
+
+class Root(Protocol):
+    """What is asked of the policy at the end of a row of parents: a `Binding`."""
+
+    model: type
+    is_stored: bool
+
+    @property
+    def policy(self) -> Policy:
+        """How its documents expire at this moment."""
+        ...
+
+    @property
+    def declared(self) -> Policy:
+        """The same, as the class declares it."""
+        ...
+
+    @property
+    def is_time_series(self) -> bool:
+        """Whether the collection is a time series."""
+        ...
+
+    @property
+    def purge(self) -> str:
+        """Who deletes what has expired."""
+        ...
+
+
+class Places(Protocol):
+    """What is asked of a client's collections: a `Registry`."""
+
+    def find(self, database: str, collection: str) -> Root | None:
+        """Return a collection's policy."""
+        ...
+
+    def following(self, database: str, collection: str) -> Following | None:
+        """Return what its documents follow."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +86,8 @@ class Following:
 
     model: Any
     declared: Follows
-    backend: Backend
-    registry: Registry
+    backend: str
+    registry: Places
     database: str
     collection: str
     _links: Links | None = field(default=None, init=False)
@@ -82,7 +121,7 @@ class Following:
         return self.registry.following(*self.place)
 
     @property
-    def root(self) -> Binding:
+    def root(self) -> Root:
         """The policy that says when documents expire: of the last one in the row of parents."""
         following = self
         while (above := following.parent) is not None:
