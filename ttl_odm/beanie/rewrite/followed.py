@@ -70,7 +70,7 @@ def judged(following: Following) -> Judged:
     (own, theirs), *others = links.pairs
     inner: Pipeline = []
     let: Document = {}
-    if theirs != "_id":  # null is no key
+    if theirs != "_id":  # null identifies nothing
         inner.append({"$match": {theirs: {"$ne": None}}})
     for number, (mine, its) in enumerate(others):
         let[f"key{number}"] = expression(mine)
