@@ -32,6 +32,7 @@ ON = {
     "docs/migrating.md": "mongodb",
     "docs/mongodb.md": "mongodb",
     "docs/mongodb-deletion.md": "mongodb",
+    "docs/mongodb-families.md": "mongodb",
     "docs/mongodb-policies.md": "mongodb",
     "docs/mongodb-sweeping.md": "mongodb",
     "docs/schedulers.md": "mongodb",

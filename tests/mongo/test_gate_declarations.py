@@ -14,7 +14,7 @@ from beanie.odm.settings.timeseries import TimeSeriesConfig
 from pydantic import ConfigDict, Field
 
 from tests.mongo.models import Event, World, collection_of
-from ttl_odm import TTL, ExpireAfter, ExpireAt, Follows, InvalidTTL, TTLConfigurationError
+from ttl_odm import TTL, ExpireAfter, ExpireAt, InvalidTTL, TTLConfigurationError
 from ttl_odm.beanie import TTLMixin
 from ttl_odm.beanie.policy.binding import Registry, declaration, purge_of
 
@@ -63,15 +63,6 @@ async def test_a_class_with_the_mixin_says_how_long_its_documents_live(world: Wo
     with pytest.raises(TTLConfigurationError, match=r"^Neither has TTLMixin, but no __ttl__: "):
         await initialised(world, Neither)
     assert "Neither" not in world.raw.list_collection_names()
-
-
-def test_documents_follow_nothing_yet() -> None:
-    with pytest.raises(
-        TTLConfigurationError, match="only a mapped SQLAlchemy class or a Django model can follow"
-    ):
-
-        class Message(TTLMixin, Document):
-            __ttl__ = Follows("thread")
 
 
 @pytest.mark.parametrize("declared", [0, -2, 1.5, "60", True, 2**31, float("nan")])

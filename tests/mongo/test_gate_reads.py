@@ -551,6 +551,9 @@ class Known:
     def policy_named(self, database: str | None, collection: str) -> TTL | None:
         return TTL(60) if (database, collection) in ((None, "t"), ("other", "t")) else None
 
+    def judged_named(self, *_: Any) -> None:
+        return None
+
     def stamping_named(self, *_: Any) -> None:
         return None
 

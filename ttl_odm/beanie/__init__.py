@@ -2,10 +2,10 @@
 
 `ttl_database` gives the database for ``init_beanie``, `TTLMixin` makes a document class one whose
 documents expire, `enable` does so with a class of others, `ExpiredError` is what a write of an
-expired document raises. `ensure_indexes` has MongoDB delete what has expired, `find_strays` and
-`repair_strays` see to what other programs write, `keep_lifetimes` to migrations of Beanie's.
-`set_policy` changes a default that the database stores; `stored_policies` and `policy_changes` read
-what is there, and was.
+expired document raises, and `expires_at` asks the database when one expires. `ensure_indexes` has
+MongoDB delete what has expired, `find_strays` and `repair_strays` see to what other programs write,
+`keep_lifetimes` to migrations of Beanie's. `set_policy` changes a default that the database stores;
+`stored_policies` and `policy_changes` read what is there, and was.
 This package imports the core; the core and the SQL adapters never import it.
 """
 
@@ -17,14 +17,15 @@ from ttl_odm.beanie.gate.migrations import keep_lifetimes
 from ttl_odm.beanie.indexes.ensure import ensure_indexes
 from ttl_odm.beanie.indexes.policies import policy_changes, set_policy, stored_policies
 from ttl_odm.beanie.indexes.strays import find_strays, repair_strays
+from ttl_odm.beanie.objects.followers import expires_at
 from ttl_odm.beanie.objects.lifetime import (
-    ExpiredError,
     expire_at,
     expire_in,
     inherit_ttl,
     persist,
     touch,
 )
+from ttl_odm.beanie.policy.errors import ExpiredError
 from ttl_odm.core.stored_rows import PolicyChange, StoredPolicy
 from ttl_odm.sweeper.declarations import Archive
 
@@ -39,6 +40,7 @@ __all__ = [
     "ensure_indexes",
     "expire_at",
     "expire_in",
+    "expires_at",
     "find_strays",
     "inherit_ttl",
     "keep_last_modified",

@@ -15,6 +15,7 @@ from ttl_odm.beanie.policy.binding import binding_of, collection_of, policy_of, 
 from ttl_odm.beanie.policy.commands import details_of, first_batch, indexes_of, run
 from ttl_odm.beanie.policy.signs import sign_of_ttl
 from ttl_odm.beanie.policy.stored import is_begun, see
+from ttl_odm.beanie.purge.followers import all_followers
 from ttl_odm.cli.errors import in_one_line
 from ttl_odm.core.policy import TTL, ExpireAt, instant_field
 from ttl_odm.core.values import MAX_TTL, NEVER
@@ -43,6 +44,7 @@ async def check(database: Any, targets: Sequence[Target], *, deep: bool) -> list
     for target in targets:
         findings += await _stored(target)
         findings += await _indexes(target)
+        findings += await _followers(target)
         findings += await _strays(target, deep=deep)
     return findings
 
@@ -52,7 +54,8 @@ async def _forgotten(database: Any) -> list[Finding]:
     registry, findings = registry_of(database.client), []
     listed = await database.list_collection_names(authorizedCollections=True)
     for name in sorted(listed):
-        if registry.find(database.name, name) is not None:
+        is_known = registry.find(database.name, name) or registry.following(database.name, name)
+        if is_known is not None:
             continue
         sign = await sign_of_ttl(database[name])
         if sign is not None:
@@ -77,6 +80,33 @@ async def _stored(target: Target) -> list[Finding]:
     message = "its default ttl should be stored in the database, but isn't: nothing expires"
     fix = f"await ensure_indexes({target.model})"
     return [Finding(Severity.ERROR, "no-stored-default", target.name, message, fix)]
+
+
+async def _followers(target: Target) -> list[Finding]:
+    """See that a sweeper finds what follows a collection without reading whole collections."""
+    collection: Any = collection_of(target.entity)
+    findings = []
+    for following in all_followers(collection):
+        own = following.links.own
+        place = collection.database.client[following.database][following.collection]
+        keys = [list(index["key"])[: len(own)] for index in await indexes_of(place)]
+        if not any(set(key) == set(own) for key in keys):
+            message = (
+                f"{following.collection}({', '.join(own)}) follows it and has no index, so a sweep "
+                "reads all of that collection for each batch of expired documents"
+            )
+            fields = ", ".join(f'"{path}"' for path in own)
+            fix = f"indexes = [IndexModel([{fields}])] in the Settings of "
+            findings.append(
+                Finding(
+                    Severity.WARNING,
+                    "missing-follows-index",
+                    target.name,
+                    message,
+                    f"{fix}{following.model.__name__}",
+                )
+            )
+    return findings
 
 
 async def _indexes(target: Target) -> list[Finding]:

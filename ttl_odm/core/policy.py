@@ -365,8 +365,8 @@ def as_policy(declared: object, *, where: str = "__ttl__") -> Policy:
     """
     if isinstance(declared, Follows):
         raise TTLConfigurationError(
-            f"{where} = {declared!r}: only a mapped SQLAlchemy class or a Django model can follow "
-            "its parent so far, by __ttl__ in its own body; give a lifetime."
+            f"{where} = {declared!r}: only a mapped SQLAlchemy class, a Django model or a Beanie "
+            "document can follow its parent, by __ttl__ in its own body; give a lifetime."
         )
     if isinstance(declared, (TTL, ExpireAfter, ExpireAt)):
         return declared

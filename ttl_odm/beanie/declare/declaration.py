@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from beanie import Document, View
 
+from ttl_odm.beanie.declare.follows import bind as bind_follows
+from ttl_odm.beanie.declare.follows import check as check_follows
+from ttl_odm.beanie.declare.follows import check_collection as check_followed_collection
 from ttl_odm.beanie.gate.database import gated
 from ttl_odm.beanie.policy.binding import (
     declaration,
+    declared_follows,
     declared_policy,
     expires_itself,
     purge_of,
@@ -45,7 +49,11 @@ def check(model: type) -> None:
     order = [base.__name__ for base in model.__mro__]
     if order.index("TTLMixin") > order.index("Document"):
         raise TTLConfigurationError(f"class {model.__name__}: put TTLMixin before Document.")
-    checked_policy(model)
+    follows = declared_follows(model)
+    if follows is None:
+        checked_policy(model)
+    elif model.model_fields:  # Beanie makes classes for itself on the way
+        check_follows(model, follows)
 
 
 def checked_policy(model: type) -> Policy:
@@ -60,6 +68,10 @@ def check_collection(model: type[Document]) -> None:
     """Refuse a class without a declaration, and a time-series collection for ttls."""
     if declaration(model, default=...) is ...:
         raise undeclared(model, "TTLMixin")
+    follows = declared_follows(model)
+    if follows is not None:
+        check_followed_collection(model, follows)
+        return
     series = model.get_settings().timeseries
     if series is not None and isinstance(declared_policy(model), TTL):
         raise TTLConfigurationError(
@@ -71,6 +83,8 @@ def check_collection(model: type[Document]) -> None:
 
 def check_fields(model: type[Document], mixin: type[Document]) -> None:
     """Refuse a class in which a field of its own has the place of one that its policy is about."""
+    if declared_follows(model) is not None:
+        return
     deciding, annotated = deciding_fields(declared_policy(model)), _annotated(model, mixin)
     for name, field in mixin.model_fields.items():
         stored, own = field.alias or name, model.model_fields.get(name)
@@ -90,6 +104,10 @@ def bind(model: type[Document], collection: Collection) -> Any:
     ours = gated(collection)
     database = ours.database
     registry = registry_of(database.client)
+    follows = declared_follows(model)
+    if follows is not None:
+        bind_follows(model, follows, ours, database.ttl_backend)
+        return ours
     policy, backend = declared_policy(model), database.ttl_backend
     if policy.stored is not None and backend not in ("mongodb", "migrations"):
         raise TTLConfigurationError(
@@ -116,7 +134,7 @@ def _annotated(model: type[Document], mixin: type[Document]) -> set[str]:
 
 def drop_unused_fields(model: type[Document], mixin: type[Document]) -> None:
     """Take `last_modified` and `ttl` out of a class whose policy is about other fields."""
-    policy = declared_policy(model)
+    policy = None if declared_follows(model) is not None else declared_policy(model)
     used = {policy.last_modified, policy.override} if isinstance(policy, TTL) else set()
     annotated = _annotated(model, mixin)
     unused = [

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Document, Filter
     from ttl_odm.beanie.gate.handle import Handle
     from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.following import Following
 
 Request = Any
 """PyMongo's InsertOne and so on."""
@@ -33,7 +34,7 @@ Run = list[tuple[int, Request]]
 """Requests with their places in the whole."""
 
 _DUPLICATE_KEY: Final = {11000, 11001, 12582}
-_METHODS: Final = {UpdateOne: "update_one", UpdateMany: "update_many", ReplaceOne: "replace_one"}
+METHODS: Final = {UpdateOne: "update_one", UpdateMany: "update_many", ReplaceOne: "replace_one"}
 
 
 async def insert_many(
@@ -56,13 +57,13 @@ async def write(
             requests, ordered=ordered, **options
         )
         return result
-    total = _nothing_done()
+    total = nothing_done()
     for run in _runs(requests, ordered=ordered):
         if _is_upsert(run[0][1]):
             part = await _upsert(handle, run[0][1], options, keep=keep)
         else:
-            part = await _Sending(handle, binding, options, ordered=ordered, keep=keep)(run)
-        _add_up(total, part, [index for index, _ in run])
+            part = await Sending(handle, binding, options, ordered=ordered, keep=keep)(run)
+        add_up(total, part, [index for index, _ in run])
         if ordered and total["writeErrors"]:
             break
     if total["writeErrors"] or total["writeConcernErrors"]:
@@ -80,11 +81,17 @@ class _Prepared:
     is_repeatable: bool
 
 
-class _Sending:
+class Sending:
     """Sends requests together, again and again until none fails for an expired document's sake."""
 
     def __init__(
-        self, handle: Handle, binding: Binding, options: Document, *, ordered: bool, keep: bool
+        self,
+        handle: Handle,
+        binding: Binding | Following,
+        options: Document,
+        *,
+        ordered: bool,
+        keep: bool,
     ) -> None:
         self._handle = handle
         self._binding = binding
@@ -102,7 +109,7 @@ class _Sending:
         session = self._options.get("session")
         keys = KeyHolders(self._plain, self._binding, session, known, complete=inserts)
         await keys.make_way_beforehand()
-        total = _nothing_done()
+        total = nothing_done()
         pending = dict(enumerate(prepared))
         while pending:
             requests, places = [made.request for made in pending.values()], list(pending)
@@ -118,7 +125,7 @@ class _Sending:
             part["writeErrors"] = [
                 error for error in part["writeErrors"] if places[error["index"]] not in again
             ]
-            _add_up(total, part, places)
+            add_up(total, part, places)
             if self._ordered and again:  # what stands behind the one that failed was not tried
                 pending = {place: made for place, made in pending.items() if place >= min(again)}
             else:
@@ -154,7 +161,7 @@ async def _prepared(handle: Handle, request: Request, *, keep: bool) -> _Prepare
     made._filter = handle.filter_to_write(request._filter)
     if isinstance(request, (DeleteOne, DeleteMany)):
         return _Prepared(made, {}, is_repeatable=True)
-    change = await writes.change_of(handle, _METHODS[type(request)], request._doc, keep=keep)
+    change = await writes.change_of(handle, METHODS[type(request)], request._doc, keep=keep)
     if isinstance(request, ReplaceOne) and change.method == "update_one":
         made = UpdateOne(made._filter, change.live)
         made._collation, made._hint = request._collation, request._hint
@@ -170,8 +177,8 @@ async def _upsert(handle: Handle, request: Request, options: Document, *, keep: 
         for name in ("collation", "array_filters", "hint", "sort")
     }
     options = {**options, **{name: value for name, value in own.items() if value is not None}}
-    change = await writes.change_of(handle, _METHODS[type(request)], request._doc, keep=keep)
-    part = _nothing_done()
+    change = await writes.change_of(handle, METHODS[type(request)], request._doc, keep=keep)
+    part = nothing_done()
     try:
         result = await writes.send(handle, request._filter, change, {**options, "upsert": True})
     except WriteError as error:
@@ -208,12 +215,13 @@ def _is_upsert(request: Request) -> bool:
     return bool(getattr(request, "_upsert", False))
 
 
-def _nothing_done() -> Document:
+def nothing_done() -> Document:
+    """Return the result of nothing."""
     counts = dict.fromkeys(("nInserted", "nUpserted", "nMatched", "nModified", "nRemoved"), 0)
     return {"writeErrors": [], "writeConcernErrors": [], **counts, "upserted": []}
 
 
-def _add_up(total: Document, part: Filter, places: Sequence[int]) -> None:
+def add_up(total: Document, part: Filter, places: Sequence[int]) -> None:
     """Add to a total a part's result, which counts errors by their place among its requests."""
     for name, value in part.items():
         if name in ("writeErrors", "upserted"):

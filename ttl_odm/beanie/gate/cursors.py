@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pymongo.asynchronous.cursor import AsyncCursor
 
     from ttl_odm.beanie.drivers import Document, Filter, Projection
+    from ttl_odm.beanie.gate.followed_find import FollowedLifetime
     from ttl_odm.beanie.gate.handle import Handle
     from ttl_odm.core.policy import Policy
 
@@ -148,7 +149,10 @@ class Sent:
 
 @asynccontextmanager
 async def coarsely(
-    cursor: AsyncCursor[Document], lifetime: Lifetime, sent: Sent | None, keys: Keys
+    cursor: AsyncCursor[Document],
+    lifetime: Lifetime | FollowedLifetime,
+    sent: Sent | None,
+    keys: Keys,
 ) -> AsyncIterator[bool]:
     """Let a find be sent with the coarse filter, if its results can be judged here.
 
@@ -157,7 +161,7 @@ async def coarsely(
     decide all the same, it is asked for the `keys` first.
     """
     spec, skip = cursor._spec, cursor._skip
-    if sent is None or spec is not sent.exact:
+    if sent is None or spec is not sent.exact or not isinstance(lifetime, Lifetime):
         yield False
         return
     sent = sent.completed(lifetime.handle)
@@ -202,7 +206,7 @@ class JudgingCursor(_AnyCursor):  # type: ignore[misc]
     Stands before the driver's own class. `_read` runs its methods that may ask the server.
     """
 
-    _lifetime: Lifetime | None = None
+    _lifetime: Lifetime | FollowedLifetime | None = None
     _sent: Sent | None = None
     _batches = 0
     _is_coarse = False

@@ -22,6 +22,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 
 from ttl_odm.beanie.gate import bulk, writes
 from ttl_odm.beanie.gate.cursors import for_find
+from ttl_odm.beanie.gate.followed import Followers
 from ttl_odm.beanie.gate.handle import Handle, takes_expired, takes_keep
 from ttl_odm.beanie.gate.writes import note_match
 from ttl_odm.beanie.policy.ttl_indexes import is_ours
@@ -242,6 +243,8 @@ class Gate(Handle):
         if name != "index_information":  # Beanie asks before all classes have their collections
             await self.know()
             await self.check_reach()
+            if self.following is not None:
+                return await getattr(Followers(self), name)(**arguments)
         return await getattr(self, name)(**arguments)
 
     def _shows(self, options: Document) -> Lifetime:

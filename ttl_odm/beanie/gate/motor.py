@@ -32,6 +32,7 @@ from ttl_odm.beanie.gate.cursors import (
     for_find,
     for_pipeline,
 )
+from ttl_odm.beanie.gate.followed_find import FollowedLifetime, follow, follow_as
 from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
 from ttl_odm.beanie.gate.handle import Handle, takes_expired
 from ttl_odm.beanie.gate.views import as_pipeline
@@ -157,6 +158,13 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
     ) -> TTLMotorCursor:
         """Find live documents."""
         expired = takes_expired(kwargs)
+        if not expired and self._gate.following is not None:
+            asked = self._gate.filter_for(filter, expired=True)
+            made = super().find(asked, projection, *args, **kwargs)
+            cursor = TTLMotorCursor(made.delegate, self)
+            cursor._lifetime = FollowedLifetime(self._gate)
+            follow(cursor.delegate, self._gate)
+            return cursor
         lifetime, projection = for_find(self._gate, projection, expired=expired)
         sent = Sent.of(self._gate, filter, expired=expired)
         found = super().find(sent.exact, projection, *args, **kwargs)
@@ -168,7 +176,7 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         """Find live documents; they are not judged again when they are read."""
         expired = takes_expired(kwargs)
         if not expired:
-            self._gate.refuse_stored("find_raw_batches()")
+            self._gate.refuse_unasked("find_raw_batches()")
         live = self._gate.filter_for(filter, expired=expired)
         return super().find_raw_batches(live, *args, **kwargs)
 
@@ -196,7 +204,14 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
 
     def find_one(self, *args: Any, **kwargs: Any) -> asyncio.Future[Document | None]:
         """Find one live document."""
-        return self._start(self._gate.find_one(*args, **kwargs))
+        if self._gate.following is None or kwargs.get("include_expired"):
+            return self._start(self._gate.find_one(*args, **kwargs))
+        return self._start(self._first_of(self.find(*args, **kwargs)))
+
+    @staticmethod
+    async def _first_of(cursor: TTLMotorCursor) -> Document | None:
+        documents = await cursor.limit(-1).to_list(1)
+        return documents[0] if documents else None
 
     def _start(self, work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
         return asyncio.ensure_future(work, loop=self.get_io_loop())
@@ -238,7 +253,9 @@ class _Cursor(JudgingCursor):
             return await method(*args)
         return await self._begin(self._lifetime, method, *args)
 
-    async def _begin(self, lifetime: Lifetime, method: Method, *args: object) -> Any:
+    async def _begin(
+        self, lifetime: Lifetime | FollowedLifetime, method: Method, *args: object
+    ) -> Any:
         del lifetime
         return await method(*args)
 
@@ -246,7 +263,9 @@ class _Cursor(JudgingCursor):
 class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
     """The results of a find."""
 
-    async def _begin(self, lifetime: Lifetime, method: Method, *args: object) -> Any:
+    async def _begin(
+        self, lifetime: Lifetime | FollowedLifetime, method: Method, *args: object
+    ) -> Any:
         async with coarsely(self.delegate, lifetime, self._sent, self._keys) as self._is_coarse:
             return await method(*args)
 
@@ -277,6 +296,7 @@ class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
 
     def _like(self, clone: TTLMotorCursor) -> TTLMotorCursor:
         clone._lifetime = self._lifetime
+        follow_as(clone.delegate, self.delegate)
         if self._sent is not None and self.delegate._spec is self._sent.exact:
             clone._sent = Sent(self._sent.filter, clone.delegate._spec)
         return clone
@@ -288,7 +308,9 @@ class TTLMotorCommandCursor(_Cursor, _MotorCommandCursor):  # type: ignore[misc]
     args: Any  # of Motor's
     _open: Any = None
 
-    async def _begin(self, lifetime: Lifetime, method: Method, *args: object) -> Any:
+    async def _begin(
+        self, lifetime: Lifetime | FollowedLifetime, method: Method, *args: object
+    ) -> Any:
         if self._open is not None and self.args:
             await lifetime.handle.know(self._open)
             pipeline = lifetime.handle.pipeline_for(self._open, expired=False)

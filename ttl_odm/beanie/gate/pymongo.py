@@ -27,6 +27,7 @@ from ttl_odm.beanie.gate.cursors import (
     for_find,
     for_pipeline,
 )
+from ttl_odm.beanie.gate.followed_find import FollowedLifetime, follow, follow_as
 from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
 from ttl_odm.beanie.gate.handle import Handle, takes_expired
 from ttl_odm.beanie.policy.binding import registry_of
@@ -124,6 +125,12 @@ class TTLCollection(AsyncCollection[Any]):
     ) -> TTLCursor:
         """Find live documents."""
         expired = takes_expired(kwargs)
+        if not expired and self._gate.following is not None:
+            asked = self._gate.filter_for(filter, expired=True)
+            cursor = TTLCursor(self, asked, projection, *args, **kwargs)
+            cursor._lifetime = FollowedLifetime(self._gate)
+            follow(cursor, self._gate)
+            return cursor
         lifetime, projection = for_find(self._gate, projection, expired=expired)
         sent = Sent.of(self._gate, filter, expired=expired)
         cursor = TTLCursor(self, sent.exact, projection, *args, **kwargs)
@@ -136,7 +143,7 @@ class TTLCollection(AsyncCollection[Any]):
         """Find live documents; they are not judged again when they are read."""
         expired = takes_expired(kwargs)
         if not expired:
-            self._gate.refuse_stored("find_raw_batches()")
+            self._gate.refuse_unasked("find_raw_batches()")
         live = self._gate.filter_for(filter, expired=expired)
         return super().find_raw_batches(live, *args, **kwargs)
 
@@ -168,7 +175,9 @@ class TTLCollection(AsyncCollection[Any]):
 
     async def find_one(self, *args: Any, **kwargs: Any) -> Document | None:
         """Find one live document."""
-        return await self._gate.find_one(*args, **kwargs)
+        if self._gate.following is None or kwargs.get("include_expired"):
+            return await self._gate.find_one(*args, **kwargs)
+        return await super().find_one(*args, **kwargs)  # by `find`
 
 
 def _handed_over(name: str, parameters: tuple[str, ...]) -> Any:
@@ -200,7 +209,7 @@ class _Cursor(JudgingCursor):
         count: int = await super()._refresh()
         return count
 
-    async def _begin(self, lifetime: Lifetime) -> int:
+    async def _begin(self, lifetime: Lifetime | FollowedLifetime) -> int:
         del lifetime
         count: int = await super()._refresh()
         return count
@@ -213,7 +222,7 @@ class _Cursor(JudgingCursor):
 class TTLCursor(_Cursor, AsyncCursor[Document]):
     """The results of a find."""
 
-    async def _begin(self, lifetime: Lifetime) -> int:
+    async def _begin(self, lifetime: Lifetime | FollowedLifetime) -> int:
         async with coarsely(self, lifetime, self._sent, self._keys) as self._is_coarse:
             return await super()._begin(lifetime)
 
@@ -237,6 +246,7 @@ class TTLCursor(_Cursor, AsyncCursor[Document]):
     def _clone(self, *args: Any, **kwargs: Any) -> TTLCursor:
         clone: TTLCursor = super()._clone(*args, **kwargs)
         clone._lifetime = self._lifetime
+        follow_as(clone, self)
         if self._sent is not None and self._spec is self._sent.exact:
             clone._sent = Sent(self._sent.filter, clone._spec)
         return clone

@@ -18,7 +18,7 @@ from beanie import View
 
 from ttl_odm.beanie.policy.binding import subclasses_of
 from ttl_odm.beanie.policy.commands import details_of, run
-from ttl_odm.beanie.rewrite.pipelines import live_pipeline
+from ttl_odm.beanie.rewrite.pipelines import live_pipeline, own_named
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -64,7 +64,7 @@ async def ensure(
     settings = model.get_settings()
     source = str(settings.source)  # Beanie has made a class the name of its collection
     await know(as_pipeline(source, settings.pipeline))
-    pipeline = live_pipeline(settings.pipeline, policies.policy_named(None, source), policies)
+    pipeline = live_pipeline(settings.pipeline, own_named(None, source, policies), policies)
     if pipeline == settings.pipeline and key not in known.defined:
         return
     if known.defined.get(key) == pipeline:

@@ -95,7 +95,7 @@ async def update(
 
 async def send(handle: Handle, filter: Filter, change: Change, options: Document) -> Any:
     """Send an update or a replacement."""
-    upsert = options.pop("upsert", False) and _may_insert(handle.plain.full_name, filter)
+    upsert = options.pop("upsert", False) and may_insert(handle.plain.full_name, filter)
     binding = handle.binding
     if binding is None or handle.outline is None:
         method = getattr(handle.plain, change.method)
@@ -249,7 +249,8 @@ async def note_match(collection: str, filter: Filter, *, matched: bool) -> None:
             await watch.unmatched()
 
 
-def _may_insert(collection: str, filter: Filter) -> bool:
+def may_insert(collection: str, filter: Filter) -> bool:
+    """Say whether an upsert by this filter may be one."""
     watch = _watch_of(collection, filter)
     return watch is None or watch.inserts
 

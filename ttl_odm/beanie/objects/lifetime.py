@@ -20,11 +20,18 @@ from beanie import DeleteRules
 from beanie.exceptions import DocumentNotFound, RevisionIdWasChanged
 from pymongo import ReturnDocument
 
-from ttl_odm import errors
 from ttl_odm.beanie.gate.writes import watching
-from ttl_odm.beanie.objects import azure
+from ttl_odm.beanie.objects import azure, followers
 from ttl_odm.beanie.policy import predicate
-from ttl_odm.beanie.policy.binding import binding_of, collection_of, policy_of, registry_of
+from ttl_odm.beanie.policy.binding import (
+    binding_of,
+    collection_of,
+    declared_follows,
+    following_of,
+    policy_of,
+    registry_of,
+)
+from ttl_odm.beanie.policy.errors import ExpiredError
 from ttl_odm.beanie.policy.predicate import change_is, deciding_fields, modified_within, value_at
 from ttl_odm.beanie.policy.stored import see
 from ttl_odm.beanie.time import formats
@@ -61,12 +68,10 @@ if TYPE_CHECKING:
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-class ExpiredError(errors.ExpiredError, DocumentNotFound):
-    """The document has expired, so it no longer exists."""
-
-
 def end_of(document: Document) -> datetime | None:
     """Return the instant at which a document in memory expires, None for never."""
+    if declared_follows(type(document)) is not None:
+        return followers.end_in_memory(document, end_of)
     policy = policy_of(type(document))
     return predicate.end_of(_lifetime_of(document, policy), policy)
 
@@ -233,6 +238,7 @@ async def inherit_ttl(document: Document, *, session: Session = None) -> None:
 
 async def _policy_now(document: Document) -> Policy:
     """Return how a document expires; a default that the database stores is asked for."""
+    followers.refuse(document)
     binding = binding_of(type(document))
     if binding is None:
         return policy_of(type(document))
@@ -313,6 +319,8 @@ async def write(document: Document, method: Method[Result], *args: Any, **kwargs
         except ExpiredError:
             raise
         except (AttributeError, DocumentNotFound, RevisionIdWasChanged) as error:
+            if isinstance(error.__context__, ExpiredError):  # Beanie has made another of it
+                raise error.__context__ from None
             is_attribute = isinstance(error, AttributeError)  # Beanie merges a result that is None
             if watch.matched is True or (watch.matched is None and is_attribute):
                 raise
@@ -325,6 +333,8 @@ async def write(document: Document, method: Method[Result], *args: Any, **kwargs
 async def replace(document: Document, method: Method[Result], *args: Any, **kwargs: Any) -> Result:
     """Run Beanie's replace, and read the stamp, which it doesn't."""
     result = await write(document, method, *args, **kwargs)
+    if declared_follows(type(document)) is not None:
+        return result
     policy = policy_of(type(document))
     if isinstance(policy, TTL) and kwargs.get("bulk_writer") is None:
         now = await collection_of(document).find_one(
@@ -366,6 +376,9 @@ def deleting(method: Any) -> Any:
 
 async def _is_gone(document: Document, session: Session) -> ExpiredError | None:
     """Return the error that says so, if a document that was not found has expired."""
+    if following_of(type(document)) is not None:
+        is_gone = await followers.is_gone(document, session)
+        return ExpiredError(model=type(document).__name__, key=document.id) if is_gone else None
     collection, own = collection_of(document), {"_id": document.id}
     row = await collection.find_one(own, session=session, include_expired=True)
     await _read_clock(document)

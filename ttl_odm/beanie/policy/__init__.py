@@ -4,6 +4,8 @@
   collection.
 - `commands`: database commands on one collection, the same for PyMongo's asynchronous driver and
   Motor.
+- `errors`: what Beanie's users are told by an error of their own kind.
+- `following`: collections whose documents follow those of another.
 - `forgotten`: collections whose documents expire, though no class with a policy has them here.
 - `notes`: what this process has noted of a default that the database stores.
 - `predicate`: the one predicate of the MongoDB side: which documents are expired, as the server

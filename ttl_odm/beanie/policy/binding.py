@@ -23,10 +23,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 from beanie.exceptions import CollectionWasNotInitialized
 
+from ttl_odm.beanie.policy.following import Following
 from ttl_odm.beanie.policy.notes import Notes, outline
 from ttl_odm.beanie.policy.ttl_indexes import Purge, check_purge
 from ttl_odm.beanie.time.clock import ServerClock
 from ttl_odm.core.declared import DeclaredTTL, shape_of
+from ttl_odm.core.follows import Follows
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy, instant_field
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
@@ -271,6 +273,7 @@ class Registry:
         self.without_ttl: set[tuple[str, str]] = set()
         """Collections without a policy in which nothing expires, as far as somebody has looked."""
         self._bindings: dict[tuple[str, str], Binding] = {}
+        self._followings: dict[tuple[str, str], Following] = {}
         self._left: dict[tuple[str, str], Policy] = {}
 
     def bind(self, model: type, database: str, collection: str, backend: Backend) -> Binding:
@@ -286,6 +289,7 @@ class Registry:
                 _check_same(known, binding, collection)
                 binding = binding if issubclass(old, model) else known
         _check_same(binding, binding, collection)  # reads both, and so checks them
+        self._followings.pop((database, collection), None)
         left = self._left.pop((database, collection), None)
         deleting = left if known is None else known.deleting
         if binding.stored is not None:
@@ -297,8 +301,44 @@ class Registry:
         self._bindings[database, collection] = binding
         return binding
 
+    def bind_following(
+        self, model: type, declared: Follows, database: str, collection: str, backend: Backend
+    ) -> None:
+        """Have the documents of a class follow those of another."""
+        known = self._followings.get((database, collection))
+        if known is not None:
+            if known.backend == "migrations":
+                return  # as for a policy
+            if issubclass(model, known.model) and known.model is not model:
+                if known.declared == declared:
+                    return  # the root of the classes tells
+                raise TTLConfigurationError(
+                    f"{known.model.__name__} and {model.__name__} share the collection "
+                    f"{collection!r}, so they follow one parent, but declare {known.declared!r} "
+                    f"and {declared!r}."
+                )
+        self.unbind(database, collection)
+        following = Following(model, declared, backend, self, database, collection)
+        self._followings[database, collection] = following
+
+    def following(self, database: str, collection: str) -> Following | None:
+        """Return what the documents of a collection follow, None where they don't."""
+        return self._followings.get((database, collection)) if self._followings else None
+
+    def followers_of(self, database: str, collection: str) -> list[Following]:
+        """Return the collections whose documents follow those of a collection."""
+        place = database, collection
+        return [
+            following
+            for following in tuple(self._followings.values())
+            if not following.enforced_by_others
+            and following.database == database
+            and following.place == place
+        ]
+
     def unbind(self, database: str, collection: str) -> None:
         """Take a collection's policy away, but remember by what MongoDB deletes there."""
+        self._followings.pop((database, collection), None)
         binding = self._bindings.pop((database, collection), None)
         if binding is not None and binding.deleting is not None:
             self._left[database, collection] = binding.deleting
@@ -361,10 +401,31 @@ def collection_of(document: Any) -> Collection:
 
 def policy_of(model: type) -> Policy:
     """Return how the documents of a class expire at this moment."""
+    follows = declared_follows(model)
+    if follows is not None:
+        raise TTLConfigurationError(
+            f"{model.__name__} documents have no lifetime of their own: {follows!r}."
+        )
     binding = None
     with suppress(CollectionWasNotInitialized, AttributeError):  # Beanie hasn't seen it yet
         binding = _binding_at(collection_of(model))
     return _declared(model).settled if binding is None else binding.policy
+
+
+def following_of(model: type) -> Following | None:
+    """Return what the documents of a class follow, None where they don't."""
+    try:
+        collection = collection_of(model)
+    except (CollectionWasNotInitialized, AttributeError):  # Beanie hasn't seen it yet
+        return None
+    database = collection.database
+    return registry_of(database.client).following(database.name, collection.name)
+
+
+def declared_follows(model: type) -> Follows | None:
+    """Return what a class declares as `Follows`, None where it declares a lifetime, or nothing."""
+    declared = declaration(model)
+    return declared if isinstance(declared, Follows) else None
 
 
 def binding_of(model: type) -> Binding | None:

@@ -236,6 +236,23 @@ class RawCollection:
         both = {"$and": [reach.condition(), filter]}
         return await self.find(both, **clauses, sort={reach.field: 1})
 
+    async def aggregate(self, pipeline: Pipeline, **clauses: Any) -> list[RawBSONDocument]:
+        """Return what a pipeline gives: so much as fits into one reply of the server."""
+        command: Document = {"aggregate": self.collection.name, "pipeline": pipeline}
+        command["cursor"] = {"batchSize": _MOST_COUNTED}
+        cursor = (await self.run({**command, **clauses}))["cursor"]
+        rows: list[RawBSONDocument] = cursor["firstBatch"]
+        if cursor["id"]:
+            end = {"killCursors": self.collection.name, "cursors": [cursor["id"]]}
+            await command_in(self.collection.database, end, self.session)
+        return rows
+
+    def beside(self, name: str) -> RawCollection:
+        """Return another collection of the same database, in the same transaction."""
+        database = self.collection.database
+        other: Collection = database.client[database.name][name]
+        return replace(self, collection=other)
+
     async def delete(self, filters: Sequence[Filter], hint: Hint) -> int:
         """Delete what any of some filters matches, and return how many documents that were."""
         deletes = [{"q": doomed, "limit": 0, "hint": hint} for doomed in filters]

@@ -30,6 +30,7 @@ from ttl_odm.beanie.policy.commands import BY_KEY, RAW, as_datetime
 from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY
 from ttl_odm.beanie.purge.errors import in_short, is_passing
+from ttl_odm.beanie.purge.followers import FollowersRemoval, has_followers
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import ArchiveSink, HookError, Hooks, Purged, TransientStoreError
@@ -105,13 +106,17 @@ class Removed:
     purged: Purged | None = None
     rest: Rows = field(default_factory=list)
     by_scope: Counter[str] = field(default_factory=Counter)
+    followers: Counter[str] = field(default_factory=Counter)
+    has_more_followers: bool = False
+    """Whether there was no room for all of those; then none of the documents was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remover:
     """How documents, expired at the server's instant `as_of`, are removed from a collection.
 
-    They are counted by `scopes`, if there are any.
+    They are counted by `scopes`, if there are any. What follows them goes first; `limit` is how
+    many of those may go at once.
     """
 
     name: str
@@ -121,6 +126,7 @@ class Remover:
     as_of: DatetimeMS
     reason: Reason = "expired"
     scopes: OwnScopes | None = None
+    limit: int | None = None
 
     @property
     def needs_transaction(self) -> bool:
@@ -141,6 +147,14 @@ class Remover:
         In a transaction, if `needs_transaction` or with `scopes`. Only the keys of the rows are
         looked at: the documents may be others by now.
         """
+        followers = FollowersRemoval(place, self.limit)
+        if has_followers(place.collection):
+            await followers.of_expired(self.policy, rows)
+            if not followers.is_done:
+                return Removed(0, followers=followers.removed, has_more_followers=True)
+        return replace(await self._remove(place, rows), followers=followers.removed)
+
+    async def _remove(self, place: RawCollection, rows: Rows) -> Removed:
         began = time.monotonic()
         expired = {"$expr": expired_expr(self.policy)}
         doomed: Document = {"_id": {"$in": [row["_id"] for row in rows]}, **expired}

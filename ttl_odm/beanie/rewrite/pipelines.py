@@ -12,7 +12,7 @@ there: an expired one is taken to be absent, so that nothing of it comes back to
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from pymongo.errors import DuplicateKeyError, OperationFailure
 
@@ -20,12 +20,18 @@ from ttl_odm.beanie.policy.predicate import deciding_fields, live_expr
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.filters import is_inclusive, mentions
+from ttl_odm.beanie.rewrite.followed import HIDE, Judged, live_stages
 from ttl_odm.core.policy import TTL
+from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Document, Filter, Pipeline
     from ttl_odm.beanie.rewrite.stamps import Stamping
     from ttl_odm.core.policy import Policy
+
+
+Own: TypeAlias = "Policy | Judged | None"
+"""What decides about the documents of a collection: a policy, or their parents."""
 
 
 class Policies(Protocol):
@@ -35,9 +41,19 @@ class Policies(Protocol):
         """Return a collection's policy; None for the database is the pipeline's own."""
         ...
 
+    def judged_named(self, database: str | None, collection: str) -> Judged | None:
+        """Return how its documents are judged by their parents, None where they follow none."""
+        ...
+
     def stamping_named(self, database: str | None, collection: str) -> Stamping | None:
         """Return how writes to it are stamped."""
         ...
+
+
+def own_named(database: str | None, collection: str, policies: Policies) -> Own:
+    """Return what decides about the documents of a collection."""
+    judged = policies.judged_named(database, collection)
+    return policies.policy_named(database, collection) if judged is None else judged
 
 
 _NO_DOCUMENTS: Final = frozenset(
@@ -84,12 +100,14 @@ _REFUSED: Final = {
 }
 
 
-def live_pipeline(pipeline: Sequence[Filter], own: Policy | None, policies: Policies) -> Pipeline:
+def live_pipeline(pipeline: Sequence[Filter], own: Own, policies: Policies) -> Pipeline:
     """Return the pipeline that sees live documents only.
 
-    `own` is the policy of the collection that it starts from.
+    `own` decides about those of the collection that it starts from.
     """
     stages = [rewritten for stage in pipeline for rewritten in _stages(dict(stage), policies)]
+    if isinstance(own, Judged):
+        return _of_live_parents(stages, own)
     stages = _without_expiry(stages) if _has_expiry(own) else stages
     predicate = None if own is None else filters.live(own)
     operator = next(iter(stages[0]), "") if stages else ""
@@ -105,6 +123,16 @@ def live_pipeline(pipeline: Sequence[Filter], own: Policy | None, policies: Poli
     return [match, *stages]
 
 
+def _of_live_parents(stages: Pipeline, judged: Judged) -> Pipeline:
+    """Return the pipeline that sees documents with a live parent only."""
+    operator = next(iter(stages[0]), "") if stages else ""
+    if operator in _NO_DOCUMENTS:
+        return stages
+    first = stages[:1] if operator in _MUST_BE_FIRST else []
+    made, rest = live_stages(stages[len(first) :], judged)
+    return [*first, *made, HIDE, *rest]
+
+
 class _Names:
     """`Policies` that only remembers for which collections it was asked."""
 
@@ -113,6 +141,8 @@ class _Names:
 
     def policy_named(self, database: str | None, collection: str) -> None:
         self.asked.add((database, collection))
+
+    judged_named = policy_named
 
     def stamping_named(self, database: str | None, collection: str) -> None:
         self.asked.add((database, collection))
@@ -195,12 +225,18 @@ def _stages(stage: Document, policies: Policies) -> Pipeline:
     if operator in ("$lookup", "$unionWith"):
         source: Document = {"coll": spec} if isinstance(spec, str) else stage[operator]
         inner = source.get("pipeline", [])
-        policy = _policy_of(source.get("from" if operator == "$lookup" else "coll"), policies)
-        outer = live_pipeline(inner, policy, policies)
+        own = _own_of(source.get("from" if operator == "$lookup" else "coll"), policies)
+        outer = live_pipeline(inner, own, policies)
         return [stage if outer == inner else {operator: {**source, "pipeline": outer}}]
     if operator == "$graphLookup":
         graph = stage[operator]
-        policy = _policy_of(graph["from"], policies)
+        policy = _own_of(graph["from"], policies)
+        if isinstance(policy, Judged):
+            raise TTLError(
+                f"$graphLookup can't walk {graph['from']!r}, whose documents live while their "
+                "parents do: MongoDB asks nothing of other collections there. Use $lookup, or "
+                "include_expired=True."
+            )
         matches = filters.live_filter(graph.get("restrictSearchWithMatch"), policy)
         made = [{operator: {**graph, "restrictSearchWithMatch": matches}} if matches else stage]
         return [*made, {"$unset": f"{graph['as']}.{EXPIRY}"}] if _has_expiry(policy) else made
@@ -214,11 +250,11 @@ def _stages(stage: Document, policies: Policies) -> Pipeline:
     return _stamped(stage, policy, policies.stamping_named(*target))
 
 
-def _policy_of(source: object, policies: Policies) -> Policy | None:
+def _own_of(source: object, policies: Policies) -> Own:
     if isinstance(source, str):
-        return policies.policy_named(None, source)
+        return own_named(None, source, policies)
     if isinstance(source, Mapping):
-        return policies.policy_named(source.get("db"), source.get("coll", ""))
+        return own_named(source.get("db"), source.get("coll", ""), policies)
     return None  # no collection: the stage makes its documents itself
 
 

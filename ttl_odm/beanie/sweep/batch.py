@@ -24,14 +24,17 @@ from ttl_odm.beanie.policy.scopes import own_scopes
 from ttl_odm.beanie.policy.stored import hold, see
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, has_wrong_expiry, own_expiry
 from ttl_odm.beanie.purge.errors import in_short, is_conflict, is_passing
+from ttl_odm.beanie.purge.followers import has_followers
 from ttl_odm.beanie.purge.removal import Removed, Remover, Rows, transaction
 from ttl_odm.beanie.sweep.ages import age_of, first_date
 from ttl_odm.beanie.sweep.due import Action, Resume, stages_of
+from ttl_odm.beanie.sweep.orphans import purge_orphans
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import (
     BatchResult,
     HookError,
+    Part,
     Purged,
     RefusedError,
     Skip,
@@ -64,11 +67,14 @@ async def purge(
     place: RawCollection, binding: Binding, mode: Mode, layout: Layout, request: BatchRequest
 ) -> BatchResult:
     """Purge one batch; see `ttl_odm.sweeper.AsyncStore.purge`."""
+    if request.part is Part.ORPHANS:
+        return await purge_orphans(place, request)
     server = await place.server()
     await see(binding, place.collection, anew=True)
     policy, name = binding.policy, request.target
     scopes = own_scopes(binding, policy)
-    remover = Remover(name, mode, policy, request.hooks, server.now, scopes=scopes)
+    limit = request.size if has_followers(place.collection) else None
+    remover = Remover(name, mode, policy, request.hooks, server.now, scopes=scopes, limit=limit)
     is_atomic = server.has_transactions and not layout.is_capped
     where = "a capped collection" if layout.is_capped else "a server that is not a replica set"
     # Hooks and archives would miss documents, or could not be undone.
@@ -96,7 +102,7 @@ async def purge(
         result = await batch.run()
         if result.resume is not None or number + 1 == len(stages):
             return result
-        if result.deleted or result.skipped:
+        if result.deleted or result.skipped or result.referring:
             return replace(result, resume=Resume(number + 1))
     return BatchResult(0)
 
@@ -167,6 +173,8 @@ class _Batch:
             return None
         if self.remover.needs_transaction or self.remover.scopes is not None:
             return None
+        if self.remover.limit is not None:  # others go first
+            return None
         # An array of dates has several entries. Once an index has seen one, the server searches it
         # by one of two bounds only, which may lead it over all that lives.
         if (index := str(reach.index)) not in known:
@@ -213,7 +221,11 @@ class _Batch:
             )
         outcome = _Outcome()
         await outcome.reach(rows, commit)
-        result = outcome.result(self._after(rows, outcome.left))
+        if outcome.has_more_followers:  # the same once more
+            resume = replace(self.resume, batch=self.resume.batch + 1)
+        else:
+            resume = self._after(rows, outcome.left)
+        result = outcome.result(resume)
         if not is_walk:
             return result
         # No index has said how late they are.
@@ -302,6 +314,8 @@ class _Outcome:
     failure: HookError | RefusedError | None = None
     loaded: int = 0
     by_scope: Counter[str] = field(default_factory=Counter)
+    followers: Counter[str] = field(default_factory=Counter)
+    has_more_followers: bool = False
 
     async def reach(self, rows: Rows, work: Callable[[Rows], Awaitable[Removed]]) -> None:
         """Do work on documents; where somebody holds one of them, on ever fewer.
@@ -337,6 +351,10 @@ class _Outcome:
             self.archived += removed.archived
             self.loaded += removed.loaded
             self.by_scope += removed.by_scope
+            self.followers += removed.followers
+            if removed.has_more_followers:
+                self.has_more_followers = True
+                return
             if removed.purged is not None:
                 self.purged.append(removed.purged)
             if removed.rest and removed.deleted:
@@ -354,4 +372,5 @@ class _Outcome:
             left=[(row["_id"],) for row in self.left] if self.failure else (),
             loaded=self.loaded,
             by_scope=self.by_scope,
+            referring=dict(self.followers),
         )

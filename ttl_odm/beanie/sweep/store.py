@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import beanie
 from pymongo.asynchronous.database import AsyncDatabase
 
-from ttl_odm.beanie.policy.binding import binding_of, collection_of
+from ttl_odm.beanie.policy.binding import binding_of, collection_of, following_of
 from ttl_odm.beanie.policy.commands import RawCollection
 from ttl_odm.beanie.policy.scopes import own_scopes
 from ttl_odm.beanie.policy.stored import see
@@ -22,6 +22,7 @@ from ttl_odm.beanie.purge.removal import mode_of
 from ttl_odm.beanie.sweep.batch import purge
 from ttl_odm.beanie.sweep.due import count, find_due, layout_of, now
 from ttl_odm.beanie.sweep.leases import CollectionLeases
+from ttl_odm.beanie.sweep.orphans import with_followers
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import Hooks, Pace
 from ttl_odm.sweeper.declarations import sweep_of
@@ -118,6 +119,8 @@ class MongoStore:
         targets = {}
         for model in _classes(self._models):
             target = _target_of(model)
+            if target is None:
+                continue
             name = target.collection.database.name
             if name != self._database.name:
                 raise TTLConfigurationError(
@@ -136,7 +139,9 @@ class MongoStore:
         swept = self._targets[target]
         with store_errors():
             layout = self._layouts[target] = await swept.layout()
-            due = await find_due(swept.place(), await swept.policy(), layout)
+            policy = await swept.policy()
+            due = await find_due(swept.place(), policy, layout)
+            due = due and await with_followers(swept.place(), policy, due)
         mode = swept.mode
         loads_rows = mode.archive is not None or mode.sink is not None
         return due and replace(due, loads_rows=loads_rows)
@@ -177,10 +182,15 @@ def _classes(models: Any) -> Iterator[type]:
         )
 
 
-def _target_of(model: type) -> _Target:
+def _target_of(model: type) -> _Target | None:
+    """Return what a class has to be swept; None where its documents go with their parents."""
     if not issubclass(model, beanie.Document):
         raise TTLConfigurationError(f"{model.__name__} is not a document class of Beanie's.")
     binding = binding_of(model)
+    following = following_of(model)
+    if following is not None:
+        _ = following.links  # a slip is found now
+        return None
     if binding is None:
         raise TTLConfigurationError(
             f"{model.__name__} has no TTL, so there is nothing to sweep: make it a TTLMixin and "

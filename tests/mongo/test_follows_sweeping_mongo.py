@@ -1,0 +1,118 @@
+"""Sweeps of documents that others follow: followers first, the deepest before all others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.mongo.following import (
+    LONG_AGO,
+    Cart,
+    Item,
+    Note,
+    Thread,
+    expire,
+    families,
+    ref,
+)
+from ttl_odm.beanie.sweep.store import open_store
+from ttl_odm.sweeper import AsyncSweeper, BatchRequest, Hooks, Pace, Part
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.mongo.models import World
+
+
+@pytest.fixture
+async def world(mongodb_url: str) -> AsyncIterator[World]:
+    """Carts 1 and 2 with ten items each, of which each has a note."""
+    async with families(mongodb_url) as made:
+        for number in (1, 2):
+            await Cart(id=number).insert()
+        keys = [(cart, cart * 100 + number) for cart in (1, 2) for number in range(10)]
+        made.raw["items"].insert_many([{"_id": item, "cart": ref(cart)} for cart, item in keys])
+        made.raw["notes"].insert_many([{"_id": item, "item": item} for _, item in keys])
+        yield made
+
+
+def sweeper(world: World, size: int | None = None, **options: Any) -> Any:
+    if size is not None:
+        options["pace"] = Pace(start=size, lowest=1, highest=size, target=10)
+    return AsyncSweeper(world.database, [Cart, Item, Note, Thread], **options)
+
+
+def counts(world: World) -> list[int]:
+    names = ("carts", "items", "notes")
+    return [world.raw[name].count_documents({}) for name in names]
+
+
+async def test_followers_go_with_their_parent(world: World) -> None:
+    expire(world, 1)
+    report = await sweeper(world).run_once()
+    assert report.error is None
+    carts = next(target for target in report.targets if target.table == "carts")
+    assert carts.deleted == 1
+    assert dict(carts.referring) == {"items": 10, "notes": 10}
+    assert [target.table for target in report.targets] == ["carts", "threads"]
+    assert counts(world) == [1, 10, 10]
+    again = await sweeper(world).run_once()
+    assert sum(target.deleted for target in again.targets) == 0
+
+
+@pytest.mark.parametrize("sweep", ["index", "scan"])
+async def test_more_followers_than_a_batch_go_in_several(
+    world: World, monkeypatch: pytest.MonkeyPatch, sweep: str
+) -> None:
+    monkeypatch.setattr(Cart, "__ttl_sweep__", sweep, raising=False)
+    expire(world, 1)
+    report = await sweeper(world, 3).run_once()
+    assert report.error is None
+    carts = next(target for target in report.targets if target.table == "carts")
+    assert carts.deleted == 1
+    assert carts.batches > 6
+    assert dict(carts.referring) == {"items": 10, "notes": 10}
+    assert counts(world) == [1, 10, 10]
+
+
+async def test_a_sweep_that_is_broken_off_leaves_a_parent_that_stays_expired(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expire(world, 1)
+    store = open_store(world.database, [Cart, Item, Note])
+    await store.due("carts")
+    request = BatchRequest("carts", Part.INHERITING, 5, None, hooks=Hooks())
+    result = await store.purge(request)
+    assert (result.deleted, dict(result.referring)) == (0, {"notes": 5})
+    assert result.resume is not None
+    assert world.raw["carts"].find_one({"_id": 1})["ttl"] == 1  # type: ignore[index]
+    monkeypatch.setattr(Cart, "__ttl__", 2**31 - 1)
+    assert await Cart.get(1) is None
+    assert await Item.count() == 10
+    assert counts(world) == [2, 20, 15]
+    report = await sweeper(world).run_once()
+    assert report.error is None
+    assert counts(world) == [1, 10, 10]
+
+
+async def test_orphans_are_swept_unless_they_live(world: World) -> None:
+    world.raw["carts"].delete_one({"_id": 1})
+    world.raw["items"].insert_one({"_id": 5})
+    world.raw["notes"].insert_one({"_id": 5, "item": 4711})
+    world.raw["posts"].insert_one({"_id": 5, "site": "x", "thread": 1})
+    await Thread(id=1, site="y", number=1, ends=LONG_AGO).insert()
+    world.raw["posts"].insert_one({"_id": 6, "site": "y", "thread": 1})
+    for _ in range(2):  # what becomes an orphan by the first
+        report = await sweeper(world, 4).run_once()
+        assert report.error is None
+    assert counts(world) == [1, 10, 10]
+    assert [row["_id"] for row in world.raw["posts"].find()] == [5]
+
+
+async def test_a_dry_run_deletes_nothing(world: World) -> None:
+    expire(world, 1)
+    report = await sweeper(world, dry_run=True).run_once()
+    carts = next(target for target in report.targets if target.table == "carts")
+    assert carts.due == 1
+    assert counts(world) == [2, 20, 20]

@@ -1,0 +1,71 @@
+"""What a document class may declare that follows another: `Follows`.
+
+Checked when the class is made, and when it gets its collection; the parent may come later, so what
+is about it is checked when it is looked up (`ttl_odm.beanie.policy.following`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ttl_odm.beanie.policy.binding import registry_of
+from ttl_odm.beanie.policy.following import check_field
+from ttl_odm.errors import TTLConfigurationError
+
+if TYPE_CHECKING:
+    from beanie import Document
+
+    from ttl_odm.beanie.drivers import Collection
+    from ttl_odm.core.follows import Follows
+
+_OPTIONS: Final = {
+    "__ttl_archive__": "ttl_archive",
+    "__ttl_on_purged__": "ttl_on_purged",
+    "__ttl_partition__": "ttl_partition",
+    "__ttl_purge__": "ttl_purge",
+    "__ttl_sweep__": "ttl_sweep",
+}
+
+
+def check(model: Any, declared: Follows) -> None:
+    """Refuse what a class that follows another can't have."""
+    where = f"{model.__name__}.__ttl__ = {declared!r}"
+    for name, setting in _OPTIONS.items():
+        settings = (getattr(base.__dict__.get("Settings"), setting, None) for base in model.__mro__)
+        value = getattr(model, name, None) or next((one for one in settings if one), None)
+        if value is not None:
+            raise TTLConfigurationError(
+                f"{model.__name__}.{name} = {value!r}: documents that follow others go with these, "
+                f"by a plain delete; leave {name} out."
+            )
+    if isinstance(declared.parent, str):
+        if declared.parent not in model.model_fields:
+            check_field(model, declared.parent, where)
+            raise TTLConfigurationError(
+                f"{where}: name a field of {model.__name__} that is a Link to the parent."
+            )
+        check_field(model, declared.parent, where)
+        return
+    for own, _ in declared.on:
+        check_field(model, own, where)
+
+
+def check_collection(model: type[Document], declared: Follows) -> None:
+    """Refuse a time-series collection."""
+    if model.get_settings().timeseries is not None:
+        raise TTLConfigurationError(
+            f"{model.__name__}.__ttl__ = {declared!r}: it has a time-series collection, of which "
+            "MongoDB deletes whole buckets; declare ExpireAfter on its time field."
+        )
+
+
+def bind(model: type[Document], declared: Follows, collection: Collection, backend: Any) -> None:
+    """Have the documents of a collection follow others."""
+    database = collection.database
+    if backend not in ("mongodb", "migrations"):
+        raise TTLConfigurationError(
+            f"{model.__name__}.__ttl__ = {declared!r}: only in MongoDB itself can documents follow "
+            f"others, and this is backend={backend!r}; give it a lifetime of its own."
+        )
+    registry = registry_of(database.client)
+    registry.bind_following(model, declared, database.name, collection.name, backend)

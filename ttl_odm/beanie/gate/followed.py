@@ -1,0 +1,400 @@
+"""Reads and writes of documents that follow others, where a filter would have to look elsewhere.
+
+A write's filter can't look into another collection, as a pipeline can. So the documents to write
+are chosen first, by a pipeline that judges them, and written by their keys, with the user's filter
+once more: what is no longer as it was is chosen anew. Whoever is written had a live parent after
+the write began.
+
+What is put under a parent names it. Before the write the parents are asked for, and the write is
+refused where one has expired. After an insert they are asked for once more: what has lost its
+parent meanwhile is taken back, so that it doesn't appear under the next parent of that key. In a
+transaction the second question has no use, since the answer would be the same.
+
+This module must not know which driver it is.
+"""
+
+# ruff: noqa: A002 - `filter` is the drivers' own name for it
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pymongo import DeleteMany, DeleteOne, InsertOne
+from pymongo.errors import BulkWriteError, WriteError
+from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult, UpdateResult
+
+from ttl_odm.beanie.gate import bulk, writes
+from ttl_odm.beanie.gate.followed_parents import Parents
+from ttl_odm.beanie.gate.handle import takes_expired, takes_keep
+from ttl_odm.beanie.keys import KeyHolders, until_free
+from ttl_odm.beanie.rewrite import filters, followed
+from ttl_odm.beanie.rewrite.operators import sent
+from ttl_odm.errors import TTLError
+
+if TYPE_CHECKING:
+    from pymongo.results import InsertOneResult
+
+    from ttl_odm.beanie.drivers import Document, Filter
+    from ttl_odm.beanie.gate.handle import Handle
+    from ttl_odm.beanie.gate.writes import Change
+    from ttl_odm.beanie.rewrite.stamps import Update
+
+_CHUNK: Final = 1_000
+"""Keys in one command."""
+_READ_OPTIONS: Final = ("session", "collation", "hint", "comment", "maxTimeMS", "let")
+_ONLY_TO_CHOOSE: Final = ("hint", "sort")
+
+
+class Followers:
+    """The methods of a collection whose documents follow others, for one call."""
+
+    def __init__(self, handle: Handle) -> None:
+        """Take the handle of a collection that has a `Following`."""
+        following = handle.following
+        assert following is not None  # noqa: S101 (asked before)
+        self.handle = handle
+        self.following = following
+        self.plain = handle.acknowledged
+
+    # Reading
+
+    async def count_documents(self, filter: Filter, **options: Any) -> int:
+        """Count live documents."""
+        if takes_expired(options):
+            return await self.plain.count_documents(filter, **options)
+        made = followed.judged(self.following)
+        pages = {name: int(options.pop(name, 0) or 0) for name in ("skip", "limit")}
+        pipeline = followed.find_pipeline(made, filter, **pages)
+        pipeline.append({"$group": {"_id": None, "n": {"$sum": 1}}})
+        return sum([int(row["n"]) for row in await self._rows(pipeline, options)])
+
+    async def estimated_document_count(self, **options: Any) -> int:
+        """Count live documents, one by one."""
+        if takes_expired(options):
+            return await self.plain.estimated_document_count(**options)
+        return await self.count_documents({}, **options)
+
+    async def distinct(self, key: str, filter: Filter | None = None, **options: Any) -> list[Any]:
+        """Return the values of a field in live documents."""
+        expired = takes_expired(options)
+        asked = options.pop("query", filter) or {}
+        if expired:
+            return await self.plain.distinct(key, asked, **options)
+        if any(part.isdigit() for part in key.split(".")):
+            raise TTLError(
+                f"distinct({key!r}) asks for a place in an array, which a pipeline doesn't do, and "
+                "documents that follow others are read by one: use $arrayElemAt in aggregate()."
+            )
+        made = followed.judged(self.following)
+        value = followed.expression(key)
+        values = {"$cond": [{"$isArray": [value]}, value, [value]]}
+        pipeline = [
+            *followed.find_pipeline(made, asked),
+            {"$match": {key: {"$exists": True}}},
+            {"$project": {"_id": 0, "value": values}},
+            {"$unwind": "$value"},
+            {"$group": {"_id": "$value"}},
+        ]
+        return [row["_id"] for row in await self._rows(pipeline, options)]
+
+    async def _rows(self, pipeline: Any, options: Document) -> list[Any]:
+        cursor: Any = self.plain.aggregate(pipeline, **options)
+        if inspect.isawaitable(cursor):  # PyMongo's; Motor's asks when it is read
+            cursor = await cursor
+        rows: list[Any] = await cursor.to_list(None)
+        return rows
+
+    async def _choose(self, filter: Filter, options: Document, *, one: bool) -> list[Any]:
+        """Return the keys of live documents, and what leads to their parents."""
+        made = followed.judged(self.following)
+        sort: Any = options.get("sort")
+        order = dict(sort) if sort is not None and not isinstance(sort, Mapping) else sort
+        tops = {path.partition(".")[0]: 1 for path in self.following.links.own}
+        pipeline = [
+            *followed.find_pipeline(made, filter, sort=order, limit=1 if one else 0),
+            {"$project": {"_id": 1, **tops}},
+        ]
+        asked = {name: options[name] for name in _READ_OPTIONS if options.get(name) is not None}
+        return await self._rows(pipeline, asked)
+
+    # Inserting
+
+    def _parents(self, options: Document) -> Parents:
+        return Parents(self.handle, self.following, options.get("session"))
+
+    async def insert_one(self, document: Filter, **options: Any) -> InsertOneResult:
+        """Insert a document under a live parent, in the place of an expired one of its key."""
+        keep = takes_keep(options)
+        if not isinstance(document, Mapping):
+            return await self.plain.insert_one(document, **options)
+        made = await writes.stamped(self.handle, document, keep=keep)
+        parents = self._parents(options)
+        live = await parents.check([made])
+        keys = KeyHolders(self.plain, self.following, options.get("session"), [made], complete=True)
+        await keys.make_way_beforehand()
+        result = await until_free(lambda: self.plain.insert_one(made, **options), keys.make_way)
+        await parents.keep_or_take_back([made], live)
+        await parents.renew([made], keep=keep)
+        return result
+
+    async def insert_many(
+        self, documents: Any, *, ordered: bool = True, **options: Any
+    ) -> InsertManyResult:
+        """Insert documents under live parents."""
+        if isinstance(documents, Mapping) or not documents:
+            takes_keep(options)
+            return await self.plain.insert_many(documents, ordered=ordered, **options)
+        documents = list(documents)
+        requests = [InsertOne(document) for document in documents]
+        await self.bulk_write(requests, ordered=ordered, **options)
+        return InsertManyResult([document.get("_id") for document in documents], acknowledged=True)
+
+    # Deleting
+
+    async def delete_one(self, filter: Filter, **options: Any) -> DeleteResult:
+        """Delete a live document."""
+        result = await self._write_one("delete_one", filter, (), options)
+        result = result or DeleteResult({"n": 0}, acknowledged=True)
+        found = result.deleted_count > 0
+        await writes.note_match(self.plain.full_name, filter, matched=found)
+        return result
+
+    async def delete_many(self, filter: Filter, **options: Any) -> DeleteResult:
+        """Delete live documents."""
+        keep = takes_keep(options)
+        rows = await self._choose(filter, options, one=False)
+        deleted = 0
+        for some in _chunks(rows):
+            result = await self.plain.delete_many(self._of(filter, some), **_to_write(options))
+            deleted += result.deleted_count
+        await self._parents(options).renew(rows, keep=keep)
+        return DeleteResult({"n": deleted}, acknowledged=True)
+
+    async def find_one_and_delete(self, filter: Filter, **options: Any) -> Document | None:
+        """Delete a live document and return it."""
+        result: Document | None = await self._write_one("find_one_and_delete", filter, (), options)
+        return result
+
+    async def _write_one(
+        self, method: str, filter: Filter, arguments: tuple[Any, ...], options: Document
+    ) -> Any:
+        """Write the first live document, None if there is none; as often as others are faster."""
+        keep = takes_keep(options)
+        while rows := await self._choose(filter, options, one=True):
+            write = getattr(self.plain, method)
+            result = await sent(write(self._of(filter, rows), *arguments, **_to_write(options)))
+            if _has_met(result):
+                await self._parents(options).renew(rows, keep=keep)
+                return result
+        return None
+
+    @staticmethod
+    def _of(filter: Filter, rows: Sequence[Any]) -> Document:
+        return filters.with_keys(filter, [row["_id"] for row in rows])
+
+    # Changing
+
+    async def update_one(self, filter: Filter, update: Update, **options: Any) -> Any:
+        """Update a live document; an upsert inserts where none matches."""
+        return await self._change("update_one", filter, update, options)
+
+    async def update_many(self, filter: Filter, update: Update, **options: Any) -> Any:
+        """Update live documents; an upsert inserts where none matches."""
+        return await self._change("update_many", filter, update, options)
+
+    async def replace_one(self, filter: Filter, replacement: Filter, **options: Any) -> Any:
+        """Replace a live document; an upsert inserts where none matches."""
+        return await self._change("replace_one", filter, replacement, options)
+
+    async def find_one_and_update(self, filter: Filter, update: Update, **options: Any) -> Any:
+        """Update a live document and return it; an upsert inserts where none matches."""
+        return await self._change("find_one_and_update", filter, update, options)
+
+    async def find_one_and_replace(
+        self, filter: Filter, replacement: Filter, **options: Any
+    ) -> Any:
+        """Replace a live document and return it; an upsert inserts where none matches."""
+        return await self._change("find_one_and_replace", filter, replacement, options)
+
+    async def _change(self, method: str, filter: Filter, update: Any, options: Document) -> Any:
+        keep = takes_keep(options)
+        upsert = options.pop("upsert", False)
+        upsert = bool(upsert) and writes.may_insert(self.plain.full_name, filter)
+        change = await writes.change_of(self.handle, method, update, keep=keep)
+        known = {**filters.equalities(filter), **change.known} if upsert else change.known
+        session = options.get("session")
+        keys = KeyHolders(self.plain, self.following, session, [known], complete=upsert)
+        writing = _Changing(self, filter, change, known, options, keep)
+        await keys.make_way_beforehand()
+
+        async def attempt() -> Any:
+            keys.are_worth_another_try = change.is_repeatable
+            result = await writing.what_lives()
+            if result is not None or not upsert:
+                return result
+            keys.are_worth_another_try = True
+            return await writing.insert()
+
+        result = await until_free(attempt, keys.make_way, patience=4 if upsert else 2)
+        await writes.note_match(self.plain.full_name, filter, matched=upsert or _has_met(result))
+        if result is None and not method.startswith("find_one"):
+            return _updated(0, 0)
+        return None if result is _INSERTED else result
+
+    # Many at once
+
+    async def bulk_write(
+        self, requests: Any, *, ordered: bool = True, **options: Any
+    ) -> BulkWriteResult:
+        """Write many things: inserts together, all others one by one."""
+        keep = takes_keep(options)
+        if not isinstance(requests, list) or not requests:
+            return await self.plain.bulk_write(requests, ordered=ordered, **options)
+        inserted = [one._doc for one in requests if isinstance(one, InsertOne)]
+        parents = self._parents(options)
+        live = await parents.check([one for one in inserted if isinstance(one, Mapping)])
+        total = bulk.nothing_done()
+        for run in _runs(requests):
+            if isinstance(run[0][1], InsertOne):
+                sending = bulk.Sending(
+                    self.handle, self.following, options, ordered=ordered, keep=keep
+                )
+                part = await sending(run)
+                documents = [one._doc for _, one in run]
+                await parents.keep_or_take_back(documents, live)
+                await parents.renew(documents, keep=keep)
+            else:
+                part = await self._single(run[0][1], options, keep=keep)
+            bulk.add_up(total, part, [place for place, _ in run])
+            if ordered and total["writeErrors"]:
+                break
+        if total["writeErrors"] or total["writeConcernErrors"]:
+            total["writeErrors"].sort(key=lambda error: error["index"])
+            raise BulkWriteError(total)
+        return BulkWriteResult(total, acknowledged=True)
+
+    async def _single(self, request: Any, options: Document, *, keep: bool) -> Document:
+        """Do what one request wants, by its own method."""
+        own = {
+            name: getattr(request, f"_{name}", None)
+            for name in ("collation", "array_filters", "hint", "sort", "upsert")
+        }
+        own = {name: value for name, value in own.items() if value is not None}
+        own = {**options, **own, "keep_last_modified": keep}
+        part = bulk.nothing_done()
+        try:
+            if isinstance(request, (DeleteOne, DeleteMany)):
+                own.pop("upsert", None)
+                method = self.delete_one if isinstance(request, DeleteOne) else self.delete_many
+                part["nRemoved"] = (await method(request._filter, **own)).deleted_count
+                return part
+            change = getattr(self, bulk.METHODS[type(request)])
+            result = await change(request._filter, copy(request._doc), **own)
+        except WriteError as error:
+            part["writeErrors"].append({**(error.details or {}), "index": 0, "op": request})
+            return part
+        part["nMatched"] = result.matched_count
+        part["nModified"] = result.modified_count
+        if result.upserted_id is not None:
+            part["nUpserted"] = 1
+            part["upserted"].append({"index": 0, "_id": result.upserted_id})
+        return part
+
+
+_INSERTED: Final = object()
+"""What a find_one_and_... has done that returns nothing, since nothing was there before."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Changing:
+    """An update or a replacement of documents that follow others."""
+
+    followers: Followers
+    filter: Filter
+    change: Change
+    known: Document
+    options: Document
+    keep: bool
+
+    async def what_lives(self) -> Any:
+        """Change live documents; None if there is none."""
+        if self.change.method == "update_many":
+            return await self._many()
+        followers, parents = self.followers, self.followers._parents(self.options)
+        write = getattr(followers.plain, self.change.method)
+        while rows := await followers._choose(self.filter, self.options, one=True):
+            await parents.check_moves(rows, self.change.known)
+            found = followers._of(self.filter, rows)
+            result = await sent(write(found, self.change.live, **_to_write(self.options)))
+            if _has_met(result):
+                moved = [{**row, **self.change.known} for row in rows]
+                await parents.renew([*rows, *moved], keep=self.keep)
+                return result
+        return None
+
+    async def _many(self) -> Any:
+        followers, parents = self.followers, self.followers._parents(self.options)
+        rows = await followers._choose(self.filter, self.options, one=False)
+        await parents.check_moves(rows, self.change.known)
+        matched = modified = 0
+        for some in _chunks(rows):
+            found = followers._of(self.filter, some)
+            write = followers.plain.update_many
+            result = await sent(write(found, self.change.live, **_to_write(self.options)))
+            matched += result.matched_count
+            modified += result.modified_count
+        moved = [{**row, **self.change.known} for row in rows]
+        await parents.renew([*rows, *moved], keep=self.keep)
+        return _updated(matched, modified) if matched else None
+
+    async def insert(self) -> Any:
+        """Insert, as nothing matches."""
+        followers, parents = self.followers, self.followers._parents(self.options)
+        live = await parents.check([self.known])
+        only, options = filters.insert_only(self.filter), _to_write(self.options)
+        write = getattr(followers.plain, self.change.method)
+        result = await sent(write(only, self.change.new, upsert=True, **options))
+        key = getattr(result, "upserted_id", None)
+        if key is None:
+            key = (result if isinstance(result, Mapping) else self.known).get("_id")
+        await parents.keep_or_take_back([{**self.known, "_id": key}], live)
+        await parents.renew([self.known], keep=self.keep)
+        return _INSERTED if result is None else result
+
+
+def _runs(requests: list[Any]) -> list[bulk.Run]:
+    """Return what is done together: inserts that stand together, and each of the others."""
+    runs: list[bulk.Run] = []
+    for place, request in enumerate(requests):
+        is_insert = isinstance(request, InsertOne)
+        if is_insert and runs and isinstance(runs[-1][0][1], InsertOne):
+            runs[-1].append((place, request))
+        else:
+            runs.append([(place, request)])
+    return runs
+
+
+def _to_write(options: Document) -> Document:
+    return {name: value for name, value in options.items() if name not in _ONLY_TO_CHOOSE}
+
+
+def _has_met(result: Any) -> bool:
+    """Say whether a write of one document met it."""
+    if result is None:
+        return False
+    if isinstance(result, DeleteResult):
+        return result.deleted_count > 0
+    return bool(getattr(result, "matched_count", 1))
+
+
+def _updated(matched: int, modified: int) -> UpdateResult:
+    raw = {"n": matched, "nModified": modified, "updatedExisting": matched > 0}
+    return UpdateResult(raw, acknowledged=True)
+
+
+def _chunks(rows: list[Any]) -> list[list[Any]]:
+    return [rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK)]

@@ -1,0 +1,192 @@
+"""The parents that written documents name: whether they live, and how their life starts again.
+
+Asked for in their own collection, on the primary. A parent that isn't there may have expired, and
+been deleted for it: where orphans are expired it is in the way as well. Otherwise it would depend
+on the sweeper whether a write is refused, and its document would appear under the next parent of
+that key. This module must not know what is written, nor how.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import bson
+from pymongo import ReadPreference
+
+from ttl_odm.beanie.gate.handle import Handle
+from ttl_odm.beanie.policy.errors import ExpiredError
+from ttl_odm.beanie.policy.predicate import modified_within
+from ttl_odm.beanie.rewrite import filters, followed
+from ttl_odm.core.policy import TTL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ttl_odm.beanie.drivers import Collection, Document, Filter, Session
+    from ttl_odm.beanie.policy.following import Following
+
+    Key = tuple[Any, ...]
+
+_CHUNK: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Parents:
+    """The parents of documents that are written to a collection, for one write."""
+
+    handle: Handle
+    following: Following
+    session: Session = None
+
+    async def check(self, documents: Iterable[Filter]) -> set[object]:
+        """Raise `ExpiredError` where a document would have an expired parent, or a missing one.
+
+        Returns those that live.
+        """
+        keys = self._keys(documents)
+        lives = await self._lives(keys)
+        is_open = self.following.declared.orphan == "live"
+        for name, key in keys.items():
+            if not lives.get(name, is_open):
+                raise self._error(key, is_there=name in lives)
+        return {name for name, is_live in lives.items() if is_live}
+
+    async def check_moves(self, rows: Sequence[Filter], known: Document) -> None:
+        """Raise it where a change would move documents, which live, to an expired parent."""
+        if not followed.mentions_links(known, self.following.links.own):
+            return
+        own = self._keys(rows)
+        moved = self._keys([{**row, **known} for row in rows])
+        if moved.keys() - own.keys():
+            await self.check([{**row, **known} for row in rows])
+
+    async def keep_or_take_back(self, documents: Sequence[Filter], live: set[object]) -> None:
+        """See that inserted documents still have the live parents that they had; or delete them.
+
+        Raises:
+            ExpiredError: A parent has expired meanwhile.
+        """
+        if not live or (self.session is not None and self.session.in_transaction):
+            return
+        named = {_name(key): key for key in self._keys(documents).values()}
+        expected = {name: key for name, key in named.items() if name in live}
+        lives = await self._lives(expected)
+        lost = {name for name in expected if not lives.get(name)}
+        if not lost:
+            return
+        paths = self.following.links.own
+        keys = [
+            document["_id"]
+            for document in documents
+            if document.get("_id") is not None
+            and (key := followed.keys_in(document, paths)) is not None
+            and _name(key) in lost
+        ]
+        condition = followed.having(paths, [expected[name] for name in lost])
+        for start in range(0, len(keys), _CHUNK):
+            some = {**condition, "_id": {"$in": keys[start : start + _CHUNK]}}
+            await self.handle.plain.delete_many(some, session=self.session)
+        raise self._error(expected[min(lost, key=repr)])
+
+    async def renew(self, documents: Iterable[Filter], *, keep: bool) -> None:
+        """Restart the lives of parents, or of the last in the row of theirs, if that is wanted."""
+        following, declared = self.following, self.following.declared
+        if keep or not declared.renews:
+            return
+        keys = list(self._keys(documents).values())
+        while keys and (above := following.parent) is not None:
+            keys, following = await self._keys_above(following, keys, above), above
+        policy = following.root.policy
+        if not keys or not isinstance(policy, TTL):
+            return
+        condition: Document = {}
+        if declared.at_most_every is not None:
+            recent = modified_within(policy, declared.at_most_every * 1000)
+            condition = {"$expr": {"$not": [recent]}}
+        database, name = following.place
+        plain = self._collection(name)
+        root = Handle(plain, self.handle.registry, database)
+        stamping = root.stamping
+        if stamping is None:
+            return
+        now = await root.now_to_stamp({})
+        for start in range(0, len(keys), _CHUNK):
+            wanted = followed.having(following.links.theirs, keys[start : start + _CHUNK])
+            live = root.filter_to_write({**wanted, **condition})
+            touch = stamping.update({"$set": {}}, keep=False, now=now)
+            await plain.update_many(live, touch, session=self.session)
+
+    async def _keys_above(
+        self, following: Following, keys: list[Key], above: Following
+    ) -> list[Key]:
+        """Return the keys of the parents of parents."""
+        found = followed.having(following.links.theirs, keys)
+        tops = {path.partition(".")[0]: 1 for path in above.links.own}
+        rows = self._collection(following.links.collection).find(found, tops, session=self.session)
+        parents = Parents(self.handle, above, self.session)
+        return list(parents._keys(await rows.to_list(None)).values())
+
+    async def _lives(self, keys: dict[object, Key]) -> dict[object, bool]:
+        """Say of those parents that are there whether one of that key lives."""
+        lives: dict[object, bool] = {}
+        links, above = self.following.links, self.following.parent
+        judged = None if above is None else followed.judged(above)
+        live = None if judged is not None else filters.live(self.following.root.policy)
+        condition: Any = judged.condition if judged is not None else live
+        shown: Document = {
+            "_id": 0,
+            "key": [followed.expression(path) for path in links.theirs],
+            "lives": {"$literal": True} if condition is None else condition,
+        }
+        every = list(keys.values())
+        for start in range(0, len(every), _CHUNK):
+            pipeline = [
+                {"$match": followed.having(links.theirs, every[start : start + _CHUNK])},
+                *(judged.stages if judged is not None else ()),
+                {"$project": shown},
+            ]
+            cursor: Any = self._collection(links.collection).aggregate(
+                pipeline, session=self.session
+            )
+            if inspect.isawaitable(cursor):
+                cursor = await cursor
+            for row in await cursor.to_list(None):
+                name = _name(tuple(row["key"]))
+                lives[name] = lives.get(name, False) or row["lives"]
+        return lives
+
+    def _keys(self, documents: Iterable[Filter]) -> dict[object, Key]:
+        paths = self.following.links.own
+        keys = (followed.keys_in(document, paths) for document in documents)
+        return {_name(key): key for key in keys if key is not None}
+
+    def _collection(self, name: str) -> Collection:
+        """Return a collection beside this one, ungated."""
+        own = self.handle.plain
+        collection: Collection = own.database.client[self.handle.database].get_collection(
+            name,
+            codec_options=own.codec_options.with_options(document_class=dict),
+            read_preference=ReadPreference.PRIMARY,
+        )
+        return collection
+
+    def _error(self, key: Key, *, is_there: bool = True) -> ExpiredError:
+        why = "which has expired" if is_there else "which isn't there, or has been deleted"
+        name = key[0] if len(key) == 1 else key
+        model, parent = self.following.model.__name__, self.following.links.collection
+        return ExpiredError(
+            f"A document of {model} can't be put under {parent} {name!r}, {why}.",
+            model=model,
+            key=name,
+        )
+
+
+def _name(key: Key) -> object:
+    """Return what stands for a key in a dict: itself, or its bytes where it has no hash."""
+    try:
+        hash(key)
+    except TypeError:
+        return bson.encode({"key": list(key)})
+    return key

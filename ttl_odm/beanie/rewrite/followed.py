@@ -1,0 +1,277 @@
+"""Documents that live while their parents do: what the server is asked, instead of a predicate.
+
+A filter can't look into another collection, a pipeline can. So what stands in the place of a
+predicate are stages: a ``$lookup`` of the live parent, and a ``$match`` for having found one. By
+`FOLLOWED` a document carries what says when its parent expires, until it is shown.
+
+Pure functions. This module must not know drivers, nor who asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from bson import DBRef
+
+from ttl_odm.beanie.policy.predicate import deciding_fields, end_of, value_at
+from ttl_odm.beanie.rewrite import filters
+from ttl_odm.errors import TTLError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from ttl_odm.beanie.drivers import Document, Filter, Pipeline
+    from ttl_odm.beanie.policy.following import Following
+    from ttl_odm.core.policy import Policy
+
+FOLLOWED: Final = "__ttl_followed"
+"""The parents of a document, of each what says when it expires."""
+_LIVES: Final = "__ttl_lives"
+"""In such a parent: whether it lives, where that has not been asked already."""
+_TRUE: Final[Document] = {"$literal": True}
+_NO_MATCH: Final = frozenset({"$near", "$nearSphere", "$where"})
+_NO_PROJECTION: Final = frozenset({"$elemMatch", "$slice"})
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """How the documents of a collection are judged: stages, and then an expression.
+
+    `gives` are the stages that leave, of a document, what says when it expires.
+    """
+
+    stages: Pipeline
+    condition: Document
+    gives: Pipeline
+
+    @property
+    def live(self) -> Pipeline:
+        """The stages that leave live documents, each with `FOLLOWED`."""
+        return [*self.stages, {"$match": {"$expr": self.condition}}]
+
+    @property
+    def expired(self) -> Pipeline:
+        """The stages that leave those that have expired."""
+        return [*self.stages, {"$match": {"$expr": {"$not": [self.condition]}}}]
+
+
+HIDE: Final[Document] = {"$unset": FOLLOWED}
+
+
+def judged(following: Following) -> Judged:
+    """Return how documents that follow others are judged at this moment."""
+    links, above = following.links, following.parent
+    parent = _by(following.root.policy) if above is None else judged(above)
+    is_open = following.declared.orphan == "live"
+    (own, theirs), *others = links.pairs
+    inner: Pipeline = []
+    let: Document = {}
+    if theirs != "_id":  # null identifies nothing
+        inner.append({"$match": {theirs: {"$ne": None}}})
+    for number, (mine, its) in enumerate(others):
+        let[f"key{number}"] = expression(mine)
+        both = [expression(its), f"$$key{number}"]
+        inner.append({"$match": {"$expr": {"$eq": both}, its: {"$ne": None}}})
+    inner += parent.stages if is_open else _only(parent)
+    if is_open:
+        inner.append({"$set": {_LIVES: parent.condition}})
+    inner += parent.gives if not is_open else _with_lives(parent.gives)
+    lookup: Document = {
+        "from": links.collection,
+        "localField": own,
+        "foreignField": theirs,
+        **({"let": let} if let else {}),
+        "pipeline": inner,
+        "as": FOLLOWED,
+    }
+    found: Document = {"$ne": [f"${FOLLOWED}", []]}
+    if is_open:
+        lives = {"$anyElementTrue": [f"${FOLLOWED}.{_LIVES}"]}
+        found = {"$or": [{"$not": [found]}, lives]}
+    first = {"$ifNull": [{"$first": f"${FOLLOWED}"}, {}]}
+    return Judged([{"$lookup": lookup}], found, [{"$replaceWith": first}])
+
+
+def _by(policy: Policy) -> Judged:
+    predicate = filters.live(policy)
+    fields: Document = dict.fromkeys(deciding_fields(policy), 1)
+    gives = [{"$project": {"_id": 0, **fields}}]
+    return Judged([], predicate or _TRUE, gives)
+
+
+def _only(parent: Judged) -> Pipeline:
+    return [*parent.stages] if parent.condition is _TRUE else parent.live
+
+
+def _with_lives(gives: Pipeline) -> Pipeline:
+    """Return the stages that give what says when a document expires, with whether it lives."""
+    (stage,) = gives
+    if "$project" in stage:
+        return [{"$project": {**stage["$project"], _LIVES: 1}}]
+    merged = {"$mergeObjects": [stage["$replaceWith"], {_LIVES: f"${_LIVES}"}]}
+    return [{"$replaceWith": merged}]
+
+
+def parents_of(following: Following) -> Pipeline:
+    """Return the stages that leave documents without a parent, live or not."""
+    (own, theirs), *others = following.links.pairs
+    let = {f"key{number}": expression(mine) for number, (mine, _) in enumerate(others)}
+    same = [
+        {"$match": {"$expr": {"$eq": [expression(its), f"$$key{number}"]}, its: {"$ne": None}}}
+        for number, (_, its) in enumerate(others)
+    ]
+    inner = [{"$match": {theirs: {"$ne": None}}}, *same, {"$limit": 1}, {"$project": {"_id": 1}}]
+    lookup: Document = {
+        "from": following.links.collection,
+        "localField": own,
+        "foreignField": theirs,
+        **({"let": let} if let else {}),
+        "pipeline": inner,
+        "as": FOLLOWED,
+    }
+    return [{"$lookup": lookup}, {"$match": {FOLLOWED: []}}]
+
+
+@lru_cache(maxsize=256)
+def expression(path: str) -> Any:
+    """Return the expression for what is at a path, also that of a DBRef's key."""
+    field, ref, _ = path.partition(".$id")
+    if not ref:
+        return f"${path}"
+    return {"$getField": {"field": {"$literal": "$id"}, "input": f"${field}"}}
+
+
+def is_over(document: object, policy: Policy, now: datetime) -> bool:
+    """Say whether all parents that a document carries have expired by now."""
+    parents = document.get(FOLLOWED) if isinstance(document, Mapping) else None
+    if not isinstance(parents, list) or not parents:
+        return False  # nobody can tell, or it lives without one
+    ends = [end_of(parent, policy) for parent in parents]
+    return all(end is not None and end <= now for end in ends)
+
+
+# Pipelines in the place of finds
+
+
+def live_stages(first: Sequence[Filter], made: Judged) -> tuple[Pipeline, Pipeline]:
+    """Put the judgement into a pipeline: what stands before it and with it, and what is left.
+
+    As late as can be: behind the filters at the beginning, which may use indexes. But an expression
+    in a filter may fail on a document that is gone, so it is asked behind, and only where there is
+    a live parent. (MongoDB would move it before the ``$lookup`` if it weren't about that.)
+    """
+    before: Pipeline = []
+    rest = [dict(stage) for stage in first]
+    while rest and isinstance(rest[0].get("$match"), Mapping):
+        if filters.has_expr(rest[0]["$match"]):
+            break
+        before.append(rest.pop(0))
+    guarded: Pipeline = []
+    while rest and isinstance(rest[0].get("$match"), Mapping):
+        guarded.append({"$match": filters.guarded(rest.pop(0)["$match"], made.condition)})
+    return [*before, *made.live, *guarded], rest
+
+
+def find_pipeline(  # noqa: PLR0913 (the clauses of a find)
+    made: Judged,
+    asked: Filter,
+    *,
+    sort: Filter | None = None,
+    skip: int = 0,
+    limit: int = 0,
+    projection: Filter | None = None,
+) -> Pipeline:
+    """Return the pipeline that finds what a find would, of live documents, each with `FOLLOWED`."""
+    _check_filter(asked)
+    order: Pipeline = [{"$sort": dict(sort)}] if sort else []
+    stages, _ = live_stages([{"$match": dict(asked)}] if asked else [], made)
+    if not filters.has_expr(asked):  # the index that finds them may sort them, too
+        first, stages = (stages[:1], stages[1:]) if asked else ([], stages)
+        stages = [*first, *order, *stages]
+    else:
+        stages = [*stages, *order]
+    if skip:
+        stages.append({"$skip": skip})
+    if limit:
+        stages.append({"$limit": limit})
+    if projection:
+        stages.append({"$project": shown_with(projection)})
+    return stages
+
+
+def shown_with(projection: Filter) -> Document:
+    """Return a projection that shows `FOLLOWED` besides."""
+    made = {str(name): value for name, value in projection.items()}
+    for name, value in made.items():
+        operators = value.keys() & _NO_PROJECTION if isinstance(value, Mapping) else ()
+        if operators or name.endswith(".$"):
+            raise TTLError(
+                f"The projection {projection!r} shows parts of an array, which MongoDB doesn't do "
+                "where documents follow others, as they are read by a pipeline: write $filter or "
+                "$slice in aggregate()."
+            )
+    if filters.is_inclusive(made) or (set(made) == {"_id"} and made["_id"]):
+        made[FOLLOWED] = 1
+    return made
+
+
+def _check_filter(asked: Filter) -> None:
+    for name, value in asked.items():
+        if str(name) in ("$and", "$or", "$nor") and isinstance(value, list):
+            for branch in value:
+                if isinstance(branch, Mapping):
+                    _check_filter(branch)
+            continue
+        inside = value.keys() if isinstance(value, Mapping) else set()
+        if found := _NO_MATCH & {str(name), *map(str, inside)}:
+            operator = min(found)
+            raise TTLError(
+                f"The filter has {operator}, which MongoDB takes in no pipeline, and documents "
+                "that follow others are read by one: write $geoNear in aggregate() for places, "
+                "$expr for $where."
+            )
+
+
+# What a document says of its parent
+
+
+def keys_in(document: Filter, paths: Iterable[str]) -> tuple[Any, ...] | None:
+    """Return a parent's key as a document to be stored has it; None where a part is missing."""
+    values = keys_with_nulls(document, paths)
+    return None if any(value is None for value in values) else values
+
+
+def keys_with_nulls(document: Filter, paths: Iterable[str]) -> tuple[Any, ...]:
+    """Return the same, with None for each part that is missing."""
+    return tuple(_at(document, path) for path in paths)
+
+
+def _at(document: Filter, path: str) -> Any:
+    if path in document:
+        return document[path]
+    field, ref, _ = path.partition(".$id")
+    if not ref:
+        return value_at(document, path)
+    value = value_at(document, field)
+    if isinstance(value, DBRef):
+        return value.id
+    if isinstance(value, Mapping):
+        return value.get("$id")
+    return None
+
+
+def mentions_links(names: Iterable[object], paths: Iterable[str]) -> bool:
+    """Say whether any of these fields is one that leads to the parent."""
+    listed = [str(name) for name in names]
+    return any(filters.mentions(listed, path) for path in paths)
+
+
+def having(paths: Sequence[str], keys: Sequence[Sequence[Any]]) -> Document:
+    """Return the filter for documents with one of these keys."""
+    if len(paths) == 1:
+        return {paths[0]: {"$in": [key[0] for key in keys]}}
+    return {"$or": [dict(zip(paths, key, strict=True)) for key in keys]}
