@@ -171,9 +171,8 @@ class _Batch:
         reach, most, known = self.stage.range, self.size, self.layout.several_keys
         if isinstance(reach, ScopedRange) or not self.stage.branches or self.stage.is_undated:
             return None
-        if self.remover.needs_transaction or self.remover.scopes is not None:
-            return None
-        if self.remover.limit is not None:  # others go first
+        goes_by_key = self.remover.needs_transaction or self.remover.scopes is not None
+        if goes_by_key or self.remover.limit is not None:  # where others go first
             return None
         # An array of dates has several entries. Once an index has seen one, the server searches it
         # by one of two bounds only, which may lead it over all that lives.
