@@ -426,7 +426,8 @@ def _policy(binding: Binding) -> Policy:
     """What an operation is told of a policy that isn't a default alone: its numbers now."""
     policy, limit = binding.policy, binding.max_lifetime
     if not isinstance(policy, TTL):  # a migration knows columns, and no attributes
-        return replace(binding.default.policy, field=binding.last_modified.name)
+        declared: Any = binding.default.policy
+        return replace(declared, field=binding.last_modified.name)  # type: ignore[no-any-return]
     assert limit is not None  # noqa: S101 (else nobody asks)
     created, seconds, zone = limit.created.name, limit.seconds, policy.timezone
     if adds_columns(binding):
@@ -475,10 +476,12 @@ def _difference(
     elif binding.sweep == "scan" and has_any:
         op.sweep, op.existing_sweep = "scan", "index"
     elif enforced - {target.noted}:
-        policy = _before(TTL(default), enforced - {target.noted})
-        op.existing_ttl = policy.declared_default
-        if target.policy != TTL(default):
-            op.default_ttl, op.existing_ttl = target.policy, _before(target.policy, enforced)
+        policy = target.policy
+        assert isinstance(policy, TTL)  # noqa: S101 (the table has the contract's columns)
+        before = _before(policy, enforced - {target.noted})
+        op.existing_ttl = _default_in(before)
+        if policy != TTL(default):
+            op.default_ttl, op.existing_ttl = policy, before
     elif is_begun != isinstance(default, Stored):
         op.existing_ttl = _stored_before(target, existing, is_begun=is_begun)
     elif existing.check in ("there", "unenforced") and existing.stamps:
@@ -529,3 +532,7 @@ def _before(policy: TTL, noted: set[str]) -> TTL:
     if first == STORED:
         return policy.with_default(policy.stored or Stored(policy.default))
     return policy.with_default(None if first == "None" else int(first))
+
+
+def _default_in(policy: TTL) -> int | Stored | None:
+    return policy.default if policy.stored is None else policy.stored

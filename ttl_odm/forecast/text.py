@@ -179,13 +179,13 @@ class Forecast:
         names = list(self.scenarios)
         if not self.measured.scopes:
             return []
-        chosen = slice(None) if len(names) == 1 else slice(None, None, len(HORIZONS) - 1)
+        step = 1 if len(names) == 1 else len(HORIZONS) - 1
         prefixes = {name: "" if len(names) == 1 else f"{name}, " for name in names}
-        labels = [f"{prefixes[name]}{label}" for name in names for _, label in HORIZONS[chosen]]
+        labels = [f"{prefixes[name]}{label}" for name in names for _, label in HORIZONS[::step]]
         rows: list[tuple[str, ...]] = [("scope", *labels)]
         counted = [self.by_scope(name) for name in names]
         for scope in self.measured.scopes:
-            numbers = [str(number) for counts in counted for _, number in counts[scope][chosen]]
+            numbers = [str(number) for counts in counted for _, number in counts[scope][::step]]
             rows.append((visible(scope) if scope else "all others", *numbers))
         return rows
 

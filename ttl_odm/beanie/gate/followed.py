@@ -67,7 +67,7 @@ class Followers:
         if takes_expired(options):
             return await self.plain.count_documents(filter, **options)
         made = followed.judged(self.following)
-        pages = {name: int(options.pop(name, 0) or 0) for name in ("skip", "limit")}
+        pages: dict[str, Any] = {name: int(options.pop(name, 0) or 0) for name in ("skip", "limit")}
         pipeline = followed.find_pipeline(made, filter, **pages)
         pipeline.append({"$group": {"_id": None, "n": {"$sum": 1}}})
         return sum([int(row["n"]) for row in await self._rows(pipeline, options)])
@@ -126,7 +126,7 @@ class Followers:
     def _parents(self, options: Document) -> Parents:
         return Parents(self.handle, self.following, options.get("session"))
 
-    async def insert_one(self, document: Filter, **options: Any) -> InsertOneResult:
+    async def insert_one(self, document: Any, **options: Any) -> InsertOneResult:
         """Insert a document under a live parent, in the place of an expired one of its key."""
         keep = takes_keep(options)
         if not isinstance(document, Mapping):

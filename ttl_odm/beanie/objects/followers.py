@@ -48,7 +48,7 @@ def end_in_memory(document: Any, end: Callable[[Document], datetime | None]) -> 
     """Return the end of the parent, where a fetched link has it; TTLError elsewhere."""
     declared = declared_follows(type(document))
     name = declared.parent if declared is not None else None
-    parent = getattr(document, name, None) if isinstance(name, str) else None
+    parent: Any = getattr(document, name, None) if isinstance(name, str) else None
     if hasattr(parent, "get_settings"):
         return end(parent)
     model = type(document).__name__
@@ -115,7 +115,7 @@ async def is_gone(document: Document, session: Session) -> bool:
 def _encoded(document: Document) -> drivers.Document:
     made: drivers.Document = {}
     for name, info in type(document).model_fields.items():
-        value = getattr(document, name, None)
+        value: Any = getattr(document, name, None)
         ref = getattr(value, "ref", None)
         if isinstance(ref, DBRef):
             value = ref

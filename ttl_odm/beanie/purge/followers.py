@@ -99,11 +99,9 @@ class FollowersRemoval:
             if not rows:
                 return
             await self._below(place, rows)
-            if not self.is_done:
-                return
-            keys = [row["_id"] for row in rows]
-            doomed = {"$and": [condition, {"_id": {"$in": keys}}]}
-            self.removed[following.collection] += await place.delete([doomed], BY_KEY)
+            if self.is_done:
+                doomed = {"$and": [condition, {"_id": {"$in": [row["_id"] for row in rows]}}]}
+                self.removed[following.collection] += await place.delete([doomed], BY_KEY)
 
     async def _below(self, place: RawCollection, rows: Sequence[Any]) -> None:
         for following in followers_of(place.collection):

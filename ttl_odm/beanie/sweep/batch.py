@@ -221,7 +221,7 @@ class _Batch:
         outcome = _Outcome()
         await outcome.reach(rows, commit)
         if outcome.has_more_followers:  # the same once more
-            resume = replace(self.resume, batch=self.resume.batch + 1)
+            resume: Resume | None = replace(self.resume, batch=self.resume.batch + 1)
         else:
             resume = self._after(rows, outcome.left)
         result = outcome.result(resume)
