@@ -191,9 +191,9 @@ def values_in(value: Any, *, by_key: bool = True) -> Iterator[object]:
     """The values of what is plain, without NULLs; instances by their primary keys."""
     if isinstance(value, Value):
         value = value.value
-    if isinstance(value, models.Model) and by_key:
-        value = value.pk
-    if isinstance(value, Case):
+    if isinstance(value, models.Model):
+        yield value.pk if by_key else value
+    elif isinstance(value, Case):
         for result in (*(case.result for case in value.cases), value.default):
             yield from values_in(result, by_key=by_key)
     elif hasattr(value, "get_source_expressions"):  # a Cast around the CASE

@@ -89,7 +89,7 @@ class Following(TablePolicy):
         return self.find()
 
     @property
-    def binding(self) -> Binding:
+    def binding(self) -> Binding:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The policy of the rows at the end: that which says when these expire."""
         return self.links.policy.binding
 
