@@ -192,7 +192,7 @@ def values_in(value: Any, *, by_key: bool = True) -> Iterator[object]:
     if isinstance(value, Value):
         value = value.value
     if isinstance(value, models.Model):
-        yield value.pk if by_key else value
+        yield from values_in(value.pk) if by_key else [value]
     elif isinstance(value, Case):
         for result in (*(case.result for case in value.cases), value.default):
             yield from values_in(result, by_key=by_key)

@@ -98,7 +98,7 @@ def _named(following: Following, query: UpdateQuery) -> list[Key]:
         plain = [value.value if isinstance(value, Value) else value for value in values]
         is_one = not any(hasattr(value, "resolve_expression") for value in plain)
         return [tuple(plain)] if is_one and None not in plain else []
-    ((_, theirs),) = pairs
+    [theirs] = following.links.theirs
     named = (
         getattr(value, theirs.attname) if isinstance(value, models.Model) else value
         for value in values_in(values[0], by_key=False)
