@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session, aliased, joinedload, selectinload, subqueryl
 from tests.sql.following import EXPIRED, LIVE, Base, Cart, Draft, Item, Memo, Note, expire, fill
 from ttl_odm import TTLConfigurationError
 from ttl_odm.sqlalchemy import expired, expires_at, include_expired, live
+from ttl_odm.sqlalchemy.objects import lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,6 +103,19 @@ def test_lazy_loads_have_live_rows(session: Session) -> None:
 def test_orphans_are_what_is_declared(session: Session) -> None:
     assert session.scalars(select(Memo.id).order_by(Memo.id)).all() == [1]
     assert session.scalars(select(Draft.id).order_by(Draft.id)).all() == [1, 3, 4]
+
+
+def test_an_orphan_has_expired_as_is_declared(session: Session) -> None:
+    past = {"include_expired": True}
+    keys = set(session.scalars(select(Memo.id).execution_options(**past))) - {1}
+    memos = [session.get_one(Memo, key, execution_options=past) for key in keys]
+    assert all(map(lifetime.is_expired, memos))
+    assert {lifetime.time_left(memo) for memo in memos} == {timedelta(0)}
+    assert None in map(lifetime.end_of, memos)  # that of an orphan
+    for key in (3, 4):
+        draft = session.get_one(Draft, key)
+        assert not lifetime.is_expired(draft)
+        assert (lifetime.time_left(draft), lifetime.end_of(draft)) == (None, None)
 
 
 def test_the_predicate_can_be_selected(session: Session) -> None:

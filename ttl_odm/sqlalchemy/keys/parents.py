@@ -29,6 +29,7 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+    from sqlalchemy import ColumnElement
     from sqlalchemy.engine.default import DefaultExecutionContext
     from typing_extensions import Self
 
@@ -91,16 +92,14 @@ class LiveParents:
         for start in range(0, len(keys), CHUNK):
             some = keys[start : start + CHUNK]
             parents = is_one_of(links.theirs, some)
-            live: Any = select(*links.theirs).where(parents)
-            if clock_of(reclaimer.dialect).locks_rows:
-                live = live.with_for_update(read=True, key_share=True, of=links.parent)
-            live = live.execution_options(**{INCLUDE_EXPIRED: False})
-            found = set(map(tuple, reclaimer.execute(live)))
+            found = self._live(reclaimer, parents)
             if len(found) == len(some):
                 continue
             # The others have expired, or never were.
             stored = set(map(tuple, reclaimer.execute(SweepSelect(*links.theirs).where(parents))))
             stored -= found
+            if stored:  # or were committed in between
+                stored -= self._live(reclaimer, parents)
             if len(some) == 1:
                 yield from some if stored else ()
             elif stored.issubset(some):
@@ -108,6 +107,15 @@ class LiveParents:
             else:  # the database takes others for equal: collations, and values of other types
                 for key in some:
                     yield from self._expired(context, [key])
+
+    def _live(self, reclaimer: KeyReclaimer, parents: ColumnElement[bool]) -> set[Key]:
+        """The live ones of some parents, which are locked."""
+        links = self.following.links()
+        live: Any = select(*links.theirs).where(parents)
+        if clock_of(reclaimer.dialect).locks_rows:
+            live = live.with_for_update(read=True, key_share=True, of=links.parent)
+        live = live.execution_options(**{INCLUDE_EXPIRED: False})
+        return set(map(tuple, reclaimer.execute(live)))
 
     def _writes_objects(self, context: DefaultExecutionContext) -> bool:
         """Whether it is the ORM that writes objects, or mappings, and nobody asks for a count."""

@@ -18,6 +18,7 @@ from ttl_odm.sqlalchemy.policy.parameters import include_expired
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from sqlalchemy import ColumnElement
     from sqlalchemy.orm import Mapper
 
 _TABLES: Final = "ttl_odm_tables"
@@ -46,6 +47,16 @@ def follows(mapper: Mapper[Any]) -> bool:
 
 def end_of_parent(row: object, mapper: Mapper[Any]) -> datetime | None:
     """The instant at which the parent of a row expires; None for never, and for an orphan."""
+    end: datetime | None = _asked(row, mapper, functions.expires_at(mapper.local_table))
+    return end
+
+
+def is_expired_by_parent(row: object, mapper: Mapper[Any]) -> bool:
+    """Whether the parent of a row has expired; of an orphan what `Follows.orphan` says."""
+    return bool(_asked(row, mapper, functions.expired(mapper.local_table)))
+
+
+def _asked(row: object, mapper: Mapper[Any], what: ColumnElement[Any]) -> Any:
     session = object_session(row)
     if session is None or not instance_state(row).has_identity:
         raise TTLConfigurationError(
@@ -53,6 +64,5 @@ def end_of_parent(row: object, mapper: Mapper[Any]) -> datetime | None:
             "or wasn't flushed yet, can't be asked for."
         )
     key = zip(mapper.primary_key, mapper.primary_key_from_instance(row), strict=True)
-    rows = select(functions.expires_at(mapper.local_table)).options(include_expired())
-    end: datetime | None = session.scalar(rows.where(*(column == value for column, value in key)))
-    return end
+    found = select(what).select_from(mapper.local_table).options(include_expired())
+    return session.scalar(found.where(*(column == value for column, value in key)))

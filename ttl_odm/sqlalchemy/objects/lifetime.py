@@ -35,7 +35,7 @@ from ttl_odm.core.policy import TTL, ExpireAt
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.objects.following import end_of_parent, tables_of
+from ttl_odm.sqlalchemy.objects.following import end_of_parent, is_expired_by_parent, tables_of
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, root_binding_of
 from ttl_odm.sqlalchemy.policy.following import following_of
 from ttl_odm.sqlalchemy.policy.known import policy_as_noted
@@ -176,8 +176,8 @@ def end_of(row: object) -> datetime | None:
 
     Where the database stores the default, that is what it was when this process saw it last.
     """
-    mapper = instance_state(row).manager.mapper
-    if lifetime_of(mapper) is None and following_of(mapper.local_table) is not None:
+    mapper = _following(row)
+    if mapper is not None:
         return end_of_parent(row, mapper)
     lifetime = bound_lifetime(row)
     values = {key: getattr(row, key) for key in lifetime.attributes}
@@ -191,6 +191,9 @@ def end_of(row: object) -> datetime | None:
 
 def is_expired(row: object) -> bool:
     """Whether a row has expired, by the database's clock; see `TTLMixin.is_expired`."""
+    mapper = _following(row)
+    if mapper is not None:
+        return is_expired_by_parent(row, mapper)
     end = end_of(row)
     return end is not None and expiry.is_expired(end, database_now(row))
 
@@ -198,7 +201,17 @@ def is_expired(row: object) -> bool:
 def time_left(row: object) -> timedelta | None:
     """How long a row still lives, by the database's clock; None for forever, never negative."""
     end = end_of(row)
-    return None if end is None else expiry.remaining(end, database_now(row))
+    if end is not None:
+        return expiry.remaining(end, database_now(row))
+    mapper = _following(row)  # an orphan has no end, and may have expired
+    return timedelta(0) if mapper is not None and is_expired_by_parent(row, mapper) else None
+
+
+def _following(row: object) -> Mapper[Any] | None:
+    """The mapper of a row that follows another one; None where it has a lifetime of its own."""
+    mapper: Mapper[Any] = instance_state(row).manager.mapper
+    follows = lifetime_of(mapper) is None and following_of(mapper.local_table) is not None
+    return mapper if follows else None
 
 
 def touch(

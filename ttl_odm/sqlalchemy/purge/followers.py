@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import column as bare_column
 
 from ttl_odm.core.follows import check_options
+from ttl_odm.core.policy import TTL
 from ttl_odm.sqlalchemy.policy.binding import SourceColumns, key_columns
 from ttl_odm.sqlalchemy.policy.following import followers_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
@@ -64,7 +66,9 @@ def seal(connection: Connection, binding: Binding, keys: Keys) -> None:
     columns = SourceColumns(bare.c[stamp], bare.c[own.name], None, None)
     rows = is_one_of([bare.c[str(key.name)] for key in key_columns(table)], keys)
     statement = SweepUpdate(bare).where(rows, predicate.inherits(binding, columns))
-    connection.execute(statement.values({own.name: 1, stamp: bare.c[stamp]}))
+    never = binding.policy.never if isinstance(binding.policy, TTL) else ()
+    seconds = next(number for number in count(1) if number not in never)
+    connection.execute(statement.values({own.name: seconds, stamp: bare.c[stamp]}))
 
 
 @dataclass(slots=True)
