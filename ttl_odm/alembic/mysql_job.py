@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import text
 
-from ttl_odm.alembic.database_job import BATCH, BUDGET, NEWS, RETRY, DatabaseJob
+from ttl_odm.alembic.database_job import BATCH, BUDGET, NEWS, RETRY, DatabaseJob, IndexPart
 from ttl_odm.alembic.job_settings import FLOOR, zone_on_mysql
 from ttl_odm.dialects.family import as_value
 from ttl_odm.dialects.jobs import FUSE
@@ -19,7 +19,7 @@ from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sweeper.options import LEASE_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ttl_odm.alembic.steps import Steps
 
@@ -61,10 +61,9 @@ class MySQLJob(DatabaseJob):
 
     def _procedure(self) -> str:
         steps, target = self.steps, self.steps.target
-        parts = [*self._parts()]
+        parts = self.parts
         counts = " + ".join(
-            _COUNT.format(table=steps.table, end=end, moment=moment, expired=self.expired)
-            for end, moment in parts
+            _COUNT.format(table=steps.table, due=due, expired=self.expired) for due, _ in parts
         )
         word = as_value(target.table.name)
         names = {
@@ -86,22 +85,27 @@ class MySQLJob(DatabaseJob):
             lock=f"CONCAT('ttl_odm.', LEFT(SHA2(CONCAT(DATABASE(), '.', {word}), 256), 48))",
             default=self.default if parts else "0",
             fuse_check=_FUSE_CHECK.format(**names),
-            batches="".join(self._batch(end, moment) for end, moment in parts),
+            batches="".join(map(self._batch, parts)),
             batch=BATCH,
             budget=BUDGET,
             news=NEWS,
             retry=RETRY,
         )
 
-    def _parts(self) -> Iterator[tuple[str, str]]:
-        """The index columns with the ends of rows, and what they are compared with."""
-        target, family = self.steps.target, self.steps.family
-        if target.policy.stored is not None or (target.seconds or 0) > 0:
-            yield INHERITED_END, f"{family.stamp} - ttl_odm_default * {family.second}"
-        if target.policy.stored is not None or target.seconds is not None:
-            yield OWN_END, family.stamp
+    @property
+    def _now(self) -> str:
+        return self.steps.family.stamp
 
-    def _batch(self, end: str, moment: str) -> str:
+    @property
+    def _inheriting(self) -> IndexPart:
+        moment = f"{self._now} - ttl_odm_default * {self.steps.family.second}"
+        return IndexPart(f"{INHERITED_END} <= {moment}", INHERITED_END)
+
+    @property
+    def _having_own(self) -> IndexPart:
+        return IndexPart(f"{OWN_END} <= {self._now}", OWN_END)
+
+    def _batch(self, part: IndexPart) -> str:
         steps, expired = self.steps, self.expired
         key = [column.name for column in steps.existing.primary_key]
         variables = [f"ttl_odm_key{number}" for number in range(len(key))]
@@ -124,8 +128,8 @@ class MySQLJob(DatabaseJob):
             ),
             key=", ".join(map(steps.quote, key)),
             table=steps.table,
-            end=end,
-            moment=moment,
+            due=part.due,
+            order=part.order,
             expired=expired,
             batch=BATCH,
             into=", ".join(variables),
@@ -264,7 +268,7 @@ _FUSE_CHECK: Final = """
         END IF;"""
 
 _COUNT: Final = (
-    "(SELECT COUNT(*) FROM (SELECT 1 FROM {table} WHERE {end} <= {moment} AND {expired} "
+    "(SELECT COUNT(*) FROM (SELECT 1 FROM {table} WHERE {due} AND {expired} "
     "LIMIT ttl_odm_limit) AS due)"
 )
 
@@ -274,8 +278,8 @@ _ONE_BATCH: Final = """
             {variables}
             DECLARE ttl_odm_done INT DEFAULT 0;
             DECLARE ttl_odm_rows_due CURSOR FOR SELECT {key} FROM {table}
-              WHERE {end} <= {moment} AND {expired}
-              ORDER BY {end} LIMIT {batch} FOR UPDATE SKIP LOCKED;
+              WHERE {due} AND {expired}
+              ORDER BY {order} LIMIT {batch} FOR UPDATE SKIP LOCKED;
             DECLARE CONTINUE HANDLER FOR NOT FOUND SET ttl_odm_done = 1;
             OPEN ttl_odm_rows_due;
             each_row: LOOP

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import text
 
-from ttl_odm.alembic.database_job import BATCH, BUDGET, NEWS, DatabaseJob
+from ttl_odm.alembic.database_job import BATCH, BUDGET, NEWS, DatabaseJob, IndexPart
 from ttl_odm.alembic.job_settings import FLOOR
 from ttl_odm.dialects.family import as_value
 from ttl_odm.dialects.jobs import FUSE, JOB, SIGNATURE
@@ -24,8 +24,6 @@ from ttl_odm.dialects.postgresql import relation
 from ttl_odm.sweeper.options import LEASE_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ttl_odm.alembic.steps import Steps
 
 RUN: Final = 59
@@ -96,7 +94,7 @@ class PostgreSQLJob(DatabaseJob):
         )
 
     def _procedure(self) -> str:
-        parts = [*self._parts()]
+        parts = self.parts
         removal = _ARCHIVE if self.copy is not None else _DELETE
         columns, values = self.archived if self.copy is not None else ("", "")
         names = {
@@ -138,16 +136,21 @@ class PostgreSQLJob(DatabaseJob):
             batches="".join(batches),
         )
 
-    def _parts(self) -> Iterator[tuple[str, str]]:
-        """The conditions that the indexes are for, and the order in which these have the rows."""
-        steps, target, family = self.steps, self.steps.target, self.steps.family
-        is_stored = target.policy.stored is not None
-        if is_stored or (target.seconds or 0) > 0:
-            end = f"{steps.stamp} <= ttl_odm_now - ttl_odm_default * {family.second}"
-            yield f"{steps.own} IS NULL AND {end}", steps.stamp
-        if is_stored or target.seconds is not None:
-            own_end = family.own_end.format(stamp=steps.stamp, ttl=steps.own)
-            yield f"{steps.own} > 0 AND {own_end} <= ttl_odm_now", own_end
+    @property
+    def _now(self) -> str:
+        return "ttl_odm_now"
+
+    @property
+    def _inheriting(self) -> IndexPart:
+        steps = self.steps
+        end = f"{steps.stamp} <= ttl_odm_now - ttl_odm_default * {steps.family.second}"
+        return IndexPart(f"{steps.own} IS NULL AND {end}", steps.stamp)
+
+    @property
+    def _having_own(self) -> IndexPart:
+        steps = self.steps
+        end = steps.family.own_end.format(stamp=steps.stamp, ttl=steps.own)
+        return IndexPart(f"{steps.own} > 0 AND {end} <= ttl_odm_now", end)
 
 
 def _block(*statements: str) -> str:

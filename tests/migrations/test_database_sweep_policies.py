@@ -1,0 +1,282 @@
+"""`sweep="database"` of every policy: dates, columns of the table's own, limits, kinds of rows."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import BigInteger, DateTime, String, inspect, select, text
+from sqlalchemy.orm import Session, mapped_column
+
+from tests.clocks import age
+from tests.migrations.conftest import models
+from tests.migrations.projects import lines
+from tests.migrations.swept import alone, left, run
+from tests.migrations.test_views_of_policies import HOUR, KINDS, dates, events
+from ttl_odm import TTL, ExpireAfter, ExpireAt, include_expired
+from ttl_odm.alembic import MigrationRefusedError
+from ttl_odm.alembic.job_installation import install_job, job_statements, remove_job
+from ttl_odm.alembic.operations import written
+from ttl_odm.cli.checks_database_sweep import database_sweep
+from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
+from ttl_odm.sweeper import Sweeper
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+pytestmark = [
+    pytest.mark.databases("mariadb", "mysql", "postgres"),
+    pytest.mark.usefixtures("scheduler"),
+]
+
+SPANS = (-3 * HOUR, -HOUR - 60, -HOUR, -HOUR // 2, -60, 0, 60, HOUR, 3 * HOUR)
+
+
+def swept(engine: Engine, model: Any, *rows: Any) -> set[str]:
+    """Let the job run once over these rows; those that are left are those that the gate shows."""
+    with alone(engine, model.__tablename__) as let_run:
+        with Session(engine) as session:
+            session.add_all(rows)
+            session.commit()
+        with Session(engine) as session:
+            every = len(session.scalars(select(model).options(include_expired())).all())
+        deleted, _, outcome = let_run()
+        assert outcome == "swept"
+        with Session(engine) as session:
+            live = set(session.scalars(select(model.id)))
+            there = set(session.scalars(select(model.id).options(include_expired())))
+        assert there == live
+        assert deleted == every - len(there)
+    assert Sweeper(engine, model, lease=False).run_once().deleted == 0
+    return live
+
+
+def migrated(project: Any, engine: Engine, model: Any, policy: Any) -> Any:
+    model.metadata.create_all(engine)
+    here = project(model)
+    here.revision(
+        f"import ttl_odm; op.alter_ttl('events', {written(policy)}, sweep='database')",
+        f"import ttl_odm; op.alter_ttl('events', {written(policy)}, sweep='index')",
+    )
+    here.upgrade()
+    here.check()
+    return here
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seconds", [None, HOUR])
+def test_rows_with_dates_go(engine: Engine, project: Any, seconds: int | None, kind: str) -> None:
+    column, value, reading = KINDS[kind]
+    policy: Any = ExpireAt("ends", **reading)
+    if seconds is not None:
+        policy = ExpireAfter("ends", seconds, **reading)
+    events(None, column).metadata.create_all(engine)
+    model = events(policy, column)
+    here = project(model)
+    told = written(policy)
+    here.revision(
+        f"import ttl_odm; op.add_ttl('events', {told}, sweep='database', max_fraction=1)",
+        f"import ttl_odm; op.drop_ttl('events', {told})",
+    )
+    here.upgrade()
+    here.check()
+    now = datetime.now(timezone.utc)
+    rows = [model(id=str(span), ends=value(now, span)) for span in SPANS]
+    rows.append(model(id="none", ends=None))
+    ahead = {str(span) for span in SPANS if span > -(seconds or 0)} - {"0"}
+    assert swept(engine, model, *rows) - {"0"} == {"none", *ahead}
+    here.downgrade()
+    assert left(engine) == []
+    assert set(inspect(engine).get_table_names()) <= {"alembic_version", "events"}
+
+
+def test_a_job_follows_the_policy_of_dates(engine: Engine, project: Any) -> None:
+    kind = DateTime(timezone=True)
+    model = events(ExpireAfter("ends", HOUR), kind)
+    here = migrated(project, engine, model, ExpireAfter("ends", HOUR))
+    old = datetime.now(timezone.utc) - timedelta(minutes=10)
+    assert swept(engine, model, model(id="a", ends=old)) == {"a"}
+    model = events(ExpireAfter("ends", 60), kind)
+    here.metadata = model.metadata
+    up, down = lines(here.autogenerate())
+    assert up == ["op.alter_ttl('events', ttl_odm.ExpireAfter('ends', 60))"]
+    assert down == ["op.alter_ttl('events', ttl_odm.ExpireAfter('ends', 3600))"]
+    here.upgrade()
+    here.check()
+    assert swept(engine, model) == set()
+
+
+@pytest.mark.parametrize("most", [None, 2 * HOUR])
+def test_lives_by_columns_of_the_tables_own(engine: Engine, project: Any, most: int | None) -> None:
+    limit = {} if most is None else {"max_lifetime": most, "created": "made"}
+    policy = TTL(HOUR, last_modified="ends", override=None, **limit)
+    model = events(
+        policy, DateTime(timezone=True), made=mapped_column(DateTime(timezone=True), index=True)
+    )
+    here = migrated(project, engine, model, policy)
+    now = datetime.now(timezone.utc)
+    with engine.begin() as connection:
+        for key, changed, made in (("a", -60, -120), ("b", -HOUR - 5, None), ("c", -5, -3 * HOUR)):
+            at = None if made is None else dates(now, made)
+            values = {"id": key, "ends": dates(now, changed), "made": at}
+            connection.execute(model.__table__.insert(), values | {"views": 0})
+    assert swept(engine, model) == ({"a", "c"} if most is None else {"a"})
+    here.downgrade()
+    assert left(engine) == []
+
+
+def limited(default: int | None, most: int) -> Any:
+    policy = TTL(default, max_lifetime=most, created="made")
+    return models(policy, "events", made=mapped_column(DateTime(timezone=True), index=True))
+
+
+@pytest.mark.parametrize("default", [HOUR, -1, None])
+def test_a_limit_to_all_lives_holds(engine: Engine, project: Any, default: int | None) -> None:
+    model = limited(default, 2 * HOUR)
+    policy = TTL(default, max_lifetime=2 * HOUR, created="made")
+    here = migrated(project, engine, model, policy)
+    now = datetime.now(timezone.utc)
+    rows = [
+        model(id=f"{made} {ttl}", made=made and now - timedelta(seconds=made), ttl=ttl)
+        for made in (None, 60, 2 * HOUR - 30, 2 * HOUR, 3 * HOUR)
+        for ttl in (None, -1, 60)
+    ]
+    live = swept(engine, model, *rows)
+    assert len(live) == (15 if default is None else 9)
+    here.metadata = limited(default, HOUR).metadata
+    up, _ = lines(here.autogenerate())
+    shorter = written(TTL(default, max_lifetime=HOUR, created="made"))
+    assert up == [f"op.alter_ttl('events', {shorter})"]
+    here.upgrade()
+    here.check()
+    assert len(swept(engine, limited(default, HOUR))) == (15 if default is None else 6)
+
+
+def of_kinds(**defaults: int | None) -> Any:
+    policy = TTL(defaults, by="kind", other=HOUR)
+    return models(policy, "events", kind=mapped_column(String(10), default="usual"))
+
+
+def test_each_kind_of_rows_has_its_default(engine: Engine, project: Any) -> None:
+    model = of_kinds(brief=60, lasting=-1, off=None)
+    policy = TTL({"brief": 60, "lasting": -1, "off": None}, by="kind", other=HOUR)
+    here = migrated(project, engine, model, policy)
+    kinds = ("brief", "lasting", "off", "usual")
+    with Session(engine) as session:
+        for kind in kinds:
+            for seconds in (30, 60, 600, 2 * HOUR):
+                for ttl in (None, -1, 10, 3 * HOUR):
+                    session.add(model(id=f"{kind} {seconds} {ttl}", kind=kind, ttl=ttl))
+        session.commit()
+        keys = session.scalars(select(model.id)).all()
+    with engine.begin() as connection:
+        for key in keys:
+            age(connection, "events", key, int(key.split()[1]))
+    live = swept(engine, model)
+    assert {"brief 30 None", "usual 600 None", "lasting 7200 None", "off 7200 10"} <= live
+    assert not {"brief 60 None", "brief 600 None", "usual 7200 None", "lasting 30 10"} & live
+    model = of_kinds(brief=HOUR, lasting=60)
+    here.metadata = model.metadata
+    up, _ = lines(here.autogenerate())
+    assert up == [
+        "op.alter_ttl('events', ttl_odm.TTL({'brief': 3600, 'lasting': 60}, by='kind', other=3600))"
+    ]
+    here.upgrade()
+    here.check()
+    assert "lasting 600 None" not in swept(engine, model)
+
+
+def with_a_subclass() -> tuple[Any, Any]:
+    base = models(
+        60,
+        "events",
+        kind=mapped_column(String(10)),
+        __mapper_args__={"polymorphic_on": "kind", "polymorphic_identity": "usual"},
+    )
+    declared = {"__ttl__": HOUR, "__mapper_args__": {"polymorphic_identity": "slow"}}
+    return base, type("Slow", (base,), declared)
+
+
+def test_a_subclass_may_have_a_default_of_its_own(engine: Engine, project: Any) -> None:
+    model, slow = with_a_subclass()
+    model.metadata.create_all(engine)
+    here = project(model)
+    here.revision("op.alter_ttl('events', 60, sweep='database')")
+    with pytest.raises(MigrationRefusedError, match=r"ttl_odm.TTL\({'slow': 3600}, by='kind', ot"):
+        here.upgrade()
+    binding = binding_of(model.__table__)
+    assert binding is not None
+    with engine.connect() as connection:
+        assert job_statements(connection, binding)
+        install_job(connection, binding)
+        connection.commit()
+    with Session(engine) as session:
+        session.add_all([model(id="usual"), slow(id="slow"), slow(id="old")])
+        session.commit()
+    with engine.begin() as connection:
+        age(connection, "events", "usual", 600)
+        age(connection, "events", "slow", 600)
+        age(connection, "events", "old", 2 * HOUR)
+    assert swept(engine, model) == {"slow"}
+    with engine.connect() as connection:
+        assert remove_job(connection, binding)
+
+
+def test_check_finds_a_job_of_an_older_policy(engine: Engine) -> None:
+    old, new = of_kinds(brief=60), of_kinds(brief=90)
+    old.metadata.create_all(engine)
+    with engine.connect() as connection:
+        install_job(connection, binding_of(old.__table__))  # type: ignore[arg-type]
+        connection.commit()
+        found = {
+            model: [
+                finding.message
+                for finding in database_sweep(
+                    connection, "Event", binding_of(model.__table__), None
+                )  # type: ignore[arg-type]
+                if finding.code == "database-sweep-outdated"
+            ]
+            for model in (old, new)
+        }
+        assert found[old] == []
+        assert found[new] == ["the database sweeps it by an older policy than the model's"]
+        assert read_job(connection, None, "events") is not None
+        assert remove_job(connection, binding_of(new.__table__))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("policy", "kind"),
+    [
+        (ExpireAt("ends", null="expired"), DateTime(timezone=True)),
+        (TTL(HOUR, last_modified="ends", override="views"), DateTime(timezone=True)),
+        (TTL(HOUR, last_modified="ends", override=None), BigInteger()),
+        (TTL(HOUR, max_lifetime=2 * HOUR, created="ends"), DateTime(timezone=True)),
+    ],
+)
+def test_what_no_index_leads_to_is_refused(
+    engine: Engine, project: Any, policy: Any, kind: Any
+) -> None:
+    model = models(name="events", ends=mapped_column(kind))
+    model.metadata.create_all(engine)
+    if isinstance(kind, BigInteger):
+        policy = TTL(HOUR, last_modified="ends", override=None, unit="s")
+    here = project(model)
+    here.revision(f"import ttl_odm; op.add_ttl('events', {written(policy)}, sweep='database')")
+    with pytest.raises(MigrationRefusedError, match="would read the whole table each second"):
+        here.upgrade()
+    assert left(engine) == []
+
+
+def test_it_goes_by_its_index(engine: Engine, project: Any) -> None:
+    """The bound of a batch is one that an index can be searched by."""
+    policy = ExpireAfter("ends", HOUR)
+    model = events(policy, DateTime(timezone=True))
+    migrated(project, engine, model, policy)
+    if engine.dialect.name != "postgresql":
+        return
+    (body,) = run(engine, "SELECT prosrc FROM pg_proc WHERE proname = 'events_ttl_sweep'")[0]
+    assert "events.ends <= ttl_odm_now - ttl_odm_default * interval '1 second'" in body
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT count(*) FROM events")) == 0
