@@ -128,10 +128,10 @@ class DatabaseJob(ABC):
 
     def _parts(self) -> Iterator[IndexPart]:
         binding = self._binding
-        is_stored, ends = binding.stored is not None, finite_defaults(binding)
+        is_stored = binding.stored is not None
         if not is_stored and all(default() is None for default in binding.defaults()):
             return
-        if is_stored or ends:
+        if is_stored or finite_defaults(binding):
             if self.steps.target.dates is None:
                 yield self._inheriting
             else:
