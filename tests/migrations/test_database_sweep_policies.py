@@ -15,14 +15,15 @@ from tests.migrations.conftest import models
 from tests.migrations.projects import lines
 from tests.migrations.swept import alone, left, run
 from tests.migrations.test_views_of_policies import HOUR, KINDS, dates, events
-from ttl_odm import TTL, ExpireAfter, ExpireAt
+from ttl_odm import TTL, ExpireAfter, ExpireAt, Stored
 from ttl_odm.alembic import MigrationRefusedError
 from ttl_odm.alembic.job_installation import install_job, job_statements, remove_job
 from ttl_odm.alembic.operations import written
 from ttl_odm.cli.checks_database_sweep import database_sweep
-from ttl_odm.sqlalchemy import include_expired
+from ttl_odm.sqlalchemy import include_expired, set_policy
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:
@@ -228,6 +229,72 @@ def test_a_subclass_may_have_a_default_of_its_own(engine: Engine, project: Any) 
     assert swept(engine, model) == {"slow"}
     with engine.connect() as connection:
         assert remove_job(connection, binding)
+
+
+@pytest.mark.parametrize("kind", [String(40), BigInteger()])
+def test_each_scope_has_its_default(engine: Engine, project: Any, kind: Any) -> None:
+    policy = TTL(Stored(HOUR, by="tenant"))
+    model = models(policy, "events", tenant=mapped_column(kind, nullable=True))
+    here = migrated(project, engine, model, policy)
+    is_text = isinstance(kind, String)
+    scopes = ["acme", "Acme", "never", "off", "usual"] if is_text else [1, 2, 3, 4, 5]
+    with engine.connect() as connection:
+        for scope, ttl in zip(scopes, (60, 3 * HOUR, -1, None), strict=False):
+            set_policy(connection, model, ttl, scope=scope, by="ann")
+    with alone(engine, "events"):  # which keeps an EVENT away
+        with Session(engine) as session:
+            for scope in (None, *scopes):
+                for seconds in (30, 61, 600, 2 * HOUR, 4 * HOUR):
+                    for ttl in (None, -1, 10, 5 * HOUR):
+                        key = f"{scope} {seconds} {ttl}"
+                        session.add(model(id=bin_of(key), tenant=scope, ttl=ttl))
+            session.commit()
+            keys = session.scalars(select(model.id)).all()
+        with engine.begin() as connection:
+            for key in keys:
+                age(connection, "events", key, int(key.split()[1]))
+    live = swept(engine, model)
+    first, second, third, *_, last = map(bin_of, map(str, scopes))
+    assert {f"{second} 7200 None", f"{third} 14400 None", f"{last} 600 None"} <= live
+    assert {"None 600 None", f"{first} 30 None"} <= live
+    gone = {f"{first} 61 None", f"{second} 14400 None", f"{last} 7200 None", "None 7200 None"}
+    assert not gone & live
+    with engine.connect() as connection:
+        set_policy(connection, model, 20, by="ann")
+    assert f"{last} 30 None" not in swept(engine, model)
+    here.check()
+    here.downgrade()
+    assert left(engine) == []
+
+
+def bin_of(key: str) -> str:
+    """Keys that no collation takes for the same."""
+    return key.replace("Acme", "A-cme")
+
+
+def test_many_rows_of_many_scopes_go_in_several_batches(engine: Engine, project: Any) -> None:
+    policy = TTL(Stored(HOUR, by="tenant"))
+    model = models(policy, "events", tenant=mapped_column(String(40), nullable=True))
+    here = migrated(project, engine, model, policy)
+    here.revision(
+        f"import ttl_odm; op.alter_ttl('events', {written(policy)}, max_fraction=0.1)",
+        f"import ttl_odm; op.alter_ttl('events', {written(policy)}, max_fraction=1)",
+    )
+    here.upgrade()
+    clock = clock_of(engine.dialect)
+    with alone(engine, "events") as let_run:
+        with Session(engine) as session:
+            session.add_all(model(id=f"{n}", tenant=f"t{n % 7}") for n in range(3_000))
+            session.add(model(id="live", tenant="t1"))
+            session.commit()
+        past = f"{clock.now} - {2 * HOUR} * {clock.second}"
+        run(engine, f"UPDATE events SET _ts = {past} WHERE id <> 'live'")  # noqa: S608
+        deleted, _, outcome = let_run()
+        assert (deleted, outcome[:25]) == (0, "fuse: more than 1000 rows")
+        run(engine, "UPDATE events_ttl_sweeps SET max_fraction = NULL, outcome = ''")
+        assert let_run()[::2] == (3_000, "swept")
+    with Session(engine) as session:
+        assert session.scalars(select(model.id).options(include_expired())).all() == ["live"]
 
 
 def outdated(connection: Connection, model: Any) -> list[str]:

@@ -8,18 +8,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sqlalchemy import literal_column
+from sqlalchemy import literal_column, select
 from sqlalchemy.types import BigInteger
 
 from ttl_odm.alembic.target_schema import as_text
+from ttl_odm.core.values import MAX_TTL
 from ttl_odm.dialects.family import as_value
 from ttl_odm.dialects.jobs import ARCHIVE_NOTE, JOB, JOB_LOG, JOB_NOTE
 from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.archive import Copy
-from ttl_odm.sqlalchemy.sweep.due import finite_defaults
+from ttl_odm.sqlalchemy.sweep.due import PartIndex, finite_defaults
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
 from ttl_odm.sqlalchemy.sweep.leases import declared_lease_table
+from ttl_odm.sqlalchemy.sweep.scopes import look
+from ttl_odm.sqlalchemy.sweep.stored_indexes import needs_of, stored_indexes
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sweeper import Part
 from ttl_odm.sweeper.declarations import Archive, archive_of
 
 if TYPE_CHECKING:
@@ -47,10 +52,16 @@ RETRY: Final = 60
 
 
 class IndexPart(NamedTuple):
-    """Rows that one index leads to: all that have expired are `due`, in this `order`."""
+    """Rows that one index leads to: all that have expired are `due`, in this `order`.
+
+    Where each scope has its own end of life, they are those of `ttl_odm_scope`; `scopes` selects
+    all that have expired rows, and `due_in` is the same for one of them as a joined table's row.
+    """
 
     due: str
     order: str
+    scopes: str = ""
+    due_in: str = ""
 
 
 class DatabaseJob(ABC):
@@ -132,7 +143,12 @@ class DatabaseJob(ABC):
         if not is_stored and all(default() is None for default in binding.defaults()):
             return
         if is_stored or finite_defaults(binding):
-            if self.steps.target.dates is None:
+            if binding.is_scoped and self.steps.target.scope is not None:
+                scope = self.steps.quote(self.steps.target.scope.name)
+                due, order = self._inheriting[:2]
+                yield IndexPart(f"{scope} IS NULL AND {due}", order)
+                yield self._in_scopes(scope)
+            elif self.steps.target.dates is None:
                 yield self._inheriting
             else:
                 yield self._by_column(binding.instants, binding.last_modified, "ttl_odm_default")
@@ -140,6 +156,27 @@ class DatabaseJob(ABC):
             yield self._having_own
         if (limit := binding.max_lifetime) is not None:
             yield self._by_column(limit.instants, limit.created, str(limit.seconds))
+
+    @abstractmethod
+    def _in_scopes(self, scope: str) -> IndexPart:
+        """The same rows of the scopes that a column tells apart, by the index that it leads."""
+
+    @property
+    def _due_scopes(self) -> str:
+        """Selects each scope with expired rows, and the age at which these expire, in seconds.
+
+        It looks at the first entry of each scope. See `ttl_odm.sqlalchemy.sweep.scopes`.
+        """
+        run, dialect, binding = self.steps.run, self.steps.dialect, self._binding
+        clock, table = clock_of(dialect), self.steps.target.table
+        needs = [need for need in needs_of(binding, clock) if need.scope]
+        every = stored_indexes(run.connection, table)
+        alike = [index.collation for index in every for need in needs if index.leads_to(need)]
+        index = PartIndex(binding, Part.INHERITING, clock)
+        looked = look(index, dialect.name, alike[0] if alike else None, most=MAX_TTL)
+        ended = clock.literal(self._now) - clock.span(looked.c.age)
+        due = select(looked.c.scope, looked.c.age).where(looked.c.began <= ended)
+        return as_text(due.options(include_expired()), dialect, self._home)
 
     @property
     @abstractmethod

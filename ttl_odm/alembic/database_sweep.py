@@ -80,8 +80,6 @@ def _unknown(runner: Runner, target: TargetSchema, *, is_cut: bool) -> str | Non
         return f"is for MariaDB, MySQL and PostgreSQL; this is {runner.dialect.name}"
     if runner.offline:
         return "asks the database for keys and rights, which --sql can't; migrate online, or not"
-    if target.policy.stored is not None and target.policy.stored.by is not None:
-        return "knows one default ttl, and here each scope may have one (Stored.by)"
     return (
         "is not for partitioned tables, of which whole partitions are dropped" if is_cut else None
     )
@@ -182,6 +180,11 @@ def _of_indexes(runner: Runner, target: TargetSchema, existing: ExistingSchema) 
             else f"the end of a row's own ttl in {target.policy!r} is in no index"
         )
         return f"would read the whole table each second, since {why}"
+    if binding.is_scoped and needs[0].scope is None:
+        return (
+            "would read all rows that are older than the shortest default each second, since no "
+            f"index can begin with {target.policy.stored!r}, and go by {needs[0].column!r} next"
+        )
     made = {LAST_MODIFIED, INHERITED_END, OWN_END} if target.dates is None else set()
     if not isinstance(target.policy, TTL):
         made.add(target.policy.field)

@@ -63,7 +63,12 @@ class MySQLJob(DatabaseJob):
         steps, target = self.steps, self.steps.target
         parts = self.parts
         counts = " + ".join(
-            _COUNT.format(table=steps.table, due=due, expired=self.expired) for due, _ in parts
+            _COUNT_IN_SCOPES.format(
+                table=steps.table, due=part.due_in, expired=self.expired, scopes=part.scopes
+            )
+            if part.scopes
+            else _COUNT.format(table=steps.table, due=part.due, expired=self.expired)
+            for part in parts
         )
         word = as_value(target.table.name)
         names = {
@@ -101,12 +106,24 @@ class MySQLJob(DatabaseJob):
         moment = f"{self._now} - ttl_odm_default * {self.steps.family.second}"
         return IndexPart(f"{INHERITED_END} <= {moment}", INHERITED_END)
 
+    def _in_scopes(self, scope: str) -> IndexPart:
+        def due(value: str, age: str) -> str:
+            moment = f"{self._now} - {age} * {self.steps.family.second}"
+            return f"{scope} = {value} AND {INHERITED_END} <= {moment}"
+
+        return IndexPart(
+            due("ttl_odm_scope", "ttl_odm_age"),
+            f"{scope}, {INHERITED_END}",  # by both, or MySQL sorts
+            self._due_scopes,
+            due("ttl_odm_each.scope", "ttl_odm_each.age"),
+        )
+
     @property
     def _having_own(self) -> IndexPart:
         return IndexPart(f"{OWN_END} <= {self._now}", OWN_END)
 
     def _batch(self, part: IndexPart) -> str:
-        steps, expired = self.steps, self.expired
+        steps, target, expired = self.steps, self.steps.target, self.expired
         key = [column.name for column in steps.existing.primary_key]
         variables = [f"ttl_odm_key{number}" for number in range(len(key))]
         types = _types_of(steps, key)
@@ -121,7 +138,7 @@ class MySQLJob(DatabaseJob):
             names = {"archive": self.archive, "columns": columns, "values": values}
             kept = _ARCHIVE.format(**names, table=steps.table, same=same, expired=expired)
             removal, undo = f"{kept}{removal}{_BOTH}", "ROLLBACK TO SAVEPOINT ttl_odm_row;"
-        return _ONE_BATCH.format(
+        batch = _ONE_BATCH.format(
             variables=" ".join(
                 f"DECLARE {variable} {kind};"
                 for variable, kind in zip(variables, types, strict=True)
@@ -136,6 +153,11 @@ class MySQLJob(DatabaseJob):
             removal=removal,
             undo=undo,
         )
+        if not part.scopes:
+            return batch
+        assert target.scope is not None  # noqa: S101 (or there are none)
+        (kind,) = _types_of(steps, [target.scope.name])
+        return _EACH_SCOPE.format(scopes=part.scopes, type=kind, one_batch=batch, batch=BATCH)
 
 
 def _types_of(steps: Steps[Any], columns: Sequence[str]) -> list[str]:
@@ -271,6 +293,29 @@ _COUNT: Final = (
     "(SELECT COUNT(*) FROM (SELECT 1 FROM {table} WHERE {due} AND {expired} "
     "LIMIT ttl_odm_limit) AS due)"
 )
+
+_COUNT_IN_SCOPES: Final = (
+    "(SELECT COUNT(*) FROM (SELECT 1 FROM ({scopes}) AS ttl_odm_each JOIN {table} ON {due} "
+    "WHERE {expired} LIMIT ttl_odm_limit) AS due)"
+)
+
+# A transaction has about as many rows as a batch, of however many scopes.
+_EACH_SCOPE: Final = """
+          BEGIN
+            DECLARE ttl_odm_scope {type};
+            DECLARE ttl_odm_age BIGINT;
+            DECLARE ttl_odm_scopes_done INT DEFAULT 0;
+            DECLARE ttl_odm_scopes CURSOR FOR {scopes};
+            DECLARE CONTINUE HANDLER FOR NOT FOUND SET ttl_odm_scopes_done = 1;
+            OPEN ttl_odm_scopes;
+            each_scope: LOOP
+              FETCH ttl_odm_scopes INTO ttl_odm_scope, ttl_odm_age;
+              IF ttl_odm_scopes_done OR ttl_odm_deleted >= {batch} THEN
+                LEAVE each_scope;
+              END IF;{one_batch}
+            END LOOP;
+            CLOSE ttl_odm_scopes;
+          END;"""
 
 # By its key a row is deleted without a look at others, which somebody may hold.
 _ONE_BATCH: Final = """

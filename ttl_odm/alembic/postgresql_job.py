@@ -106,12 +106,20 @@ class PostgreSQLJob(DatabaseJob):
             "values": values,
         }
         batches = []
-        for due, order in parts:
-            rows = _ROWS.format(**names, due=due, order=order)
+        for part in parts:
+            rows = _ROWS.format(**names, due=part.due, order=part.order)
             many = removal.format(**names, which=f"ctid = ANY (ARRAY({rows}))")
             one = removal.format(**names, which="ctid = ttl_odm_row.ctid")
-            batches.append(_ONE_BATCH.format(**names, rows=rows, many=many, one=one))
-        counts = (_COUNT.format(**names, due=due) for due, _ in parts)
+            sql = _ONE_BATCH.format(**names, rows=rows, many=many, one=one)
+            if part.scopes:
+                sql = _EACH_SCOPE.format(scopes=part.scopes, one_batch=sql, batch=BATCH)
+            batches.append(sql)
+        counts = (
+            _COUNT_IN_SCOPES.format(**names, due=part.due_in, scopes=part.scopes)
+            if part.scopes
+            else _COUNT.format(**names, due=part.due)
+            for part in parts
+        )
         return _PROCEDURE.format(
             name=self.name,
             signature=as_value(f"{self.name}{SIGNATURE}"),
@@ -145,6 +153,15 @@ class PostgreSQLJob(DatabaseJob):
         steps = self.steps
         end = f"{steps.stamp} <= ttl_odm_now - ttl_odm_default * {steps.family.second}"
         return IndexPart(f"{steps.own} IS NULL AND {end}", steps.stamp)
+
+    def _in_scopes(self, scope: str) -> IndexPart:
+        steps = self.steps
+
+        def due(of: str) -> str:
+            ago = f"ttl_odm_now - {of}.age * {steps.family.second}"
+            return f"{steps.own} IS NULL AND {scope} = {of}.scope AND {steps.stamp} <= {ago}"
+
+        return IndexPart(due("ttl_odm_scope"), steps.stamp, self._due_scopes, due("ttl_odm_each"))
 
     @property
     def _having_own(self) -> IndexPart:
@@ -184,6 +201,7 @@ DECLARE
   ttl_odm_now timestamptz;
   ttl_odm_wall time;
   ttl_odm_row record;
+  ttl_odm_scope record;
   ttl_odm_default bigint;
   ttl_odm_fraction double precision;
   ttl_odm_is_checked boolean := false;
@@ -297,6 +315,11 @@ _COUNT: Final = (
     "LIMIT ttl_odm_allowed + 1) AS due)"
 )
 
+_COUNT_IN_SCOPES: Final = (
+    "(SELECT count(*) FROM (SELECT FROM ({scopes}) AS ttl_odm_each, {table} "
+    "WHERE {due} AND {expired} LIMIT ttl_odm_allowed + 1) AS due)"
+)
+
 # Rows that somebody holds are left to the next pass.
 _ROWS: Final = (
     "SELECT ctid FROM {table} WHERE {due} AND {expired} "
@@ -325,3 +348,12 @@ _ONE_BATCH: Final = """
               END;
             END LOOP;
           END;"""
+
+# A transaction has about as many rows as a batch, of however many scopes.
+_EACH_SCOPE: Final = """
+          FOR ttl_odm_scope IN {scopes} LOOP{one_batch}
+            IF ttl_odm_deleted >= {batch} THEN
+              ttl_odm_done := false;
+              EXIT;
+            END IF;
+          END LOOP;"""
