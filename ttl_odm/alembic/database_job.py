@@ -16,7 +16,8 @@ from ttl_odm.core.values import MAX_TTL
 from ttl_odm.dialects.family import as_value
 from ttl_odm.dialects.jobs import ARCHIVE_NOTE, JOB, JOB_LOG, JOB_NOTE
 from ttl_odm.sqlalchemy.policy.binding import binding_of
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, include_expired
+from ttl_odm.sqlalchemy.policy.stored import age_of
 from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, finite_defaults
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
@@ -167,16 +168,31 @@ class DatabaseJob(ABC):
 
         It looks at the first entry of each scope. See `ttl_odm.sqlalchemy.sweep.scopes`.
         """
-        run, dialect, binding = self.steps.run, self.steps.dialect, self._binding
-        clock, table = clock_of(dialect), self.steps.target.table
-        needs = [need for need in needs_of(binding, clock) if need.scope]
-        every = stored_indexes(run.connection, table)
-        alike = [index.collation for index in every for need in needs if index.leads_to(need)]
-        index = PartIndex(binding, Part.INHERITING, clock)
-        looked = look(index, dialect.name, alike[0] if alike else None, most=MAX_TTL)
+        dialect = self.steps.dialect
+        clock = clock_of(dialect)
+        index = PartIndex(self._binding, Part.INHERITING, clock)
+        looked = look(index, dialect.name, self._collation, most=MAX_TTL)
         ended = clock.literal(self._now) - clock.span(looked.c.age)
         due = select(looked.c.scope, looked.c.age).where(looked.c.began <= ended)
         return as_text(due.options(include_expired()), dialect, self._home)
+
+    @property
+    def _age_in_scope(self) -> str:
+        """The age in seconds at which rows of the scope `ttl_odm_scope` expire, by a look-up."""
+        binding, dialect = self._binding, self.steps.dialect
+        assert binding.discriminator is not None  # noqa: S101 (or there are no scopes)
+        scope = literal_column("ttl_odm_scope", binding.discriminator.type)
+        age = age_of(binding, scope, BASE_ROW_WRITTEN, self._collation)
+        return as_text(age, dialect, self._home)
+
+    @property
+    def _collation(self) -> str | None:
+        """By which the index takes some scopes for the same."""
+        run, binding = self.steps.run, self._binding
+        needs = [need for need in needs_of(binding, clock_of(run.dialect)) if need.scope]
+        every = stored_indexes(run.connection, self.steps.target.table)
+        alike = (index.collation for index in every for need in needs if index.leads_to(need))
+        return next(alike, None)
 
     @property
     @abstractmethod

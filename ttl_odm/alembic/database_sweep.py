@@ -63,7 +63,7 @@ def refuse_unsweepable(
     runner: Runner, target: TargetSchema, existing: ExistingSchema, *, is_cut: bool
 ) -> None:
     """Refuse a table that the database can't sweep as the model says, with the reason."""
-    reason = _unknown(runner, target, is_cut=is_cut) or _on_this_server(runner, target, existing)
+    reason = _unknown(runner, is_cut=is_cut) or _on_this_server(runner, target, existing)
     if reason is None:
         for binding in bindings_of(runner, target):
             reason = reason or _of_model(binding) or _of_other_policy(target, binding)
@@ -75,7 +75,7 @@ def refuse_unsweepable(
         )
 
 
-def _unknown(runner: Runner, target: TargetSchema, *, is_cut: bool) -> str | None:
+def _unknown(runner: Runner, *, is_cut: bool) -> str | None:
     if clock_of(runner.dialect).family not in _JOBS:
         return f"is for MariaDB, MySQL and PostgreSQL; this is {runner.dialect.name}"
     if runner.offline:

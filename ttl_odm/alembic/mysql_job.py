@@ -157,7 +157,15 @@ class MySQLJob(DatabaseJob):
             return batch
         assert target.scope is not None  # noqa: S101 (or there are none)
         (kind,) = _types_of(steps, [target.scope.name])
-        return _EACH_SCOPE.format(scopes=part.scopes, type=kind, one_batch=batch, batch=BATCH)
+        return _EACH_SCOPE.format(
+            scope=steps.quote(target.scope.name),
+            table=steps.table,
+            type=kind,
+            age=self._age_in_scope,
+            due=part.due,
+            one_batch=batch,
+            batch=BATCH,
+        )
 
 
 def _types_of(steps: Steps[Any], columns: Sequence[str]) -> list[str]:
@@ -299,22 +307,18 @@ _COUNT_IN_SCOPES: Final = (
     "WHERE {expired} LIMIT ttl_odm_limit) AS due)"
 )
 
-# A transaction has about as many rows as a batch, of however many scopes.
+# A transaction has about as many rows as a batch, of however many scopes. These are found one by
+# one: MySQL and MariaDB search an index by no bound that comes from another row.
 _EACH_SCOPE: Final = """
           BEGIN
-            DECLARE ttl_odm_scope {type};
+            DECLARE ttl_odm_scope {type} DEFAULT (SELECT MIN({scope}) FROM {table});
             DECLARE ttl_odm_age BIGINT;
-            DECLARE ttl_odm_scopes_done INT DEFAULT 0;
-            DECLARE ttl_odm_scopes CURSOR FOR {scopes};
-            DECLARE CONTINUE HANDLER FOR NOT FOUND SET ttl_odm_scopes_done = 1;
-            OPEN ttl_odm_scopes;
-            each_scope: LOOP
-              FETCH ttl_odm_scopes INTO ttl_odm_scope, ttl_odm_age;
-              IF ttl_odm_scopes_done OR ttl_odm_deleted >= {batch} THEN
-                LEAVE each_scope;
-              END IF;{one_batch}
-            END LOOP;
-            CLOSE ttl_odm_scopes;
+            WHILE ttl_odm_scope IS NOT NULL AND ttl_odm_deleted < {batch} DO
+              SET ttl_odm_age = {age};
+              IF EXISTS (SELECT 1 FROM {table} WHERE {due}) THEN{one_batch}
+              END IF;
+              SET ttl_odm_scope = (SELECT MIN({scope}) FROM {table} WHERE {scope} > ttl_odm_scope);
+            END WHILE;
           END;"""
 
 # By its key a row is deleted without a look at others, which somebody may hold.
