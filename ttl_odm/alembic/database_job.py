@@ -8,24 +8,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sqlalchemy import literal_column, select
+from sqlalchemy import literal_column
 from sqlalchemy.types import BigInteger
 
 from ttl_odm.alembic.target_schema import as_text
-from ttl_odm.core.values import MAX_TTL
 from ttl_odm.dialects.family import as_value
 from ttl_odm.dialects.jobs import ARCHIVE_NOTE, JOB, JOB_LOG, JOB_NOTE
 from ttl_odm.sqlalchemy.policy.binding import binding_of
-from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, include_expired
-from ttl_odm.sqlalchemy.policy.stored import age_of
 from ttl_odm.sqlalchemy.purge.archive import Copy
-from ttl_odm.sqlalchemy.sweep.due import PartIndex, finite_defaults
+from ttl_odm.sqlalchemy.sweep.due import finite_defaults
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
 from ttl_odm.sqlalchemy.sweep.leases import declared_lease_table
-from ttl_odm.sqlalchemy.sweep.scopes import look
 from ttl_odm.sqlalchemy.sweep.stored_indexes import needs_of, stored_indexes
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sweeper import Part
 from ttl_odm.sweeper.declarations import Archive, archive_of
 
 if TYPE_CHECKING:
@@ -55,14 +50,12 @@ RETRY: Final = 60
 class IndexPart(NamedTuple):
     """Rows that one index leads to: all that have expired are `due`, in this `order`.
 
-    Where each scope has its own end of life, they are those of `ttl_odm_scope`; `scopes` selects
-    all that have expired rows, and `due_in` is the same for one of them as a joined table's row.
+    Where each scope has its own end of life, they are those of one scope, `ttl_odm_scope`.
     """
 
     due: str
     order: str
-    scopes: str = ""
-    due_in: str = ""
+    of_scope: bool = False
 
 
 class DatabaseJob(ABC):
@@ -161,29 +154,6 @@ class DatabaseJob(ABC):
     @abstractmethod
     def _in_scopes(self, scope: str) -> IndexPart:
         """The same rows of the scopes that a column tells apart, by the index that it leads."""
-
-    @property
-    def _due_scopes(self) -> str:
-        """Selects each scope with expired rows, and the age at which these expire, in seconds.
-
-        It looks at the first entry of each scope. See `ttl_odm.sqlalchemy.sweep.scopes`.
-        """
-        dialect = self.steps.dialect
-        clock = clock_of(dialect)
-        index = PartIndex(self._binding, Part.INHERITING, clock)
-        looked = look(index, dialect.name, self._collation, most=MAX_TTL)
-        ended = clock.literal(self._now) - clock.span(looked.c.age)
-        due = select(looked.c.scope, looked.c.age).where(looked.c.began <= ended)
-        return as_text(due.options(include_expired()), dialect, self._home)
-
-    @property
-    def _age_in_scope(self) -> str:
-        """The age in seconds at which rows of the scope `ttl_odm_scope` expire, by a look-up."""
-        binding, dialect = self._binding, self.steps.dialect
-        assert binding.discriminator is not None  # noqa: S101 (or there are no scopes)
-        scope = literal_column("ttl_odm_scope", binding.discriminator.type)
-        age = age_of(binding, scope, BASE_ROW_WRITTEN, self._collation)
-        return as_text(age, dialect, self._home)
 
     @property
     def _collation(self) -> str | None:

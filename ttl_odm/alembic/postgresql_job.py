@@ -14,16 +14,25 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import text
+from sqlalchemy import select, text
 
 from ttl_odm.alembic.database_job import BATCH, BUDGET, NEWS, DatabaseJob, IndexPart
 from ttl_odm.alembic.job_settings import FLOOR
+from ttl_odm.alembic.target_schema import as_text
+from ttl_odm.core.values import MAX_TTL
 from ttl_odm.dialects.family import as_value
 from ttl_odm.dialects.jobs import FUSE, JOB, SIGNATURE
 from ttl_odm.dialects.postgresql import relation
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.sweep.due import PartIndex
+from ttl_odm.sqlalchemy.sweep.scopes import look
+from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sweeper import Part
 from ttl_odm.sweeper.options import LEASE_NAME
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ttl_odm.alembic.steps import Steps
 
 RUN: Final = 59
@@ -111,15 +120,10 @@ class PostgreSQLJob(DatabaseJob):
             many = removal.format(**names, which=f"ctid = ANY (ARRAY({rows}))")
             one = removal.format(**names, which="ctid = ttl_odm_row.ctid")
             sql = _ONE_BATCH.format(**names, rows=rows, many=many, one=one)
-            if part.scopes:
-                sql = _EACH_SCOPE.format(scopes=part.scopes, one_batch=sql, batch=BATCH)
+            if part.of_scope:
+                sql = _EACH_SCOPE.format(scopes=self._due_scopes, one_batch=sql, batch=BATCH)
             batches.append(sql)
-        counts = (
-            _COUNT_IN_SCOPES.format(**names, due=part.due_in, scopes=part.scopes)
-            if part.scopes
-            else _COUNT.format(**names, due=part.due)
-            for part in parts
-        )
+        counts = (self._count(part, names) for part in parts)
         return _PROCEDURE.format(
             name=self.name,
             signature=as_value(f"{self.name}{SIGNATURE}"),
@@ -144,6 +148,14 @@ class PostgreSQLJob(DatabaseJob):
             batches="".join(batches),
         )
 
+    def _count(self, part: IndexPart, names: Mapping[str, object]) -> str:
+        """How many rows of a part have expired, up to what the fuse allows."""
+        scope = self.steps.target.scope
+        if not part.of_scope or scope is None:
+            return _COUNT.format(**names, due=part.due)
+        due = self._due_in(self.steps.quote(scope.name), "ttl_odm_each")
+        return _COUNT_IN_SCOPES.format(**names, due=due, scopes=self._due_scopes)
+
     @property
     def _now(self) -> str:
         return "ttl_odm_now"
@@ -155,13 +167,27 @@ class PostgreSQLJob(DatabaseJob):
         return IndexPart(f"{steps.own} IS NULL AND {end}", steps.stamp)
 
     def _in_scopes(self, scope: str) -> IndexPart:
+        return IndexPart(self._due_in(scope, "ttl_odm_scope"), self.steps.stamp, of_scope=True)
+
+    def _due_in(self, scope: str, of: str) -> str:
+        """Whether a row is in a scope, and as old as this may become."""
         steps = self.steps
+        ago = f"ttl_odm_now - {of}.age * {steps.family.second}"
+        return f"{steps.own} IS NULL AND {scope} = {of}.scope AND {steps.stamp} <= {ago}"
 
-        def due(of: str) -> str:
-            ago = f"ttl_odm_now - {of}.age * {steps.family.second}"
-            return f"{steps.own} IS NULL AND {scope} = {of}.scope AND {steps.stamp} <= {ago}"
+    @property
+    def _due_scopes(self) -> str:
+        """Selects each scope with expired rows, and the age at which these expire, in seconds.
 
-        return IndexPart(due("ttl_odm_scope"), steps.stamp, self._due_scopes, due("ttl_odm_each"))
+        It looks at the first entry of each scope. See `ttl_odm.sqlalchemy.sweep.scopes`.
+        """
+        dialect = self.steps.dialect
+        clock = clock_of(dialect)
+        index = PartIndex(self._binding, Part.INHERITING, clock)
+        looked = look(index, dialect.name, self._collation, most=MAX_TTL)
+        ended = clock.literal(self._now) - clock.span(looked.c.age)
+        due = select(looked.c.scope, looked.c.age).where(looked.c.began <= ended)
+        return as_text(due.options(include_expired()), dialect)
 
     @property
     def _having_own(self) -> IndexPart:
