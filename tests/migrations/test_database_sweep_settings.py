@@ -256,13 +256,33 @@ def test_with_a_stored_default_it_deletes_what_a_sweeper_would(
     here.downgrade()
 
 
-def test_defaults_of_scopes_are_refused(before: Any, project: Any) -> None:
+def test_scopes_may_have_defaults_of_their_own(before: Any, engine: Engine, project: Any) -> None:
     here = project(models())
-    here.revision(
-        ADD_STORED.format("60, by='views'"),
-        DROP,
-    )
-    with pytest.raises(MigrationRefusedError, match=r"each scope may have one \(Stored.by\)"):
+    here.revision(ADD_STORED.format("60, by='views'"), DROP)
+    here.upgrade()
+    with alone(engine) as let_run:
+        run(
+            engine,
+            "INSERT INTO ttl_odm_policies (name, scope, ttl, changed_at) "
+            "SELECT name, '7', 3600, changed_at FROM ttl_odm_policies",
+        )
+        run(engine, "UPDATE web_sessions SET views = 7 WHERE id = 'b'")
+        for key in "ab":
+            age(engine, key, 600)
+        assert let_run() == (1, 1, "swept")
+    assert rows(engine) == ["b", "c"]
+    here.downgrade()
+    assert left(engine) == []
+
+
+@events
+def test_scopes_that_no_index_tells_apart_are_refused(
+    before: Any, engine: Engine, project: Any
+) -> None:
+    run(engine, "ALTER TABLE web_sessions ADD COLUMN tenant TEXT")
+    here = project(models())
+    here.revision(ADD_STORED.format("60, by='tenant'"), DROP)
+    with pytest.raises(MigrationRefusedError, match="older than the shortest default each second"):
         here.upgrade()
 
 

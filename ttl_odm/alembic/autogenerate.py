@@ -24,13 +24,14 @@ from ttl_odm.alembic.policies import POLICY_TABLES
 from ttl_odm.alembic.progress import PROGRESS_TABLE
 from ttl_odm.alembic.reflection import read_schema
 from ttl_odm.alembic.renderings import import_for_types
-from ttl_odm.alembic.target_schema import STORED, TargetSchema, adds_columns
+from ttl_odm.alembic.target_schema import TargetSchema, adds_columns
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.core.stored import Stored
 from ttl_odm.dialects import partition_ddl
 from ttl_odm.dialects.jobs import JOB_LOG
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of
+from ttl_odm.sqlalchemy.policy.whole import STORED, default_now, whole_policy
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
@@ -196,7 +197,7 @@ class _Comparison:
     def _compare_declared(
         self, key: tuple[str | None, str], table: Table, binding: Binding
     ) -> None:
-        target = TargetSchema.of(table.name, _whole_policy(binding), table.schema)
+        target = TargetSchema.of(table.name, whole_policy(binding), table.schema)
         for op in self._upgrade.ops:
             if isinstance(op, ops.CreateTableOp) and _creates(op, key):
                 self._add_to_created(op, target, binding)
@@ -221,7 +222,7 @@ class _Comparison:
         """The view of a table that has its dates already holds another policy than the model."""
         if not self._is_there(key):
             return
-        policy = _whole_policy(binding)
+        policy = whole_policy(binding)
         target = TargetSchema.of(table.name, policy, table.schema)
         others = enforced_defaults(self._connection, target) - {target.noted}
         if others and self._is_asked_for(key, table):
@@ -255,7 +256,7 @@ class _Comparison:
             self._strip(modified, target)
         op = AddTTLOp(
             target.table.name,
-            _default(binding),
+            default_now(binding),
             schema=target.table.schema,
             sweep=binding.sweep,
             in_transaction=True,
@@ -408,15 +409,6 @@ class _Comparison:
         return position - 1
 
 
-def _default(binding: Binding) -> int | Stored | None:
-    """What an operation is told of a default: what it is at this moment, or that it is stored."""
-    stored, scope = binding.default.policy.stored, binding.discriminator
-    if stored is None:
-        return binding.default()
-    # A migration knows columns, and no attributes.
-    return stored if stored.by is None or scope is None else replace(stored, by=scope.name)
-
-
 def _is_log(op: ops.MigrateOperation) -> TypeGuard[ops.DropTableOp]:
     """Whether it would drop the log of a database's own job, which goes with its table's TTL."""
     return isinstance(op, ops.DropTableOp) and op.table_name.endswith(f"_{JOB_LOG}")
@@ -431,7 +423,7 @@ def _policy(binding: Binding) -> Policy:
     assert limit is not None  # noqa: S101 (else nobody asks)
     created, seconds, zone = limit.created.name, limit.seconds, policy.timezone
     if adds_columns(binding):
-        return TTL(_default(binding), max_lifetime=seconds, created=created, timezone=zone)
+        return TTL(default_now(binding), max_lifetime=seconds, created=created, timezone=zone)
     return ExpireAfter(created, seconds, timezone=zone, unit=policy.unit)
 
 
@@ -458,7 +450,7 @@ def _difference(
     is_begun: bool,
 ) -> AddTTLOp | AlterTTLOp | None:
     """The operation that makes the table what the model says; None where it is."""
-    name, schema, default = target.table.name, target.table.schema, _default(binding)
+    name, schema, default = target.table.name, target.table.schema, default_now(binding)
     if target.last_modified.name not in existing.columns:
         kept = target.own_ttl.name in existing.columns
         return AddTTLOp(name, default, schema=schema, sweep=binding.sweep, keep_ttl=kept)
@@ -494,34 +486,6 @@ def _stored_before(
 ) -> int | Stored | None:
     """What the table's default was, as far as the database tells."""
     return Stored(target.seconds, by=existing.scope) if is_begun else target.seconds
-
-
-def _whole_policy(binding: Binding) -> Policy:
-    """The policy as a view holds it: over columns, and its numbers at this moment."""
-    policy, limit = binding.default.policy, binding.max_lifetime
-    if not isinstance(policy, TTL):
-        return _policy(binding)
-    own, kind = binding.override, binding.discriminator
-    kinds = {
-        identity: variant.default()
-        for variant in binding.variants
-        for identity in variant.identities
-    }
-    default: Any = _default(binding)
-    declared: dict[str, Any] = {"default": default}
-    if kinds and kind is not None:
-        declared = {"default": kinds, "by": kind.name, "other": default}
-    return TTL(
-        **declared,
-        last_modified=binding.last_modified.name,
-        override=None if own is None else own.name,
-        never=policy.never,
-        max_lifetime=None if limit is None else limit.seconds,
-        created=None if limit is None else limit.created.name,
-        values=policy.values,
-        timezone=policy.timezone,
-        unit=policy.unit,
-    )
 
 
 def _before(policy: TTL, noted: set[str]) -> TTL:

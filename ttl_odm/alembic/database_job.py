@@ -6,26 +6,33 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ttl_odm.alembic.target_schema import STORED, as_text
+from sqlalchemy import literal_column
+from sqlalchemy.types import BigInteger
+
+from ttl_odm.alembic.target_schema import as_text
 from ttl_odm.dialects.family import as_value
 from ttl_odm.dialects.jobs import ARCHIVE_NOTE, JOB, JOB_LOG, JOB_NOTE
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.purge.archive import Copy
+from ttl_odm.sqlalchemy.sweep.due import finite_defaults
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
 from ttl_odm.sqlalchemy.sweep.leases import declared_lease_table
+from ttl_odm.sqlalchemy.sweep.stored_indexes import needs_of, stored_indexes
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper.declarations import Archive, archive_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from sqlalchemy import MetaData
+    from sqlalchemy import Column, MetaData
 
     from ttl_odm.alembic.runner import Runner
     from ttl_odm.alembic.steps import Steps
     from ttl_odm.alembic.target_schema import TargetSchema
     from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.time.column_types import Instants
 
 BATCH: Final = 1_000
 """Rows of a transaction; others wait for no longer than it takes."""
@@ -38,6 +45,17 @@ NEWS: Final = 30
 
 RETRY: Final = 60
 """Seconds after which a blown fuse has the rows counted anew."""
+
+
+class IndexPart(NamedTuple):
+    """Rows that one index leads to: all that have expired are `due`, in this `order`.
+
+    Where each scope has its own end of life, they are those of one scope, `ttl_odm_scope`.
+    """
+
+    due: str
+    order: str
+    of_scope: bool = False
 
 
 class DatabaseJob(ABC):
@@ -94,15 +112,84 @@ class DatabaseJob(ABC):
     @property
     def expired(self) -> str:
         """Whether a row has expired at the moment of the write."""
-        return self.steps.target.expired(self.steps.dialect, self._home)
+        steps = self.steps
+        return steps.target.expired(steps.dialect, self._home, steps.existing.columns)
 
     @property
     def default(self) -> str:
-        """The seconds after which rows expire that inherit: a number, or what looks it up."""
+        """The seconds after which the first inheriting rows expire: a number, or what looks it up.
+
+        Where kinds of rows live longer, the predicate tells them from the others.
+        """
         target = self.steps.target
-        if target.noted == STORED:
-            return target.stored_age(self.steps.dialect, self._home)
-        return str(target.seconds)
+        if target.policy.stored is not None:
+            return target.stored_age(self.steps.dialect, self._home, self.steps.existing.columns)
+        return str(min(finite_defaults(self._binding), default=0))
+
+    @property
+    def parts(self) -> list[IndexPart]:
+        """What the indexes lead to; none where nothing ever expires."""
+        return [*self._parts()]
+
+    def _parts(self) -> Iterator[IndexPart]:
+        binding = self._binding
+        is_stored = binding.stored is not None
+        if not is_stored and all(default() is None for default in binding.defaults()):
+            return
+        if is_stored or finite_defaults(binding):
+            if binding.is_scoped and self.steps.target.scope is not None:
+                scope = self.steps.quote(self.steps.target.scope.name)
+                due, order = self._inheriting[:2]
+                yield IndexPart(f"{scope} IS NULL AND {due}", order)
+                yield self._in_scopes(scope)
+            elif self.steps.target.dates is None:
+                yield self._inheriting
+            else:
+                yield self._by_column(binding.instants, binding.last_modified, "ttl_odm_default")
+        if binding.override is not None:
+            yield self._having_own
+        if (limit := binding.max_lifetime) is not None:
+            yield self._by_column(limit.instants, limit.created, str(limit.seconds))
+
+    @abstractmethod
+    def _in_scopes(self, scope: str) -> IndexPart:
+        """The same rows of the scopes that a column tells apart, by the index that it leads."""
+
+    @property
+    def _collation(self) -> str | None:
+        """By which the index takes some scopes for the same."""
+        run, binding = self.steps.run, self._binding
+        needs = [need for need in needs_of(binding, clock_of(run.dialect)) if need.scope]
+        every = stored_indexes(run.connection, self.steps.target.table)
+        alike = (index.collation for index in every for need in needs if index.leads_to(need))
+        return next(alike, None)
+
+    @property
+    @abstractmethod
+    def _inheriting(self) -> IndexPart:
+        """The rows whose end is that of the default, by the contract's index."""
+
+    @property
+    @abstractmethod
+    def _having_own(self) -> IndexPart:
+        """The rows with a ttl of their own, by theirs."""
+
+    @property
+    @abstractmethod
+    def _now(self) -> str:
+        """The moment of a batch, of which an index can be searched."""
+
+    def _by_column(self, instants: Instants, column: Column[Any], seconds: str) -> IndexPart:
+        """The rows whose lives are counted from a column of the table's own."""
+        dialect = self.steps.dialect
+        clock = clock_of(dialect)
+        column_format, age = instants.on(clock), literal_column(seconds, BigInteger())
+        due = column_format.within(column, clock.literal(self._now) - clock.span(age))
+        return IndexPart(*(as_text(sql, dialect) for sql in (due, column_format.plain(column))))
+
+    @property
+    def _binding(self) -> Binding:
+        return self.steps.target.binding(self.steps.existing.columns)
 
     @property
     def archived(self) -> tuple[str, str]:

@@ -23,10 +23,16 @@ from ttl_odm.alembic.database_job import DatabaseJob, bindings_of, copy_of
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.job_settings import JobSettings
 from ttl_odm.alembic.mysql_job import MySQLJob
+from ttl_odm.alembic.operations import written
 from ttl_odm.alembic.postgresql_job import PostgreSQLJob
+from ttl_odm.alembic.target_schema import LAST_MODIFIED
 from ttl_odm.core.policy import TTL
+from ttl_odm.dialects import index_name
+from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.policy.whole import whole_policy
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
+from ttl_odm.sqlalchemy.sweep.stored_indexes import needs_of, stored_indexes
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of
 
@@ -57,11 +63,11 @@ def refuse_unsweepable(
     runner: Runner, target: TargetSchema, existing: ExistingSchema, *, is_cut: bool
 ) -> None:
     """Refuse a table that the database can't sweep as the model says, with the reason."""
-    reason = _unknown(runner, target, is_cut=is_cut) or _on_this_server(runner, target, existing)
+    reason = _unknown(runner, is_cut=is_cut) or _on_this_server(runner, target, existing)
     if reason is None:
         for binding in bindings_of(runner, target):
-            reason = reason or _of_model(binding)
-        reason = reason or _of_archive(runner, target)
+            reason = reason or _of_model(binding) or _of_other_policy(target, binding)
+        reason = reason or _of_archive(runner, target) or _of_indexes(runner, target, existing)
     if reason is not None:
         raise MigrationRefusedError(
             f"Table {target.label}: sweep='database' {reason}. Write sweep='index', and run a "
@@ -69,17 +75,11 @@ def refuse_unsweepable(
         )
 
 
-def _unknown(runner: Runner, target: TargetSchema, *, is_cut: bool) -> str | None:
+def _unknown(runner: Runner, *, is_cut: bool) -> str | None:
     if clock_of(runner.dialect).family not in _JOBS:
         return f"is for MariaDB, MySQL and PostgreSQL; this is {runner.dialect.name}"
     if runner.offline:
         return "asks the database for keys and rights, which --sql can't; migrate online, or not"
-    if not isinstance(target.policy, TTL):
-        return "is for ttls counted from _ts, and not for dates that the rows have"
-    if target.policy.stored is not None and target.policy.stored.by is not None:
-        return "knows one default ttl, and here each scope may have one (Stored.by)"
-    if target.policy.max_lifetime is not None:
-        return "knows no max_lifetime, and would keep rows past it"
     return (
         "is not for partitioned tables, of which whole partitions are dropped" if is_cut else None
     )
@@ -149,8 +149,54 @@ def _of_model(binding: Binding) -> str | None:
         return f"can't archive by {binding.name}.__ttl_archive__, which is Python and not a table"
     if hooks_of(owner, binding.table.fullname).watches(binding.table.fullname):
         return f"can't call {binding.name}.__ttl_on_purged__, which is Python"
-    if binding.variants or (isinstance(binding.policy, TTL) and binding.policy.by is not None):
-        return f"knows one default ttl, and {binding.name} has one for each kind of row"
+    return None
+
+
+def _of_other_policy(target: TargetSchema, binding: Binding) -> str | None:
+    """It would delete what the model keeps: kinds and scopes that live longer than the others."""
+    told, stored = target.policy, target.policy.stored
+    is_told_kinds = isinstance(told, TTL) and told.by is not None
+    is_told_scopes = stored is not None and stored.by is not None
+    is_of_kinds = any(variant.identities for variant in binding.variants)
+    if (is_of_kinds and not is_told_kinds) or (binding.is_scoped and not is_told_scopes):
+        return (
+            f"was told one default ttl, and {binding.name} has one for each kind of row: give it "
+            f"{written(whole_policy(binding))}"
+        )
+    return None
+
+
+def _of_indexes(runner: Runner, target: TargetSchema, existing: ExistingSchema) -> str | None:
+    """Refuse what no index leads to, but for those that the operation makes."""
+    try:
+        binding = target.binding(existing.columns)
+    except TTLConfigurationError as error:
+        raise MigrationRefusedError(str(error)) from error
+    needs = needs_of(binding, clock_of(runner.dialect))
+    if not needs:
+        why = (
+            "NULLs that are expired are in no index"
+            if binding.nulls_expire
+            else f"the end of a row's own ttl in {target.policy!r} is in no index"
+        )
+        return f"would read the whole table each second, since {why}"
+    if binding.is_scoped and needs[0].scope is None:
+        return (
+            "would read all rows that are older than the shortest default each second, since no "
+            f"index can begin with {target.policy.stored!r}, and go by {needs[0].column!r} next"
+        )
+    made = {LAST_MODIFIED, INHERITED_END, OWN_END} if target.dates is None else set()
+    if not isinstance(target.policy, TTL):
+        made.add(target.policy.field)
+    there = stored_indexes(runner.connection, target.table)
+    for need in needs:
+        if need.column not in made and not any(index.leads_to(need) for index in there):
+            name = index_name(target.table.name, f"{need.column}_ttl")
+            return (
+                f"would read the whole table each second, for lack of an index on column "
+                f"{need.column!r}: op.create_index({name!r}, {target.table.name!r}, "
+                f"[{need.column!r}])"
+            )
     return None
 
 

@@ -158,7 +158,7 @@ class _Migration:
             self.progress.finish()
 
     def index_dates(self, sweep: str | None) -> None:
-        """A table that has its dates already only gets the index ("index"), or loses it ("scan").
+        """A table that has its dates already gets the index, and a job, or loses both ("scan").
 
         To add it again does no harm.
         """
@@ -171,13 +171,16 @@ class _Migration:
                     f"{', '.join(self.existing.columns)}."
                 )
             checks.refuse_without_rights(runner.connection, target)
-            if sweep == "index" and not runner.in_transaction:
+            if sweep in INDEXED and not runner.in_transaction:
                 checks.refuse_partitioned(target, self.existing)
         self.refuse_uncuttable()
         self.refuse_unreadable()
         with runner.outside_transactions():
             steps = self.steps()
-            if sweep == "index":
+            job = DatabaseSweep(steps)
+            if not runner.offline:
+                job.make_way(sweep)
+            if sweep in INDEXED:
                 steps.add_indexes()
             elif sweep == "scan":
                 steps.drop_indexes()
@@ -185,19 +188,24 @@ class _Migration:
             if isinstance(self._op, DropTTLOp):
                 if not runner.offline or self._op.view:
                     Enforcement(steps, self._op.view).drop()
-            elif not runner.offline or self._op.enforce:
+                return
+            if not runner.offline or self._op.enforce:
                 Enforcement(steps, self._op.view).change(self._op.enforce)
+            job.change(sweep, self.job_settings)
 
     def _refuse_needless(self) -> None:
         """Refuse what means nothing where the table has its dates."""
         target, op = self.target, self._op
-        if isinstance(op, AddTTLOp) and not target.indexes and not op.enforce:
+        makes_more = op.enforce or op.sweep == "database" if isinstance(op, AddTTLOp) else True
+        if not target.indexes and not makes_more:
             raise MigrationRefusedError(
                 f"{target.policy!r} is over columns that table {target.label} has, so the database "
-                "needs no migration for it, unless enforce= is to hide expired rows from others."
+                "needs no migration for it, unless enforce= is to hide expired rows from others, "
+                "or sweep='database' to delete them."
             )
         copying = () if self._declared is None else ("copy_table",)
         usual = ("sweep", "in_transaction", "partition", "enforce", "view")
+        usual += ("window", "timezone", "max_fraction")
         misplaced = op.options(*usual, *copying)
         if misplaced:
             raise MigrationRefusedError(
@@ -227,7 +235,7 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
     checks.warn_of_restricting_keys(runner, target, migration.existing)
     if target.dates is not None:
         # No index is what "scan" asks for, and whose it is that is there, nobody knows.
-        migration.index_dates("index" if op.sweep == "index" else None)
+        migration.index_dates(op.sweep if op.sweep in INDEXED else None)
         return
     migration.refuse_unreadable()
     progress = migration.progress

@@ -19,15 +19,13 @@ from ttl_odm.alembic.job_settings import JobSettings
 from ttl_odm.alembic.operations import AlterTTLOp, written
 from ttl_odm.alembic.reflection import read_schema
 from ttl_odm.alembic.runner import Runner
-from ttl_odm.alembic.target_schema import LAST_MODIFIED, OWN_TTL, TargetSchema
-from ttl_odm.core.policy import TTL
-from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.alembic.target_schema import TargetSchema
+from ttl_odm.sqlalchemy.policy.whole import whole_policy
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from typing_extensions import Unpack
 
-    from ttl_odm.core.policy import Policy
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
 
@@ -60,7 +58,7 @@ def remove_job(connection: Connection, binding: Binding) -> bool:
     if not read_schema(connection, _target(binding)).job:
         return False
     table = binding.table
-    op = AlterTTLOp(table.name, _policy(binding), schema=table.schema, sweep="index")
+    op = AlterTTLOp(table.name, whole_policy(binding), schema=table.schema, sweep="index")
     Operations(context).invoke(op)
     return True
 
@@ -77,11 +75,12 @@ def job_statements(
     target = _target(binding)
     runner = Runner(_context(connection, binding))
     existing = read_schema(connection, target)
-    checks.refuse_missing(target, existing)
+    if target.dates is None:
+        checks.refuse_missing(target, existing)
     refuse_unsweepable(runner, target, existing, is_cut=binding.partitioning is not None)
     missing = [name for name in target.index_names if not existing.has_index(name)]
     if missing:
-        name, default = binding.table.name, written(_policy(binding))
+        name, default = binding.table.name, written(whole_policy(binding))
         raise MigrationRefusedError(
             f"Table {target.label} lacks the index {' and '.join(missing)}. Add it by "
             f"op.alter_ttl({name!r}, {default}, sweep='database'), or without --print."
@@ -93,7 +92,7 @@ def job_statements(
 
 def _operation(binding: Binding, **options: Unpack[Options]) -> AlterTTLOp:
     table = binding.table
-    policy = _policy(binding)
+    policy = whole_policy(binding)
     return AlterTTLOp(table.name, policy, schema=table.schema, sweep="database", **options)
 
 
@@ -104,20 +103,4 @@ def _context(connection: Connection, binding: Binding) -> MigrationContext:
 
 def _target(binding: Binding) -> TargetSchema:
     table = binding.table
-    try:
-        return TargetSchema.of(table.name, _policy(binding), table.schema, table.metadata)
-    except TTLConfigurationError as error:
-        raise MigrationRefusedError(
-            f"Table {table.fullname!r}: sweep='database' is for tables with the columns _ts and "
-            f"ttl. {error}"
-        ) from error
-
-
-def _policy(binding: Binding) -> Policy:
-    """What is declared, with the default of this moment where that isn't stored."""
-    policy = binding.default.policy
-    if not isinstance(policy, TTL) or policy.stored is not None or policy.max_lifetime is not None:
-        return policy
-    if (policy.last_modified, policy.override) != (LAST_MODIFIED, OWN_TTL):
-        return policy
-    return TTL(binding.default())
+    return TargetSchema.of(table.name, whole_policy(binding), table.schema, table.metadata)

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import text
+from sqlalchemy import literal_column, text
 
-from ttl_odm.alembic.database_job import BATCH, BUDGET, NEWS, RETRY, DatabaseJob
+from ttl_odm.alembic.database_job import BATCH, BUDGET, NEWS, RETRY, DatabaseJob, IndexPart
 from ttl_odm.alembic.job_settings import FLOOR, zone_on_mysql
+from ttl_odm.alembic.target_schema import as_text
 from ttl_odm.dialects.family import as_value
 from ttl_odm.dialects.jobs import FUSE
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
+from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN
+from ttl_odm.sqlalchemy.policy.stored import age_of
 from ttl_odm.sweeper.options import LEASE_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ttl_odm.alembic.steps import Steps
 
@@ -61,10 +64,11 @@ class MySQLJob(DatabaseJob):
 
     def _procedure(self) -> str:
         steps, target = self.steps, self.steps.target
-        parts = [*self._parts()]
+        parts = self.parts
         counts = " + ".join(
-            _COUNT.format(table=steps.table, end=end, moment=moment, expired=self.expired)
-            for end, moment in parts
+            _COUNT.format(table=steps.table, due=part.due, expired=self.expired)
+            for part in parts
+            if not part.of_scope
         )
         word = as_value(target.table.name)
         names = {
@@ -72,6 +76,7 @@ class MySQLJob(DatabaseJob):
             "second": steps.family.second,
             "log": self.log,
             "count": counts or "0",
+            "count_more": "".join(map(self._count_more, parts)),
             "table": steps.table,
             "word": word,
             "floor": FLOOR,
@@ -86,22 +91,65 @@ class MySQLJob(DatabaseJob):
             lock=f"CONCAT('ttl_odm.', LEFT(SHA2(CONCAT(DATABASE(), '.', {word}), 256), 48))",
             default=self.default if parts else "0",
             fuse_check=_FUSE_CHECK.format(**names),
-            batches="".join(self._batch(end, moment) for end, moment in parts),
+            batches="".join(map(self._batch, parts)),
             batch=BATCH,
             budget=BUDGET,
             news=NEWS,
             retry=RETRY,
         )
 
-    def _parts(self) -> Iterator[tuple[str, str]]:
-        """The index columns with the ends of rows, and what they are compared with."""
-        target, family = self.steps.target, self.steps.family
-        if target.policy.stored is not None or (target.seconds or 0) > 0:
-            yield INHERITED_END, f"{family.stamp} - ttl_odm_default * {family.second}"
-        if target.policy.stored is not None or target.seconds is not None:
-            yield OWN_END, family.stamp
+    @property
+    def _now(self) -> str:
+        return self.steps.family.stamp
 
-    def _batch(self, end: str, moment: str) -> str:
+    @property
+    def _inheriting(self) -> IndexPart:
+        moment = f"{self._now} - ttl_odm_default * {self.steps.family.second}"
+        return IndexPart(f"{INHERITED_END} <= {moment}", INHERITED_END)
+
+    def _in_scopes(self, scope: str) -> IndexPart:
+        moment = f"{self._now} - ttl_odm_age * {self.steps.family.second}"
+        due = f"{scope} = ttl_odm_scope AND {INHERITED_END} <= {moment}"
+        order = f"{scope}, {INHERITED_END}"  # by both, or MySQL sorts
+        return IndexPart(due, order, of_scope=True)
+
+    @property
+    def _age_in_scope(self) -> str:
+        """The age in seconds at which rows of the scope `ttl_odm_scope` expire, by a look-up."""
+        binding, dialect = self._binding, self.steps.dialect
+        assert binding.discriminator is not None  # noqa: S101 (or there are no scopes)
+        scope = literal_column("ttl_odm_scope", binding.discriminator.type)
+        age = age_of(binding, scope, BASE_ROW_WRITTEN, self._collation)
+        return as_text(age, dialect, self._home)
+
+    def _count_more(self, part: IndexPart) -> str:
+        """Adds how many rows of scopes have expired, up to what the fuse allows."""
+        if not part.of_scope:
+            return ""
+        count = _COUNT.format(table=self.steps.table, due=part.due, expired=self.expired)
+        task = _COUNT_MORE.format(count=count)
+        return self._each_scope(task, during="ttl_odm_due < ttl_odm_limit")
+
+    def _each_scope(self, task: str, *, during: str) -> str:
+        """Does a task for one scope after the other, each as `ttl_odm_scope`."""
+        steps, scope = self.steps, self.steps.target.scope
+        if scope is None:
+            return ""
+        (kind,) = _types_of(steps, [scope.name])
+        return _EACH_SCOPE.format(
+            scope=steps.quote(scope.name),
+            table=steps.table,
+            type=kind,
+            age=self._age_in_scope,
+            during=during,
+            task=task,
+        )
+
+    @property
+    def _having_own(self) -> IndexPart:
+        return IndexPart(f"{OWN_END} <= {self._now}", OWN_END)
+
+    def _batch(self, part: IndexPart) -> str:
         steps, expired = self.steps, self.expired
         key = [column.name for column in steps.existing.primary_key]
         variables = [f"ttl_odm_key{number}" for number in range(len(key))]
@@ -117,21 +165,25 @@ class MySQLJob(DatabaseJob):
             names = {"archive": self.archive, "columns": columns, "values": values}
             kept = _ARCHIVE.format(**names, table=steps.table, same=same, expired=expired)
             removal, undo = f"{kept}{removal}{_BOTH}", "ROLLBACK TO SAVEPOINT ttl_odm_row;"
-        return _ONE_BATCH.format(
+        batch = _ONE_BATCH.format(
             variables=" ".join(
                 f"DECLARE {variable} {kind};"
                 for variable, kind in zip(variables, types, strict=True)
             ),
             key=", ".join(map(steps.quote, key)),
             table=steps.table,
-            end=end,
-            moment=moment,
+            due=part.due,
+            order=part.order,
             expired=expired,
             batch=BATCH,
             into=", ".join(variables),
             removal=removal,
             undo=undo,
         )
+        if not part.of_scope:
+            return batch
+        task = _WHERE_DUE.format(table=steps.table, due=part.due, batch=batch)
+        return self._each_scope(task, during=f"ttl_odm_deleted < {BATCH}")
 
 
 def _types_of(steps: Steps[Any], columns: Sequence[str]) -> list[str]:
@@ -244,17 +296,18 @@ END"""
 # blows no fuse: then rows are counted.
 _FUSE_CHECK: Final = """
         IF ttl_odm_fraction IS NOT NULL AND ttl_odm_total = 0 AND NOT ttl_odm_blown THEN
-          SET ttl_odm_allowed = {floor}, ttl_odm_limit = {floor} + 1, ttl_odm_due = {count};
+          SET ttl_odm_allowed = {floor}, ttl_odm_limit = {floor} + 1;
+          SET ttl_odm_due = {count};{count_more}
           IF ttl_odm_due > ttl_odm_allowed THEN
             SET ttl_odm_rows = COALESCE((SELECT t.table_rows FROM information_schema.tables t
               WHERE t.table_schema = DATABASE() AND t.table_name = {word}), 0);
             SET ttl_odm_allowed = GREATEST({floor}, FLOOR(ttl_odm_fraction * ttl_odm_rows));
-            SET ttl_odm_limit = ttl_odm_allowed + 1, ttl_odm_due = {count};
+            SET ttl_odm_limit = ttl_odm_allowed + 1, ttl_odm_due = {count};{count_more}
           END IF;
           IF ttl_odm_due > ttl_odm_allowed THEN
             SET ttl_odm_rows = (SELECT COUNT(*) FROM {table});
             SET ttl_odm_allowed = GREATEST({floor}, FLOOR(ttl_odm_fraction * ttl_odm_rows));
-            SET ttl_odm_limit = ttl_odm_allowed + 1, ttl_odm_due = {count};
+            SET ttl_odm_limit = ttl_odm_allowed + 1, ttl_odm_due = {count};{count_more}
           END IF;
           IF ttl_odm_due > ttl_odm_allowed THEN
             SET ttl_odm_outcome = CONCAT('{fuse}more than ', ttl_odm_allowed,
@@ -264,9 +317,27 @@ _FUSE_CHECK: Final = """
         END IF;"""
 
 _COUNT: Final = (
-    "(SELECT COUNT(*) FROM (SELECT 1 FROM {table} WHERE {end} <= {moment} AND {expired} "
+    "(SELECT COUNT(*) FROM (SELECT 1 FROM {table} WHERE {due} AND {expired} "
     "LIMIT ttl_odm_limit) AS due)"
 )
+
+_COUNT_MORE: Final = """
+              SET ttl_odm_due = ttl_odm_due + {count};"""
+
+# A transaction has about as many rows as a batch, of however many scopes. These are found one by
+# one: MySQL and MariaDB search an index by no bound that comes from another row.
+_EACH_SCOPE: Final = """
+          BEGIN
+            DECLARE ttl_odm_scope {type} DEFAULT (SELECT MIN({scope}) FROM {table});
+            DECLARE ttl_odm_age BIGINT;
+            WHILE ttl_odm_scope IS NOT NULL AND {during} DO
+              SET ttl_odm_age = {age};{task}
+              SET ttl_odm_scope = (SELECT MIN({scope}) FROM {table} WHERE {scope} > ttl_odm_scope);
+            END WHILE;
+          END;"""
+_WHERE_DUE: Final = """
+              IF EXISTS (SELECT 1 FROM {table} WHERE {due}) THEN{batch}
+              END IF;"""
 
 # By its key a row is deleted without a look at others, which somebody may hold.
 _ONE_BATCH: Final = """
@@ -274,8 +345,8 @@ _ONE_BATCH: Final = """
             {variables}
             DECLARE ttl_odm_done INT DEFAULT 0;
             DECLARE ttl_odm_rows_due CURSOR FOR SELECT {key} FROM {table}
-              WHERE {end} <= {moment} AND {expired}
-              ORDER BY {end} LIMIT {batch} FOR UPDATE SKIP LOCKED;
+              WHERE {due} AND {expired}
+              ORDER BY {order} LIMIT {batch} FOR UPDATE SKIP LOCKED;
             DECLARE CONTINUE HANDLER FOR NOT FOUND SET ttl_odm_done = 1;
             OPEN ttl_odm_rows_due;
             each_row: LOOP

@@ -119,8 +119,8 @@ def _render(autogen_context: AutogenContext, op: _Operation) -> str:
 def written(value: object) -> str:
     """A declaration, or an option, as it stands in a revision."""
     if isinstance(value, TTL):
-        inner = repr(value.stored)
-        return f"ttl_odm.{value!r}".replace(inner, f"ttl_odm.{inner}", 1)
+        inner = "" if value.stored is None else repr(value.stored)
+        return f"ttl_odm.{value!r}".replace(inner, f"ttl_odm.{inner}", 1 if inner else 0)
     if isinstance(value, Stored):
         return f"ttl_odm.{value!r}"
     if isinstance(value, Partitions):

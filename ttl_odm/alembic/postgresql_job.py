@@ -14,17 +14,24 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import text
+from sqlalchemy import select, text
 
-from ttl_odm.alembic.database_job import BATCH, BUDGET, NEWS, DatabaseJob
+from ttl_odm.alembic.database_job import BATCH, BUDGET, NEWS, DatabaseJob, IndexPart
 from ttl_odm.alembic.job_settings import FLOOR
+from ttl_odm.alembic.target_schema import as_text
+from ttl_odm.core.values import MAX_TTL
 from ttl_odm.dialects.family import as_value
 from ttl_odm.dialects.jobs import FUSE, JOB, SIGNATURE
 from ttl_odm.dialects.postgresql import relation
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.sweep.due import PartIndex
+from ttl_odm.sqlalchemy.sweep.scopes import look
+from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sweeper import Part
 from ttl_odm.sweeper.options import LEASE_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
     from ttl_odm.alembic.steps import Steps
 
@@ -96,7 +103,7 @@ class PostgreSQLJob(DatabaseJob):
         )
 
     def _procedure(self) -> str:
-        parts = [*self._parts()]
+        parts = self.parts
         removal = _ARCHIVE if self.copy is not None else _DELETE
         columns, values = self.archived if self.copy is not None else ("", "")
         names = {
@@ -108,12 +115,15 @@ class PostgreSQLJob(DatabaseJob):
             "values": values,
         }
         batches = []
-        for due, order in parts:
-            rows = _ROWS.format(**names, due=due, order=order)
+        for part in parts:
+            rows = _ROWS.format(**names, due=part.due, order=part.order)
             many = removal.format(**names, which=f"ctid = ANY (ARRAY({rows}))")
             one = removal.format(**names, which="ctid = ttl_odm_row.ctid")
-            batches.append(_ONE_BATCH.format(**names, rows=rows, many=many, one=one))
-        counts = (_COUNT.format(**names, due=due) for due, _ in parts)
+            sql = _ONE_BATCH.format(**names, rows=rows, many=many, one=one)
+            if part.of_scope:
+                sql = _EACH_SCOPE.format(scopes=self._due_scopes, one_batch=sql, batch=BATCH)
+            batches.append(sql)
+        counts = (self._count(part, names) for part in parts)
         return _PROCEDURE.format(
             name=self.name,
             signature=as_value(f"{self.name}{SIGNATURE}"),
@@ -138,16 +148,52 @@ class PostgreSQLJob(DatabaseJob):
             batches="".join(batches),
         )
 
-    def _parts(self) -> Iterator[tuple[str, str]]:
-        """The conditions that the indexes are for, and the order in which these have the rows."""
-        steps, target, family = self.steps, self.steps.target, self.steps.family
-        is_stored = target.policy.stored is not None
-        if is_stored or (target.seconds or 0) > 0:
-            end = f"{steps.stamp} <= ttl_odm_now - ttl_odm_default * {family.second}"
-            yield f"{steps.own} IS NULL AND {end}", steps.stamp
-        if is_stored or target.seconds is not None:
-            own_end = family.own_end.format(stamp=steps.stamp, ttl=steps.own)
-            yield f"{steps.own} > 0 AND {own_end} <= ttl_odm_now", own_end
+    def _count(self, part: IndexPart, names: Mapping[str, object]) -> str:
+        """How many rows of a part have expired, up to what the fuse allows."""
+        scope = self.steps.target.scope
+        if not part.of_scope or scope is None:
+            return _COUNT.format(**names, due=part.due)
+        due = self._due_in(self.steps.quote(scope.name), "ttl_odm_each")
+        return _COUNT_IN_SCOPES.format(**names, due=due, scopes=self._due_scopes)
+
+    @property
+    def _now(self) -> str:
+        return "ttl_odm_now"
+
+    @property
+    def _inheriting(self) -> IndexPart:
+        steps = self.steps
+        end = f"{steps.stamp} <= ttl_odm_now - ttl_odm_default * {steps.family.second}"
+        return IndexPart(f"{steps.own} IS NULL AND {end}", steps.stamp)
+
+    def _in_scopes(self, scope: str) -> IndexPart:
+        return IndexPart(self._due_in(scope, "ttl_odm_scope"), self.steps.stamp, of_scope=True)
+
+    def _due_in(self, scope: str, of: str) -> str:
+        """Whether a row is in a scope, and as old as this may become."""
+        steps = self.steps
+        ago = f"ttl_odm_now - {of}.age * {steps.family.second}"
+        return f"{steps.own} IS NULL AND {scope} = {of}.scope AND {steps.stamp} <= {ago}"
+
+    @property
+    def _due_scopes(self) -> str:
+        """Selects each scope with expired rows, and the age at which these expire, in seconds.
+
+        It looks at the first entry of each scope. See `ttl_odm.sqlalchemy.sweep.scopes`.
+        """
+        dialect = self.steps.dialect
+        clock = clock_of(dialect)
+        index = PartIndex(self._binding, Part.INHERITING, clock)
+        looked = look(index, dialect.name, self._collation, most=MAX_TTL)
+        ended = clock.literal(self._now) - clock.span(looked.c.age)
+        due = select(looked.c.scope, looked.c.age).where(looked.c.began <= ended)
+        return as_text(due.options(include_expired()), dialect)
+
+    @property
+    def _having_own(self) -> IndexPart:
+        steps = self.steps
+        end = steps.family.own_end.format(stamp=steps.stamp, ttl=steps.own)
+        return IndexPart(f"{steps.own} > 0 AND {end} <= ttl_odm_now", end)
 
 
 def _block(*statements: str) -> str:
@@ -181,6 +227,7 @@ DECLARE
   ttl_odm_now timestamptz;
   ttl_odm_wall time;
   ttl_odm_row record;
+  ttl_odm_scope record;
   ttl_odm_default bigint;
   ttl_odm_fraction double precision;
   ttl_odm_is_checked boolean := false;
@@ -294,6 +341,11 @@ _COUNT: Final = (
     "LIMIT ttl_odm_allowed + 1) AS due)"
 )
 
+_COUNT_IN_SCOPES: Final = (
+    "(SELECT count(*) FROM (SELECT FROM ({scopes}) AS ttl_odm_each, {table} "
+    "WHERE {due} AND {expired} LIMIT ttl_odm_allowed + 1) AS due)"
+)
+
 # Rows that somebody holds are left to the next pass.
 _ROWS: Final = (
     "SELECT ctid FROM {table} WHERE {due} AND {expired} "
@@ -322,3 +374,12 @@ _ONE_BATCH: Final = """
               END;
             END LOOP;
           END;"""
+
+# A transaction has about as many rows as a batch, of however many scopes.
+_EACH_SCOPE: Final = """
+          FOR ttl_odm_scope IN {scopes} LOOP{one_batch}
+            IF ttl_odm_deleted >= {batch} THEN
+              ttl_odm_done := false;
+              EXIT;
+            END IF;
+          END LOOP;"""

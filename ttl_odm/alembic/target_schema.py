@@ -8,7 +8,6 @@ makes and what a migration makes can so never drift apart. Nothing here talks to
 from __future__ import annotations
 
 import warnings
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from sqlalchemy import Column, Integer, MetaData, Table, column, text
 from sqlalchemy.schema import CreateColumn, CreateTable
 
-from ttl_odm.core.policy import TTL, ExpireAfter, Policy, instant_field
+from ttl_odm.core.policy import TTL, Policy, instant_field
 from ttl_odm.dialects import index_name
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.declare.mapper import binding_for
@@ -26,6 +25,7 @@ from ttl_odm.sqlalchemy.policy import schema as declared
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.stored import age_of, declared_policy_tables
+from ttl_odm.sqlalchemy.policy.whole import note_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 
@@ -44,9 +44,6 @@ Columns = Mapping[str, Column[Any]]
 
 LAST_MODIFIED = "_ts"
 OWN_TTL = "ttl"
-
-STORED = "stored"
-"""Stands for the seconds where a view or a policy of the database looks them up."""
 
 
 @dataclass(frozen=True)
@@ -182,19 +179,8 @@ class TargetSchema:
 
     @property
     def noted(self) -> str:
-        """The policy as a view notes which it holds: its seconds first, and in words only.
-
-        What else there is to it, as the columns that it goes by, is told apart by a checksum.
-        """
-        policy = self.policy
-        if not isinstance(policy, TTL):
-            seconds = policy.seconds if isinstance(policy, ExpireAfter) else 0
-            return f"{seconds}_{_checksum(policy)}"
-        stored = policy.stored
-        default = str(self.seconds) if stored is None else STORED
-        now = policy.settled if stored is None else policy.with_default(stored.shape)
-        is_usual = now == TTL(now.declared_default) and (stored is None or stored.by is None)
-        return default if is_usual else f"{default}_{_checksum(now)}"
+        """The policy as a view, or a job, notes which it holds."""
+        return note_of(self.policy)
 
     def live(self, dialect: Dialect, columns: Columns = MappingProxyType({})) -> str:
         """The one predicate as SQL text, with the default in it.
@@ -204,7 +190,7 @@ class TargetSchema:
         Raises:
             TTLConfigurationError: The one that the policy goes by is not among them.
         """
-        binding = self._binding(columns)
+        binding = self.binding(columns)
         live = Predicate(clock_of(dialect)).live(binding, binding.columns_of(binding.table))
         return as_text(live, dialect)
 
@@ -215,22 +201,25 @@ class TargetSchema:
 
         One that is stored is looked up, in a schema `home` if that of its table isn't declared.
         """
-        binding = self._binding(columns)
+        binding = self.binding(columns)
         predicate = Predicate(clock_of(dialect), writing=True)
         expired = predicate.expired(binding, binding.columns_of(binding.table))
         return f"({as_text(expired, dialect, home)})"
 
-    def stored_age(self, dialect: Dialect, home: str | None = None) -> str:
+    def stored_age(
+        self, dialect: Dialect, home: str | None = None, columns: Columns = MappingProxyType({})
+    ) -> str:
         """The seconds after which rows expire by the default that is stored at the moment."""
-        return as_text(age_of(self._binding(), None, BASE_ROW_WRITTEN), dialect, home)
+        return as_text(age_of(self.binding(columns), None, BASE_ROW_WRITTEN), dialect, home)
 
     def expires_at(self, dialect: Dialect, columns: Columns = MappingProxyType({})) -> str:
         """The instant of a row's expiry as SQL text, in the unit of ``_ts``; NULL for never."""
-        binding = self._binding(columns)
+        binding = self.binding(columns)
         end = Predicate(clock_of(dialect)).expires_at(binding, binding.columns_of(binding.table))
         return as_text(end, dialect)
 
-    def _binding(self, columns: Columns = MappingProxyType({})) -> Binding:
+    def binding(self, columns: Columns = MappingProxyType({})) -> Binding:
+        """The policy over the columns that the database has; see `live`."""
         owner = type(self.table.name, (), {"__ttl__": self.policy})
         return binding_for(self._as_it_is(columns), owner)
 
@@ -263,10 +252,6 @@ class TargetSchema:
         if self.dates is None:
             copies |= {LAST_MODIFIED: last_modified_column(), OWN_TTL: ttl_column(_Owner)}
         return Table(self.table.name, metadata, *copies.values(), schema=self.table.schema)
-
-
-def _checksum(policy: Policy) -> str:
-    return f"{zlib.crc32(repr(policy).encode()):08x}"
 
 
 def adds_columns(binding: Binding) -> bool:

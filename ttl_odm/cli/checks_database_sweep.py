@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ttl_odm.dialects.family import as_value
-from ttl_odm.dialects.jobs import STORED_DEFAULT
 from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.whole import note_of, whole_policy
 from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sqlalchemy.sweep.due import is_ttl_on
@@ -49,15 +49,17 @@ def database_sweep(
     job = read_job(connection, schema, name)
     if job is None:
         return
-    stored = binding.default.policy.stored
-    default = str(binding.default()) if stored is None else STORED_DEFAULT
-    declared = default if stored is None else f"ttl_odm.{stored!r}"
+    policy = whole_policy(binding)
+    default, stored = note_of(policy), policy.stored
+    declared = f"ttl_odm.{policy if stored is None else stored!r}"
+    if default.lstrip("-").isalnum() and stored is None:
+        declared = default
     again = f"op.alter_ttl({name!r}, {declared}, sweep='database')  (in a revision of Alembic's)"
     if job.default not in (None, default):
-        message = (
-            f"the database sweeps it by a default ttl of {job.default}, and the model's is "
-            f"{default}"
-        )
+        theirs, ours = (noted.partition("_")[0] for noted in (job.default, default))
+        message = f"the database sweeps it by a default ttl of {theirs}, and the model's is {ours}"
+        if theirs == ours:
+            message = "the database sweeps it by an older policy than the model's"
         yield Finding(Severity.ERROR, "database-sweep-outdated", target, message, again)
     archive = archive_of(binding.default.owner)
     kept = None

@@ -20,6 +20,3 @@ FAILED: Final = "failed: "
 
 SIGNATURE: Final = "(integer)"
 """The parameters of PostgreSQL's procedure: the seconds for which it works."""
-
-STORED_DEFAULT: Final = "stored"
-"""Stands for the default behind the note where it is looked up in the database."""

@@ -15,4 +15,5 @@
   indexes.
 - `stored`: where defaults are stored, and how a statement looks one up.
 - `second_tables`: the policy of a table for its second Table objects: reflected, automapped.
+- `whole`: a model's policy as one value over columns, as databases keep it, and a note of it.
 """

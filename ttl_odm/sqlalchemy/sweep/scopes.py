@@ -76,7 +76,7 @@ def due_in_scopes(connection: Connection, index: EndIndex, stored: StoredIndex) 
 def next_scopes(connection: Connection, index: EndIndex, stored: StoredIndex, after: Any) -> Scopes:
     """Look at the scopes that follow one (None: at the first ones)."""
     clock = clock_of(connection.dialect)
-    looked = _look(connection, index, stored, after)
+    looked = look(index, connection.dialect.name, stored.collation, after)
     now, span = clock.literal(clock.now), clock.span
     cutoff = now - span(looked.c.age)
     # Nothing can be taken from minus infinity.
@@ -93,16 +93,22 @@ def next_scopes(connection: Connection, index: EndIndex, stored: StoredIndex, af
     return Scopes(tuple(due), rows[-1][0] if len(rows) == AT_ONCE else None)
 
 
-def _look(connection: Connection, index: EndIndex, stored: StoredIndex, after: Any) -> Any:
-    """The next scopes in order, the age at which their rows expire, and where the first began."""
+def look(
+    index: EndIndex, dialect: str, collation: str | None, after: Any = None, most: int = AT_ONCE
+) -> Any:
+    """The next scopes in order, the age at which their rows expire, and where the first began.
+
+    The columns are `scope`, `number`, `age` (in seconds) and `began`. Under a collation the index
+    takes some scopes for the same.
+    """
     binding, (_, column) = index.binding, _rows(index)
     start = None if after is None else literal(after, column.type)
 
     def follows(scope: ColumnElement[Any]) -> ColumnElement[bool]:
         return scope.is_not(None) if start is None else scope > start
 
-    is_mysql = connection.dialect.name in MYSQL_FAMILY
-    walk = _distinct(index, follows) if is_mysql else _skipped(index, follows)
+    is_mysql = dialect in MYSQL_FAMILY
+    walk = (_distinct if is_mysql else _skipped)(index, follows, most)
     source, column = _rows(index)
     end = index.end(source)
     # There the index has all rows: those that don't inherit have no end in it.
@@ -110,7 +116,7 @@ def _look(connection: Connection, index: EndIndex, stored: StoredIndex, after: A
     # By both, or MySQL sorts.
     ends = select(end).where(column == walk.c.scope, inherits).order_by(column, end).limit(1)
     began = ends.correlate_except(source).scalar_subquery()
-    age = age_of(binding, walk.c.scope, BASE_ROW_WRITTEN, stored.collation)
+    age = age_of(binding, walk.c.scope, BASE_ROW_WRITTEN, collation)
     looked = select(walk.c.scope, walk.c.number, age.label("age"), began.label("began"))
     return looked.where(walk.c.scope.is_not(None)).subquery("ttl_looked")
 
@@ -122,14 +128,14 @@ def _rows(index: EndIndex) -> tuple[FromClause, ColumnElement[Any]]:
     return source, column
 
 
-def _distinct(index: EndIndex, follows: _Follows) -> Any:
+def _distinct(index: EndIndex, follows: _Follows, most: int) -> Any:
     """The next scopes, on MariaDB and MySQL, which skip from one value to the next themselves."""
     _, column = _rows(index)
     scopes = select(column.label("scope"), column.label("number")).where(follows(column))
-    return scopes.distinct().order_by(column).limit(AT_ONCE).subquery("ttl_scopes")
+    return scopes.distinct().order_by(column).limit(most).subquery("ttl_scopes")
 
 
-def _skipped(index: EndIndex, follows: _Follows) -> Any:
+def _skipped(index: EndIndex, follows: _Follows, at_most: int) -> Any:
     """The same by look-ups, one after the other, where a database skips nothing by itself."""
 
     def first(follows: _Follows) -> Any:
@@ -137,7 +143,7 @@ def _skipped(index: EndIndex, follows: _Follows) -> Any:
         scopes = select(column).where(index.holds(source), follows(column)).order_by(column)
         return scopes.limit(1).correlate_except(source).scalar_subquery()
 
-    one, most = literal_column("1", Integer()), literal_column(str(AT_ONCE), Integer())
+    one, most = literal_column("1", Integer()), literal_column(str(at_most), Integer())
     begin = select(first(follows).label("scope"), one.label("number"))
     walk = begin.cte("ttl_scopes", recursive=True)
     following = first(lambda scope: scope > walk.c.scope)
