@@ -55,6 +55,7 @@ PAGES = [
 NOT_RUN = {
     "docs/database-side.md": 5,
     "docs/django.md": 1,
+    "docs/families.md": 1,
     "docs/metrics.md": 2,
     "docs/migrating.md": 1,
     "docs/schedulers.md": 1,
