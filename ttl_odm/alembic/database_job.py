@@ -185,7 +185,7 @@ class DatabaseJob(ABC):
         clock = clock_of(dialect)
         column_format, age = instants.on(clock), literal_column(seconds, BigInteger())
         due = column_format.within(column, clock.literal(self._now) - clock.span(age))
-        return IndexPart(*(as_text(sql, dialect) for sql in (due, column_format.plain(column))))
+        return IndexPart(as_text(due, dialect), as_text(column_format.plain(column), dialect))
 
     @property
     def _binding(self) -> Binding:

@@ -205,8 +205,7 @@ class _Migration:
             )
         copying = () if self._declared is None else ("copy_table",)
         usual = ("sweep", "in_transaction", "partition", "enforce", "view")
-        usual += ("window", "timezone", "max_fraction")
-        misplaced = op.options(*usual, *copying)
+        misplaced = op.options(*usual, "window", "timezone", "max_fraction", *copying)
         if misplaced:
             raise MigrationRefusedError(
                 f"Table {target.label}: {written(target.policy)} adds an index and a view, so "

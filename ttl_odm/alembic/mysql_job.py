@@ -100,7 +100,8 @@ class MySQLJob(DatabaseJob):
 
     @property
     def _now(self) -> str:
-        return self.steps.family.stamp
+        stamp: str = self.steps.family.stamp
+        return stamp
 
     @property
     def _inheriting(self) -> IndexPart:

@@ -30,7 +30,7 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnClause, ColumnElement, Index
+    from sqlalchemy import ClauseElement, ColumnClause, Index
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
@@ -266,7 +266,7 @@ def adds_columns(binding: Binding) -> bool:
     )
 
 
-def as_text(element: ColumnElement[Any], dialect: Dialect, home: str | None = None) -> str:
+def as_text(element: ClauseElement, dialect: Dialect, home: str | None = None) -> str:
     """What an element is as SQL, with its values; tables without a schema are those of `home`."""
     where: dict[str, Any] = {}
     if home is not None:
