@@ -14,6 +14,7 @@ from sqlalchemy import text
 import ttl_odm.alembic  # noqa: F401 - it registers the operations
 from tests.cli import shop
 from tests.cli.running import CliRunner
+from tests.cli.test_policy_command import Base
 from tests.guard import GUARD
 from ttl_odm.cli.commands import cli
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
@@ -88,6 +89,21 @@ def test_what_is_wrong_with_the_job_is_found(engine: Engine) -> None:
     assert codes(engine) == {"gone"}
     migrate(engine, "alter", shop.Cart.__ttl__, sweep="index")
     assert codes(engine) == set()
+
+
+@events
+@pytest.mark.usefixtures("scheduler")
+def test_all_models_may_have_stored_defaults(engine: Engine) -> None:
+    Base.metadata.create_all(engine)
+    url = engine.url.render_as_string(hide_password=False)
+    app = ["--app", "tests.cli.test_policy_command:Base", "--url", url]
+    installed = CliRunner().invoke(cli, ["install-sweep", *app])
+    assert installed.exit_code == 0, installed.output
+    checked = CliRunner().invoke(cli, ["check", *app, "--json"])
+    assert checked.exit_code == 0, checked.output
+    assert "never-swept" not in checked.output  # the database does
+    shown = CliRunner().invoke(cli, ["status", *app]).output
+    assert shown.count("swept by the database") == 3
 
 
 @events

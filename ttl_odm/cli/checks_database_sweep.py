@@ -31,14 +31,18 @@ _WARNINGS: Final = ("disabled", "never")
 
 
 def leaves_a_table(connection: Connection, targets: Sequence[Target]) -> bool:
-    """Whether there is a table with TTL that the database doesn't sweep itself."""
+    """Whether there is a table with TTL that the database doesn't sweep itself.
+
+    The connection is fresh from the pool.
+    """
     bindings = [binding_of(target.entity) for target in targets]
-    return not bindings or any(
-        binding is not None
-        and is_ttl_on(connection, binding)
-        and read_job(connection, *name_of(connection, binding.table)) is None
-        for binding in bindings
-    )
+    for binding in bindings:
+        if binding is None or not is_ttl_on(connection, binding):
+            continue
+        with connection.begin():  # `is_ttl_on` has one of its own where defaults are stored
+            if read_job(connection, *name_of(connection, binding.table)) is None:
+                return True
+    return not bindings
 
 
 def database_sweep(
