@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Known:
-    """The tables with a policy, but those of tests outside of a package."""
+    """The tables with a policy, but those of tests outside of some packages, or modules."""
 
-    package: str
+    packages: tuple[str, ...]
+    but: tuple[str, ...]
 
     def __iter__(self) -> Iterator[Table]:
         return (table for table in gated_tables if not self._is_of_others(table))
@@ -27,12 +28,18 @@ class _Known:
     def _is_of_others(self, table: Table) -> bool:
         binding = root_of(table)
         module = "" if binding is None else binding.default.owner.__module__
-        return module.startswith("tests.") and not module.startswith(f"{self.package}.")
+        is_known = _is_in(module, self.packages) and not _is_in(module, self.but)
+        return module.startswith("tests.") and not is_known
 
 
-def know_only(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let raw SQL mean tables of this package of tests, or of no test's.
+def _is_in(module: str, packages: tuple[str, ...]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def know_only(monkeypatch: pytest.MonkeyPatch, *packages: str, but: str | None = None) -> None:
+    """Let raw SQL mean tables of these packages of tests, or modules, or of no test's.
 
     Where models have different policies for a name, raw SQL is refused, and nothing is guessed.
     """
-    monkeypatch.setattr(raw_leaks, "gated_tables", _Known(package))
+    known = _Known(packages, () if but is None else (but,))
+    monkeypatch.setattr(raw_leaks, "gated_tables", known)

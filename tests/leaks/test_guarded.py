@@ -30,7 +30,7 @@ LEAKS = [path for path in PATHS if path.answer is Sees.EVERYTHING and not path.o
 
 @pytest.fixture(autouse=True)
 def _no_policies_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    know_only("tests.leaks", monkeypatch)
+    know_only(monkeypatch, "tests.leaks", but="tests.leaks.following")
 
 
 @contextmanager

@@ -26,7 +26,7 @@ CONDITION = "SELECT items.id FROM items JOIN carts ON carts.id = cart_id WHERE c
 
 @pytest.fixture(autouse=True)
 def _rows(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    know_only("tests.sql", monkeypatch)
+    know_only(monkeypatch, "tests.sql.following", __name__)
     fill(engine)
 
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _no_policies_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    know_only("tests.sql", monkeypatch)
+    know_only(monkeypatch, "tests.sql", but="tests.sql.following")
 
 
 READ = "SELECT id FROM web_sessions ORDER BY id"
