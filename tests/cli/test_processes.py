@@ -98,7 +98,7 @@ def test_a_shell_completes_commands_and_options(
 def test_bash_takes_the_script_and_completes_with_it() -> None:
     typing = (
         'eval "$(_TTL_ODM_COMPLETE=bash_source ttl-odm)";'
-        "COMP_WORDS=(ttl-odm ins) COMP_CWORD=1; _ttl_odm_completion ttl-odm;"
+        "COMP_WORDS=(ttl-odm insp) COMP_CWORD=1; _ttl_odm_completion ttl-odm;"
         'echo "${COMPREPLY[@]}"'
     )
     finished = subprocess.run(
