@@ -1,10 +1,7 @@
-"""LangGraph: a checkpointer whose threads expire with all their checkpoints.
+"""A checkpointer for LangGraph's graphs, over the tables of a `CheckpointTables`.
 
-`CheckpointTables` declares three tables: threads, which have a lifetime, and their checkpoints and
-writes, which follow them. `SQLAlchemySaver` keeps the checkpoints of graphs in them. Nothing here
-knows when a thread has expired, or deletes one: the declarations do, as for any model.
-
-This module must not know any database, nor any other integration.
+Nothing here knows when a thread has expired, or deletes an expired one: the declarations of the
+tables do, as for any model.
 """
 
 from __future__ import annotations
@@ -20,140 +17,29 @@ from langgraph.checkpoint.base import (
     get_checkpoint_id,
     get_checkpoint_metadata,
 )
-from sqlalchemy import (
-    JSON,
-    Engine,
-    ForeignKey,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Text,
-    delete,
-    select,
-)
-from sqlalchemy.dialects.mysql import LONGBLOB
+from sqlalchemy import Engine, delete, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
-from sqlalchemy.orm import Session, mapped_column, registry
+from sqlalchemy.orm import Session
 
-from ttl_odm.core.follows import Follows
 from ttl_odm.errors import ExpiredError, TTLConfigurationError
-from ttl_odm.sqlalchemy import TTLMixin, touch
+from ttl_odm.integrations.langgraph.tables import CheckpointTables
+from ttl_odm.sqlalchemy import touch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-    from datetime import timedelta
 
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
-    from ttl_odm.core.policy import Policy
-
     Found = TypeVar("Found")
     Row = dict[str, Any]
 
-_MYSQL: Final = ("mysql", "mariadb")
-# A primary key of all four fits into the 3072 bytes that InnoDB has for one.
-_THREAD, _NAMESPACE, _ID = 255, 400, 50
 _CHUNK: Final = 20  # checkpoints that list() reads at once
 _ATTEMPTS: Final = 3
-
-
-class CheckpointTables:
-    """The tables that a `SQLAlchemySaver` keeps checkpoints in, as mapped classes.
-
-    For example::
-
-        tables = CheckpointTables(timedelta(days=30), Base)
-
-    Attributes:
-        metadata: What the tables are in; ``metadata.create_all()`` makes them, and a `Sweeper`
-            takes it.
-        Thread: A thread: ``thread_id``, and the columns of a `TTLMixin`. Its ``ttl`` is the
-            lifetime of this one thread, in seconds.
-        Checkpoint: A checkpoint, which follows its thread.
-        Write: A write of a task, which follows its thread.
-    """
-
-    def __init__(
-        self,
-        ttl: float | timedelta | Policy | None,
-        base: Any = None,
-        *,
-        prefix: str = "langgraph_",
-        at_most_every: float | timedelta | None = None,
-    ) -> None:
-        """Declare the tables.
-
-        Args:
-            ttl: The ``__ttl__`` of threads: how long one lives after the last write to it, in
-                seconds, or a policy that writes prolong.
-            base: The declarative base or MetaData that the tables are put into, where Alembic sees
-                them; None for a MetaData of their own.
-            prefix: What the names of the tables begin with.
-            at_most_every: Seconds, or a timedelta, for which a thread that was renewed isn't
-                renewed again, which saves an UPDATE per write; see `Follows`. It has to be
-                shorter than threads live. None for none.
-
-        Raises:
-            TTLConfigurationError: An argument has the wrong type, or no write prolongs the policy.
-        """
-        metadata = MetaData() if base is None else getattr(base, "metadata", base)
-        if not isinstance(metadata, MetaData):
-            raise TTLConfigurationError(
-                f"CheckpointTables(..., {base!r}): give a declarative base or a MetaData, or leave "
-                "it out."
-            )
-        mapped = registry(metadata=metadata).mapped
-        self.metadata = metadata
-        self.at_most_every = at_most_every
-
-        @mapped
-        class Thread(TTLMixin):
-            __tablename__ = f"{prefix}threads"
-            __ttl__ = ttl
-
-            thread_id = mapped_column(_key(_THREAD), primary_key=True)
-
-        thread_id: Any = Thread.thread_id
-        follows = Follows("thread_id", renews=True, at_most_every=at_most_every)
-
-        def of_thread() -> Any:
-            return mapped_column(_key(_THREAD), ForeignKey(thread_id), primary_key=True)
-
-        @mapped
-        class Checkpoint:
-            __tablename__ = f"{prefix}checkpoints"
-            __ttl__ = follows
-
-            thread_id = of_thread()
-            checkpoint_ns = mapped_column(_key(_NAMESPACE), primary_key=True)
-            checkpoint_id = mapped_column(_key(_ID), primary_key=True)
-            parent_id = mapped_column(_key(_ID))
-            type = mapped_column(String(100), nullable=False)
-            value = mapped_column(_bytes(), nullable=False)
-            details = mapped_column("metadata", JSON, nullable=False)
-
-        @mapped
-        class Write:
-            __tablename__ = f"{prefix}writes"
-            # Not its checkpoint, which may be stored after it.
-            __ttl__ = follows
-
-            thread_id = of_thread()
-            checkpoint_ns = mapped_column(_key(_NAMESPACE), primary_key=True)
-            checkpoint_id = mapped_column(_key(_ID), primary_key=True)
-            task_id = mapped_column(_key(_ID), primary_key=True)
-            idx = mapped_column(Integer, primary_key=True, autoincrement=False)
-            channel = mapped_column(Text, nullable=False)
-            type = mapped_column(String(100), nullable=False)
-            value = mapped_column(_bytes(), nullable=False)
-
-        self.Thread: Any = Thread
-        self.Checkpoint: Any = Checkpoint
-        self.Write: Any = Write
+# Others have begun the same thread or stored the same row, or the thread has just expired.
+_OVERTAKEN: Final = (IntegrityError, ExpiredError)
 
 
 class _Key(NamedTuple):
@@ -460,45 +346,30 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
                 "This SQLAlchemySaver has an AsyncEngine: call the asynchronous methods, such as "
                 "graph.ainvoke(), or give it an Engine."
             )
-        for _ in range(_ATTEMPTS - 1):
+        for left in reversed(range(_ATTEMPTS)):
             try:
                 with Session(self.engine) as session, session.begin():
                     return work(session)
             except _OVERTAKEN:
-                continue
-        with Session(self.engine) as session, session.begin():
-            return work(session)
+                if not left:
+                    raise
+        raise AssertionError(_ATTEMPTS)
 
     async def _arun(self, work: Callable[[Session], Found]) -> Found:
         """As `_run`."""
         if isinstance(self.engine, Engine):
             return await asyncio.to_thread(self._run, work)
-        for _ in range(_ATTEMPTS - 1):
+        for left in reversed(range(_ATTEMPTS)):
             try:
                 async with AsyncSession(self.engine) as session, session.begin():
                     return await session.run_sync(work)
             except _OVERTAKEN:
-                continue
-        async with AsyncSession(self.engine) as session, session.begin():
-            return await session.run_sync(work)
-
-
-# Others have begun the same thread or stored the same row, or the thread has just expired.
-_OVERTAKEN: Final = (IntegrityError, ExpiredError)
+                if not left:
+                    raise
+        raise AssertionError(_ATTEMPTS)
 
 
 def _place(config: RunnableConfig) -> tuple[str, str]:
     """The thread and the namespace that a config names."""
     named = config["configurable"]
     return str(named["thread_id"]), named.get("checkpoint_ns", "")
-
-
-def _key(length: int) -> Any:
-    """A text that is compared byte by byte; MySQL and MariaDB have to be told so."""
-    exact = String(length, collation="utf8mb4_bin")
-    return String(length).with_variant(exact, *_MYSQL)
-
-
-def _bytes() -> Any:
-    """Bytes of any number; MySQL and MariaDB would take 64 KiB."""
-    return LargeBinary().with_variant(LONGBLOB(), *_MYSQL)
