@@ -12,7 +12,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
-from sqlalchemy import MetaData, create_engine, func, select, update
+from sqlalchemy import MetaData, func, select, update
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Session
 
@@ -136,6 +136,20 @@ async def test_a_graph_does_so_on_an_asyncengine(
     ttl_clock.advance(HOUR)
     report = await AsyncSweeper(async_engine, saver.tables.metadata).run_once()
     assert [one.deleted for one in report.targets] == [1]
+
+
+async def test_nodes_in_threads_may_use_an_asyncengine(async_engine: AsyncEngine) -> None:
+    saver = await made_async(async_engine)
+    inner = graph(saver)
+
+    def ask(state: State) -> State:
+        return {"said": inner.invoke({"said": ["b"]}, of("2"))["said"]}
+
+    said = (await graph(saver, ask).ainvoke({"said": ["a"]}, of("1")))["said"]
+    assert said == ["a", "b", "answer to b"]
+    assert (await inner.aget_state(of("2"))).values["said"] == ["b", "answer to b"]
+    with pytest.raises(TTLConfigurationError, match="call the asynchronous methods"):
+        saver.get_tuple(of("1"))
 
 
 def test_an_expired_thread_has_no_checkpoint_and_no_write_from_that_instant_on(
@@ -381,12 +395,8 @@ def test_what_is_wrong_is_said(engine: Engine) -> None:
         SQLAlchemySaver(tables, engine)  # type: ignore[arg-type]
     with pytest.raises(TTLConfigurationError, match=r"give CheckpointTables\(ttl\)"):
         SQLAlchemySaver(engine, tables.metadata)
+    with pytest.raises(TTLConfigurationError, match="has no column 'expires_at'"):
+        CheckpointTables(ExpireAt("expires_at"))
     saver = SQLAlchemySaver(create_async_engine("sqlite+aiosqlite://"), tables)
-    with pytest.raises(TTLConfigurationError, match=r"call the asynchronous methods"):
+    with pytest.raises(TTLConfigurationError, match="call the asynchronous methods"):
         graph(saver).invoke({"said": ["a"]}, of("1"))
-
-
-def test_a_policy_that_no_write_prolongs_is_refused() -> None:
-    with pytest.raises(TTLConfigurationError):
-        tables = CheckpointTables(ExpireAt("expires_at"))
-        tables.metadata.create_all(create_engine("sqlite://"))

@@ -62,8 +62,9 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
     `thread_id` begins from nothing, as with one that was never used, whether a sweeper has deleted
     the old rows or not. Every `put` and `put_writes` restarts the lifetime of the thread.
 
-    With an Engine, the asynchronous methods work in threads. With an AsyncEngine there are only
-    these.
+    With an Engine, the asynchronous methods work in threads. With an AsyncEngine, the synchronous
+    ones work in threads other than the event loop's, such as those of nodes that aren't
+    ``async def``.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         self.engine = engine
         self.tables = tables
         self.renew_on_read = renew_on_read
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint that a config names, or the latest; None where there is none."""
@@ -342,10 +344,8 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
     def _run(self, work: Callable[[Session], Found]) -> Found:
         """Do the work of one transaction, again where others were faster."""
         if isinstance(self.engine, AsyncEngine):
-            raise TTLConfigurationError(
-                "This SQLAlchemySaver has an AsyncEngine: call the asynchronous methods, such as "
-                "graph.ainvoke(), or give it an Engine."
-            )
+            loop = self._loop_elsewhere()
+            return asyncio.run_coroutine_threadsafe(self._arun(work), loop).result()
         for left in reversed(range(_ATTEMPTS)):
             try:
                 with Session(self.engine) as session, session.begin():
@@ -359,6 +359,7 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         """As `_run`."""
         if isinstance(self.engine, Engine):
             return await asyncio.to_thread(self._run, work)
+        self._loop = asyncio.get_running_loop()
         for left in reversed(range(_ATTEMPTS)):
             try:
                 async with AsyncSession(self.engine) as session, session.begin():
@@ -367,6 +368,19 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
                 if not left:
                     raise
         raise AssertionError(_ATTEMPTS)
+
+    def _loop_elsewhere(self) -> asyncio.AbstractEventLoop:
+        """The event loop that uses an AsyncEngine, which may not be that of this thread."""
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if self._loop is None or self._loop is here or not self._loop.is_running():
+            raise TTLConfigurationError(
+                "This SQLAlchemySaver has an AsyncEngine: call the asynchronous methods, such as "
+                "graph.ainvoke(), or give it an Engine."
+            )
+        return self._loop
 
 
 def _place(config: RunnableConfig) -> tuple[str, str]:
