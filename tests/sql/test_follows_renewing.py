@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import ForeignKey, delete, event, insert, select, update
+from sqlalchemy import ForeignKey, delete, event, func, insert, select, update
 from sqlalchemy.orm import (
     DeclarativeBase,
     Mapped,
@@ -142,6 +143,22 @@ def test_a_flush_renews_each_thread_once(session: Session) -> None:
     session.commit()
     event.remove(session.get_bind(), "before_cursor_execute", note)
     assert len(renewals) == 1
+
+
+def test_many_may_write_under_one_thread_at_once(engine: Engine, session: Session) -> None:
+    session.close()
+
+    def work(number: int) -> None:
+        with Session(engine) as other, other.begin():
+            other.add(Message(id=1_000 + number, thread_id=1))
+            other.flush()
+            other.add(Reaction(id=1_000 + number, message_id=10))
+            other.flush()
+            other.execute(update(Message).where(Message.id == 10).values(size=number))
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(60)))
+    assert session.scalar(select(func.count(Message.id)).where(Message.thread_id == 1)) == 62
 
 
 def test_an_expired_thread_is_not_renewed(session: Session) -> None:

@@ -188,8 +188,9 @@ class GatedCompiler(Compiler):
                     if sub is not None:
                         _prepare(self, StampedBase.of(sub, target))
                     update_stmt = moved_update(update_stmt, target, _live_rows(self))
-                    _prepare(self, LiveParents.of_update(target))
+                    # As in visit_insert.
                     _prepare(self, RenewedParents.of_target(target))
+                    _prepare(self, LiveParents.of_update(target))
                     if target.may_change_keys:
                         _prepare(self, ChangedReferences.of(target))
                         keys: Preparation | None = UpdatedKeys.of(target)
@@ -224,12 +225,12 @@ class GatedCompiler(Compiler):
         parents = LiveParents.of_insert(table)
         if parents is not None:
             insert_stmt = selected_insert(emitted, _live_rows(self), self.dialect)
+            # First: of a parent that two share InnoDB would let neither write.
+            _prepare(self, RenewedParents.of_insert(table))
             _prepare(self, parents)
         trial = None
         if any(one is not None for one in (binding, parents, sub_binding_of(table))):
             trial = _prepare_keys(self, emitted)
-        if parents is not None:
-            _prepare(self, RenewedParents.of_insert(table))
         half = None if self.stack else compat.update_half(emitted)
         met = half and MetRows.of(emitted, half)
         if met is not None:
