@@ -145,7 +145,7 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         task_path: str = "",  # noqa: ARG002 - they are read by their tasks
     ) -> None:
         """Store the writes of a task, which belong to the checkpoint that a config names."""
-        key = _Key(*_place(config), config["configurable"]["checkpoint_id"])
+        key = _Key(*_place(config), _named(config)["checkpoint_id"])
         self._run(partial(self._put_writes, key, task_id, self._write_rows(writes)))
 
     def delete_thread(self, thread_id: str) -> None:
@@ -191,7 +191,7 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         task_path: str = "",  # noqa: ARG002 - as in put_writes
     ) -> None:
         """As `put_writes`."""
-        key = _Key(*_place(config), config["configurable"]["checkpoint_id"])
+        key = _Key(*_place(config), _named(config)["checkpoint_id"])
         await self._arun(partial(self._put_writes, key, task_id, self._write_rows(writes)))
 
     async def adelete_thread(self, thread_id: str) -> None:
@@ -206,7 +206,7 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
             thread = session.get(self.tables.Thread, thread_id)
             if thread is not None and touch(thread, at_most_every=self.tables.at_most_every):
                 session.flush()
-        named: Any = {**config["configurable"], "checkpoint_ns": namespace}
+        named = {**_named(config), "checkpoint_ns": namespace}
         keys = self._find({"configurable": named}, None, None, 1, session)
         return next(iter(self._load(keys, session)), None)
 
@@ -223,7 +223,7 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         statement = select(*key, *([model.details] if wanted else []))
         statement = statement.order_by(model.checkpoint_id.desc(), *key[:2])
         if config is not None:
-            named = config["configurable"]
+            named = _named(config)
             values = (named.get("thread_id"), named.get("checkpoint_ns"), get_checkpoint_id(config))
             for column, value in zip(key, values, strict=True):
                 if value is not None and (value or column is not model.checkpoint_id):
@@ -261,16 +261,15 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         write = self.tables.Write
         writes: dict[str, Any] = {}
         statement = rows(write, write.task_id, write.channel, write.type, write.value)
-        for name, task_id, channel, *typed in session.execute(
-            statement.order_by(write.task_id, write.idx)
-        ):
+        result: Any = session.execute(statement.order_by(write.task_id, write.idx))
+        for name, task_id, channel, *typed in result:
             value = self.serde.loads_typed(tuple(typed))
             writes.setdefault(name, []).append((task_id, channel, value))
         model = self.tables.Checkpoint
         found = {}
-        for name, parent, details, *typed in session.execute(
-            rows(model, model.parent_id, model.details, model.type, model.value)
-        ):
+        statement = rows(model, model.parent_id, model.details, model.type, model.value)
+        result = session.execute(statement)
+        for name, parent, details, *typed in result:
             key = _Key(*place, name)
             found[key] = CheckpointTuple(
                 config=key.config(),
@@ -385,5 +384,9 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
 
 def _place(config: RunnableConfig) -> tuple[str, str]:
     """The thread and the namespace that a config names."""
-    named = config["configurable"]
+    named = _named(config)
     return str(named["thread_id"]), named.get("checkpoint_ns", "")
+
+
+def _named(config: RunnableConfig) -> dict[str, Any]:
+    return config.get("configurable", {})
