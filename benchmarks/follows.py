@@ -16,7 +16,6 @@ from sqlalchemy import (
     Result,
     String,
     bindparam,
-    create_engine,
     exists,
     func,
     insert,
@@ -24,14 +23,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from benchmarks.bench import tell
 from benchmarks.goals import FOLLOWS_KEY
-from benchmarks.harness import rotated, sitting
 from benchmarks.sql_groups import Comparison, Group
 from benchmarks.sql_models import DAY, ROWS, ContractColumns, analyze, is_live, item, live_by_hand
 from benchmarks.sql_samples import reading
-from benchmarks.sql_timing import Operations, compared
-from benchmarks.workers import sample, serve, worker
+from benchmarks.sql_timing import Operations, measured
+from benchmarks.workers import serve
 from ttl_odm import Follows
 from ttl_odm.sqlalchemy import TTLMixin
 
@@ -43,7 +40,7 @@ if TYPE_CHECKING:
 
     from benchmarks.bench import Bench
     from benchmarks.findings import Finding, Goal
-    from benchmarks.harness import Round, Sample
+    from benchmarks.harness import Sample
 
     Add = Callable[[Any], Any]
     """Adds to a SELECT what it says by hand."""
@@ -110,21 +107,9 @@ def measure(bench: Bench) -> Iterator[Finding]:
     Args:
         bench: what there is.
     """
-    for database in bench.databases:
-        sittings: list[list[list[Round]]] = [[] for _ in GROUPS]
-        with database.made() as url:
-            engine = create_engine(url)
-            _create_tables(engine)
-            engine.dispose()
-            for number in range(bench.scale.sittings):
-                tell(f"  {database.name}: sitting {number + 1} of {bench.scale.sittings}")
-                with worker(__name__, url=url) as ask:
-                    for place, group in enumerate(GROUPS):
-                        names = rotated(group.names, number)
-                        samples = {name: sample(ask, f"{place} {name}") for name in names}
-                        sittings[place].append(sitting(samples, bench.scale.rounds))
-        for group, taken in zip(GROUPS, sittings, strict=True):
-            yield from (compared(told, database.name, taken) for told in group.told)
+    return measured(
+        bench, GROUPS, module=__name__, create=_create_tables, rounds=bench.scale.rounds
+    )
 
 
 def _create_tables(engine: Engine) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import create_engine
 
+from benchmarks.bench import tell
 from benchmarks.findings import Finding, ratio
 from benchmarks.harness import estimate, rotated, sitting
 from benchmarks.sql_groups import GROUPS, Comparison, Cost, Group
@@ -17,8 +18,11 @@ from benchmarks.sql_models import empty_tables
 from benchmarks.workers import sample, serve, worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from sqlalchemy import Engine
+
+    from benchmarks.bench import Bench
     from benchmarks.harness import Round, Sample
 
 
@@ -91,6 +95,40 @@ class Timing:
         for group, sittings in self._sittings.items():
             for told in group.told:
                 yield compared(told, self._database, sittings)
+
+
+def measured(
+    bench: Bench,
+    groups: Sequence[Group],
+    *,
+    module: str,
+    create: Callable[[Engine], None],
+    rounds: int,
+) -> Iterator[Finding]:
+    """Measure groups on every SQL database, whose tables stay as they are from sitting to sitting.
+
+    Args:
+        bench: what there is.
+        groups: what is measured.
+        module: the program of their process, which serves `Operations` of these groups.
+        create: makes the tables, and fills them.
+        rounds: in each sitting.
+    """
+    for database in bench.databases:
+        sittings: list[list[list[Round]]] = [[] for _ in groups]
+        with database.made() as url:
+            engine = create_engine(url)
+            create(engine)
+            engine.dispose()
+            for number in range(bench.scale.sittings):
+                tell(f"  {database.name}: sitting {number + 1} of {bench.scale.sittings}")
+                with worker(module, url=url) as ask:
+                    for place, group in enumerate(groups):
+                        names = rotated(group.names, number)
+                        samples = {name: sample(ask, f"{place} {name}") for name in names}
+                        sittings[place].append(sitting(samples, rounds))
+        for group, taken in zip(groups, sittings, strict=True):
+            yield from (compared(told, database.name, taken) for told in group.told)
 
 
 def compared(told: Comparison | Cost, database: str, sittings: list[list[Round]]) -> Finding:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from itertools import count, cycle
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Result, bindparam, create_engine, func, select, update
+from sqlalchemy import Result, bindparam, func, select, update
 
-from benchmarks.bench import tell
 from benchmarks.goals import (
     STORED_KEY,
     STORED_LIST,
@@ -20,13 +19,12 @@ from benchmarks.goals import (
     TENANTS_LIST,
     TENANTS_SCAN,
 )
-from benchmarks.harness import rotated, sitting
 from benchmarks.sql_groups import Comparison, Group
 from benchmarks.sql_models import ROWS, is_live
 from benchmarks.sql_samples import acting, flushing, reading
-from benchmarks.sql_timing import Operations, compared
+from benchmarks.sql_timing import Operations, measured
 from benchmarks.stored_models import BY_TENANT, ONE, create_tables
-from benchmarks.workers import sample, serve, worker
+from benchmarks.workers import serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
 
     from benchmarks.bench import Bench
     from benchmarks.findings import Finding, Goal
-    from benchmarks.harness import Round, Sample
+    from benchmarks.harness import Sample
     from benchmarks.stored_models import Variant
 
     Timed = Callable[[Engine, Any], Sample]
@@ -56,21 +54,7 @@ def measure(bench: Bench) -> Iterator[Finding]:
         bench: what there is.
     """
     rounds = max(2, bench.scale.rounds // 2)  # there are many operations
-    for database in bench.databases:
-        sittings: list[list[list[Round]]] = [[] for _ in GROUPS]
-        with database.made() as url:
-            engine = create_engine(url)
-            create_tables(engine)
-            engine.dispose()
-            for number in range(bench.scale.sittings):
-                tell(f"  {database.name}: sitting {number + 1} of {bench.scale.sittings}")
-                with worker(__name__, url=url) as ask:
-                    for place, group in enumerate(GROUPS):
-                        names = rotated(group.names, number)
-                        samples = {name: sample(ask, f"{place} {name}") for name in names}
-                        sittings[place].append(sitting(samples, rounds))
-        for group, taken in zip(GROUPS, sittings, strict=True):
-            yield from (compared(told, database.name, taken) for told in group.told)
+    return measured(bench, GROUPS, module=__name__, create=create_tables, rounds=rounds)
 
 
 def _by_key(engine: Engine, model: Any) -> Sample:
