@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pymongo import DeleteMany, DeleteOne, InsertOne, ReplaceOne, UpdateMany, UpdateOne
 from pymongo.errors import BulkWriteError, WriteError
-from pymongo.results import BulkWriteResult, InsertManyResult
+from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult
 
 from ttl_odm.beanie.gate import writes
 from ttl_odm.beanie.gate.handle import takes_keep
@@ -21,7 +21,9 @@ from ttl_odm.beanie.keys import KeyHolders
 from ttl_odm.beanie.rewrite.operators import refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Awaitable, Iterator, Sequence
+
+    from pymongo.results import UpdateResult
 
     from ttl_odm.beanie.drivers import Document, Filter
     from ttl_odm.beanie.gate.handle import Handle
@@ -172,17 +174,28 @@ async def _prepared(handle: Handle, request: Request, *, keep: bool) -> _Prepare
 
 
 async def _upsert(handle: Handle, request: Request, options: Document, *, keep: bool) -> Document:
-    own = {
-        name: getattr(request, f"_{name}", None)
-        for name in ("collation", "array_filters", "hint", "sort")
-    }
-    options = {**options, **{name: value for name, value in own.items() if value is not None}}
+    options = {**options, **options_of(request), "upsert": True}
     change = await writes.change_of(handle, METHODS[type(request)], request._doc, keep=keep)
+    return await outcome(request, writes.send(handle, request._filter, change, options))
+
+
+def options_of(request: Any) -> Document:
+    """The options of one request of a bulk write, as the methods for single writes take them."""
+    names = ("collation", "array_filters", "hint", "sort", "upsert")
+    given = {name: getattr(request, f"_{name}", None) for name in names}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+async def outcome(request: Any, write: Awaitable[UpdateResult | DeleteResult]) -> Document:
+    """Wait for the write of one request, and say what it did as a bulk write does."""
     part = nothing_done()
     try:
-        result = await writes.send(handle, request._filter, change, {**options, "upsert": True})
+        result = await write
     except WriteError as error:
         part["writeErrors"].append({**(error.details or {}), "index": 0, "op": request})
+        return part
+    if isinstance(result, DeleteResult):
+        part["nRemoved"] = result.deleted_count
         return part
     part["nMatched"] = result.matched_count
     part["nModified"] = result.modified_count

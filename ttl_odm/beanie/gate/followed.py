@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pymongo import DeleteMany, DeleteOne, InsertOne
-from pymongo.errors import BulkWriteError, WriteError
+from pymongo.errors import BulkWriteError
 from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult, UpdateResult
 
 from ttl_odm.beanie.gate import bulk, writes
@@ -279,30 +279,13 @@ class Followers:
 
     async def _single(self, request: Any, options: Document, *, keep: bool) -> Document:
         """Do what one request wants, by its own method."""
-        own = {
-            name: getattr(request, f"_{name}", None)
-            for name in ("collation", "array_filters", "hint", "sort", "upsert")
-        }
-        own = {name: value for name, value in own.items() if value is not None}
-        own = {**options, **own, "keep_last_modified": keep}
-        part = bulk.nothing_done()
-        try:
-            if isinstance(request, (DeleteOne, DeleteMany)):
-                own.pop("upsert", None)
-                method = self.delete_one if isinstance(request, DeleteOne) else self.delete_many
-                part["nRemoved"] = (await method(request._filter, **own)).deleted_count
-                return part
-            change = getattr(self, bulk.METHODS[type(request)])
-            result = await change(request._filter, copy(request._doc), **own)
-        except WriteError as error:
-            part["writeErrors"].append({**(error.details or {}), "index": 0, "op": request})
-            return part
-        part["nMatched"] = result.matched_count
-        part["nModified"] = result.modified_count
-        if result.upserted_id is not None:
-            part["nUpserted"] = 1
-            part["upserted"].append({"index": 0, "_id": result.upserted_id})
-        return part
+        own = {**options, **bulk.options_of(request), "keep_last_modified": keep}
+        if isinstance(request, (DeleteOne, DeleteMany)):
+            own.pop("upsert", None)
+            delete = self.delete_one if isinstance(request, DeleteOne) else self.delete_many
+            return await bulk.outcome(request, delete(request._filter, **own))
+        change = getattr(self, bulk.METHODS[type(request)])
+        return await bulk.outcome(request, change(request._filter, copy(request._doc), **own))
 
 
 _INSERTED: Final = object()
