@@ -5,9 +5,10 @@ This module must not know how rows are joined, nor in which database they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from datetime import timedelta  # noqa: TC003 - part of what others may ask of a signature
+from itertools import count
 from typing import Any, Literal
 
 from ttl_odm.core.values import short_repr, whole_seconds
@@ -95,6 +96,11 @@ def under_expired(model: str, parent: str, key: tuple[Any, ...]) -> str:
     """What is said of a row that was to be put under a parent, by its table and its key."""
     name = key[0] if len(key) == 1 else key
     return f"A row of {model} can't be put under {parent} {name!r}, which has expired."
+
+
+def sealing_ttl(never: Container[int]) -> int:
+    """The ttl of its own with which an expired row stays expired: the least that isn't `never`."""
+    return next(seconds for seconds in count(1) if seconds not in never)
 
 
 def _pairs(parent: object, on: object) -> tuple[tuple[str, str], ...]:

@@ -17,6 +17,7 @@ from ttl_odm.beanie.policy.commands import BY_KEY
 from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, inheriting_branches, own_expiry
 from ttl_odm.beanie.rewrite.followed import having, keys_in
+from ttl_odm.core.follows import sealing_ttl
 from ttl_odm.core.policy import TTL
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class FollowersRemoval:
         await self._below(self.place, expired)
         if not self.is_done and isinstance(policy, TTL) and policy.override is not None:
             inherits = {"$or": list(inheriting_branches(policy))}
-            stages: list[Document] = [{"$set": {policy.override: 1}}]
+            stages: list[Document] = [{"$set": {policy.override: sealing_ttl(policy.never)}}]
             if policy.unit is None:
                 stages.append({"$set": {EXPIRY: own_expiry(policy)}})
             await self.place.update({"$and": [doomed, inherits]}, stages, BY_KEY)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from ttl_odm.core.follows import sealing_ttl
 from ttl_odm.django.policy.following import Following, followers_of, is_one_of
 from ttl_odm.django.policy.options import after_root, include_expired
 from ttl_odm.django.policy.predicate import inherits_in
@@ -40,7 +40,7 @@ def seal(binding: Binding, using: str, keys: Sequence[Any]) -> None:
     if own is None or not keys:
         return
     quote, meta = connection.ops.quote_name, binding.model._meta
-    seconds = next(number for number in count(1) if number not in binding.nevers)
+    seconds = sealing_ttl(binding.nevers)
     table, column = quote(meta.db_table), quote(str(own.column))
     inherits = inherits_in(connection, binding, table)
     pk: Any = meta.pk

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import column as bare_column
 
-from ttl_odm.core.follows import check_options
+from ttl_odm.core.follows import check_options, sealing_ttl
 from ttl_odm.core.policy import TTL
 from ttl_odm.sqlalchemy.policy.binding import SourceColumns, key_columns
 from ttl_odm.sqlalchemy.policy.following import followers_of
@@ -67,8 +66,7 @@ def seal(connection: Connection, binding: Binding, keys: Keys) -> None:
     rows = is_one_of([bare.c[str(key.name)] for key in key_columns(table)], keys)
     statement = SweepUpdate(bare).where(rows, predicate.inherits(binding, columns))
     never = binding.policy.never if isinstance(binding.policy, TTL) else ()
-    seconds = next(number for number in count(1) if number not in never)
-    connection.execute(statement.values({own.name: seconds, stamp: bare.c[stamp]}))
+    connection.execute(statement.values({own.name: sealing_ttl(never), stamp: bare.c[stamp]}))
 
 
 @dataclass(slots=True)
