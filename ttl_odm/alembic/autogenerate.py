@@ -417,9 +417,8 @@ def _is_log(op: ops.MigrateOperation) -> TypeGuard[ops.DropTableOp]:
 def _policy(binding: Binding) -> Policy:
     """What an operation is told of a policy that isn't a default alone: its numbers now."""
     policy, limit = binding.policy, binding.max_lifetime
-    if not isinstance(policy, TTL):  # a migration knows columns, and no attributes
-        declared: Any = binding.default.policy
-        return replace(declared, field=binding.last_modified.name)  # type: ignore[no-any-return]
+    if not isinstance(policy, TTL):
+        return whole_policy(binding)
     assert limit is not None  # noqa: S101 (else nobody asks)
     created, seconds, zone = limit.created.name, limit.seconds, policy.timezone
     if adds_columns(binding):
