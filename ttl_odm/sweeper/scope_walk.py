@@ -12,10 +12,11 @@ any store may answer, and wait for them as it likes. This module must not know w
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
 R = TypeVar("R")
 
@@ -51,6 +52,40 @@ class Scopes(NamedTuple):
 
     due: tuple[Scope, ...]
     last: Any
+
+
+def looked_at(rows: Sequence[Sequence[Any]], per_second: int | None) -> Scopes:
+    """Say which of some scopes, in order, have rows to delete.
+
+    A row has a scope's value, the age at which its rows expire, the bookmark of their end, and for
+    how long the first of them has been expired: a timedelta, or a number of which `per_second` make
+    a second. That is None where there is no row, and negative where none has expired.
+    """
+    due = []
+    for value, age, until, overdue in rows:
+        if overdue is not None and (seconds := seconds_of(overdue, per_second)) >= 0:
+            due.append(Scope(value, int(age), until, seconds))
+    return Scopes(tuple(due), rows[-1][0] if len(rows) == AT_ONCE else None)
+
+
+def seconds_of(span: Any, per_second: int | None) -> float:
+    """The seconds of a difference between two instants, as a database has it."""
+    if isinstance(span, timedelta):
+        return span.total_seconds()
+    return float(span / (per_second or 1))
+
+
+def all_due(look: Callable[[Any], Scopes]) -> Iterator[tuple[Scope, ...]]:
+    """Look at all scopes, so many at once; give those that have rows to delete.
+
+    `look` looks at those that follow one (None: at the first ones).
+    """
+    last = None
+    while True:
+        due, last = look(last)
+        yield due
+        if last is None:
+            return
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +202,16 @@ def alike(scopes: Sequence[Scope]) -> int:
         if len(ends) > _ENDS:
             return number
     return len(scopes)
+
+
+def in_stretches(look: Callable[[Any], Scopes]) -> Iterator[tuple[Scope, ...]]:
+    """All scopes with rows to delete, so many at once as one statement has conditions for."""
+    for due in all_due(look):
+        rest = due
+        while rest:
+            number = alike(rest)
+            yield rest[:number]
+            rest = rest[number:]
 
 
 def by_cutoff(scopes: Sequence[Scope]) -> dict[Any, list[Any]]:

@@ -7,6 +7,7 @@ answered by statements. `ScopedRows` gives batches as `ExpiredRows` does.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ttl_odm.django.sweep.due import ExpiredRows, Keys
@@ -17,8 +18,8 @@ from ttl_odm.sweeper.scope_walk import (
     Look,
     ScopePlace,
     ScopeRange,
-    alike,
     answered,
+    in_stretches,
     next_range,
 )
 
@@ -80,14 +81,8 @@ class ScopedRows:
     def stretches(self) -> Iterator[AnyQuerySet]:
         """All expired rows that inherit, in parts."""
         yield self._rows.among(None).all()
-        after, has_more = None, True
-        while has_more:
-            due, after = next_scopes(self._binding, self._using, self._index, after)
-            has_more = after is not None
-            while due:
-                number = alike(due)
-                yield self._rows.of_scopes(due[:number])
-                due = due[number:]
+        look = partial(next_scopes, self._binding, self._using, self._index)
+        yield from map(self._rows.of_scopes, in_stretches(look))
 
     def _walk(
         self, resume: ScopePlace | None, size: int, inside: Callable[[ExpiredRows, Any], Any]

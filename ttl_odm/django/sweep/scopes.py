@@ -11,14 +11,15 @@ none that is old enough.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
 from ttl_odm.django.policy import stored
 from ttl_odm.django.time import clock
-from ttl_odm.sweeper.scope_walk import AT_ONCE, Scope, Scopes
+from ttl_odm.sweeper.scope_walk import AT_ONCE, all_due, looked_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,17 +28,12 @@ if TYPE_CHECKING:
 
     from ttl_odm.dialects.indexes import StoredIndex
     from ttl_odm.django.policy.binding import Binding
+    from ttl_odm.sweeper.scope_walk import Scope, Scopes
 
 
 def due_in_scopes(binding: Binding, using: str, index: StoredIndex) -> Iterator[Scope]:
     """Find all scopes with rows to delete, but for the rows that are of none."""
-    last = None
-    while True:
-        scopes = next_scopes(binding, using, index, last)
-        yield from scopes.due
-        last = scopes.last
-        if last is None:
-            return
+    return chain.from_iterable(all_due(partial(next_scopes, binding, using, index)))
 
 
 def next_scopes(binding: Binding, using: str, index: StoredIndex, after: Any) -> Scopes:
@@ -52,12 +48,7 @@ def next_scopes(binding: Binding, using: str, index: StoredIndex, after: Any) ->
     statement = f"SELECT {columns} FROM ({looked}) ttl_looked ORDER BY ttl_number"  # noqa: S608 (names that Django quotes)
     with connection.cursor() as cursor:
         cursor.execute(statement, [] if after is None else [after])
-        rows = cursor.fetchall()
-    due = []
-    for value, age, until, overdue in rows:
-        if overdue is not None and (seconds := _seconds(overdue, family.per_second)) >= 0:
-            due.append(Scope(value, int(age), until, seconds))
-    return Scopes(tuple(due), rows[-1][0] if len(rows) == AT_ONCE else None)
+        return looked_at(cursor.fetchall(), family.per_second)
 
 
 def _looked(
@@ -92,9 +83,3 @@ def _looked(
     more = f"{more} FROM ttl_walk w WHERE w.ttl_of IS NOT NULL AND w.ttl_number < {AT_ONCE}"
     walk = f"ttl_walk (ttl_of, ttl_number) AS (SELECT {following(follows)}, 1 UNION ALL {more})"
     return f"WITH RECURSIVE {walk} SELECT {looked} FROM ttl_walk w WHERE w.ttl_of IS NOT NULL"  # noqa: S608 (as above)
-
-
-def _seconds(overdue: Any, per_second: int | None) -> float:
-    if isinstance(overdue, timedelta):
-        return overdue.total_seconds()
-    return float(overdue / (per_second or 1))

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,7 +48,7 @@ from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import PartEnd
 from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
-from ttl_odm.sweeper import Due, Part
+from ttl_odm.sweeper import Due, Part, scope_walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -195,9 +194,7 @@ def _stored_age(binding: Binding) -> ColumnElement[Any]:
 
 def seconds_of(overdue: Any, clock: Clock) -> float:
     """The seconds of a difference between two instants, as the database has it."""
-    if isinstance(overdue, timedelta):
-        return overdue.total_seconds()
-    return float(overdue / (clock.per_second or 1))
+    return scope_walk.seconds_of(overdue, clock.per_second)
 
 
 @dataclass(frozen=True, slots=True)

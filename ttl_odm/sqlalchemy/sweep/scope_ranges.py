@@ -20,9 +20,9 @@ from ttl_odm.sweeper.scope_walk import (
     Look,
     Scope,
     ScopePlace,
-    alike,
     answered,
     by_cutoff,
+    in_stretches,
     next_range,
 )
 
@@ -86,14 +86,9 @@ class ScopeRanges:
         """The conditions for all rows that have expired, in parts."""
         expired = self._index.expired(self._source, writing=False)
         yield [*self._index.criteria(table_age(self.binding)), *self._of_scope(None, self._source)]
-        after, has_more = None, True
-        while has_more:
-            due, after = next_scopes(connection, self._index, self._stored, after)
-            has_more = after is not None
-            while due:
-                number = alike(due)
-                yield [*self._bounds(due[:number])(self._source), expired]
-                due = due[number:]
+        look = partial(next_scopes, connection, self._index, self._stored)
+        for scopes in in_stretches(look):
+            yield [*self._bounds(scopes)(self._source), expired]
 
     def _of_scope(self, value: Any, source: FromClause) -> list[ColumnElement[bool]]:
         scope = self._column(source)

@@ -12,7 +12,8 @@ none that is old enough.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import Integer, case, literal, literal_column, select
@@ -22,7 +23,7 @@ from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, include_expir
 from ttl_odm.sqlalchemy.policy.stored import age_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
-from ttl_odm.sweeper.scope_walk import AT_ONCE, Scope, Scopes
+from ttl_odm.sweeper.scope_walk import AT_ONCE, all_due, looked_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.dialects.indexes import StoredIndex
     from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sweeper.scope_walk import Scope, Scopes
 
     _Follows = Callable[[ColumnElement[Any]], ColumnElement[bool]]
 
@@ -64,13 +66,7 @@ def table_age(binding: Binding) -> ColumnElement[Any]:
 
 def due_in_scopes(connection: Connection, index: EndIndex, stored: StoredIndex) -> Iterator[Scope]:
     """Find all scopes with rows to delete, but for the rows that are of none."""
-    last = None
-    while True:
-        scopes = next_scopes(connection, index, stored, last)
-        yield from scopes.due
-        last = scopes.last
-        if last is None:
-            return
+    return chain.from_iterable(all_due(partial(next_scopes, connection, index, stored)))
 
 
 def next_scopes(connection: Connection, index: EndIndex, stored: StoredIndex, after: Any) -> Scopes:
@@ -86,11 +82,7 @@ def next_scopes(connection: Connection, index: EndIndex, stored: StoredIndex, af
     found = select(looked.c.scope, looked.c.age, bookmark, cutoff - began)
     statement = found.order_by(looked.c.number).options(include_expired())
     rows = connection.execute(statement).all()
-    due = []
-    for value, age, until, overdue in rows:
-        if overdue is not None and (seconds := _seconds(overdue, clock.per_second)) >= 0:
-            due.append(Scope(value, int(age), until, seconds))
-    return Scopes(tuple(due), rows[-1][0] if len(rows) == AT_ONCE else None)
+    return looked_at(rows, clock.per_second)
 
 
 def look(
@@ -149,9 +141,3 @@ def _skipped(index: EndIndex, follows: _Follows, at_most: int) -> Any:
     following = first(lambda scope: scope > walk.c.scope)
     more = select(following, walk.c.number + one)
     return walk.union_all(more.where(walk.c.scope.is_not(None), walk.c.number < most))
-
-
-def _seconds(overdue: Any, per_second: int | None) -> float:
-    if isinstance(overdue, timedelta):
-        return overdue.total_seconds()
-    return float(overdue / (per_second or 1))
