@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Known:
-    """The tables with a policy, but those of tests outside of some packages, or modules."""
+    """The tables with a policy, but those of models outside of some packages, or modules.
+
+    Benchmarks, examples and documents have models too, once a test has imported or run them.
+    """
 
     packages: tuple[str, ...]
     but: tuple[str, ...]
@@ -27,9 +30,10 @@ class _Known:
 
     def _is_of_others(self, table: Table) -> bool:
         binding = root_of(table)
-        module = "" if binding is None else binding.default.owner.__module__
-        is_known = _is_in(module, self.packages) and not _is_in(module, self.but)
-        return module.startswith("tests.") and not is_known
+        if binding is None:
+            return False
+        module = binding.default.owner.__module__
+        return not _is_in(module, self.packages) or _is_in(module, self.but)
 
 
 def _is_in(module: str, packages: tuple[str, ...]) -> bool:
@@ -37,7 +41,7 @@ def _is_in(module: str, packages: tuple[str, ...]) -> bool:
 
 
 def know_only(monkeypatch: pytest.MonkeyPatch, *packages: str, but: str | None = None) -> None:
-    """Let raw SQL mean tables of these packages of tests, or modules, or of no test's.
+    """Let raw SQL mean tables of models in these packages, or modules, and of no others.
 
     Where models have different policies for a name, raw SQL is refused, and nothing is guessed.
     """
