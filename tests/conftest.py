@@ -9,7 +9,8 @@
 | `postgres_url`, `mariadb_url`, `mysql_url`, `mongodb_url` | a server's address, without a driver |
 
 `--hypothesis-profile=long` tries many more examples, other ones in each run.
-TTL_ODM_TEST_INTERLEAVINGS=1000000 lets readers, writers and sweepers of families meet as often.
+TTL_ODM_TEST_INTERLEAVINGS=1000000 lets readers, writers and sweepers of families send so many
+statements between each other's.
 `@pytest.mark.every_driver` also runs a test with the drivers that come second to
 another one; `--every-driver` all tests. Those that aren't installed are named above the results.
 `--only BACKEND` leaves the other databases out, and says so in the count of deselected tests; so
