@@ -53,17 +53,20 @@ class Parents:
                 raise self._error(key, is_there=name in lives)
         return {name for name, is_live in lives.items() if is_live}
 
-    async def check_moves(self, rows: Sequence[Filter], known: Document) -> None:
-        """Raise it where a change would move documents, which live, to an expired parent."""
+    async def check_moves(self, rows: Sequence[Filter], known: Document) -> set[object]:
+        """Raise it where a change would move documents, which live, to an expired parent.
+
+        Returns the parents that they get and that live; none where no document is moved.
+        """
         if not followed.mentions_links(known, self.following.links.own):
-            return
-        own = self._keys(rows)
-        moved = self._keys([{**row, **known} for row in rows])
-        if moved.keys() - own.keys():
-            await self.check([{**row, **known} for row in rows])
+            return set()
+        changed = [{**row, **known} for row in rows]
+        if self._keys(changed).keys() <= self._keys(rows).keys():
+            return set()
+        return await self.check(changed)
 
     async def keep_or_take_back(self, documents: Sequence[Filter], live: set[object]) -> None:
-        """See that inserted documents still have the live parents that they had; or delete them.
+        """See that documents still have the live parents that they were given; or delete them.
 
         Raises:
             ExpiredError: A parent has expired meanwhile.
