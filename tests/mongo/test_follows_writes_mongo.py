@@ -10,7 +10,18 @@ from beanie.exceptions import DocumentNotFound
 from pymongo import DeleteMany, DeleteOne, InsertOne, ReplaceOne, UpdateMany, UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
-from tests.mongo.following import Cart, Item, Note, Post, expire, families, ref, transaction
+from tests.mongo.following import (
+    LONG_AGO,
+    Cart,
+    Item,
+    Note,
+    Post,
+    Thread,
+    expire,
+    families,
+    ref,
+    transaction,
+)
 from tests.mongo.models import collection_of
 from ttl_odm import ExpiredError as AnyExpiredError
 from ttl_odm.beanie import ExpiredError
@@ -313,3 +324,28 @@ async def test_what_is_moved_to_a_parent_that_expires_meanwhile_goes_with_it(
     # The next parent of that key doesn't get it.
     await Cart(id=2).insert()
     assert stored(world) == [10, 11]
+
+
+@pytest.mark.parametrize(("is_swept", "left"), [(True, [1]), (False, [])])
+async def test_what_lives_as_an_orphan_survives_such_a_move(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, is_swept: bool, left: list[int]
+) -> None:
+    check, threads = Parents.check, world.raw["threads"]
+    await Thread(id=1, site="a", number=1).insert()
+    await Post(id=1, site="b", thread=1).insert()
+
+    async def check_and_wait(self: Any, documents: Any) -> Any:
+        live = await check(self, documents)
+        threads.update_one({"_id": 1}, {"$set": {"ends": LONG_AGO}})
+        if is_swept:
+            threads.delete_one({"_id": 1})
+        return live
+
+    monkeypatch.setattr(Parents, "check", check_and_wait)
+    move = collection_of(Post).update_one({"_id": 1}, {"$set": {"site": "a"}})
+    if is_swept:
+        assert (await move).matched_count == 1
+    else:
+        with pytest.raises(ExpiredError, match=r"under threads \('a', 1\), which has expired"):
+            await move
+    assert [row["_id"] for row in world.raw["posts"].find()] == left

@@ -315,7 +315,7 @@ class _Changing:
             result = await sent(write(found, self.change.live, **_to_write(self.options)))
             if _has_met(result):
                 moved = [{**row, **self.change.known} for row in rows]
-                await parents.keep_or_take_back(moved, live)
+                await parents.keep_or_take_back(moved, live, are_new=False)
                 await parents.renew([*rows, *moved], keep=self.keep)
                 return result
         return None
@@ -332,7 +332,7 @@ class _Changing:
             matched += result.matched_count
             modified += result.modified_count
         moved = [{**row, **self.change.known} for row in rows]
-        await parents.keep_or_take_back(moved, live)
+        await parents.keep_or_take_back(moved, live, are_new=False)
         await parents.renew([*rows, *moved], keep=self.keep)
         return _updated(matched, modified) if matched else None
 

@@ -65,8 +65,12 @@ class Parents:
             return set()
         return await self.check(changed)
 
-    async def keep_or_take_back(self, documents: Sequence[Filter], live: set[object]) -> None:
+    async def keep_or_take_back(
+        self, documents: Sequence[Filter], live: set[object], *, are_new: bool = True
+    ) -> None:
         """See that documents still have the live parents that they were given; or delete them.
+
+        But not those that were there before, if they live as orphans.
 
         Raises:
             ExpiredError: A parent has expired meanwhile.
@@ -76,7 +80,8 @@ class Parents:
         named = {_name(key): key for key in self._keys(documents).values()}
         expected = {name: key for name, key in named.items() if name in live}
         lives = await self._lives(expected)
-        lost = {name for name in expected if not lives.get(name)}
+        may_be_orphans = not are_new and self.following.declared.orphan == "live"
+        lost = {name for name in expected if not lives.get(name, may_be_orphans)}
         if not lost:
             return
         paths = self.following.links.own
