@@ -93,6 +93,16 @@ async def test_a_live_parent_and_none_are_no_obstacle(world: World) -> None:
     assert await Post.get(1) is not None
 
 
+async def test_a_transaction_sees_the_parents_that_it_has_put_itself(world: World) -> None:
+    async with transaction(world) as session:
+        await Cart(id=5).insert(session=session)
+        await Item(id=50, cart=ref(5)).insert(session=session)  # type: ignore[arg-type]
+        await collection_of(Item).update_one(
+            {"_id": 20}, {"$set": {"cart": ref(5)}}, session=session
+        )
+    assert stored(world, **{"cart.$id": 5}) == [20, 50]
+
+
 async def test_nothing_is_moved_to_an_expired_parent(world: World) -> None:
     items = collection_of(Item)
     item = await Item.get(20)
