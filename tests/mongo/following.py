@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import inspect
 from contextlib import asynccontextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Annotated, Any
@@ -134,3 +135,15 @@ def ref(number: int, collection: str = "carts") -> Any:
 def expire(world: World, *keys: int) -> None:
     """Let carts expire, as time does."""
     world.raw["carts"].update_many({"_id": {"$in": list(keys)}}, {"$set": {"_ts": LONG_AGO}})
+
+
+@asynccontextmanager
+async def transaction(world: World, **options: Any) -> AsyncIterator[Any]:
+    """Give the session of a transaction, which is committed in the end."""
+    session = world.database.client.start_session()
+    session = await session if inspect.isawaitable(session) else session
+    async with session:
+        begun = session.start_transaction(**options)
+        begun = await begun if inspect.isawaitable(begun) else begun
+        async with begun:
+            yield session

@@ -6,14 +6,17 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Optional
+from uuid import uuid4
 
 import pytest
 from beanie import Document, Link
 from beanie.odm.settings.timeseries import TimeSeriesConfig
+from click.testing import CliRunner
 
 from tests.mongo.models import opened
 from ttl_odm import ExpireAfter, ExpireAt, Follows, Stored, TTLConfigurationError
-from ttl_odm.beanie import ExpiredError, TTLMixin, enable
+from ttl_odm.beanie import Archive, ExpiredError, TTLMixin, enable
+from ttl_odm.cli.commands import cli
 from ttl_odm.sweeper import AsyncSweeper
 
 if TYPE_CHECKING:
@@ -68,6 +71,13 @@ def with_hook() -> Any:
         parent: int = 0
 
 
+def with_archive() -> Any:
+    class Child(TTLMixin, Document):
+        __ttl__ = Follows("parent")
+        __ttl_archive__ = Archive("old_children")
+        parent: int = 0
+
+
 def with_purge() -> Any:
     class Child(TTLMixin, Document):
         __ttl__ = Follows("parent")
@@ -91,6 +101,10 @@ def enabled() -> Any:
         (unknown_field, "Child has no field 'wrong'; it has 'id', "),
         (many_parents, "'parents' holds several values"),
         (with_hook, r"Child\.__ttl_on_purged__ = .*: documents that follow others go with these"),
+        (
+            with_archive,
+            r"Child\.__ttl_archive__ = .*leave __ttl_archive__ out, or give Child",
+        ),
         (with_purge, r"Child\.__ttl_purge__ = 'sweeper'"),
         (enabled, "by __ttl__ in its own body"),
     ],
@@ -142,6 +156,7 @@ class ByNumber(TTLMixin, Document):
 
 
 OfItself.model_rebuild()
+TREE = [OfItself]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +164,10 @@ OfItself.model_rebuild()
     [
         (lambda: (parent(purge="native"),), "declare __ttl_purge__ = 'sweeper' on Parent"),
         (lambda: (Plain,), "Plain has no lifetime in the same database"),
-        (lambda: (parent(Stored(60)),), "the default of Parent is stored in the database"),
+        (
+            lambda: (parent(Stored(60)),),
+            r"the default of Parent is stored in the database \(Stored\(60.*declare seconds on it",
+        ),
     ],
 )
 async def test_a_parent_that_cannot_be_followed_is_refused(
@@ -167,8 +185,14 @@ async def test_a_parent_that_cannot_be_followed_is_refused(
 @pytest.mark.parametrize(
     ("models", "message"),
     [
-        ([FirstOfRing, SecondOfRing], "follow themselves, or each other in a ring"),
-        ([OfItself], "follow themselves, or each other in a ring"),
+        (
+            [FirstOfRing, SecondOfRing],
+            r"FirstOfRing\.__ttl__ = Follows.*\(FirstOfRing -> SecondOfRing -> FirstOfRing\); ",
+        ),
+        (
+            [OfItself],
+            r"Follows\(parent='above'.*themselves, .*\(OfItself -> OfItself\); .* __ttl__ = 3600",
+        ),
         ([ByNumber], r"'parent' is not a Link of it; .* Follows\(Parent, on=\{'parent': 'id'\}\)"),
         ([child(parent())], "Parent has no collection yet"),
     ],
@@ -181,6 +205,16 @@ async def test_what_leads_to_no_parent_is_refused(
             await models[0].find().to_list()
         with pytest.raises(TTLConfigurationError, match=message):
             AsyncSweeper(world.database, [models[0]])
+
+
+def test_commands_say_the_same(mongodb_url: str) -> None:
+    head, _, options = mongodb_url.partition("?")
+    url = f"{head.rstrip('/')}/ttl_odm_{uuid4().hex}?{options}"
+    for command in ("check", "sweep"):
+        finished = CliRunner().invoke(cli, [command, "--app", f"{__name__}:TREE", "--url", url])
+        assert finished.exit_code == 2
+        assert "OfItself.__ttl__ = Follows(parent='above'" in finished.output
+        assert "declare a lifetime on OfItself" in finished.output
 
 
 async def test_a_date_of_its_own_cannot_be_renewed(mongodb_url: str) -> None:

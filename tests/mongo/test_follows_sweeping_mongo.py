@@ -1,10 +1,13 @@
 """Sweeps of documents that others follow: followers first, the deepest before all others."""
 
+# ruff: noqa: D106 - Beanie's Settings are plain class attributes
+
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
 import pytest
+from beanie import Document, Link
 
 from tests.mongo.following import (
     LONG_AGO,
@@ -16,6 +19,9 @@ from tests.mongo.following import (
     families,
     ref,
 )
+from tests.mongo.models import opened
+from ttl_odm import TTL, Follows
+from ttl_odm.beanie import TTLMixin, ensure_indexes
 from ttl_odm.beanie.sweep.store import open_store
 from ttl_odm.sweeper import AsyncSweeper, BatchRequest, Hooks, Pace, Part
 
@@ -94,6 +100,78 @@ async def test_a_sweep_that_is_broken_off_leaves_a_parent_that_stays_expired(
     report = await sweeper(world).run_once()
     assert report.error is None
     assert counts(world) == [1, 10, 10]
+
+
+class Basket(TTLMixin, Document):
+    """One whose documents never expire by a ttl of 1."""
+
+    __ttl__ = TTL(3600, never=(1,))
+    __ttl_purge__ = "sweeper"
+    id: int
+
+    class Settings:
+        name = "baskets"
+
+
+class Fruit(TTLMixin, Document):
+    __ttl__ = Follows(Basket, on={"basket": "id"})
+    id: int
+    basket: int
+
+    class Settings:
+        name = "fruits"
+
+
+async def test_it_stays_expired_by_a_ttl_that_does_not_mean_never(
+    mongodb_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(mongodb_url, [Basket, Fruit]) as made:
+        await ensure_indexes(Basket)
+        await Basket(id=1).insert()
+        await Basket(id=2, ttl=1).insert()  # which is one for ever
+        await Fruit.insert_many([Fruit(id=number, basket=1) for number in range(10)])
+        made.raw["baskets"].update_many({}, {"$set": {"_ts": LONG_AGO}})
+        store = open_store(made.database, [Basket])
+        await store.due("baskets")
+        request = BatchRequest("baskets", Part.INHERITING, 5, None, hooks=Hooks())
+        assert dict((await store.purge(request)).referring) == {"fruits": 5}
+        assert made.stored(Basket, 1)["ttl"] == 2
+        monkeypatch.setattr(Basket, "__ttl__", TTL(2**31 - 1, never=(1,)))
+        assert [one.id for one in await Basket.find().to_list()] == [2]
+        assert await Fruit.count() == 0
+        assert (await AsyncSweeper(made.database, [Basket]).run_once()).error is None
+        assert (made.keys(Basket), made.keys(Fruit)) == ([2], [])
+
+
+class Comment(TTLMixin, Document):
+    """An answer to another one, with a lifetime of its own."""
+
+    __ttl__ = 3600
+    __ttl_purge__ = "sweeper"
+    id: int
+    above: Optional[Link[Comment]] = None  # noqa: UP045
+
+    class Settings:
+        name = "comments"
+
+
+Comment.model_rebuild()
+
+
+async def test_trees_and_rings_of_links_are_swept(mongodb_url: str) -> None:
+    async with opened(mongodb_url, [Comment]) as made:
+        await ensure_indexes(Comment)
+        above = {1: None, 2: 1, 3: 2, 4: 3, 10: 12, 11: 10, 12: 11, 20: 20}
+        made.raw["comments"].insert_many(
+            [
+                {"_id": key, "_ts": LONG_AGO, "above": other and ref(other, "comments")}
+                for key, other in above.items()
+            ]
+        )
+        await Comment(id=30).insert()
+        report = await AsyncSweeper(made.database, [Comment], batch_size=2).run_once()
+        assert report.problems == ()
+        assert made.keys(Comment) == [30]
 
 
 async def test_orphans_are_swept_unless_they_live(world: World) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +10,18 @@ from beanie.exceptions import DocumentNotFound
 from pymongo import DeleteMany, DeleteOne, InsertOne, ReplaceOne, UpdateMany, UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
-from tests.mongo.following import Cart, Item, Note, Post, expire, families, ref
+from tests.mongo.following import (
+    LONG_AGO,
+    Cart,
+    Item,
+    Note,
+    Post,
+    Thread,
+    expire,
+    families,
+    ref,
+    transaction,
+)
 from tests.mongo.models import collection_of
 from ttl_odm import ExpiredError as AnyExpiredError
 from ttl_odm.beanie import ExpiredError
@@ -20,7 +29,7 @@ from ttl_odm.beanie.gate.followed_parents import Parents
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from tests.mongo.models import World
 
@@ -40,17 +49,6 @@ async def world(mongodb_url: str) -> AsyncIterator[World]:
 
 def stored(world: World, **condition: Any) -> list[int]:
     return [row["_id"] for row in world.raw["items"].find(condition).sort("_id")]
-
-
-@asynccontextmanager
-async def transaction(world: World) -> AsyncIterator[Any]:
-    session = world.database.client.start_session()
-    session = await session if inspect.isawaitable(session) else session
-    async with session:
-        begun = session.start_transaction()
-        begun = await begun if inspect.isawaitable(begun) else begun
-        async with begun:
-            yield session
 
 
 async def test_nothing_is_inserted_under_an_expired_parent(world: World) -> None:
@@ -93,6 +91,16 @@ async def test_a_live_parent_and_none_are_no_obstacle(world: World) -> None:
     assert [one.id for one in await Item.find().sort("_id").to_list()] == [20, 21, 22, 23]
     await Post(id=1, site="a", thread=None).insert()
     assert await Post.get(1) is not None
+
+
+async def test_a_transaction_sees_the_parents_that_it_has_put_itself(world: World) -> None:
+    async with transaction(world) as session:
+        await Cart(id=5).insert(session=session)
+        await Item(id=50, cart=ref(5)).insert(session=session)  # type: ignore[arg-type]
+        await collection_of(Item).update_one(
+            {"_id": 20}, {"$set": {"cart": ref(5)}}, session=session
+        )
+    assert stored(world, **{"cart.$id": 5}) == [20, 50]
 
 
 async def test_nothing_is_moved_to_an_expired_parent(world: World) -> None:
@@ -295,3 +303,59 @@ async def test_what_loses_its_parent_during_an_insert_is_taken_back(
     with pytest.raises(ExpiredError):
         await Item.insert_many([Item(id=23, cart=ref(2)), Item(id=31, cart=ref(3))])  # type: ignore[arg-type]
     assert stored(world) == [10, 11, 20, 21, 31]
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda items, change: items.update_one({"_id": 30}, change),
+        lambda items, change: items.update_many({"_id": 30}, change),
+        lambda items, change: items.find_one_and_update({"_id": 30}, change),
+        lambda items, change: items.replace_one({"_id": 30}, change["$set"]),
+        lambda items, change: items.bulk_write([UpdateOne({"_id": 30}, change)]),
+    ],
+)
+async def test_what_is_moved_to_a_parent_that_expires_meanwhile_goes_with_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, move: Callable[..., Any]
+) -> None:
+    check = Parents.check
+    await Item(id=30, cart=ref(3)).insert()  # type: ignore[arg-type]
+
+    async def check_and_sweep(self: Any, documents: Any) -> Any:
+        live = await check(self, documents)
+        if documents:  # a bulk write asks for the parents of what it inserts, too
+            world.raw["items"].delete_many({"cart.$id": 2})
+            world.raw["carts"].delete_one({"_id": 2})
+        return live
+
+    monkeypatch.setattr(Parents, "check", check_and_sweep)
+    with pytest.raises(ExpiredError, match="A document of Item can't be put under carts 2"):
+        await move(collection_of(Item), {"$set": {"cart": ref(2)}})
+    # The next parent of that key doesn't get it.
+    await Cart(id=2).insert()
+    assert stored(world) == [10, 11]
+
+
+@pytest.mark.parametrize(("is_swept", "left"), [(True, [1]), (False, [])])
+async def test_what_lives_as_an_orphan_survives_such_a_move(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, is_swept: bool, left: list[int]
+) -> None:
+    check, threads = Parents.check, world.raw["threads"]
+    await Thread(id=1, site="a", number=1).insert()
+    await Post(id=1, site="b", thread=1).insert()
+
+    async def check_and_wait(self: Any, documents: Any) -> Any:
+        live = await check(self, documents)
+        threads.update_one({"_id": 1}, {"$set": {"ends": LONG_AGO}})
+        if is_swept:
+            threads.delete_one({"_id": 1})
+        return live
+
+    monkeypatch.setattr(Parents, "check", check_and_wait)
+    move = collection_of(Post).update_one({"_id": 1}, {"$set": {"site": "a"}})
+    if is_swept:
+        assert (await move).matched_count == 1
+    else:
+        with pytest.raises(ExpiredError, match=r"under threads \('a', 1\), which has expired"):
+            await move
+    assert [row["_id"] for row in world.raw["posts"].find()] == left

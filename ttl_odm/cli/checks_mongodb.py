@@ -13,6 +13,7 @@ from ttl_odm.beanie.indexes.strays import Inconsistency
 from ttl_odm.beanie.policy import ttl_indexes
 from ttl_odm.beanie.policy.binding import binding_of, collection_of, policy_of, registry_of
 from ttl_odm.beanie.policy.commands import details_of, first_batch, indexes_of, run
+from ttl_odm.beanie.policy.links import leads_to
 from ttl_odm.beanie.policy.signs import sign_of_ttl
 from ttl_odm.beanie.policy.stored import is_begun, see
 from ttl_odm.beanie.purge.followers import all_followers
@@ -89,21 +90,19 @@ async def _followers(target: Target) -> list[Finding]:
     for following in all_followers(collection):
         own = following.links.own
         place = collection.database.client[following.database][following.collection]
-        keys = [list(index["key"])[: len(own)] for index in await indexes_of(place)]
-        if not any(set(key) == set(own) for key in keys):
+        if not any(leads_to(index, own) for index in await indexes_of(place)):
             message = (
                 f"{following.collection}({', '.join(own)}) follows it and has no index, so a sweep "
                 "reads all of that collection for each batch of expired documents"
             )
-            fields = ", ".join(f'"{path}"' for path in own)
-            fix = f"indexes = [IndexModel([{fields}])] in the Settings of "
+            fix = f"await ensure_indexes({following.model.__name__})"
             findings.append(
                 Finding(
                     Severity.WARNING,
                     "missing-follows-index",
                     target.name,
                     message,
-                    f"{fix}{following.model.__name__}",
+                    fix,
                 )
             )
     return findings

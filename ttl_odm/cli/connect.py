@@ -227,7 +227,10 @@ def _second_table(models: Any) -> str | None:
 
 def _documents(models: Any, *, with_ttl: bool) -> list[Target]:
     """List the TTL classes, or all, among document classes that `init_beanie` has seen."""
-    from ttl_odm.beanie.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.beanie.policy.binding import (  # noqa: PLC0415 (needs the extra)
+        binding_of,
+        following_of,
+    )
 
     classes: list[Any] = [model for model in _listed(models) if isinstance(model, type)]
     targets = [
@@ -236,6 +239,8 @@ def _documents(models: Any, *, with_ttl: bool) -> list[Target]:
         if not with_ttl or binding_of(model) is not None
     ]
     if with_ttl and not targets:
+        for model in classes:
+            _ = (following := following_of(model)) and following.links  # says what is wrong
         raise UsageError(
             f"{models!r} has no document class with a TTL: add TTLMixin to one or enable() it. "
             f"{_UNSEEN}"

@@ -36,7 +36,8 @@ def check(model: Any, declared: Follows) -> None:
         if value is not None:
             raise TTLConfigurationError(
                 f"{model.__name__}.{name} = {value!r}: documents that follow others go with these, "
-                f"by a plain delete; leave {name} out."
+                f"by a plain delete; leave {name} out, or give {model.__name__} a lifetime of its "
+                "own."
             )
     if isinstance(declared.parent, str):
         if declared.parent not in model.model_fields:

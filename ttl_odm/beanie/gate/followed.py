@@ -6,9 +6,9 @@ once more: what is no longer as it was is chosen anew. Whoever is written had a 
 the write began.
 
 What is put under a parent names it. Before the write the parents are asked for, and the write is
-refused where one has expired. After an insert they are asked for once more: what has lost its
-parent meanwhile is taken back, so that it doesn't appear under the next parent of that key. In a
-transaction the second question has no use, since the answer would be the same.
+refused where one has expired. After an insert or a move they are asked for once more: what has lost
+its parent meanwhile is taken back, so that it doesn't appear under the next parent of that key. In
+a transaction the second question has no use, since the answer would be the same.
 
 This module must not know which driver it is.
 """
@@ -310,11 +310,12 @@ class _Changing:
         followers, parents = self.followers, self.followers._parents(self.options)
         write = getattr(followers.plain, self.change.method)
         while rows := await followers._choose(self.filter, self.options, one=True):
-            await parents.check_moves(rows, self.change.known)
+            live = await parents.check_moves(rows, self.change.known)
             found = followers._of(self.filter, rows)
             result = await sent(write(found, self.change.live, **_to_write(self.options)))
             if _has_met(result):
                 moved = [{**row, **self.change.known} for row in rows]
+                await parents.keep_or_take_back(moved, live, are_new=False)
                 await parents.renew([*rows, *moved], keep=self.keep)
                 return result
         return None
@@ -322,7 +323,7 @@ class _Changing:
     async def _many(self) -> Any:
         followers, parents = self.followers, self.followers._parents(self.options)
         rows = await followers._choose(self.filter, self.options, one=False)
-        await parents.check_moves(rows, self.change.known)
+        live = await parents.check_moves(rows, self.change.known)
         matched = modified = 0
         for some in _chunks(rows):
             found = followers._of(self.filter, some)
@@ -331,6 +332,7 @@ class _Changing:
             matched += result.matched_count
             modified += result.modified_count
         moved = [{**row, **self.change.known} for row in rows]
+        await parents.keep_or_take_back(moved, live, are_new=False)
         await parents.renew([*rows, *moved], keep=self.keep)
         return _updated(matched, modified) if matched else None
 

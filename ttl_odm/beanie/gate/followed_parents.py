@@ -53,17 +53,24 @@ class Parents:
                 raise self._error(key, is_there=name in lives)
         return {name for name, is_live in lives.items() if is_live}
 
-    async def check_moves(self, rows: Sequence[Filter], known: Document) -> None:
-        """Raise it where a change would move documents, which live, to an expired parent."""
-        if not followed.mentions_links(known, self.following.links.own):
-            return
-        own = self._keys(rows)
-        moved = self._keys([{**row, **known} for row in rows])
-        if moved.keys() - own.keys():
-            await self.check([{**row, **known} for row in rows])
+    async def check_moves(self, rows: Sequence[Filter], known: Document) -> set[object]:
+        """Raise it where a change would move documents, which live, to an expired parent.
 
-    async def keep_or_take_back(self, documents: Sequence[Filter], live: set[object]) -> None:
-        """See that inserted documents still have the live parents that they had; or delete them.
+        Returns the parents that they get and that live; none where no document is moved.
+        """
+        if not followed.mentions_links(known, self.following.links.own):
+            return set()
+        changed = [{**row, **known} for row in rows]
+        if self._keys(changed).keys() <= self._keys(rows).keys():
+            return set()
+        return await self.check(changed)
+
+    async def keep_or_take_back(
+        self, documents: Sequence[Filter], live: set[object], *, are_new: bool = True
+    ) -> None:
+        """See that documents still have the live parents that they were given; or delete them.
+
+        But not those that were there before, if they live as orphans.
 
         Raises:
             ExpiredError: A parent has expired meanwhile.
@@ -73,7 +80,8 @@ class Parents:
         named = {_name(key): key for key in self._keys(documents).values()}
         expected = {name: key for name, key in named.items() if name in live}
         lives = await self._lives(expected)
-        lost = {name for name in expected if not lives.get(name)}
+        may_be_orphans = not are_new and self.following.declared.orphan == "live"
+        lost = {name for name in expected if not lives.get(name, may_be_orphans)}
         if not lost:
             return
         paths = self.following.links.own

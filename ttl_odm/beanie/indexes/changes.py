@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from ttl_odm.beanie.policy.links import LINK, leads_to
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, has_key, is_ours
 from ttl_odm.errors import TTLConfigurationError
 
@@ -47,14 +48,17 @@ class Aim:
     can_change: bool
 
     def relied_on(self, existing: Sequence[Document]) -> dict[str, str]:
-        """Find the user's own TTL indexes that do just what one of ours would do.
+        """Find the user's own indexes that do just what one of ours would do.
 
         Gives their names by those of ours that are not needed because of them. One that deletes by
         another rule than the policy's is an error.
         """
         names: dict[str, str] = {}
+        links = [(index.field, *index.more) for index in self.indexes if index.name == LINK]
         for theirs in existing:
             field, name = next(iter(theirs["key"])), theirs["name"]
+            if not is_ours(name) and any(leads_to(theirs, paths) for paths in links):
+                names[LINK] = name
             if is_ours(name) or not _deletes(theirs) or field not in self.fields:
                 continue
             same = [
@@ -159,5 +163,6 @@ def _differs(existing: Document, index: Index) -> bool:
     return (
         not has_key(existing, index)
         or existing.get("partialFilterExpression") != index.filter
+        or existing.get("sparse", False) != index.sparse
         or (index.seconds is None and "expireAfterSeconds" in existing)
     )

@@ -30,6 +30,7 @@ from ttl_odm.beanie.indexes.validator import GUARD, ensure_guard, too_early
 from ttl_odm.beanie.policy import ttl_indexes
 from ttl_odm.beanie.policy.binding import binding_of, collection_of, expires_itself, registry_of
 from ttl_odm.beanie.policy.commands import details_of, indexes_of, run
+from ttl_odm.beanie.policy.links import link_index
 from ttl_odm.core.policy import TTL, ExpireAfter
 from ttl_odm.errors import TTLConfigurationError, TTLError
 
@@ -73,7 +74,7 @@ class IndexReport:
         changed: Those whose number of seconds is another now.
         removed: Those that are no longer needed, or were dropped to be built again.
         unchanged: Those that were right.
-        relied_on: TTL indexes of the user's own that do just what the policy says.
+        relied_on: Indexes of the user's own that do just what the policy needs.
         left_to_sweeper: Which expired documents MongoDB will not delete by itself.
     """
 
@@ -113,6 +114,9 @@ async def ensure_indexes(
     view: str | bool | None = None,
 ) -> tuple[IndexReport, ...]:
     """Create or change the TTL indexes of document classes as their policies need.
+
+    A class that follows another (`Follows`) gets an index on the fields that lead to the parent,
+    unless one of the application's own begins with them.
 
     It does nothing if the indexes are right, may run in many processes at once, and never touches
     an index or a validator that it did not create. It removes the indexes of classes whose
@@ -156,8 +160,10 @@ async def ensure_indexes(
             _check_view(binding, view)
         ensure = partial(ensure_collection, collection, rebuild=rebuild, guard=guard, view=view)
         if binding is None:
-            reports.append(await ensure(None))
             registry = registry_of(collection.database.client)
+            following = registry.following(collection.database.name, collection.name)
+            links = following.links.own if following is not None else ()
+            reports.append(await ensure(None, links=links))
             registry.forget(collection.database.name, collection.name)
         else:
             ensure = partial(
@@ -201,6 +207,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     purge: Purge = "native",
     backend: Backend = "mongodb",
     scope: str | None = None,
+    links: tuple[str, ...] = (),
     rebuild: bool = False,
     guard: bool | None = None,
     view: str | bool | None = None,
@@ -209,12 +216,12 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
 ) -> IndexReport:
     """Create, change and remove the ``__ttl_*`` indexes of one collection; see `ensure_indexes`.
 
-    The collection is PyMongo's or Motor's, or the gate's; `scope` is `Binding.scope`. No policy
-    removes what an earlier one has left. Another number of seconds needs no rebuild. `show` is
-    called before each step, and with None when there are no more: from the first step that doesn't
-    spare, MongoDB deletes nothing any more that lives by the policy, and may then delete what lived
-    by an earlier one. `begin_view` is called before a view is changed, which is before what is
-    shown.
+    The collection is PyMongo's or Motor's, or the gate's; `scope` is `Binding.scope`, and `links`
+    lead to the parent, where documents follow others and so have no policy. No policy removes what
+    an earlier one has left. Another number of seconds needs no rebuild. `show` is called before
+    each step, and with None when there are no more: from the first step that doesn't spare, MongoDB
+    deletes nothing any more that lives by the policy, and may then delete what lived by an earlier
+    one. `begin_view` is called before a view is changed, which is before what is shown.
     """
     views: list[Document] = []
     if backend == "mongodb":
@@ -239,7 +246,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
         changed = await _ensure_seconds(collection, options, policy, purge, follow)
         done = [("changed", SECONDS)] if changed else []
         return _report(collection, (), {}, done + (viewed or []), ())
-    indexes: tuple[Index, ...] = ()
+    indexes: tuple[Index, ...] = (link_index(links),) if links else ()
     if policy is not None:
         ttl_indexes.check_purge(policy, purge)
         needed_by = _NEEDED_BY.get(backend, partial(ttl_indexes.wanted_indexes, scope=scope))

@@ -80,7 +80,7 @@ class Links:
         return tuple(theirs for _, theirs in self.pairs)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Following:
     """A collection whose documents live while their parents do."""
 
@@ -164,17 +164,8 @@ class Following:
         return str(settings.name)
 
     def _check_parent(self, links: Links) -> None:
-        name, place = links.parent.__name__, (self.database, links.collection)
-        seen, at = {(self.database, self.collection)}, place
-        while (above := self.registry.following(*at)) is not None:
-            if at in seen:
-                raise self._refusal(
-                    "documents can't follow themselves, or each other in a ring; let the first of "
-                    "them have a lifetime of its own"
-                )
-            seen.add(at)
-            at = (self.database, above._find_links().collection)
-        binding = self.registry.find(*at)
+        name = links.parent.__name__
+        binding = self.registry.find(*self._last_of_row(links))
         if binding is None:
             raise self._refusal(
                 f"{name} has no lifetime in the same database; declare __ttl__ on it, and give it "
@@ -182,8 +173,8 @@ class Following:
             )
         if binding.is_stored:
             raise self._refusal(
-                f"the default of {binding.model.__name__} is stored in the database, which "
-                "followers can't go by; give it seconds"
+                f"the default of {binding.model.__name__} is stored in the database "
+                f"({binding.declared.stored!r}), which followers can't go by; declare seconds on it"
             )
         if binding.is_time_series:
             raise self._refusal(
@@ -201,6 +192,22 @@ class Following:
                 f"{binding.model.__name__} documents end at a date of their own, which no write "
                 "renews; leave renews out"
             )
+
+    def _last_of_row(self, links: Links) -> tuple[str, str]:
+        """Return where the parents' row ends: at a collection that follows nothing."""
+        row: list[Following] = [self]
+        at = (self.database, links.collection)
+        while (above := self.registry.following(*at)) is not None:
+            if above in row:
+                names = [one.model.__name__ for one in [*row[row.index(above) :], above]]
+                raise self._refusal(
+                    f"documents can't follow themselves, or each other in a ring "
+                    f"({' -> '.join(names)}); declare a lifetime on {names[0]}, as in __ttl__ = "
+                    "3600: links among documents keep none from being swept"
+                )
+            row.append(above)
+            at = (self.database, above._find_links().collection)
+        return at
 
     def _refusal(self, why: str) -> TTLConfigurationError:
         return TTLConfigurationError(f"{self.model.__name__}.__ttl__ = {self.declared!r}: {why}.")

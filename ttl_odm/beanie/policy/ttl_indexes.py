@@ -76,7 +76,8 @@ class Index:
     """An index of ours on one field, ascending; its name begins with ``__ttl_``.
 
     With a `filter` it is partial; without `seconds` it deletes nothing. Another field leads it
-    whose values have stored defaults of their own: `scope`.
+    whose values have stored defaults of their own: `scope`. Or it is on the fields by which
+    documents follow others (`ttl_odm.beanie.policy.links`): sparse, and on `more` than one perhaps.
     """
 
     name: str
@@ -84,11 +85,14 @@ class Index:
     filter: Document | None
     seconds: int | None
     scope: str | None = None
+    more: tuple[str, ...] = ()
+    sparse: bool = False
 
     @property
     def key(self) -> dict[str, int]:
         """Its key pattern."""
-        return {self.field: 1} if self.scope is None else {self.scope: 1, self.field: 1}
+        first = () if self.scope is None else (self.scope,)
+        return dict.fromkeys((*first, self.field, *self.more), 1)
 
     @property
     def least(self) -> Index:
@@ -107,6 +111,8 @@ class Index:
             made["partialFilterExpression"] = self.filter
         if self.seconds is not None:
             made["expireAfterSeconds"] = self.seconds
+        if self.sparse:
+            made["sparse"] = True
         return made
 
 
