@@ -22,10 +22,11 @@ from ttl_odm import TTL, ExpireAfter, ExpireAt
 from ttl_odm.beanie import TTLMixin, ttl_database
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from pymongo.collection import Collection
     from pymongo.database import Database
+    from pymongo.monitoring import CommandListener
 
     Raw = dict[str, Any]
 
@@ -195,10 +196,16 @@ class World:
 
 
 @asynccontextmanager
-async def opened(url: str, models: list[Any] = MODELS, **options: Any) -> AsyncIterator[World]:
-    """Give the classes a database, and drop it afterwards."""
+async def opened(
+    url: str,
+    models: list[Any] = MODELS,
+    *,
+    listeners: Sequence[CommandListener] = (),
+    **options: Any,
+) -> AsyncIterator[World]:
+    """Give the classes a database, and drop it afterwards; listeners hear of the commands."""
     name = f"ttl_odm_{uuid4().hex}"
-    client = connect(url)
+    client = connect(url, event_listeners=listeners)
     raw: MongoClient[Raw] = MongoClient(url, tz_aware=True)
     try:
         database = ttl_database(client[name], **options)

@@ -4,15 +4,12 @@ Each cart has a name that no other one has, and what belongs to it bears that na
 which carts have ended: who begins to read after that must not see the name any more, and who begins
 to write under it must be refused. The library pauses at random after its commands, so that others
 get in between.
-
-TTL_ODM_TEST_INTERLEAVINGS is how many steps they take together (720): a million take some hours.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
@@ -21,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pymongo import InsertOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
+from pymongo.monitoring import CommandListener
 from pymongo.read_concern import ReadConcern
 
+from tests.interleavings import STATEMENTS, Interleavings
 from tests.mongo.following import LONG_AGO, Cart, Item, Note, families, ref, transaction
 from tests.mongo.models import collection_of
 from ttl_odm.beanie import ExpiredError
@@ -48,17 +47,35 @@ STRAY = 2_000
 
 WORKERS = 6
 SEEDS = 2
-INTERLEAVINGS = int(os.environ.get("TTL_ODM_TEST_INTERLEAVINGS", "720"))
-STEPS = -(-INTERLEAVINGS // (WORKERS * SEEDS))
-"""Of each worker."""
 
 _DUPLICATE = 11_000
 
 
+class Commands(CommandListener):
+    """Counts those that are sent, as many as the test wants."""
+
+    def __init__(self) -> None:
+        self.sent = Interleavings(STATEMENTS // SEEDS)
+
+    def started(self, event: object) -> None:
+        self.sent.note(event)
+
+    def succeeded(self, event: object) -> None:
+        """Nothing: it is counted already."""
+
+    def failed(self, event: object) -> None:
+        """Nothing: it is counted already."""
+
+
 @pytest.fixture
-async def world(mongodb_url: str) -> AsyncIterator[World]:
+def commands() -> Commands:
+    return Commands()
+
+
+@pytest.fixture
+async def world(mongodb_url: str, commands: Commands) -> AsyncIterator[World]:
     """Give empty collections."""
-    async with families(mongodb_url) as made:
+    async with families(mongodb_url, listeners=[commands]) as made:
         for name in ("carts", "items", "notes"):  # they exist in each snapshot
             made.raw[name].insert_one({"_id": 0})
             made.raw[name].delete_one({"_id": 0})
@@ -134,7 +151,7 @@ class Worker:
     truth: Truth
     random: Random
 
-    async def run(self, steps: int) -> Counter[str]:
+    async def run(self, sent: Interleavings) -> Counter[str]:
         """Return how many steps went through, by what they did.
 
         The others met somebody else's transaction, a key that is taken, or a cart that had expired.
@@ -144,7 +161,7 @@ class Worker:
             *(self.add, self.add, self.move, self.move, self.touch, self.stray, self.sweep),
         )
         done: Counter[str] = Counter()
-        for _ in range(steps):
+        while not sent.are_enough:
             action = self.random.choice(actions)
             try:
                 is_done = await action()
@@ -399,19 +416,19 @@ def was_clean(report: SweepReport) -> bool:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_no_reader_sees_part_of_a_family(
-    world: World, monkeypatch: pytest.MonkeyPatch, seed: int
+    world: World, commands: Commands, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     randoms = [Random(f"{seed}-{number}") for number in range(WORKERS + 1)]  # noqa: S311
     pause_after_commands(monkeypatch, randoms.pop())
     workers = [Worker(world, truth, random) for truth in [Truth()] for random in randoms]
-    running = [asyncio.ensure_future(worker.run(STEPS)) for worker in workers]
+    running = [asyncio.ensure_future(worker.run(commands.sent)) for worker in workers]
     try:
         done = sum(await asyncio.gather(*running), Counter())
     finally:
         for task in running:  # one has failed: no transaction of the others is to stay open
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-    print(f"{done.total()} of {STEPS * WORKERS} steps went through: {dict(done)}")  # noqa: T201
+    assert done
     for key in range(CARTS):
         await workers[0].end(key)
     assert was_clean(await sweeper(world).run_once())
