@@ -63,9 +63,29 @@ HIDE: Final[Document] = {"$unset": FOLLOWED}
 
 
 def judged(following: Following) -> Judged:
-    """Return how documents that follow others are judged at this moment."""
-    links, above = following.links, following.parent
-    parent = _by(following.root.policy) if above is None else judged(above)
+    """Return how documents that follow others are judged at this moment.
+
+    The same object while nothing has changed, for each read asks: it must not be changed.
+    """
+    basis, kept = _basis(following), following.kept
+    if kept is None or kept[0] != basis:  # the same objects are equal at once
+        parent = basis if isinstance(basis, Judged) else _by(*basis)
+        kept = following.kept = basis, _made(following, parent)
+    made: Judged = kept[1]
+    return made
+
+
+def _basis(following: Following) -> Judged | tuple[Policy, Document | None]:
+    """Return by what a parent is judged: as what it follows is, or its policy and predicate."""
+    above = following.parent
+    if above is not None:
+        return judged(above)
+    policy = following.root.policy
+    return policy, filters.live(policy)
+
+
+def _made(following: Following, parent: Judged) -> Judged:
+    links = following.links
     is_open = following.declared.orphan == "live"
     (own, theirs), *others = links.pairs
     inner: Pipeline = []
@@ -96,8 +116,7 @@ def judged(following: Following) -> Judged:
     return Judged([{"$lookup": lookup}], found, [{"$replaceWith": first}])
 
 
-def _by(policy: Policy) -> Judged:
-    predicate = filters.live(policy)
+def _by(policy: Policy, predicate: Document | None) -> Judged:
     fields: Document = dict.fromkeys(deciding_fields(policy), 1)
     gives = [{"$project": {"_id": 0, **fields}}]
     return Judged([], predicate or _TRUE, gives)
