@@ -181,13 +181,10 @@ class TTLCollection(AsyncCollection[Any]):
         takes_expired(kwargs)
         await gate.ready()
         # The driver's own cursor: what the server has just judged need not be judged again.
-        cursor: AsyncCursor[Document] = AsyncCursor(
-            self, gate.filter_for(filter, expired=True), *args, **kwargs
-        )
+        cursor: Any = AsyncCursor(self, gate.filter_for(filter, expired=True), *args, **kwargs)
         follow(cursor, gate)
-        async for document in cursor.limit(-1):
-            return FollowedLifetime(gate).strip(document)
-        return None
+        found: Document | None = await anext(cursor.limit(-1), None)
+        return FollowedLifetime(gate).strip(found)
 
 
 def _handed_over(name: str, parameters: tuple[str, ...]) -> Any:
