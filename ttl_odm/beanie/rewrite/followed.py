@@ -96,10 +96,15 @@ def _made(following: Following, parent: Judged) -> Judged:
         let[f"key{number}"] = expression(mine)
         both = [expression(its), f"$$key{number}"]
         inner.append({"$match": {"$expr": {"$eq": both}, its: {"$ne": None}}})
-    inner += parent.stages if is_open else _only(parent)
-    if is_open:
-        inner.append({"$set": {_LIVES: parent.condition}})
-    inner += parent.gives if not is_open else _with_lives(parent.gives)
+    # Of a parent with a lifetime of its own the server judges what it has found, not each parent
+    # in a pipeline of its own: that it would parse anew, with the predicate, for each document.
+    is_judged_here = not is_open and not parent.stages
+    if is_judged_here:
+        inner += parent.gives
+    elif is_open:
+        inner += [*parent.stages, {"$set": {_LIVES: parent.condition}}, *_with_lives(parent.gives)]
+    else:
+        inner += [*parent.live, *parent.gives]
     lookup: Document = {
         "from": links.collection,
         "localField": own,
@@ -109,21 +114,34 @@ def _made(following: Following, parent: Judged) -> Judged:
         "as": FOLLOWED,
     }
     found: Document = {"$ne": [f"${FOLLOWED}", []]}
-    if is_open:
-        lives = {"$anyElementTrue": [f"${FOLLOWED}.{_LIVES}"]}
-        found = {"$or": [{"$not": [found]}, lives]}
-    first = {"$ifNull": [{"$first": f"${FOLLOWED}"}, {}]}
+    living: Any = f"${FOLLOWED}"
+    if is_judged_here and parent.condition is not _TRUE:
+        lives = _of("$$parent", parent.condition)
+        each = {"input": living, "as": "parent"}
+        found = {"$anyElementTrue": [{"$map": {**each, "in": lives}}]}
+        living = {"$filter": {**each, "cond": lives}}
+    elif is_open:
+        any_lives = {"$anyElementTrue": [f"${FOLLOWED}.{_LIVES}"]}
+        found = {"$or": [{"$not": [found]}, any_lives]}
+    first = {"$ifNull": [{"$first": living}, {}]}
     return Judged([{"$lookup": lookup}], found, [{"$replaceWith": first}])
+
+
+def _of(variable: str, predicate: Any) -> Any:
+    """Return a predicate on the fields of a document as one on those of a variable."""
+    if isinstance(predicate, str) and predicate.startswith("$") and not predicate.startswith("$$"):
+        return f"{variable}.{predicate[1:]}"
+    if isinstance(predicate, list):
+        return [_of(variable, part) for part in predicate]
+    if isinstance(predicate, dict) and "$literal" not in predicate:
+        return {name: _of(variable, part) for name, part in predicate.items()}
+    return predicate
 
 
 def _by(policy: Policy, predicate: Document | None) -> Judged:
     fields: Document = dict.fromkeys(deciding_fields(policy), 1)
     gives = [{"$project": {"_id": 0, **fields}}]
     return Judged([], predicate or _TRUE, gives)
-
-
-def _only(parent: Judged) -> Pipeline:
-    return [*parent.stages] if parent.condition is _TRUE else parent.live
 
 
 def _with_lives(gives: Pipeline) -> Pipeline:
