@@ -116,7 +116,7 @@ def _made(following: Following, parent: Judged) -> Judged:
     found: Document = {"$ne": [f"${FOLLOWED}", []]}
     living: Any = f"${FOLLOWED}"
     if is_judged_here and parent.condition is not _TRUE:
-        lives = _of("$$parent", parent.condition)
+        lives = of_variable("$$parent", parent.condition)
         each = {"input": living, "as": "parent"}
         found = {"$anyElementTrue": [{"$map": {**each, "in": lives}}]}
         living = {"$filter": {**each, "cond": lives}}
@@ -127,14 +127,14 @@ def _made(following: Following, parent: Judged) -> Judged:
     return Judged([{"$lookup": lookup}], found, [{"$replaceWith": first}])
 
 
-def _of(variable: str, predicate: Any) -> Any:
+def of_variable(variable: str, predicate: Any) -> Any:
     """Return a predicate on the fields of a document as one on those of a variable."""
     if isinstance(predicate, str) and predicate.startswith("$") and not predicate.startswith("$$"):
         return f"{variable}.{predicate[1:]}"
     if isinstance(predicate, list):
-        return [_of(variable, part) for part in predicate]
+        return [of_variable(variable, part) for part in predicate]
     if isinstance(predicate, dict) and "$literal" not in predicate:
-        return {name: _of(variable, part) for name, part in predicate.items()}
+        return {name: of_variable(variable, part) for name, part in predicate.items()}
     return predicate
 
 
