@@ -1,7 +1,7 @@
 """Documents that live while their parents do: what the server is asked, instead of a predicate.
 
 A filter can't look into another collection, a pipeline can. So what stands in the place of a
-predicate are stages: a ``$lookup`` of the live parent, and a ``$match`` for having found one. By
+predicate are stages: a ``$lookup`` of the parent, and a ``$match`` for having found a live one. By
 `FOLLOWED` a document carries what says when its parent expires, until it is shown.
 
 Pure functions. This module must not know drivers, nor who asks.
