@@ -178,7 +178,8 @@ def cases() -> Iterator[Case]:
 
 
 @contextmanager
-def _loop() -> Iterator[asyncio.AbstractEventLoop]:
+def new_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop, which is closed with the block."""
     loop = asyncio.new_event_loop()
     try:
         yield loop
@@ -186,7 +187,14 @@ def _loop() -> Iterator[asyncio.AbstractEventLoop]:
         loop.close()
 
 
-def _timed(loop: asyncio.AbstractEventLoop, operation: Operation) -> Sample:
+def timed(loop: asyncio.AbstractEventLoop, operation: Operation) -> Sample:
+    """A sample that does nothing but run an operation in a loop.
+
+    Args:
+        loop: where.
+        operation: what to time.
+    """
+
     async def repeat(count: int) -> None:
         for _ in range(count):
             await operation()
@@ -259,13 +267,13 @@ def sit(
         found: the sittings of each case, to which one is added.
         wanted: what the cases are called that are measured; None for all.
     """
-    with _loop() as loop:
+    with new_loop() as loop:
         opened = _filled(url)
         loop.run_until_complete(opened.__aenter__())
         try:
             for case in cases():
                 if wanted is None or case.what in wanted:
-                    samples = {name: _timed(loop, way) for name, way in case.ways.items()}
+                    samples = {name: timed(loop, way) for name, way in case.ways.items()}
                     found.setdefault(case.what, []).append(sitting(samples, rounds))
         finally:
             loop.run_until_complete(opened.__aexit__(None, None, None))

@@ -50,11 +50,17 @@ _ROWS: Final = 10_000
 _EXPIRES_EVERY: Final = 71
 _LIST: Final = 100
 _STEP: Final = 7
-_SETTLE: Final = {"postgresql": "VACUUM ANALYZE {}", "mysql": "ANALYZE TABLE {}"}
+SETTLE: Final = {"postgresql": "VACUUM ANALYZE {}", "mysql": "ANALYZE TABLE {}"}
+"""What a table is told once it is full; ANALYZE where there is nothing of a database."""
 
 
-def _set_up(backend: str, url: str) -> None:
-    """Configure Django for one database."""
+def set_up(backend: str, url: str) -> None:
+    """Configure Django for one database.
+
+    Args:
+        backend: as `tests.backends` calls it.
+        url: SQLAlchemy's URL of the database.
+    """
     pymysql: Any = import_module("pymysql")  # it has no types
     pymysql.version_info = (2, 2, 7, "final", 0)  # what Django asks of mysqlclient
     pymysql.install_as_MySQLdb()
@@ -131,7 +137,7 @@ class Tables:
         payload = f"substr('{'some payload ' * 8}', 1, 100)"
         if model is self.entry:
             column = "_ts"
-            value = _ago(f"CASE WHEN {expired} THEN {2 * DAY} - i * 0.01 ELSE 0 END")
+            value = ago(f"CASE WHEN {expired} THEN {2 * DAY} - i * 0.01 ELSE 0 END")
         else:
             column = "expires_at"
             value = f"CASE WHEN {expired} THEN '2000-01-01 00:00:00' ELSE '2100-01-01 00:00:00' END"
@@ -143,11 +149,15 @@ class Tables:
                 f"INSERT INTO {table} (id, payload, {column}) "  # noqa: S608
                 f"SELECT i, {payload}, {value} FROM ({numbers}) AS n"
             )
-            cursor.execute(_SETTLE.get(connection.vendor, "ANALYZE").format(table))
+            cursor.execute(SETTLE.get(connection.vendor, "ANALYZE").format(table))
 
 
-def _ago(seconds: str) -> str:
-    """The instant so many seconds before now, as the gate stores it, in SQL."""
+def ago(seconds: str) -> str:
+    """The instant so many seconds before now, as the gate stores it, in SQL.
+
+    Args:
+        seconds: SQL.
+    """
     from ttl_odm.django.time import clock  # noqa: PLC0415 - not before Django is set up
 
     return clock.ago(connection, "instant", f"({seconds})", writing=True).replace("%%", "%")
@@ -229,7 +239,7 @@ def _deletions(tables: Tables, url: str) -> dict[str, Sample]:
 
     def delete() -> None:
         with connection.cursor() as cursor:
-            cutoff = _ago(str(DAY))
+            cutoff = ago(str(DAY))
             cursor.execute(f"DELETE FROM entries WHERE ttl IS NULL AND _ts <= {cutoff}")  # noqa: S608
 
     def delete_each() -> None:
@@ -255,7 +265,7 @@ def _deletions(tables: Tables, url: str) -> dict[str, Sample]:
 
 
 def _open(backend: str, url: str) -> Mapping[str, Sample]:
-    _set_up(backend, url)
+    set_up(backend, url)
     tables = Tables(*_declare())
     for model in (tables.entry, tables.plain):
         tables.fill(model, _ROWS, f"i % {_EXPIRES_EVERY} = 0")

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     """Adds to a SELECT what it says by hand."""
 
 SECTION: Final = "SQLAlchemy: rows that follow a parent / an EXISTS by hand"
+OVER_UNFILTERED: Final = "SQLAlchemy: rows that follow a parent / without any filter"
 
 _LINES = 4
 """Of each cart."""
@@ -147,6 +148,11 @@ def _scan(engine: Engine, model: Any, add: Add) -> Sample:
     return _reading(engine, add(total), Result.one)
 
 
+def _get(engine: Engine, model: Any) -> Sample:
+    keys = cycle(_KEYS)
+    return reading(engine, lambda session: lambda: session.get_one(model, next(keys)))
+
+
 def _reading(engine: Engine, statement: Any, fetch: Callable[[Any], object]) -> Sample:
     keys = cycle(_KEYS)
 
@@ -168,10 +174,16 @@ def _group(what: str, timed: Callable[[Engine, Any, Add], Sample], goal: Goal | 
     return Group(make, (Comparison(SECTION, what, "follower", "by hand", goal),))
 
 
+def _gets(new_engine: Callable[[], Engine]) -> dict[str, Sample]:
+    # By hand there is nothing to compare it with: it takes no condition.
+    return {"follower": _get(new_engine(), Line), "none": _get(new_engine(), LineByHand)}
+
+
 GROUPS: Final = (
     _group("select by key", _by_key, FOLLOWS_KEY),
     _group("list of 100", _list, None),
     _group("scan of 10,000 rows", _scan, None),
+    Group(_gets, (Comparison(OVER_UNFILTERED, "session.get", "follower", "none"),)),
 )
 
 if __name__ == "__main__":

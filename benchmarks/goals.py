@@ -51,6 +51,8 @@ TENANTS_SCAN: Final = Goal(
     "SQLAlchemy: scan, stored defaults of 10,000 tenants / a bound value", 1.3
 )
 FOLLOWS_KEY: Final = Goal("SQLAlchemy: read by key of a follower / an EXISTS by hand", 1.3)
+DJANGO_FOLLOWS_KEY: Final = Goal("Django: get() of a follower / an Exists by hand", 1.3)
+BEANIE_FOLLOWS_KEY: Final = Goal("Beanie: find_one and get of a follower / a $lookup by hand", 1.3)
 DJANGO_CREATE: Final = Goal("Django: create() with its own key / without TTL", 1.5)
 DJANGO_GET: Final = Goal("Django: get() / filter(expires_at__gt=now)", 1.1)
 DJANGO_SWEEP: Final = Goal("Django: rows swept per second / by SQLAlchemy's", 0.8, at_least=True)
@@ -104,6 +106,7 @@ GOALS: Final = tuple(
         *(BY_HAND, UNFILTERED, EXTRA, EXTRA_INSERTS, EXTRA_KEYED),
         *(ONE_ROW, ONE_ROW_POSTGRES, BATCH, RENEWAL, BYSTANDER),
         *(STORED_KEY, STORED_LIST, STORED_SCAN, TENANTS_KEY, TENANTS_LIST, TENANTS_SCAN),
+        *(FOLLOWS_KEY, DJANGO_FOLLOWS_KEY, BEANIE_FOLLOWS_KEY),
         *(DJANGO_CREATE, DJANGO_GET, DOCUMENTS, COUNT),
         *(DJANGO_SWEEP, SPEED, FOREGROUND, ONE_WORKER, TWO_WORKERS, GENTLE),
         *(ROW_BY_ROW, IDLE_TIME, IDLE_PAGES, MEMORY),

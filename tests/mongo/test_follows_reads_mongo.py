@@ -243,7 +243,19 @@ async def test_documents_of_other_classes_show_no_parents(world: World) -> None:
     raw = collection_of(Item).with_options(codec_options=CodecOptions(RawBSONDocument))
     found = await raw.find({}).to_list(None)
     assert [one["_id"] for one in found] == [20, 21]
-    assert not [name for name in found[0] if name.startswith("__ttl")]
+    one = await raw.find_one({})
+    assert not [name for name in (*found[0], *one) if name.startswith("__ttl")]
+
+
+async def test_the_first_document_is_found_by_all_that_a_find_takes(world: World) -> None:
+    items = collection_of(Item)
+    assert (await items.find_one(sort=[("_id", -1)]))["_id"] == 21
+    assert (await items.find_one({}, sort=[("_id", 1)], skip=1))["_id"] == 21
+    assert (await items.find_one(filter={"_id": {"$gt": 10}}))["_id"] == 20
+    assert await items.find_one(10, include_expired=False) is None
+    assert (await items.find_one(10, include_expired=True))["_id"] == 10
+    with pytest.raises(TTLError, match="has no showRecordId"):
+        await items.find_one({}, show_record_id=True)
 
 
 async def test_a_changed_default_takes_effect_at_once(
@@ -251,5 +263,7 @@ async def test_a_changed_default_takes_effect_at_once(
 ) -> None:
     monkeypatch.setattr(Cart, "__ttl__", None)
     assert await Item.count() == 4
+    assert await Note.get(100) is not None
     monkeypatch.setattr(Cart, "__ttl__", 3600)
     assert await Item.count() == 2
+    assert await Note.get(100) is None

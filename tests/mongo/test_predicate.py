@@ -20,7 +20,8 @@ from pymongo import MongoClient
 
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
 from ttl_odm.beanie.gate.cursors import end_of
-from ttl_odm.beanie.policy.predicate import expired_expr, live_expr
+from ttl_odm.beanie.policy.predicate import deciding_fields, expired_expr, live_expr
+from ttl_odm.beanie.rewrite.followed import of_variable
 from ttl_odm.core import MAX_TTL, Policy, is_expired
 
 if TYPE_CHECKING:
@@ -64,6 +65,13 @@ def expired_keys(
     by_find = [each["_id"] for each in collection.find({"$expr": expired}, {"_id": 1})]
     assert sorted(by_find, key=repr) == sorted(keys, key=repr)
     assert collection.count_documents({"$expr": live}) == len(verdicts) - len(keys)
+    # As of a parent that was found, of which no more is there than what decides.
+    each_lives = {"input": ["$$ROOT"], "as": "parent", "in": of_variable("$$parent", live)}
+    as_parents = [
+        {"$project": dict.fromkeys(deciding_fields(policy), 1)},
+        {"$project": {"live": {"$anyElementTrue": [{"$map": each_lives}]}}},
+    ]
+    assert [row["_id"] for row in collection.aggregate(as_parents) if not row["live"]] == keys
     return keys
 
 

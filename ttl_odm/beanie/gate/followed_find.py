@@ -64,8 +64,9 @@ class FollowedLifetime:
     def listed(self, documents: Sequence[Document], *, is_judged: bool) -> list[Document]:
         """Return those that live, as shown; perhaps the server has judged them at this moment."""
         living = [one for one in documents if is_judged or not self.is_over(one)]
-        for document in living:
-            self.strip(document)
+        if living and isinstance(living[0], MutableMapping):
+            for document in living:
+                document.pop(FOLLOWED, None)
         return living
 
 

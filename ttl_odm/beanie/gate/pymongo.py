@@ -173,11 +173,18 @@ class TTLCollection(AsyncCollection[Any]):
         gated = self._gate.pipeline_for(pipeline, expired=takes_expired(kwargs))
         return await super().aggregate_raw_batches(gated, *args, **kwargs)
 
-    async def find_one(self, *args: Any, **kwargs: Any) -> Document | None:
+    async def find_one(self, filter: object = None, *args: Any, **kwargs: Any) -> Document | None:
         """Find one live document."""
-        if self._gate.following is None or kwargs.get("include_expired"):
-            return await self._gate.find_one(*args, **kwargs)
-        return await super().find_one(*args, **kwargs)  # by `find`
+        gate = self._gate
+        if gate.following is None or kwargs.get("include_expired"):
+            return await gate.find_one(filter, *args, **kwargs)
+        takes_expired(kwargs)
+        await gate.ready()
+        # The driver's own cursor: what the server has just judged need not be judged again.
+        cursor: Any = AsyncCursor(self, gate.filter_for(filter, expired=True), *args, **kwargs)
+        follow(cursor, gate)
+        found: Document | None = await anext(cursor.limit(-1), None)
+        return FollowedLifetime(gate).strip(found)
 
 
 def _handed_over(name: str, parameters: tuple[str, ...]) -> Any:
@@ -223,6 +230,8 @@ class TTLCursor(_Cursor, AsyncCursor[Document]):
     """The results of a find."""
 
     async def _begin(self, lifetime: Lifetime | FollowedLifetime) -> int:
+        if self._sent is None:
+            return await super()._begin(lifetime)
         async with coarsely(self, lifetime, self._sent, self._keys) as self._is_coarse:
             return await super()._begin(lifetime)
 

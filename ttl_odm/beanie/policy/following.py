@@ -82,7 +82,11 @@ class Links:
 
 @dataclass(slots=True, eq=False)
 class Following:
-    """A collection whose documents live while their parents do."""
+    """A collection whose documents live while their parents do.
+
+    `kept` is what was made of it last, for those who make the same each time that it is read, and
+    what that was made from: they say what the two are.
+    """
 
     model: Any
     declared: Follows
@@ -90,6 +94,7 @@ class Following:
     registry: Places
     database: str
     collection: str
+    kept: tuple[object, Any] | None = field(default=None, init=False, repr=False, compare=False)
     _links: Links | None = field(default=None, init=False)
 
     @property

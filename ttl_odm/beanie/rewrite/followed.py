@@ -1,7 +1,7 @@
 """Documents that live while their parents do: what the server is asked, instead of a predicate.
 
 A filter can't look into another collection, a pipeline can. So what stands in the place of a
-predicate are stages: a ``$lookup`` of the live parent, and a ``$match`` for having found one. By
+predicate are stages: a ``$lookup`` of the parent, and a ``$match`` for having found a live one. By
 `FOLLOWED` a document carries what says when its parent expires, until it is shown.
 
 Pure functions. This module must not know drivers, nor who asks.
@@ -63,9 +63,29 @@ HIDE: Final[Document] = {"$unset": FOLLOWED}
 
 
 def judged(following: Following) -> Judged:
-    """Return how documents that follow others are judged at this moment."""
-    links, above = following.links, following.parent
-    parent = _by(following.root.policy) if above is None else judged(above)
+    """Return how documents that follow others are judged at this moment.
+
+    The same object while nothing has changed, for each read asks: it must not be changed.
+    """
+    basis, kept = _basis(following), following.kept
+    if kept is None or kept[0] != basis:  # the same objects are equal at once
+        parent = basis if isinstance(basis, Judged) else _by(*basis)
+        kept = following.kept = basis, _made(following, parent)
+    made: Judged = kept[1]
+    return made
+
+
+def _basis(following: Following) -> Judged | tuple[Policy, Document | None]:
+    """Return by what a parent is judged: as what it follows is, or its policy and predicate."""
+    above = following.parent
+    if above is not None:
+        return judged(above)
+    policy = following.root.policy
+    return policy, filters.live(policy)
+
+
+def _made(following: Following, parent: Judged) -> Judged:
+    links = following.links
     is_open = following.declared.orphan == "live"
     (own, theirs), *others = links.pairs
     inner: Pipeline = []
@@ -76,10 +96,15 @@ def judged(following: Following) -> Judged:
         let[f"key{number}"] = expression(mine)
         both = [expression(its), f"$$key{number}"]
         inner.append({"$match": {"$expr": {"$eq": both}, its: {"$ne": None}}})
-    inner += parent.stages if is_open else _only(parent)
-    if is_open:
-        inner.append({"$set": {_LIVES: parent.condition}})
-    inner += parent.gives if not is_open else _with_lives(parent.gives)
+    # Of a parent with a lifetime of its own the server judges what it has found, not each parent
+    # in a pipeline of its own: that it would parse anew, with the predicate, for each document.
+    is_judged_here = not is_open and not parent.stages
+    if is_judged_here:
+        inner += parent.gives
+    elif is_open:
+        inner += [*parent.stages, {"$set": {_LIVES: parent.condition}}, *_with_lives(parent.gives)]
+    else:
+        inner += [*parent.live, *parent.gives]
     lookup: Document = {
         "from": links.collection,
         "localField": own,
@@ -89,22 +114,34 @@ def judged(following: Following) -> Judged:
         "as": FOLLOWED,
     }
     found: Document = {"$ne": [f"${FOLLOWED}", []]}
-    if is_open:
-        lives = {"$anyElementTrue": [f"${FOLLOWED}.{_LIVES}"]}
-        found = {"$or": [{"$not": [found]}, lives]}
-    first = {"$ifNull": [{"$first": f"${FOLLOWED}"}, {}]}
+    living: Any = f"${FOLLOWED}"
+    if is_judged_here and parent.condition is not _TRUE:
+        lives = of_variable("$$parent", parent.condition)
+        each = {"input": living, "as": "parent"}
+        found = {"$anyElementTrue": [{"$map": {**each, "in": lives}}]}
+        living = {"$filter": {**each, "cond": lives}}
+    elif is_open:
+        any_lives = {"$anyElementTrue": [f"${FOLLOWED}.{_LIVES}"]}
+        found = {"$or": [{"$not": [found]}, any_lives]}
+    first = {"$ifNull": [{"$first": living}, {}]}
     return Judged([{"$lookup": lookup}], found, [{"$replaceWith": first}])
 
 
-def _by(policy: Policy) -> Judged:
-    predicate = filters.live(policy)
+def of_variable(variable: str, predicate: Any) -> Any:
+    """Return a predicate on the fields of a document as one on those of a variable."""
+    if isinstance(predicate, str) and predicate.startswith("$") and not predicate.startswith("$$"):
+        return f"{variable}.{predicate[1:]}"
+    if isinstance(predicate, list):
+        return [of_variable(variable, part) for part in predicate]
+    if isinstance(predicate, dict) and "$literal" not in predicate:
+        return {name: of_variable(variable, part) for name, part in predicate.items()}
+    return predicate
+
+
+def _by(policy: Policy, predicate: Document | None) -> Judged:
     fields: Document = dict.fromkeys(deciding_fields(policy), 1)
     gives = [{"$project": {"_id": 0, **fields}}]
     return Judged([], predicate or _TRUE, gives)
-
-
-def _only(parent: Judged) -> Pipeline:
-    return [*parent.stages] if parent.condition is _TRUE else parent.live
 
 
 def _with_lives(gives: Pipeline) -> Pipeline:
