@@ -41,7 +41,8 @@ Result = TypeVar("Result")
 
 _CHUNK: Final = 20
 """Checkpoints that `list` reads at once."""
-_ATTEMPTS: Final = 3
+_PATIENCE: Final = 9
+"""How many conflicts with other transactions one call puts up with; a wait in vain is three."""
 
 
 class SQLAlchemySaver(BaseCheckpointSaver[int]):
@@ -274,28 +275,30 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         if isinstance(self.engine, AsyncEngine):
             loop = self._loop_elsewhere()
             return asyncio.run_coroutine_threadsafe(self._arun(work), loop).result()
-        for attempts_left in reversed(range(_ATTEMPTS)):
+        patience = _PATIENCE
+        while True:
             try:
                 with Session(self.engine) as session, session.begin():
                     return work(session)
             except (DBAPIError, StaleDataError) as error:
-                if not (attempts_left and _was_overtaken(error)):
+                patience -= _strain(error)
+                if patience <= 0:
                     raise
-        raise AssertionError(_ATTEMPTS)
 
     async def _arun(self, work: Callable[[Session], Result]) -> Result:
         """As `_run`."""
         if isinstance(self.engine, Engine):
             return await asyncio.to_thread(self._run, work)
         self._loop = asyncio.get_running_loop()
-        for attempts_left in reversed(range(_ATTEMPTS)):
+        patience = _PATIENCE
+        while True:
             try:
                 async with AsyncSession(self.engine) as session, session.begin():
                     return await session.run_sync(work)
             except (DBAPIError, StaleDataError) as error:
-                if not (attempts_left and _was_overtaken(error)):
+                patience -= _strain(error)
+                if patience <= 0:
                     raise
-        raise AssertionError(_ATTEMPTS)
 
     def _loop_elsewhere(self) -> asyncio.AbstractEventLoop:
         """The event loop that uses an AsyncEngine, which may not be that of this thread."""
@@ -311,15 +314,14 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         return self._loop
 
 
-def _was_overtaken(error: Exception) -> bool:
-    """Whether the same work succeeds if it begins anew.
-
-    Another transaction has begun the same thread or stored the same row (IntegrityError), the
-    thread has just expired (`ExpiredError`, a StaleDataError), or there was a deadlock or the like.
-    """
-    if isinstance(error, DBAPIError) and not isinstance(error, IntegrityError):
-        return is_passing(error) and not is_away(error)
-    return True
+def _strain(error: DBAPIError | StaleDataError) -> int:
+    """How much of its patience an error costs a call; all of it if it can't succeed."""
+    if isinstance(error, (IntegrityError, StaleDataError)):
+        # Another transaction has just begun this thread or stored this row, or the thread has just
+        # expired (`ExpiredError` is a StaleDataError). It has got on, so this one soon will.
+        return 1
+    # A deadlock, or a lock that somebody else has kept for longer than the database waits.
+    return 3 if is_passing(error) and not is_away(error) else _PATIENCE
 
 
 def _criteria(config: RunnableConfig | None) -> dict[str, str]:
