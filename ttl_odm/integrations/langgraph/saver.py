@@ -143,7 +143,7 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         new_versions: ChannelVersions,  # noqa: ARG002 - every checkpoint is stored whole
     ) -> RunnableConfig:
         """Store a checkpoint, and return the config that names it."""
-        key = _key(config, checkpoint["id"])
+        key = _key(config, checkpoint_id=checkpoint["id"])
         row = self._checkpoint_row(config, checkpoint, metadata)
         self._run(partial(self._put, key, row))
         return _config(key)
@@ -156,7 +156,7 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         new_versions: ChannelVersions,  # noqa: ARG002 - as in put
     ) -> RunnableConfig:
         """As `put`."""
-        key = _key(config, checkpoint["id"])
+        key = _key(config, checkpoint_id=checkpoint["id"])
         row = self._checkpoint_row(config, checkpoint, metadata)
         await self._arun(partial(self._put, key, row))
         return _config(key)
@@ -169,7 +169,7 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         task_path: str = "",
     ) -> None:
         """Store the writes of a task, which belong to the checkpoint that a config names."""
-        key = _key(config, config["configurable"]["checkpoint_id"])
+        key = _key(config)
         self._run(partial(self._put_writes, key, task_id, self._write_rows(writes, task_path)))
 
     async def aput_writes(
@@ -180,7 +180,7 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         task_path: str = "",
     ) -> None:
         """As `put_writes`."""
-        key = _key(config, config["configurable"]["checkpoint_id"])
+        key = _key(config)
         rows = self._write_rows(writes, task_path)
         await self._arun(partial(self._put_writes, key, task_id, rows))
 
@@ -335,11 +335,9 @@ def _criteria(config: RunnableConfig | None) -> dict[str, str]:
     }
 
 
-def _key(config: RunnableConfig, checkpoint_id: str) -> CheckpointKey:
-    """The key of a checkpoint in the thread and namespace of a config."""
-    return CheckpointKey(
-        **{"checkpoint_ns": "", **_criteria(config), "checkpoint_id": checkpoint_id}
-    )
+def _key(config: RunnableConfig, **more: str) -> CheckpointKey:
+    """The key of the checkpoint that a config names, or of another one in its namespace."""
+    return CheckpointKey(**{"checkpoint_ns": "", **_criteria(config), **more})
 
 
 def _config(key: CheckpointKey) -> RunnableConfig:
