@@ -97,14 +97,12 @@ def test_a_new_table_that_follows_another_is_created_without_a_line_of_ours(
     class Item(Base):
         __tablename__ = "items"
         __ttl__ = Follows("cart_id")
-        id = mapped_column(Integer, primary_key=True)
-        cart_id = mapped_column(ForeignKey("carts.id"), index=True, nullable=False)
+        cart_id = mapped_column(ForeignKey("carts.id"), primary_key=True)
 
     here = project(Base.metadata)
     up, _ = lines(here.autogenerate())
-    assert [line.split("(")[0] for line in up] == [
-        *("op.create_table", "op.add_ttl", "op.create_table", "op.create_index")
-    ]
+    operations = [line.split("(")[0] for line in up]
+    assert operations == ["op.create_table", "op.add_ttl", "op.create_table"]
     assert "info=" not in "".join(up)
     here.upgrade()
     here.check()
