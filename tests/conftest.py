@@ -9,7 +9,8 @@
 | `postgres_url`, `mariadb_url`, `mysql_url`, `mongodb_url` | a server's address, without a driver |
 
 `--hypothesis-profile=long` tries many more examples, other ones in each run.
-TTL_ODM_TEST_INTERLEAVINGS=1000000 lets readers, writers and sweepers of families meet as often.
+TTL_ODM_TEST_INTERLEAVINGS=1000000 lets readers, writers and sweepers of families send so many
+statements between each other's.
 `@pytest.mark.every_driver` also runs a test with the drivers that come second to
 another one; `--every-driver` all tests. Those that aren't installed are named above the results.
 `--only BACKEND` leaves the other databases out, and says so in the count of deselected tests; so
@@ -88,8 +89,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--rest-of",
+        action="append",
+        default=[],
         choices=DATABASES,
-        help="run what --briefly leaves out of this database, and nothing else",
+        help="run what --briefly leaves out of this database, and nothing else; may be repeated",
     )
     parser.addoption(
         "--every-driver",
@@ -212,8 +215,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     in_full = only - set(config.getoption("--briefly"))
     needed = {item: _databases(item) for item in items}
     kept = [item for item in items if needed[item] <= (only if _is_essential(item) else in_full)]
-    if rest := config.getoption("--rest-of"):
-        kept = [item for item in kept if rest in needed[item] and not _is_essential(item)]
+    if rest := set(config.getoption("--rest-of")):
+        kept = [item for item in kept if rest & needed[item] and not _is_essential(item)]
     if len(kept) < len(items):
         keeping = set(kept)
         config.hook.pytest_deselected(items=[item for item in items if item not in keeping])

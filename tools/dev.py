@@ -24,11 +24,13 @@ import environments
 from environments import ROOT, CannotMakeError, Environment
 from local_servers.children import ServerError
 from local_servers.kind import DURABLE
-from local_servers.lifetime import BACKENDS, left_out, running
+from local_servers.lifetime import BACKENDS, KINDS, left_out, running
 from terminal import Command, end_orderly_on_signals, run, run_together, say, split_at_dashes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+_SQL_SERVERS = ("postgres", "mariadb", "mysql")
 
 FAILED = 1
 CANNOT_START = 3
@@ -96,11 +98,12 @@ def command_lint(_arguments: argparse.Namespace, _passed_on: list[str]) -> int:
 def command_test(arguments: argparse.Namespace, passed_on: list[str]) -> int:
     """Run everything that CI runs: static checks, then all tests on two sets of versions.
 
-    The two run side by side, each with servers of its own. Nobody waits for tests of code that
+    All runs go on side by side, each with servers of its own. Nobody waits for tests of code that
     does not type-check: a static check that fails ends it. With the lowest versions MariaDB and
     MySQL have to pass the contract only: what differs between versions is the libraries' code, and
     nearly all of that serves PostgreSQL too, which passes everything there. With the newest ones
-    the rest of MySQL's tests are a run of their own, or the others would wait for it.
+    what the three SQL servers have to pass besides is a run of its own, about as long as either of
+    the others: of one run for all, the last third would have the machine for itself.
     """
     development, lowest = environments.development(), environments.lowest()
     for environment in (development, lowest):
@@ -110,7 +113,7 @@ def command_test(arguments: argparse.Namespace, passed_on: list[str]) -> int:
         lint(steps, development)
     if steps.failed:
         return steps.finish()
-    only = [word for name in arguments.only for word in ("--only", name)]
+    only = _each("--only", arguments.only)
     with contextlib.ExitStack() as servers:
 
         def pytest(environment: Environment, *fewer: str) -> Command:
@@ -119,16 +122,20 @@ def command_test(arguments: argparse.Namespace, passed_on: list[str]) -> int:
 
         old, new = (f"pytest in {each.folder.name}" for each in (lowest, development))
         # Whoever has chosen tests gets them all, in both: of a few none might be left.
-        fewer = () if passed_on else ("--briefly", "mariadb", "--briefly", "mysql")
+        fewer = () if passed_on else _each("--briefly", _SQL_SERVERS[1:])
         commands = {old: (first := pytest(lowest, *fewer))}
-        if fewer and "TTL_ODM_TEST_MYSQL_URL" in first.environment:
-            commands[new] = pytest(development, "--briefly", "mysql")
-            commands[f"{new}, MySQL"] = pytest(development, "--rest-of", "mysql")
-        else:
-            commands[new] = pytest(development)
+        ours = [kind.name for kind in KINDS if kind.variable in first.environment]
+        split = [] if passed_on else [name for name in _SQL_SERVERS if name in ours]
+        commands[new] = pytest(development, *_each("--briefly", split))
+        if split:
+            commands[f"{new}, SQL servers"] = pytest(development, *_each("--rest-of", split))
         steps.take_together(commands)
     steps.lines += left_out(arguments.only, first.environment)
     return steps.finish()
+
+
+def _each(option: str, values: Iterable[str]) -> list[str]:
+    return [word for value in values for word in (option, value)]
 
 
 def command_demo(_arguments: argparse.Namespace, passed_on: list[str]) -> int:
@@ -148,7 +155,7 @@ def command_bench(arguments: argparse.Namespace, passed_on: list[str]) -> int:
     for environment in (development, rivals):
         environment.make()
     os.environ[DURABLE] = "1"
-    only = [word for name in arguments.only for word in ("--only", name)]
+    only = _each("--only", arguments.only)
     module = [development.program("python"), "-m", "benchmarks"]
     with running(arguments.only) as urls:
         return run([*module, "--rivals", rivals.program("python"), *only, *passed_on], urls)
