@@ -31,6 +31,9 @@ from django.conf import settings  # noqa: E402
 settings.configure(INSTALLED_APPS=["django.contrib.contenttypes", "ttl_odm.django"], USE_TZ=True)
 django.setup()
 
+# Sphinx imports what it documents as type checkers do, where LangChain's models can't be made.
+import langgraph.checkpoint.base  # noqa: E402, F401 - made already
+
 import ttl_odm  # noqa: E402 - the line above makes it importable
 import ttl_odm.alembic  # noqa: E402 - it gives Alembic's Operations the methods to document
 

@@ -39,6 +39,7 @@ _LOWEST_EXTRAS = (
     "cli",
     "metrics",
     "guard",
+    "langgraph",
 )
 _BOUND = re.compile(r'"([A-Za-z0-9-]+)(?:\[[a-z,]+\])?>=([0-9.]+)')
 _LOWEST_MINOR = 10

@@ -9,7 +9,7 @@ import pytest
 
 FRAMEWORKS = {
     *("flask", "fastapi", "starlette", "litestar", "celery", "apscheduler", "dramatiq"),
-    *("procrastinate", "sqlalchemy", "beanie", "pymongo", "django", "rich"),
+    *("procrastinate", "langgraph", "sqlalchemy", "beanie", "pymongo", "django", "rich"),
 }
 IN_DJANGO = (
     "django; django.conf.settings.configure(INSTALLED_APPS=['ttl_odm.django']); django.setup(); "
@@ -28,6 +28,7 @@ PROBE = "import sys, {}; print(*sorted(name for name in sys.modules if '.' not i
         ("ttl_odm.integrations.apscheduler", {"apscheduler"}),
         ("ttl_odm.integrations.dramatiq", {"dramatiq"}),
         ("ttl_odm.integrations.procrastinate", set()),
+        ("ttl_odm.integrations.langgraph", {"langgraph", "sqlalchemy"}),
     ],
 )
 def test_an_integration_imports_its_own_framework_only(module: str, brings: set[str]) -> None:

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from alembic.util.exc import CommandError
-from sqlalchemy import Integer, MetaData, inspect, text
+from sqlalchemy import ForeignKey, Integer, MetaData, inspect, text
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import mapped_column
+from sqlalchemy.orm import DeclarativeBase, mapped_column
 
 from tests.migrations.conftest import fill, models
 from tests.migrations.projects import catalogue, lines, put_earlier_check, without_a_copy
+from ttl_odm import Follows
 from ttl_odm.alembic import MigrationRefusedError
-from ttl_odm.sqlalchemy import lease_table
+from ttl_odm.sqlalchemy import TTLMixin, lease_table
 from ttl_odm.sqlalchemy.sweep.leases import NAME
 
 if TYPE_CHECKING:
@@ -80,6 +81,32 @@ def test_a_new_table_with_ttl_is_created_whole(engine: Engine, project: Any) -> 
     here.downgrade()
     model.metadata.create_all(engine)
     assert made == catalogue(engine, "web_sessions")
+
+
+def test_a_new_table_that_follows_another_is_created_without_a_line_of_ours(
+    engine: Engine, project: Any
+) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Cart(TTLMixin, Base):
+        __tablename__ = "carts"
+        __ttl__ = 3600
+        id = mapped_column(Integer, primary_key=True)
+
+    class Item(Base):
+        __tablename__ = "items"
+        __ttl__ = Follows("cart_id")
+        cart_id = mapped_column(ForeignKey("carts.id"), primary_key=True)
+
+    here = project(Base.metadata)
+    up, _ = lines(here.autogenerate())
+    operations = [line.split("(")[0] for line in up]
+    assert operations == ["op.create_table", "op.add_ttl", "op.create_table"]
+    assert "info=" not in "".join(up)
+    here.upgrade()
+    here.check()
+    here.downgrade()
 
 
 def test_a_removed_ttl_is_dropped_and_its_downgrade_adds_it(engine: Engine, project: Any) -> None:

@@ -32,6 +32,7 @@ EXTRAS = {
     "cli": "ttl_odm.cli",
     "metrics": "ttl_odm.metrics",
     "guard": "ttl_odm.sqlalchemy",
+    "langgraph": "ttl_odm.integrations.langgraph",
 }
 
 

@@ -31,6 +31,7 @@ from ttl_odm.dialects import partition_ddl
 from ttl_odm.dialects.jobs import JOB_LOG
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of
+from ttl_odm.sqlalchemy.policy.following import FOLLOWS_KEY
 from ttl_odm.sqlalchemy.policy.whole import STORED, default_now, whole_policy
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 _OURS: Final = (LEASE_TABLE, PROGRESS_TABLE)
 """Tables that are nobody's mistake where no model has them."""
 _HIDDEN: Final = ("index", "column")
+_POLICY_KEYS: Final = (INFO_KEY, FOLLOWS_KEY)
 
 # Alembic 1.18 runs comparisons by priority; before, in the order in which they were registered.
 _FIRST: dict[str, Any]
@@ -152,8 +154,10 @@ class _Comparison:
         ]
         for op in self._upgrade.ops:
             if isinstance(op, ops.CreateTableOp):
-                # Alembic writes a table's info into the revision; our policy is not Python text.
-                op.info = {key: value for key, value in (op.info or {}).items() if key != INFO_KEY}
+                # Alembic writes a table's info into the revision; our policies are not Python text.
+                op.info = {
+                    key: value for key, value in (op.info or {}).items() if key not in _POLICY_KEYS
+                }
         declared = {
             (None if table.schema == self._default_schema else table.schema, table.name): table
             for table in self._context.sorted_tables

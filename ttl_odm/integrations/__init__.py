@@ -1,4 +1,4 @@
-"""Web frameworks and schedulers: one module each, imported only by those who use it.
+"""Web frameworks, schedulers, LangGraph: one module each, imported only by those who use it.
 
 | module | for |
 |---|---|
@@ -8,7 +8,8 @@
 | `ttl_odm.integrations.apscheduler` | APScheduler 3 |
 | `ttl_odm.integrations.dramatiq` | Dramatiq |
 | `ttl_odm.integrations.procrastinate` | Procrastinate |
+| `ttl_odm.integrations.langgraph` | LangGraph: a checkpointer over SQLAlchemy |
 
-They only start sweepers and stop them: hiding expired rows needs no integration. None of them
-knows another, and this module must not know any of them.
+All but the last only start sweepers and stop them: hiding expired rows needs no integration. None
+of them knows another, and this module must not know any of them.
 """
