@@ -77,14 +77,9 @@ def commands() -> Commands:
 
 
 @pytest.fixture
-async def azure(
-    mongodb_url: str, commands: Commands, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[World]:
-    from tests.mongo import models
-
-    real = models.connect
-    monkeypatch.setattr(models, "connect", lambda url: real(url, event_listeners=[commands]))
-    async with opened(mongodb_url, [Held, Checked, Closed, Binned], backend="cosmos") as made:
+async def azure(mongodb_url: str, commands: Commands) -> AsyncIterator[World]:
+    models: list[Any] = [Held, Checked, Closed, Binned]
+    async with opened(mongodb_url, models, listeners=[commands], backend="cosmos") as made:
         commands.sent.clear()
         yield made
 
