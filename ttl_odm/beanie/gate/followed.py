@@ -314,9 +314,7 @@ class _Changing:
             found = followers._of(self.filter, rows)
             result = await sent(write(found, self.change.live, **_to_write(self.options)))
             if _has_met(result):
-                moved = [{**row, **self.change.known} for row in rows]
-                await parents.keep_or_take_back(moved, live, are_new=False)
-                await parents.renew([*rows, *moved], keep=self.keep)
+                await self._settle(parents, rows, live)
                 return result
         return None
 
@@ -331,10 +329,14 @@ class _Changing:
             result = await sent(write(found, self.change.live, **_to_write(self.options)))
             matched += result.matched_count
             modified += result.modified_count
+        await self._settle(parents, rows, live)
+        return _updated(matched, modified) if matched else None
+
+    async def _settle(self, parents: Parents, rows: Sequence[Filter], live: set[object]) -> None:
+        """See to the parents of what was changed: those it had, and those it has now."""
         moved = [{**row, **self.change.known} for row in rows]
         await parents.keep_or_take_back(moved, live, are_new=False)
         await parents.renew([*rows, *moved], keep=self.keep)
-        return _updated(matched, modified) if matched else None
 
     async def insert(self) -> Any:
         """Insert, as nothing matches."""
