@@ -15,11 +15,10 @@ from uuid import uuid4
 from beanie import Document, init_beanie
 from pymongo import AsyncMongoClient
 
-from benchmarks.beanie_overhead import BY_HAND, new_loop, timed
+from benchmarks.beanie_overhead import BY_HAND, sit_in
 from benchmarks.bench import MONGODB, tell
 from benchmarks.findings import ratio
 from benchmarks.goals import BEANIE_FOLLOWS_KEY
-from benchmarks.harness import sitting
 from benchmarks.sql_models import DAY, ROWS
 from ttl_odm import Follows
 from ttl_odm.beanie import TTLMixin, ensure_indexes, ttl_database
@@ -207,22 +206,10 @@ def measure(bench: Bench) -> Iterator[Finding]:
     found: dict[str, list[list[Round]]] = {}
     for number in range(bench.scale.sittings):
         tell(f"  {MONGODB}: sitting {number + 1} of {bench.scale.sittings}")
-        _sit(bench.mongodb, bench.scale.rounds, found)
+        sit_in(_filled(bench.mongodb), _cases(), bench.scale.rounds, found)
     for what, sittings in found.items():
         for section, over, under in _COMPARED:
             if under in sittings[0][0]:
                 is_goal = section == OVER_LOOKUP and what != _HUNDRED
                 goal = BEANIE_FOLLOWS_KEY if is_goal else None
                 yield ratio(section, what, MONGODB, sittings, over, under, goal)
-
-
-def _sit(url: str, rounds: int, found: dict[str, list[list[Round]]]) -> None:
-    with new_loop() as loop:
-        opened = _filled(url)
-        loop.run_until_complete(opened.__aenter__())
-        try:
-            for what, ways in _cases():
-                samples = {name: timed(loop, way) for name, way in ways.items()}
-                found.setdefault(what, []).append(sitting(samples, rounds))
-        finally:
-            loop.run_until_complete(opened.__aexit__(None, None, None))

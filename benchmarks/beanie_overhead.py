@@ -25,7 +25,16 @@ from benchmarks.harness import sitting, undisturbed
 from ttl_odm.beanie import TTLMixin, ensure_indexes, ttl_database
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Collection,
+        Iterable,
+        Iterator,
+        Mapping,
+    )
+    from contextlib import AbstractAsyncContextManager
 
     from benchmarks.bench import Bench
     from benchmarks.findings import Finding, Goal
@@ -178,8 +187,7 @@ def cases() -> Iterator[Case]:
 
 
 @contextmanager
-def new_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop, which is closed with the block."""
+def _loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop = asyncio.new_event_loop()
     try:
         yield loop
@@ -187,14 +195,7 @@ def new_loop() -> Iterator[asyncio.AbstractEventLoop]:
         loop.close()
 
 
-def timed(loop: asyncio.AbstractEventLoop, operation: Operation) -> Sample:
-    """A sample that does nothing but run an operation in a loop.
-
-    Args:
-        loop: where.
-        operation: what to time.
-    """
-
+def _timed(loop: asyncio.AbstractEventLoop, operation: Operation) -> Sample:
     async def repeat(count: int) -> None:
         for _ in range(count):
             await operation()
@@ -267,16 +268,32 @@ def sit(
         found: the sittings of each case, to which one is added.
         wanted: what the cases are called that are measured; None for all.
     """
-    with new_loop() as loop:
-        opened = _filled(url)
-        loop.run_until_complete(opened.__aenter__())
+    chosen = ((case.what, case.ways) for case in cases() if wanted is None or case.what in wanted)
+    sit_in(_filled(url), chosen, rounds, found)
+
+
+def sit_in(
+    database: AbstractAsyncContextManager[None],
+    chosen: Iterable[tuple[str, Mapping[str, Operation]]],
+    rounds: int,
+    found: dict[str, list[list[Round]]],
+) -> None:
+    """Measure cases once, in a loop of their own.
+
+    Args:
+        database: opened before the first of them, and closed after the last.
+        chosen: what each is called, and the ways that are compared.
+        rounds: how often every way takes its turn.
+        found: the sittings of each case, to which one is added.
+    """
+    with _loop() as loop:
+        loop.run_until_complete(database.__aenter__())
         try:
-            for case in cases():
-                if wanted is None or case.what in wanted:
-                    samples = {name: timed(loop, way) for name, way in case.ways.items()}
-                    found.setdefault(case.what, []).append(sitting(samples, rounds))
+            for what, ways in chosen:
+                samples = {name: _timed(loop, way) for name, way in ways.items()}
+                found.setdefault(what, []).append(sitting(samples, rounds))
         finally:
-            loop.run_until_complete(opened.__aexit__(None, None, None))
+            loop.run_until_complete(database.__aexit__(None, None, None))
 
 
 def compared(found: dict[str, list[list[Round]]]) -> Iterator[Finding]:
