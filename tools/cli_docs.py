@@ -1,6 +1,6 @@
 """Write what the commands print into docs/cli.md: `python tools/cli_docs.py`.
 
-Each block between ``<!-- $ command -->`` and ``<!-- end -->`` is replaced by what the command
+In each console block that begins with `$ ttl-odm`, what follows the command is replaced by what it
 prints in a folder of its own, one after the other on the same database. Nothing there is typed by
 hand. tests/docs runs the blocks again, and compares all but their numbers.
 """
@@ -19,7 +19,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 DOCUMENT: Final = ROOT / "docs" / "cli.md"
 BLOCK: Final = re.compile(
-    r"<!-- \$ (?P<command>.+?) -->\n```(?P<kind>\w*)\n.*?```\n<!-- end -->", re.DOTALL
+    r"^```console\n\$ (?P<command>ttl-odm .+)\n(?P<said>[^$`].*\n)(?s:.*?)^```$", re.MULTILINE
 )
 
 SHOP: Final = """\
@@ -144,12 +144,10 @@ def generated(text: str, folder: Path, only: str = "") -> str:
     def replaced(found: re.Match[str]) -> str:
         if only not in found["command"]:
             return found[0]
-        kind, command = found["kind"], found["command"]
+        command = found["command"]
         if command == "ttl-odm check":  # with something to be found
             run(f"{sys.executable} -c {shlex.quote(SPOIL)}", folder)
-        head = f"$ {command}\n" if kind in ("", "console") else ""
-        said = head + run(command, folder)
-        return f"<!-- $ {command} -->\n```{kind}\n{said}```\n<!-- end -->"
+        return f"```console\n$ {command}\n{run(command, folder)}```"
 
     return BLOCK.sub(replaced, text)
 

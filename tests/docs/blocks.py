@@ -8,9 +8,7 @@
 | `sql` | each statement is run on the page's `engine` |
 | `toml`, `yaml` | read; `[tool.ttl_odm]` by the command line's own reader |
 
-What a page needs and a reader doesn't stands in `<!-- invisible-code-block: python ... -->`. A block
-that can't run has `<!-- skip: next "the reason" -->` before it; test_blocks.py counts these. Sybil
-finds all of this. Nothing here knows pytest.
+The blocks are the page's own and those of its scaffolding: see pages.py. Nothing here knows pytest.
 """  # noqa: E501 - the table
 
 from __future__ import annotations
@@ -27,7 +25,6 @@ import shlex
 import subprocess
 import sys
 import types
-import unittest
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
@@ -38,10 +35,8 @@ from packaging.requirements import Requirement
 from pymongo import AsyncMongoClient
 from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
-from sybil import Document, Region
-from sybil.parsers.markdown import SkipParser
-from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer, FencedCodeBlockLexer
 
+from tests.docs.pages import AT_THE_END, ROOT, Section, blocks, keyed, scaffolding
 from ttl_odm.cli import configuration
 from ttl_odm.cli.commands import cli
 from ttl_odm.testing import TTLClock
@@ -52,19 +47,17 @@ else:
     import tomli as tomllib
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from sybil import Example
 
-ROOT = Path(__file__).parents[2]
 TIMEOUT = 600  # seconds; so long only where something hangs, on a busy machine too
 _FILE = re.compile(r"# ([\w./-]+\.py)\n")
 _DURATION = re.compile(r"(< )?(\d+ (d|h|min) )?\d[\d.]* ?(s|min|h)\b")
 _OPENED = (Engine, AsyncEngine, AsyncMongoClient)
 _FOLDERS = ("benchmarks/", "examples/", "tools/")
-_RENAMED = {"arguments": "language", "source": "source"}
-# tools/cli_docs.py says above each block which command it has run.
-_WRITTEN = re.compile(r"<!-- \$ .+ -->\n\Z")
+# tools/cli_docs.py writes this page: only the numbers in its blocks may differ.
+_WRITTEN = "cli.md"
 # What a sweep without a terminal prints every ten seconds: never, on a fast machine.
 _PROGRESS = re.compile(r"^\S+: [\d,]+ rows, [\d,]+/s\n", re.MULTILINE)
 _SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -83,7 +76,7 @@ class Page:
         self._folder = folder
         self._module = types.ModuleType(f"page_{path.stem.replace('-', '_')}")
         self._said = ""
-        self._said_until = -1
+        self._last: Example | None = None
         self._status = 0
         self.environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith("TTL_ODM_")},
@@ -101,15 +94,22 @@ class Page:
             AssertionError: A block's output is not the one that the page shows.
             Exception: Whatever a block raises, with the page's own lines in the traceback.
         """
-        document = parsed(self._path, self._evaluator)
+        examples = blocks(self._path, self._evaluator)
+        sections = scaffolding(self._path, self._evaluator)
         self._loop = asyncio.new_event_loop()
         sys.modules[self._module.__name__] = self._module
         try:
-            for example in document.examples():
-                with contextlib.suppress(unittest.SkipTest):
+            for key, example in keyed(examples):
+                section = sections.pop(key, Section())
+                for step in section.steps:
+                    step.evaluate()
+                if not section.not_run:
                     example.evaluate()
+            for step in sections.pop(AT_THE_END, Section()).steps:
+                step.evaluate()
         finally:
             self._close()
+        assert not sections, f"{self._path.name} has no such block: {[*sections]}"
 
     def _evaluator(self, language: str) -> Callable[[Example], None]:
         """Choose what is done with the blocks of a language."""
@@ -120,19 +120,26 @@ class Page:
         run = getattr(self, f"_run_{language}", None)
 
         def evaluate(example: Example) -> None:
-            where = f"{self._path.name}, line {example.line}"
+            path = Path(example.path)
+            kind = "" if path == self._path else "scaffolding of "
+            where = f"{kind}{path.name}, line {example.line}"
             if language == "text":
-                between = example.document.text[self._said_until : example.start]
-                printed = between.strip() in {"", "-->"}  # the latter where it is invisible
-                assert printed, f"{where}: this is the output of no block"
+                assert self._is_next(example), f"{where}: this is the output of no block"
                 _compare(str(example.parsed), self._said, where)
             elif named := _FILE.match(example.parsed):
                 self._write(named[1], example.parsed)
             else:
                 self._said = run(example, where)
-                self._said_until = example.end
+                self._last = example
 
         return evaluate
+
+    def _is_next(self, example: Example) -> bool:
+        """Whether there is nothing between a block and the one that ran last."""
+        last = self._last
+        if last is None or last.document is not example.document:
+            return last is not None
+        return not example.document.text[last.end : example.start].strip()
 
     def _write(self, name: str, source: str) -> None:
         """Make a block the file that its first line names, or add it to that file."""
@@ -162,8 +169,7 @@ class Page:
         for place, (command, shown) in enumerate(commands):
             said = self._command(command)
             if shown:
-                before = example.document.text[: example.start]
-                _compare(shown, said, where, numbers=not _WRITTEN.search(before))
+                _compare(shown, said, where, numbers=self._path.name != _WRITTEN)
             told = any(later == "echo $?" for later, _ in commands[place:])
             assert self._status == 0 or told, f"{where}: $ {command}\n{said}"
         return said
@@ -227,23 +233,6 @@ class Page:
             if str(getattr(module, "__file__", None)).startswith(f"{self._folder}{os.sep}"):
                 del sys.modules[name]
         del sys.modules[self._module.__name__]
-
-
-def parsed(path: Path, evaluator: Callable[[str], Callable[[Example], None]]) -> Document:
-    """Read a page: a region for each block, with the evaluator for its language."""
-
-    def blocks(document: Document) -> Iterator[Region]:
-        for lexer in (
-            FencedCodeBlockLexer(r".*"),
-            DirectiveInHTMLCommentLexer("invisible-code-block", r"\w+", _RENAMED),
-        ):
-            for region in lexer(document):
-                language = region.lexemes["language"]
-                if not language.startswith("{"):  # Sphinx's own, which it checks itself
-                    source = str(region.lexemes["source"])
-                    yield Region(region.start, region.end, source, evaluator(language))
-
-    return Document.parse(str(path), SkipParser(), blocks)
 
 
 def commands_of(block: str) -> list[tuple[str, str]]:
