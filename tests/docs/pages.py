@@ -53,7 +53,7 @@ def blocks(path: Path, evaluator: Callable[[str], Callable[[Example], None]]) ->
             language = region.lexemes["language"]
             if not language.startswith("{"):  # Sphinx's own, which it checks itself
                 source = str(region.lexemes["source"])
-                yield Region(region.start, region.end, source, evaluator(language))
+                yield Region(region.start, region.end, source, evaluator(language), region.lexemes)
 
     return [*Document.parse(str(path), regions).examples()]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import doctest
 import gc
@@ -16,14 +17,17 @@ import pytest
 import sqlalchemy
 
 import ttl_odm
+import ttl_odm.sqlalchemy  # a clock moves the adapters that are imported
 from tests.backends import fresh
 from tests.docs.blocks import Page
-from tests.docs.pages import ROOT, scaffolding
+from tests.docs.pages import ROOT, Section, blocks, keyed, scaffolding
 from ttl_odm.testing import TTLClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from sybil import Example
 
 # What else than SQLite a page is about.
 ON = {
@@ -51,6 +55,12 @@ PAGES = [
     *("README.md", "CONTRIBUTING.md"),
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
 ]
+
+
+def _nothing(_language: str) -> Callable[[Example], None]:
+    """Evaluate no block: the page is only read."""
+    return lambda _example: None
+
 
 # How many blocks of a page are not run. Its scaffolding says why.
 NOT_RUN = {
@@ -135,7 +145,7 @@ def test_the_blocks_of_a_page_about_mongodb_run(
 def test_few_blocks_are_not_run_and_each_says_why() -> None:
     counts = {}
     for page in PAGES:
-        sections = scaffolding(ROOT / page, lambda _: lambda _: None)
+        sections = scaffolding(ROOT / page, _nothing)
         if left_out := sum(bool(section.not_run) for section in sections.values()):
             counts[page] = left_out
     assert counts == NOT_RUN
@@ -148,6 +158,37 @@ def test_no_page_has_hidden_text() -> None:
         if (comments := re.findall("<!--(?! Written by: )", (ROOT / page).read_text()))
     }
     assert hidden == {}
+
+
+def tree_of(example: Example) -> ast.AST:
+    """Parse a block; one that isn't Python is an empty program."""
+    is_python = example.region.lexemes["language"] == "python"
+    source = str(example.parsed) if is_python else ""
+    return compile(source, "", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def imports(example: Example) -> set[str]:
+    """List the names that a block imports."""
+    return {
+        alias.asname or alias.name.partition(".")[0]
+        for node in ast.walk(tree_of(example))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def test_a_page_shows_every_import_of_its_blocks() -> None:
+    hidden = []
+    for page in PAGES:
+        sections = scaffolding(ROOT / page, _nothing)
+        by_scaffolding: set[str] = set()
+        shown: set[str] = set()
+        for key, example in keyed(blocks(ROOT / page, _nothing)):
+            by_scaffolding.update(*map(imports, sections.get(key, Section()).steps))
+            shown |= imports(example)
+            names = {node.id for node in ast.walk(tree_of(example)) if isinstance(node, ast.Name)}
+            hidden += [(page, key, name) for name in sorted(names & by_scaffolding - shown)]
+    assert hidden == []
 
 
 def test_the_readme_is_short() -> None:
@@ -167,13 +208,14 @@ def test_the_first_example_of_the_readme_runs_twice(
         re.MULTILINE | re.DOTALL,
     )
     program, shown = blocks[:2]
+    code = compile(program, "README.md", "exec", dont_inherit=True)
     with TTLClock() as clock:
         clock.freeze()
         monkeypatch.setattr("time.sleep", clock.advance)
         for _ in range(2):
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
-                exec(program, {})  # noqa: S102 - our own page
+                exec(code, {"__name__": "__main__"})  # noqa: S102 - our own page
             assert printed.getvalue() == shown
 
 
