@@ -268,8 +268,8 @@ def _is_of_developers(command: str) -> bool:
     if words[:2] == ["pip", "install"]:
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         for requirement in map(Requirement, words[2:]):
-            assert requirement.name == project["name"], command
-            assert requirement.extras <= set(project["optional-dependencies"]), command
+            if requirement.name == project["name"]:
+                assert requirement.extras <= set(project["optional-dependencies"]), command
         return True
     if words[:2] == ["python3", "tools/dev.py"]:
         assert re.search(rf"def command_{words[2]}\(", (ROOT / words[1]).read_text()), command
