@@ -169,6 +169,12 @@ def test_a_paused_sweeper_does_not_begin() -> None:
     assert (report.ended, report.targets) == (Ending.PAUSED, ())
 
 
+def test_a_sweep_beside_a_paused_sweeper_that_keeps_its_lease_is_paused_too() -> None:
+    script = Script({"a": [OWN]}, lease=FakeLease("them", 7, 30.0, paused=True))
+    report = script.run(CLAIM)
+    assert (report.ended, report.targets) == (Ending.PAUSED, ())
+
+
 def test_a_pause_is_obeyed_within_one_batch() -> None:
     script = Script({"a": [OWN]}, batches(1.0))
 

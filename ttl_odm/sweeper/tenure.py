@@ -130,14 +130,21 @@ class Tenure:
         return None if self._claim is None else self._claim.duration * RENEWED / 2
 
     def take(self) -> Plan[LeaseState | None]:
-        """Take the lease, unless it is already ours; return its state if somebody else has it."""
+        """Take the lease, unless it is already ours; return its state if somebody else has it.
+
+        A paused sweeper keeps its lease, and then nobody is at work: that is a `Halt`, as for the
+        holder itself.
+        """
         if self._claim is None or self._lease is not None:
             return None
         claim = self._claim
         sent = yield from Now()
         self._lease = yield from Acquire(claim.name, claim.holder, claim.duration)
         if self._lease is None:
-            return (yield from ReadLease(claim.name))
+            state = yield from ReadLease(claim.name)
+            if state.paused:
+                raise Halt(Ending.PAUSED)
+            return state
         self._trust_from(sent)
         return None
 
