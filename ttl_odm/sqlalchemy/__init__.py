@@ -27,6 +27,7 @@ from ttl_odm.sqlalchemy.policy.changes import policy_changes, set_policy, stored
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.stored import create_policies, policy_tables
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError
+from ttl_odm.sqlalchemy.rewrite.eager_joins import outer_joins
 from ttl_odm.sqlalchemy.sweep.advisory_leases import AdvisoryLeases, AsyncAdvisoryLeases
 from ttl_odm.sqlalchemy.sweep.jobs import database_jobs
 from ttl_odm.sqlalchemy.sweep.leases import lease_table
@@ -51,6 +52,7 @@ compat.install(
         "bulk evaluation": bulk.fetching,
         "bulk values": identity_map.whole_updates,
         "row receivers": arrivals.receiving,
+        "eager joins": outer_joins,
     }
 )
 

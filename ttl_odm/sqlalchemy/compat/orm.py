@@ -16,6 +16,7 @@ from sqlalchemy.orm import (
     dependency,
     loading,
     persistence,
+    strategies,
 )
 from sqlalchemy.orm.exc import UnmappedClassError
 from sqlalchemy.orm.mapper import _all_registries
@@ -25,7 +26,7 @@ from sqlalchemy.util import HasMemoized
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import Column, ColumnElement, Connection, Table
+    from sqlalchemy import Column, ColumnElement, Connection, FromClause, Table
     from sqlalchemy.orm import InstanceState, MapperProperty, QueryContext
     from sqlalchemy.orm.identity import IdentityMap
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     ]
     """What a key in an identity map is made of (the second of a row), and what takes such a key."""
 
+_ROW_ADAPTER: Final = "_generate_row_adapter"
+
 _INTERNALS: Final[Mapping[str, Sequence[tuple[Any, str]]]] = {
     "flush updates": [(persistence, "_emit_update_statements")],
     "flush deletes": [(persistence, "_emit_delete_statements")],
@@ -49,6 +52,10 @@ _INTERNALS: Final[Mapping[str, Sequence[tuple[Any, str]]]] = {
     "reload": [
         # The second name is that of SQLAlchemy 2.0.
         (loading, "_load_on_ident" if hasattr(loading, "_load_on_ident") else "load_on_ident")
+    ],
+    "eager joins": [
+        # The second name is that of SQLAlchemy 2.0.
+        (vars(strategies).get("_JoinedLoader") or vars(strategies)["JoinedLoader"], _ROW_ADAPTER)
     ],
     # What a mapper has for properties where it makes objects of rows, and nowhere else.
     "row receivers": [(Mapper, "_prop_set")],
@@ -231,3 +238,18 @@ def synchronize_by_fetch(state_class: Any, *arguments: Any) -> Any:
     *rest, options = arguments
     options += {"_synchronize_session": "fetch"}
     return state_class._do_pre_synchronize_fetch(*rest, options)
+
+
+def inner_joined(loader: Any, compile_state: Any) -> list[FromClause]:
+    """What a joined eager load that was just planned joins; nothing if that is an outer join."""
+    *_, adapter, is_inner, _, _ = compile_state.create_eager_joins[-1]
+    secondary = loader.parent_property.secondary
+    joined = [adapter.selectable] if secondary is None else [adapter.selectable, secondary]
+    return joined if is_inner else []
+
+
+def join_outer(compile_state: Any, planned: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Let that be an outer join, and what is loaded further along know that it is."""
+    *join, _, _, criteria = compile_state.create_eager_joins[-1]
+    compile_state.create_eager_joins[-1] = (*join, False, True, criteria)
+    return (*planned[:-1], True)

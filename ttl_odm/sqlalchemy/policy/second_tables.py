@@ -108,15 +108,17 @@ def on_first(criterion: ColumnElement[bool], binding: Binding) -> ColumnElement[
     return visitors.replacement_traverse(criterion, {}, replaced)
 
 
+def may_get_policy(table: Table) -> bool:
+    """Whether `carry_over` may put a policy on a Table that has none, whichever the engine."""
+    return may_be_second(table) and not is_plain(table) and bool(_with_columns_for(table))
+
+
 def policies_for(table: Table, dialect: Dialect | None = None) -> list[Binding | SubBinding]:
     """The policies of other Table objects that a Table has the columns for."""
     default = None if dialect is None else dialect.default_schema_name
-    names = {column.name for column in table.c}
     policies = []
-    for binding in bound_tables.declared(table):
-        if (binding.table.schema or default) != (table.schema or default) or not names.issuperset(
-            column.name for column in binding.columns
-        ):
+    for binding in _with_columns_for(table):
+        if (binding.table.schema or default) != (table.schema or default):
             continue
         if isinstance(binding, SubBinding):  # the base, which has the columns, must be beside it
             base = binding.beside(table)
@@ -127,6 +129,16 @@ def policies_for(table: Table, dialect: Dialect | None = None) -> list[Binding |
                 continue
         policies.append(binding)
     return policies
+
+
+def _with_columns_for(table: Table) -> list[Binding | SubBinding]:
+    """The same, in any schema."""
+    names = {column.name for column in table.c}
+    return [
+        binding
+        for binding in bound_tables.declared(table)
+        if names.issuperset(column.name for column in binding.columns)
+    ]
 
 
 def ambiguity(table: Table, declared: Bindings) -> str | None:

@@ -1,5 +1,6 @@
 """Pure: from what the user wrote to what the server gets.
 
+- `eager_joins`: joined eager loads never hide a live row behind an expired one.
 - `from_clauses`: which condition a FROM element needs, by the way it enters a statement.
 - `parents`: conditions for the parents that a statement puts rows under, where SQL names them.
 - `prefixes`: unique indexes of MariaDB and MySQL over the first characters of a column.
