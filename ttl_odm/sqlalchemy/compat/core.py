@@ -13,7 +13,7 @@ from sqlalchemy.sql.expression import CompoundSelect
 from sqlalchemy.util import immutabledict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from sqlalchemy import BindParameter, Column, ColumnElement, Connection, FromClause
     from sqlalchemy.dialects.mysql.dml import OnDuplicateClause
@@ -37,6 +37,13 @@ ANNOTATED: Final = "_Annotated__element"
 
 where_criteria: Callable[[Any], tuple[ColumnElement[bool], ...]] = attrgetter("_where_criteria")
 loader_options: Callable[[Any], tuple[ExecutableOption, ...]] = attrgetter("_with_options")
+
+
+def all_options(statement: Any) -> Iterator[ExecutableOption]:
+    """The options of a SELECT, with those that it had before `with_only_columns`."""
+    yield from statement._with_options
+    for memoized in getattr(statement, "_memoized_select_entities", ()):
+        yield from memoized._with_options
 
 
 def invoked(context: DefaultExecutionContext) -> Any:

@@ -13,6 +13,7 @@ from sqlalchemy.orm.interfaces import RelationshipDirection
 
 from ttl_odm.core.follows import check_options
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.keys.links import link_of
 from ttl_odm.sqlalchemy.policy.binding import (
     binding_of,
     key_columns,
@@ -110,7 +111,14 @@ def _links(mapper: Mapper[Any], cls: type, declared: Follows) -> Links:
             )
         parent, pairs = sub.base.table, [(own, roots[column]) for own, column in pairs]
     _check_chain(table, parent, declared, where)
-    return Links(parent, tuple(pairs))
+    links = Links(parent, tuple(pairs))
+    for column in link_of(links).columns:
+        if column.onupdate is not None:
+            raise UnwrappedConfigurationError(
+                f"{where}: {column.name!r} has an onupdate, so that writing a row of "
+                f"{table.fullname!r} would give it another parent; leave the onupdate out."
+            )
+    return links
 
 
 def _pairs(mapper: Mapper[Any], declared: Follows, where: str) -> Pairs:

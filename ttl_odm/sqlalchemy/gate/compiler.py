@@ -26,6 +26,7 @@ from ttl_odm.sqlalchemy.gate.context import gate_contexts
 from ttl_odm.sqlalchemy.gate.preparations import ChangedReferences, Several, StampedBase
 from ttl_odm.sqlalchemy.gate.recompile import compiled_statements, some_are_unknown
 from ttl_odm.sqlalchemy.gate.retry import Trial, tried, try_again
+from ttl_odm.sqlalchemy.keys.links import Assigned, moved_update, selected_insert
 from ttl_odm.sqlalchemy.keys.parents import LiveParents
 from ttl_odm.sqlalchemy.keys.renewals import RenewedParents
 from ttl_odm.sqlalchemy.keys.upserts import MetRows
@@ -43,7 +44,6 @@ from ttl_odm.sqlalchemy.rewrite.from_clauses import (
     binding_of_source,
     table_of,
 )
-from ttl_odm.sqlalchemy.rewrite.parents import moved_update, selected_insert
 from ttl_odm.sqlalchemy.rewrite.stamps import stamped_insert, stamped_update
 from ttl_odm.sqlalchemy.rewrite.targets import targets_of, unreadable_tables
 from ttl_odm.sqlalchemy.rewrite.upserts import gated_on_conflict, gated_on_duplicate_key
@@ -173,6 +173,16 @@ class GatedCompiler(Compiler):
         name = self.preparer.quote(source.visible_name(self._truncated_identifier))
         return f"(SELECT * FROM {inner} WHERE {criterion}) AS {name}"  # noqa: S608 - it is a compiler
 
+    def visit_ttl_assigned(self, assigned: Assigned, **kw: object) -> str:
+        """A value of the SET clause in WHERE: compiled as in the UPDATE, not as in its subquery."""
+        update = next(one for one in reversed(self.stack) if isinstance(one["selectable"], Update))
+        self.stack.append(update)
+        try:
+            with _mode(self, writing=True):
+                return f"({self.process(assigned.element, **kw)})"
+        finally:
+            self.stack.pop(-1)
+
     def visit_update(
         self, update_stmt: Update, visiting_cte: CTE | None = None, **kw: object
     ) -> str:
@@ -187,7 +197,7 @@ class GatedCompiler(Compiler):
                         update_stmt = stamped_update(update_stmt, binding, target)
                     if sub is not None:
                         _prepare(self, StampedBase.of(sub, target))
-                    update_stmt = moved_update(update_stmt, target, _live_rows(self))
+                    update_stmt = moved_update(update_stmt, target, _live_rows(self), self.dialect)
                     # As in visit_insert.
                     _prepare(self, RenewedParents.of_target(target))
                     _prepare(self, LiveParents.of_update(target))

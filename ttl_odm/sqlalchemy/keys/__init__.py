@@ -4,6 +4,7 @@
 - `displace`: deleting the expired rows that stand in the way of a write, in the write's
   transaction.
 - `followers`: the rows that may hold a key of a table whose rows follow others.
+- `links`: the columns that say which parent a row has, and what a write makes of them.
 - `lookup`: the keys of a table, and the statement that frees them: built once per compiled write,
   executed with the values alone.
 - `parents`: no row is put under a parent that has expired; `parent_keys`: which these are.

@@ -175,15 +175,31 @@ def of_new_rows(
     """
     # No row of the table, but the types and collations of its columns.
     none = select(*columns).where(false()).options(include_expired())
-    rows: FromClause = union_all(none, new).subquery()
-    places = dict(zip(columns, rows.c, strict=True))
+    name = next(iter(columns)).table.name
+    rows: FromClause = union_all(none, new).subquery(name)
+    rows, places = with_generated(rows, dict(zip(columns, rows.c, strict=True)), generated)
+    key: Any = select(*(with_values(part, places) for part in parts))
+    return key.select_from(rows)  # type: ignore[no-any-return]
+
+
+def with_generated(
+    rows: FromClause,
+    places: Mapping[Column[Any], ColumnElement[Any]],
+    generated: Iterable[Column[Any]],
+) -> tuple[FromClause, Mapping[Column[Any], ColumnElement[Any]]]:
+    """A subquery with generated columns beside the columns of another one.
+
+    Both have the name of the table, and `places` says where the first one has columns of it: the
+    text of a generated column names them. Returned is also where the new one has all of them.
+    """
     for column in generated:
         computed: Any = column.computed
         made = with_values(computed.sqltext, places).label(column.name)
-        rows = select(*rows.c, made).subquery()
-        places = dict(zip([*places, column], rows.c, strict=True))
-    key: Any = select(*(with_values(part, places) for part in parts))
-    return key.select_from(rows)  # type: ignore[no-any-return]
+        wider: Any = select(*rows.c, made).select_from(rows).subquery(column.table.name)
+        places = {own: wider.corresponding_column(place) for own, place in places.items()}
+        places[column] = wider.c[column.name]
+        rows = wider
+    return rows, places
 
 
 def is_made_of(part: ColumnElement[Any], columns: Iterable[Column[Any]]) -> bool:

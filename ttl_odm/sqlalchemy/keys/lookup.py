@@ -96,12 +96,12 @@ class Key:
         collations of the table's columns.
         """
         if not (self.generated or typed):
-            return matched(*self._made_of(values))
+            return matched(*self.made_of(values))
         return self._over_rows(self.parts, values, matched)
 
     def equals(self, values: Mapping[Column[Any], Any]) -> ColumnElement[bool]:
         """The condition for rows that have this key of such values."""
-        made = self._made_of(values)
+        made = self.made_of(values)
         conditions = [part == value for part, value in zip(self.parts, made, strict=True)]
         for part, value in zip(self.parts, made, strict=True):
             if isinstance(part, Prefix) and isinstance(value, Prefix):
@@ -117,7 +117,8 @@ class Key:
         made = map(as_sql, values, self.columns)
         return self.equals(dict(zip(self.columns, made, strict=True)))
 
-    def _made_of(self, values: Mapping[Column[Any], Any]) -> list[Any]:
+    def made_of(self, values: Mapping[Column[Any], Any]) -> list[Any]:
+        """The parts of this key, with values or SQL in the place of the columns."""
         if self.is_plain:
             return [values[column] for column in self.columns]
         return [

@@ -6,36 +6,34 @@ SQL, unless that would write.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Insert, literal, select, type_coerce
+from sqlalchemy import Insert, literal, select, type_coerce
 from sqlalchemy.sql import visitors
 
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, default_of, with_defaults
+from ttl_odm.sqlalchemy.keys.defaults import with_defaults
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
-from ttl_odm.sqlalchemy.rewrite.parents import moves_by_values
-from ttl_odm.sqlalchemy.rewrite.stamps import (
-    inner_rows,
-    is_sql,
-    rows_of,
-    selected_columns,
-    selected_rows,
-)
+from ttl_odm.sqlalchemy.keys.links import as_set, link_of, moves_by_values, selected_links
+from ttl_odm.sqlalchemy.rewrite.stamps import inner_rows, is_sql, rows_of, selected_columns
 from ttl_odm.sqlalchemy.rewrite.targets import filled, writes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import Select
+    from sqlalchemy import Column, ColumnElement, Select
     from sqlalchemy.engine.default import DefaultExecutionContext
 
-    from ttl_odm.sqlalchemy.policy.following import Following, Links
-    from ttl_odm.sqlalchemy.rewrite.targets import TargetLookup
+    from ttl_odm.sqlalchemy.keys.lookup import Key as LinkKey
+    from ttl_odm.sqlalchemy.policy.following import Following
+    from ttl_odm.sqlalchemy.rewrite.targets import Target, TargetLookup
 
     Row = Mapping[str, Any]
 
     Key = tuple[Any, ...]
+
+_AT_ONCE: Final = 100
+"""Rows of which one statement computes the links."""
 
 
 class Written(NamedTuple):
@@ -57,51 +55,60 @@ def parents_written(
 
     Without NULLs, by which a row has no parent.
     """
-    reclaimer, links = KeyReclaimer.of(context), following.links()
+    links = _Links(KeyReclaimer.of(context), link_of(following.links()))
     if lookup is None:
-        written = _inserted(context, reclaimer, following)
+        written = _inserted(context, links, following)
     else:
-        written = _updated(context, reclaimer, links, lookup)
+        written = _updated(context, links, lookup)
     return [one for one in dict.fromkeys(written) if None not in one.key]
 
 
 def _updated(
-    context: DefaultExecutionContext, reclaimer: KeyReclaimer, links: Links, lookup: TargetLookup
+    context: DefaultExecutionContext, links: _Links, lookup: TargetLookup
 ) -> Iterator[Written]:
     # With its options, since those of the ORM may add conditions inside its WHERE.
     options = compat.loader_options(compat.invoked(context))
     for target, executions in lookup.targets(context):
-        by_values = moves_by_values(target, links)
-        rows = zip(executions, target.rows(executions), strict=True)
-        for number, (parameters, row) in enumerate(rows):
-            key = [row.get(own.key, target.source.c[own.key]) for own in links.own]
-            if not any(map(is_sql, key)):
-                yield Written(tuple(key), number if by_values else None, excludes=not by_values)
-            elif not target.acts:
-                moved = target.matched(parameters, *_typed(key, links)).options(*options)
-                for found in reclaimer.execute(moved.distinct()):
-                    yield Written(tuple(found), excludes=True)
+        rows = list(target.rows(executions))
+        if moves_by_values(target, links.link):
+            for number, key in enumerate(links.of(rows, executions)):
+                yield Written(key, number)
+        elif not target.acts:
+            for parameters, row in zip(executions, rows, strict=True):
+
+                def matched(
+                    *columns: ColumnElement[Any],
+                    target: Target = target,
+                    parameters: Row = parameters,
+                ) -> Select[Any]:
+                    return target.matched(parameters, *columns).options(*options)
+
+                for assigned in as_set(row, target, links.reclaimer.dialect):
+                    for key in links.matched(assigned, target, matched):
+                        yield Written(key, excludes=True)
 
 
 def _inserted(
-    context: DefaultExecutionContext, reclaimer: KeyReclaimer, following: Following
+    context: DefaultExecutionContext, links: _Links, following: Following
 ) -> Iterator[Written]:
-    links, executions = following.links(), context.compiled_parameters
+    executions = context.compiled_parameters
     for statement, is_inner in _inserts(context, following):
         if compat.selected_names(statement):
-            for parameters in executions:
-                yield from _selected(reclaimer, links, statement, parameters)
+            for number, parameters in enumerate(executions):
+                yield from _selected(links, statement, parameters, number)
         elif is_inner or compat.value_lists(statement):
             for parameters in executions:
-                for number, row in enumerate(inner_rows(statement, parameters)):
-                    full = with_defaults(row, links.own, parameters, number)
-                    yield from map(Written, _of_row(reclaimer, links, full, parameters))
+                rows = inner_rows(statement, parameters)
+                full = [
+                    with_defaults(row, links.columns, parameters, number)
+                    for number, row in enumerate(rows)
+                ]
+                yield from map(Written, links.of(full, [parameters] * len(full)))
         else:
-            rows = zip(executions, rows_of(statement, executions), strict=True)
-            for number, (parameters, row) in enumerate(rows):
-                full = with_defaults(row, links.own, parameters)
-                for key in _of_row(reclaimer, links, full, parameters):
-                    yield Written(key, number)
+            pairs = zip(executions, rows_of(statement, executions), strict=True)
+            full = [with_defaults(row, links.columns, parameters) for parameters, row in pairs]
+            for number, key in enumerate(links.of(full, executions)):
+                yield Written(key, number)
 
 
 def _inserts(
@@ -118,38 +125,79 @@ def _inserts(
                 yield emitted, is_inner
 
 
-def _of_row(reclaimer: KeyReclaimer, links: Links, row: Row, parameters: Row) -> Iterator[Key]:
-    key = tuple(row.get(own.key) for own in links.own)
-    if not any(map(is_sql, key)):
-        yield key
-    elif not writes(*(part for part in key if isinstance(part, ColumnElement))):
-        computed = filled(select(*_typed(key, links)), parameters)
-        for found in reclaimer.execute(computed):
-            yield tuple(found)
-
-
-def _selected(
-    reclaimer: KeyReclaimer, links: Links, statement: Insert, parameters: Row
-) -> Iterator[Written]:
+def _selected(links: _Links, statement: Insert, parameters: Row, number: int) -> Iterator[Written]:
     """The keys in what an INSERT selects."""
-    selected: Any = statement.select
-    columns, rows = selected_columns(statement), selected_rows(statement, reclaimer.dialect)
-    # What writes would write; what text selects has no names.
-    if writes(selected) or len(rows.c) != len(columns):
+    link, dialect = links.link, links.reclaimer.dialect
+    if statement.select is None or writes(statement.select):  # to look would be to write
         return
-    places = dict(zip(columns, rows.c, strict=True))
-    defaults = {own.key: default_of(own, {}) for own in links.own if own.key not in places}
-    if UNKNOWN in defaults.values():
+    if set(selected_columns(statement)).isdisjoint(link.names):  # defaults, alike in all rows
+        (key,) = links.of([with_defaults({}, link.columns, parameters)], [parameters])
+        yield Written(key, number)
         return
-    key = [places.get(own.key, defaults.get(own.key)) for own in links.own]
-    found: Select[Any] = select(*_typed(key, links)).select_from(rows).distinct()
-    for row in reclaimer.execute(filled(found, parameters)):
-        yield Written(tuple(row), excludes=True)
+    selected = selected_links(link, statement, dialect, parameters)
+    if selected is None:
+        return
+    excludes = selected_links(link, statement, dialect) is not None
+    pairs = zip(selected.key, link.parts, strict=True)
+    rows: Select[Any] = select(*(type_coerce(value, part.type) for value, part in pairs))
+    rows = rows.select_from(selected.source).distinct()
+    for row in links.reclaimer.execute(filled(rows, parameters)):
+        yield Written(tuple(row), excludes=excludes)
 
 
-def _typed(key: Iterable[Any], links: Links) -> list[ColumnElement[Any]]:
+class _Links(NamedTuple):
+    """Computes the links of rows where the statement will be."""
+
+    reclaimer: KeyReclaimer
+    link: LinkKey
+
+    @property
+    def columns(self) -> tuple[Column[Any], ...]:
+        """What they are made of."""
+        return self.link.columns
+
+    def of(self, rows: Sequence[Row], executions: Sequence[Row]) -> list[Key]:
+        """Those of rows of values or SQL, one for each; of NULLs where nobody knows it."""
+        keys: list[Key] = [(None,)] * len(rows)
+        generated: dict[int, list[ColumnElement[Any]]] = {}
+        for number, row in enumerate(rows):
+            values: list[Any] = [row.get(column.key) for column in self.columns]
+            computed = [value for value in values if is_sql(value)]
+            if not (computed or self.link.generated):
+                keys[number] = tuple(values)
+            elif not computed:
+                generated[number] = self.link.made_of(self._values_of(row))
+            elif not writes(*computed):
+                made = self.link.selected(self._values_of(row), typed=True)
+                found = self.reclaimer.execute(filled(made, executions[number]))
+                keys[number] = next(map(tuple, found), (None,))
+        width, numbers = len(self.link.parts), list(generated)
+        for start in range(0, len(numbers), _AT_ONCE):
+            some = numbers[start : start + _AT_ONCE]
+            every: Select[Any] = select(*(part for number in some for part in generated[number]))
+            parts = self.reclaimer.execute(every).one()
+            for place, number in enumerate(some):
+                keys[number] = tuple(parts[place * width : (place + 1) * width])
+        return keys
+
+    def matched(
+        self, row: Row, target: Target, matched: Callable[..., Select[Any]]
+    ) -> Iterator[Key]:
+        """Those that rows get which an UPDATE matches, with values of the rows themselves."""
+        values = {
+            column: row.get(column.key, target.source.c[column.key]) for column in self.columns
+        }
+        moved = self.link.selected(_typed(values), matched)
+        for key in self.reclaimer.execute(moved.distinct()):
+            yield tuple(key)
+
+    def _values_of(self, row: Row) -> dict[Column[Any], ColumnElement[Any]]:
+        return _typed({column: row.get(column.key) for column in self.columns})
+
+
+def _typed(values: Mapping[Column[Any], Any]) -> dict[Column[Any], ColumnElement[Any]]:
     """Values, and SQL, with the types of the columns that they are for."""
-    return [
-        type_coerce(value, own.type) if is_sql(value) else literal(value, own.type)
-        for value, own in zip(key, links.own, strict=True)
-    ]
+    return {
+        column: type_coerce(value, column.type) if is_sql(value) else literal(value, column.type)
+        for column, value in values.items()
+    }

@@ -4,7 +4,7 @@ One look at the parents, just before the write; it locks them, so that no sweepe
 until the transaction is over. A flush, and whatever else writes objects, raises `ExpiredError`. A
 statement of Core writes its other rows, as if its WHERE left these out: an execution that would
 write them isn't sent. Where SQL says which parent it is, the statement has a condition by itself
-(`ttl_odm.sqlalchemy.rewrite.parents`).
+(`ttl_odm.sqlalchemy.keys.links`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from sqlalchemy.engine.interfaces import ExecuteStyle
 from ttl_odm.core.follows import under_expired
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
+from ttl_odm.sqlalchemy.keys.links import link_of
 from ttl_odm.sqlalchemy.keys.parent_keys import parents_written
 from ttl_odm.sqlalchemy.policy.following import following_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED, parents_renewed
@@ -65,8 +66,8 @@ class LiveParents:
         following = following_of(target.table)
         if following is None:
             return None
-        columns = {own.key for own in following.links().own}
-        return None if columns.isdisjoint(target.written) else cls(following, TargetLookup(target))
+        moves = not target.written.isdisjoint(link_of(following.links()).names)
+        return cls(following, TargetLookup(target)) if moves else None
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
         """Leave out the rows that would have an expired parent, or raise `ExpiredError`."""
@@ -159,7 +160,8 @@ def _leave_out(context: Any, executions: Collection[int], following: Following) 
 
 
 def _doing_nothing(context: Any, following: Following) -> str:
-    compiled, table, own = context.compiled, following.table, following.links().own[0]
+    compiled, table = context.compiled, following.table
+    own = next(column for column in table.c if column.computed is None)
     preparer = compiled.preparer
     name, column = preparer.format_table(table), preparer.format_column(own)
     if context.isinsert:
@@ -168,6 +170,7 @@ def _doing_nothing(context: Any, following: Following) -> str:
             for other in table.c
             if other is own
             or not (other.nullable or other.server_default or other is table.autoincrement_column)
+            # (A generated column has a default: what it is computed by.)
         ]
         columns = ", ".join(map(preparer.format_column, needed))
         nulls = ", ".join(["NULL"] * len(needed))

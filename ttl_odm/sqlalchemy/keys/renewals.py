@@ -12,6 +12,7 @@ from sqlalchemy import Integer, Update, literal_column, select, update
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
+from ttl_odm.sqlalchemy.keys.links import link_of
 from ttl_odm.sqlalchemy.keys.parent_keys import parents_written
 from ttl_odm.sqlalchemy.keys.parents import CHUNK
 from ttl_odm.sqlalchemy.policy.following import following_of, root_of
@@ -62,8 +63,8 @@ class RenewedParents:
             return None
         if target.acts or compat.is_limited(write):
             return None
-        own = {column.key for column in following.links().own}
-        may_move = isinstance(write, Update) and not own.isdisjoint(target.written)
+        link = link_of(following.links())
+        may_move = isinstance(write, Update) and not target.written.isdisjoint(link.names)
         return cls(following, TargetLookup(target), may_move)
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:

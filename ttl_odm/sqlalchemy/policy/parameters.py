@@ -26,7 +26,7 @@ from ttl_odm.core.policy import TTL, Policy
 from ttl_odm.core.stored_rows import FOREVER, OFF
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
-from ttl_odm.sqlalchemy.compat import loader_options
+from ttl_odm.sqlalchemy.compat import all_options
 from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError, UnwrappedInvalidTTL
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def include_expired() -> IncludeExpired:
 
 def includes_expired(statement: Any) -> bool:
     """Whether a SELECT carries the option."""
-    return any(isinstance(option, IncludeExpired) for option in loader_options(statement))
+    return any(isinstance(option, IncludeExpired) for option in all_options(statement))
 
 
 class LifetimeSeconds(NamedTuple):

@@ -78,7 +78,7 @@ class LiveRows:
         self._live = live
         self._policy_of = policy_of
         self._unreadable = unreadable
-        self._laterally = laterally
+        self.laterally = laterally
 
     def where(
         self, sources: Iterable[FromClause], conditions: Iterable[ColumnElement[bool]] = ()
@@ -165,7 +165,7 @@ class LiveRows:
         row = rows.add_columns(_ONE).select_from(other).correlate(source).where(*same_row)
         if table_of(other) not in self._unreadable:
             return exists(row)
-        if self._laterally:  # with LIMIT, it stays a table by itself
+        if self.laterally:  # with LIMIT, it stays a table by itself
             return exists(select(_ONE).select_from(row.limit(_ONE).subquery()))
         found = rows.add_columns(*theirs).distinct().subquery()
         return tuple_(*own).in_(select(*found.c))

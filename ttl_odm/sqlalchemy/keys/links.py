@@ -1,0 +1,262 @@
+"""The link of a row: the columns that say which parent it has, and what a write makes of them.
+
+Where SQL says which parent that is, a condition leaves out the rows whose new parent has expired; a
+row that gets none is an orphan, which is what its model says. Where plain values say it, the
+statement stays as it is: see `ttl_odm.sqlalchemy.keys.parents`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from sqlalchemy import (
+    BindParameter,
+    Column,
+    Join,
+    TextClause,
+    bindparam,
+    literal_column,
+    select,
+    type_coerce,
+)
+from sqlalchemy.sql import visitors
+from sqlalchemy.sql.elements import Grouping
+
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.keys.defaults import (
+    UNKNOWN,
+    default_of,
+    with_generated,
+    with_sources,
+    with_values,
+)
+from ttl_odm.sqlalchemy.keys.lookup import Key, as_sql
+from ttl_odm.sqlalchemy.policy.following import following_of
+from ttl_odm.sqlalchemy.rewrite.stamps import is_sql, selected_columns, selected_rows
+from ttl_odm.sqlalchemy.rewrite.targets import column_key
+from ttl_odm.sqlalchemy.time.clock import SQLTemplate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sqlalchemy import ColumnElement, FromClause, Insert, Update
+    from sqlalchemy.engine import Dialect
+
+    from ttl_odm.sqlalchemy.policy.following import Links
+    from ttl_odm.sqlalchemy.rewrite.from_clauses import LiveRows
+    from ttl_odm.sqlalchemy.rewrite.targets import Target
+
+    Row = Mapping[str, Any]
+
+_NAME: Final = r"(?:`[^`]+`|[^\W\d][\w$]*)"
+_TOKENS: Final = re.compile(
+    rf"""
+    '(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.|"")*"
+    | (?<![\w$]) (?P<name> (?:{_NAME}\s*\.\s*)? {_NAME}) (?![\w$]|\s*\()
+    """,
+    re.VERBOSE,
+)
+"""In the text of a generated column of MariaDB: strings, and what may be the name of a column."""
+
+
+class Assigned(Grouping[Any]):
+    """What an UPDATE sets a column to, or leaves in it, in a condition of its WHERE clause.
+
+    It means there what it means in the SET clause, however deep in subqueries it stands: it names
+    tables of the UPDATE, and subqueries of its own are about these. The gate's compiler sees to it.
+    """
+
+    __visit_name__ = "ttl_assigned"
+    inherit_cache = True
+
+    @property
+    def _from_objects(self) -> list[FromClause]:
+        return []
+
+
+def link_of(links: Links) -> Key:
+    """The columns of a link; in place of generated ones, those that they are made of."""
+    own = tuple(links.own)
+    if all(column.computed is None for column in own):
+        return Key(own, own)
+    every = dict.fromkeys(source for column in own for source in with_sources(column))
+    stored = tuple(column for column in every if column.computed is None)
+    return Key(own, stored, tuple(column for column in every if column.computed is not None))
+
+
+def moves_by_values(target: Target, link: Key) -> bool:
+    """Whether an UPDATE puts all rows of an execution under one parent, which values name."""
+    if target.is_inner or not target.is_first or len(target.sources) > 1:
+        return False
+    values = target.values
+    return all(
+        not _is_computed(values[name]) if name in values else name in target.parameters
+        for name in link.names
+    )
+
+
+def _is_computed(value: object) -> bool:
+    return is_sql(value) and not isinstance(value, BindParameter)
+
+
+def moved_update(statement: Update, target: Target, live: LiveRows, dialect: Dialect) -> Update:
+    """The UPDATE with the condition for rows of a target, if it needs one."""
+    following = following_of(target.table)
+    if following is None:
+        return statement
+    link = link_of(following.links())
+    if target.written.isdisjoint(link.names) or moves_by_values(target, link):
+        return statement
+    values = target.values
+    # A bound value has another name in SET than elsewhere, but not inside of something.
+    needed = values if dialect.name in MYSQL_FAMILY else link.names
+    coerced = {
+        name: type_coerce(values[name], target.table.c[name].type)
+        for name in needed
+        if isinstance(values.get(name), BindParameter) and name in target.table.c
+    }
+    parameters: dict[str, ColumnElement[Any]] = {
+        column.key: bindparam(column.key, required=True, type_=column.type)
+        for column in link.columns
+        if column.key in target.parameters and column.key not in values
+    }
+    pairs: list[tuple[Any, Any]] = [
+        (name, coerced.get(column_key(statement, name), value))
+        for name, value in compat.assignments(statement)
+    ]
+    pairs += [(target.source.c[name], parameter) for name, parameter in parameters.items()]
+    conditions = []
+    for row in as_set({**parameters, **values, **coerced}, target, dialect):
+        places = {
+            column: Assigned(as_sql(row.get(column.key, target.source.c[column.key]), column))
+            for column in link.columns
+        }
+        key = _made_of(link, places, laterally=live.laterally)
+        conditions.append(live.under(following, target.source, key))
+    statement = compat.with_assignments(statement, pairs)
+    return compat.with_criteria(statement, (*compat.where_criteria(statement), *conditions))
+
+
+def as_set(row: Row, target: Target, dialect: Dialect) -> list[Row]:
+    """What an UPDATE sets, by column key, as the database understands it.
+
+    MariaDB and MySQL read a column that the statement has set before as it is by then; in an UPDATE
+    of several tables they do that or not, so there are two answers.
+    """
+    if dialect.name not in MYSQL_FAMILY:
+        return [row]
+    write: Any = target.statement.statement
+    order = [key for key, *_ in target.assignments if key in row and key in target.table.c]
+    if not compat.is_ordered(write):
+        order = [column.key for column in target.table.c if column.key in order]
+    known: dict[Any, Any] = {}
+    in_turn = dict(row)
+    for key in dict.fromkeys(order):
+        value = row[key]
+        if is_sql(value) and any(
+            isinstance(element, Column) and element in known for element in visitors.iterate(value)
+        ):
+            in_turn[key] = with_values(value, known)
+        known[target.source.c[key]] = as_sql(in_turn[key], target.table.c[key])
+    has_several = len(target.sources) > 1 or isinstance(target.sources[0], Join)
+    differs = any(in_turn[key] is not value for key, value in row.items())
+    return [row, in_turn] if has_several and differs else [in_turn]
+
+
+def _made_of(
+    link: Key, values: Mapping[Column[Any], ColumnElement[Any]], *, laterally: bool
+) -> list[ColumnElement[Any]]:
+    """The link of a row with these values.
+
+    Of generated columns, the database computes it in a subquery over the values, as it does for the
+    rows of a table; a database whose subqueries can't be about a row of the query around them
+    (not `laterally`) computes it of their text.
+    """
+    if laterally or not link.generated:
+        return link.made_of(values)
+    known: dict[Any, ColumnElement[Any]] = dict(values)
+    for column in link.generated:
+        known[column] = _substituted(column, known)
+    return [known[part] for part in link.parts]
+
+
+def _substituted(
+    column: Column[Any], values: Mapping[Column[Any], ColumnElement[Any]]
+) -> ColumnElement[Any]:
+    """What a generated column is computed by, with values in the place of columns."""
+    computed: Any = column.computed
+    if not isinstance(computed.sqltext, TextClause):
+        return Grouping(with_values(computed.sqltext, values))
+    by_name = {str(own.name).lower(): value for own, value in values.items()}
+    text, parts, end = computed.sqltext.text, [], 0
+    for token in _TOKENS.finditer(text):
+        name = (token.group("name") or "").rpartition(".")[2]
+        value = by_name.get(name.strip(" `").lower())
+        if value is not None:
+            parts += [literal_column(text[end : token.start()]), value]
+            end = token.end()
+    parts.append(literal_column(text[end:]))
+    places = "".join(f"{{{number}}}" for number in range(len(parts)))
+    return SQLTemplate(f"({places})", column.type, *parts)
+
+
+def selected_insert(statement: Insert, live: LiveRows, dialect: Dialect) -> Insert:
+    """An INSERT FROM SELECT with the condition, if its rows follow others."""
+    following = following_of(statement.table)
+    if following is None or not compat.selected_names(statement):
+        return statement
+    selected = selected_links(link_of(following.links()), statement, dialect)
+    if selected is None:
+        return statement
+    chosen = select(*selected.columns)
+    chosen = chosen.where(live.under(following, selected.source, selected.key))
+    return compat.copied(statement, select=chosen)
+
+
+class SelectedLinks(NamedTuple):
+    """What an INSERT selects, as a subquery with these columns, and the links of its rows."""
+
+    source: FromClause
+    columns: Sequence[ColumnElement[Any]]
+    key: list[ColumnElement[Any]]
+
+
+def selected_links(
+    link: Key, statement: Insert, dialect: Dialect, parameters: Row | None = None
+) -> SelectedLinks | None:
+    """The links in what an INSERT selects; None where that can't be said.
+
+    Columns that it leaves out have their defaults, of which functions of Python have given the
+    parameters of an execution. A link that it leaves out as a whole is the same in all rows.
+    """
+    names, rows = selected_columns(statement), selected_rows(statement, dialect)
+    if len(rows.c) != len(names):  # there is text, which may be more than one
+        return None
+    places = dict(zip(names, rows.c, strict=True))
+    values: dict[Column[Any], Any] = {
+        column: places[column.key] if column.key in places else _default(column, parameters)
+        for column in link.columns
+    }
+    if UNKNOWN in values.values() or places.keys().isdisjoint(link.names):
+        return None
+    values = {column: as_sql(value, column) for column, value in values.items()}
+    if not link.generated:
+        return SelectedLinks(rows, list(rows.c), [values[column] for column in link.columns])
+    # By the names of their columns, since a generated one may be computed by text.
+    numbered = [column.label(f"ttl_odm_{number}") for number, column in enumerate(rows.c)]
+    named = [value.label(column.name) for column, value in values.items()]
+    renamed = select(*numbered, *named).subquery(link.columns[0].table.name)
+    own = {column: renamed.c[column.name] for column in values}
+    source, made = with_generated(renamed, own, link.generated)
+    parts: Any = link.parts
+    columns = [source.c[column.name] for column in numbered]
+    return SelectedLinks(source, columns, [made[part] for part in parts])
+
+
+def _default(column: Column[Any], parameters: Row | None) -> Any:
+    default: Any = column.default
+    if parameters is None and default is not None and default.is_scalar:
+        return default.arg
+    return default_of(column, parameters or {})
