@@ -281,7 +281,7 @@ class Followers:
         """Do what one request wants, by its own method."""
         own = {**options, **bulk.options_of(request), "keep_last_modified": keep}
         if isinstance(request, (DeleteOne, DeleteMany)):
-            own.pop("upsert", None)
+            own.pop("bypass_document_validation", None)  # which a bulk write has for its inserts
             delete = self.delete_one if isinstance(request, DeleteOne) else self.delete_many
             return await bulk.outcome(request, delete(request._filter, **own))
         change = getattr(self, bulk.METHODS[type(request)])
