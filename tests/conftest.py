@@ -18,6 +18,7 @@ does TTL_ODM_TEST_MYSQL=none with MySQL. `--briefly BACKEND` runs no more of tha
 contract and what is marked with `every_driver`, and `--rest-of BACKEND` just what that leaves out.
 `@pytest.mark.databases("postgres", "mariadb")` limits a test to databases that have its feature.
 A server that is wanted but has no address stops the run before its first test: it is not a skip.
+`--order` changes the order of the test files (`tests/order.py`).
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 
     from tests.backends import Backend
     from ttl_odm.testing import TTLClock
+
+pytest_plugins = ("tests.order",)
 
 # The same examples in every run, however slow the machine: a change fails for what it does, never
 # for what chance found that day. Who goes looking for more says --hypothesis-profile=long.

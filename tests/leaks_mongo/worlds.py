@@ -26,6 +26,7 @@ from uuid import uuid4
 
 from beanie import Document, UnionDoc, init_beanie
 from beanie.odm.documents import DocumentWithSoftDelete
+from beanie.odm.fields import ExpressionField
 from bson import DBRef
 from pymongo import MongoClient
 
@@ -88,6 +89,7 @@ class TimelessWorld:
 
     def __init__(self, url: str) -> None:
         name, self._url = f"ttl_odm_{uuid4().hex}", url
+        _clean((*self.bases.timed, *self.bases.soft))
         made = {**vars(make_models(self.bases)), **vars(make_kinds(self.bases))}
         self._models = SimpleNamespace(**made)
         self._others: MongoClient[Raw] = MongoClient(url, tz_aware=True)
@@ -249,9 +251,6 @@ class TimelessWorld:
     async def _begin(self) -> None:
         models = [each for each in vars(self._models).values() if isinstance(each, type)]
         await init_beanie(database=self.database, document_models=models)
-        for name in DocumentWithSoftDelete.model_fields:
-            # Beanie has initialised the base, too. The next world's classes must not inherit that.
-            delattr(DocumentWithSoftDelete, name)
         now = self.now()
         for row in filter(self.holds, ROWS):
             model = getattr(self, row.model)
@@ -300,6 +299,18 @@ class CleanWorld(TimelessWorld):
     def end(self, model: Any, key: Any) -> None:
         """Delete the document behind Beanie's back."""
         self.other[model.get_collection_name()].delete_one({"_id": key})
+
+
+def _clean(bases: tuple[type, ...]) -> None:
+    """Remove the fields that Beanie put on these classes when it initialised their subclasses.
+
+    Classes made from now on would inherit them, and pydantic warns of a field that shadows one.
+    """
+    for ancestor in {ancestor for base in bases for ancestor in base.__mro__}:
+        if ancestor is not Document and issubclass(ancestor, Document):
+            for name, value in [*vars(ancestor).items()]:
+                if isinstance(value, ExpressionField):
+                    delattr(ancestor, name)
 
 
 async def _over(tasks: set[asyncio.Task[Any]]) -> None:
