@@ -14,7 +14,7 @@ import uuid
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
@@ -223,6 +223,14 @@ def fresh(name: str, folder: Path) -> Iterator[Backend]:
         return
     database = database_of(name)
     url = server_url(database)
+    if database == "postgres":
+        with _spare_postgres(url) as fresh_name:
+            yield Backend(
+                name,
+                with_scheme(url, sync_scheme, fresh_name),
+                with_scheme(url, async_scheme, fresh_name),
+            )
+        return
     fresh_name = f"ttl_odm_{uuid.uuid4().hex[:16]}"
     with _administrator(url, database).connect() as connection:
         connection.exec_driver_sql(f"CREATE DATABASE {fresh_name}")
@@ -234,6 +242,63 @@ def fresh(name: str, folder: Path) -> Iterator[Backend]:
             )
         finally:
             _DROP[database](connection, fresh_name)
+
+
+_SPARE: dict[str, list[tuple[str, Any]]] = {}
+"""Databases of PostgreSQL that are empty again, with a connection to each, by the server's address.
+
+To copy a template's files, and to connect, takes as long as most tests do otherwise."""
+
+_EMPTY = """
+SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity
+  WHERE datname = current_database() AND pid <> pg_backend_pid();
+DO $$
+DECLARE found name;
+BEGIN
+  IF EXISTS (SELECT FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase
+             WHERE d.datname = current_database())
+      OR EXISTS (SELECT FROM pg_publication) OR EXISTS (SELECT FROM pg_event_trigger)
+      OR EXISTS (SELECT FROM pg_extension WHERE extname <> 'plpgsql')
+      OR EXISTS (SELECT FROM pg_foreign_data_wrapper) OR EXISTS (SELECT FROM pg_default_acl)
+      OR EXISTS (SELECT FROM pg_prepared_xacts WHERE database = current_database())
+      OR EXISTS (SELECT FROM pg_replication_slots WHERE database = current_database()) THEN
+    RAISE 'a test has made what does not go with a schema';
+  END IF;
+  FOR found IN SELECT nspname FROM pg_namespace
+      WHERE nspname !~ '^pg_' AND nspname <> 'information_schema' LOOP
+    EXECUTE format('DROP SCHEMA %I CASCADE', found);
+  END LOOP;
+  CREATE SCHEMA public AUTHORIZATION pg_database_owner;
+  GRANT USAGE ON SCHEMA public TO PUBLIC;
+END $$"""
+
+
+@contextlib.contextmanager
+def _spare_postgres(url: str) -> Iterator[str]:
+    """Give a database that is as new; one that can't be made so again is dropped."""
+    import psycopg
+
+    spare = _SPARE.setdefault(url, [])
+    if spare:
+        name, keeper = spare.pop()
+    else:
+        name = f"ttl_odm_{uuid.uuid4().hex[:16]}"
+        with _administrator(url, "postgres").connect() as connection:
+            connection.exec_driver_sql(f"CREATE DATABASE {name}")
+        address = urlsplit(url)._replace(path=f"/{name}").geturl()
+        keeper = psycopg.connect(address, autocommit=True)
+        atexit.register(keeper.close)
+    try:
+        yield name
+    finally:
+        try:
+            keeper.execute(_EMPTY)
+        except psycopg.Error:
+            keeper.close()
+            with _administrator(url, "postgres").connect() as connection:
+                _drop_postgres(connection, name)
+        else:
+            spare.append((name, keeper))
 
 
 @cache

@@ -15,7 +15,8 @@ statements between each other's.
 another one; `--every-driver` all tests. Those that aren't installed are named above the results.
 `--only BACKEND` leaves the other databases out, and says so in the count of deselected tests; so
 does TTL_ODM_TEST_MYSQL=none with MySQL. `--briefly BACKEND` runs no more of that database than the
-contract and what is marked with `every_driver`, and `--rest-of BACKEND` just what that leaves out.
+contract and what is marked with `every_driver`. `--turn N` runs each test on a part of its
+databases, see tests/turns.py.
 `@pytest.mark.databases("postgres", "mariadb")` limits a test to databases that have its feature.
 A server that is wanted but has no address stops the run before its first test: it is not a skip.
 `--order` changes the order of the test files (`tests/order.py`).
@@ -45,6 +46,8 @@ from tests.backends import (
     server_url,
     sync_backends,
 )
+from tests.recorder import LEFT_OUT, Recorder
+from tests.turns import ELSEWHERE, Variant, left_out, shared_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -91,11 +94,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run no more on this database than the contract and what each driver has to pass",
     )
     parser.addoption(
-        "--rest-of",
-        action="append",
-        default=[],
-        choices=DATABASES,
-        help="run what --briefly leaves out of this database, and nothing else; may be repeated",
+        "--turn",
+        type=int,
+        help="run each test on a part of its databases, which changes with this number: three "
+        "consecutive turns run everything (see tests/turns.py)",
+    )
+    parser.addoption(
+        "--once",
+        action="store_true",
+        help="with --turn: run each test on one database, and no slow ones",
+    )
+    parser.addoption(
+        "--all-pages",
+        action="store_true",
+        help="with --turn: run all pages of the documentation",
+    )
+    parser.addoption(
+        "--record",
+        type=Path,
+        help="a file to which each result is written as it comes (see tests/recorder.py)",
     )
     parser.addoption(
         "--every-driver",
@@ -118,7 +135,14 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "databases(*names): the databases that have the feature under test"
     )
     config.addinivalue_line("markers", "every_driver: run with every driver of a database")
+    config.addinivalue_line("markers", "every_server: run on every server in each turn")
+    config.addinivalue_line("markers", "slow: run on one database in each turn (--turn)")
+    config.addinivalue_line("markers", "in_thirds: run in one of three turns (--turn)")
     config.addinivalue_line("markers", "one_driver: run with one, whatever --every-driver says")
+    if config.getoption("--once") and config.getoption("--turn") is None:
+        raise pytest.UsageError("--once needs --turn")
+    if (file := config.getoption("--record")) is not None:
+        config.pluginmanager.register(Recorder(file, config.stash))
 
 
 def pytest_collection_finish() -> None:
@@ -127,10 +151,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_report_header() -> str | None:
-    """Say with which drivers no test runs."""
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say with which drivers no test runs, and how to run again what runs now."""
     missing = ", ".join(drivers_left_out())
-    return f"drivers that are not installed, so not tested: {missing}" if missing else None
+    lines = [f"drivers that are not installed, so not tested: {missing}"] if missing else []
+    turn = config.getoption("--turn")
+    return (
+        lines if turn is None else [*lines, f"each test on a part of its databases: --turn {turn}"]
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -212,18 +240,39 @@ def _is_essential(item: pytest.Item) -> bool:
     return is_contract or item.get_closest_marker("every_driver") is not None
 
 
+def _variant(item: pytest.Item) -> Variant:
+    """Describe an item to those who choose what runs in a turn."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    names = (parameters[name] for name in _BACKEND_FIXTURES if name in parameters)
+    backend = next((name for name in names if isinstance(name, str)), None)
+    marks = {mark.name for mark in item.iter_markers()}
+    return Variant(
+        shared_name(item.nodeid, backend),
+        backend,
+        every_server="every_server" in marks,
+        slow="slow" in marks,
+        in_thirds="in_thirds" in marks and not item.config.getoption("--all-pages"),
+    )
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what nobody asked for; stop if a server that is left has no URL."""
     only = set(config.getoption("--only")) or databases()
     in_full = only - set(config.getoption("--briefly"))
     needed = {item: _databases(item) for item in items}
-    kept = [item for item in items if needed[item] <= (only if _is_essential(item) else in_full)]
-    if rest := set(config.getoption("--rest-of")):
-        kept = [item for item in kept if rest & needed[item] and not _is_essential(item)]
-    if len(kept) < len(items):
-        keeping = set(kept)
-        config.hook.pytest_deselected(items=[item for item in items if item not in keeping])
-        items[:] = kept
+    reasons = {
+        item: ELSEWHERE
+        for item in items
+        if not needed[item] <= (only if _is_essential(item) else in_full)
+    }
+    if (turn := config.getoption("--turn")) is not None:
+        kept = [item for item in items if item not in reasons]
+        later = left_out([*map(_variant, kept)], turn, once=config.getoption("--once"))
+        reasons |= {kept[place]: reason for place, reason in later.items()}
+    if reasons:
+        config.stash[LEFT_OUT] = reasons
+        config.hook.pytest_deselected(items=[*reasons])
+        items[:] = [item for item in items if item not in reasons]
     for database in sorted({name for item in items for name in needed[item]} & VARIABLES.keys()):
         try:
             server_url(database)

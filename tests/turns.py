@@ -1,0 +1,142 @@
+"""Which tests a run leaves to other turns. Pure: nothing here knows pytest.
+
+Most tests support several databases, and a database has several drivers. `--turn N` runs a test on
+a part of them, which changes with N and with the test, so that each run uses every server, and
+three consecutive turns cover everything. `--once` is for a second environment, which exists for
+the versions of libraries: it runs each test on one database.
+
+| test | `--turn N` | `--turn N --once` |
+|---|---|---|
+| on one database, or on none | runs | runs |
+| on several | on SQLite, and on a third of the other drivers, at least one | on one |
+| marked `every_server` | on SQLite and every server, each with a third of its drivers | on one |
+| marked `slow` | on a third of its databases, at least one | doesn't run |
+| marked `in_thirds` | in one of three turns | in one of three turns |
+| in a folder of `SHARES` | as above | in one of two or three turns |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+from zlib import crc32
+
+from tests.backends import SQLITE, database_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_T = TypeVar("_T")
+
+TURNS: Final = 3
+"""After so many consecutive turns, every test has run on all of its databases and drivers."""
+
+SHARES: Final[Mapping[str, int]] = {
+    "mongo": 2,
+    "leaks_mongo": 2,
+    "adoption": TURNS,
+    "cli": TURNS,
+    "examples": TURNS,
+    "faults": TURNS,
+    "integrations": TURNS,
+}
+"""The folders of which `--once` runs a part, and in how many turns it runs all of them."""
+
+ELSEWHERE: Final = "on another database or driver"
+SLOW: Final = "slow, so left to the newest versions"
+LATER: Final = "in another turn"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A test on one database, through one driver.
+
+    Attributes:
+        test: What all variants of a test share: its path and name, without the backend.
+        backend: The backend's name, as in `tests.backends`; None if the test doesn't choose one.
+        every_server: Whether its subject differs by server.
+        slow: Whether it takes more than half a second.
+        in_thirds: Whether it runs in one of three turns.
+    """
+
+    test: str
+    backend: str | None = None
+    every_server: bool = False
+    slow: bool = False
+    in_thirds: bool = False
+
+
+def left_out(variants: Sequence[Variant], turn: int, *, once: bool = False) -> dict[int, str]:
+    """Return the positions of the variants that don't run in this turn, with the reasons.
+
+    Args:
+        variants: All that could run.
+        turn: Which turn it is.
+        once: Whether each test runs on a single database.
+    """
+    reasons: dict[int, str] = {}
+    tests: dict[str, list[int]] = {}
+    for position, variant in enumerate(variants):
+        tests.setdefault(variant.test, []).append(position)
+    for name, positions in tests.items():
+        first = variants[positions[0]]
+        number = crc32(name.encode()) + turn
+        if once and first.slow:
+            reasons |= dict.fromkeys(positions, SLOW)
+            continue
+        turns = TURNS if first.in_thirds else _turns_of(name) if once else 1
+        number, rest = divmod(number, turns)
+        if rest:
+            reasons |= dict.fromkeys(positions, LATER)
+            continue
+        backends = {position: variants[position].backend or "" for position in positions}
+        chosen = set(_chosen(first, backends, number, once=once))
+        reasons |= {position: ELSEWHERE for position in positions if position not in chosen}
+    return reasons
+
+
+def _chosen(
+    test: Variant, backends: Mapping[int, str], number: int, *, once: bool
+) -> Iterator[int]:
+    """Choose the positions of a test's variants that run."""
+    if once:
+        yield [*backends][number % len(backends)]
+        return
+    if test.slow:
+        yield from share([*backends], number)
+        return
+    servers: dict[str, list[int]] = {}
+    for position, backend in backends.items():
+        if backend in ("", SQLITE):
+            yield position
+        else:
+            server = database_of(backend) if test.every_server else "any"
+            servers.setdefault(server, []).append(position)
+    for positions in servers.values():
+        yield from share(positions, number)
+
+
+def share(values: Sequence[_T], number: int) -> list[_T]:
+    """Return a third of some values, at least one: all of them after three consecutive numbers."""
+    if len(values) <= TURNS:
+        return [values[number % len(values)]]
+    return [value for place, value in enumerate(values) if (number - place) % TURNS == 0]
+
+
+def _turns_of(test: str) -> int:
+    """In how many turns `--once` runs all tests of a test's folder."""
+    return SHARES.get(test.partition("tests/")[2].partition("/")[0], 1)
+
+
+def shared_name(node: str, backend: str | None) -> str:
+    """Return what the variants of a test share: its node ID without the backend.
+
+    Args:
+        node: pytest's ID of one of them, such as `tests/sql/test_keys.py::test_a[sqlite-1]`.
+        backend: The backend's name.
+    """
+    function, bracket, parameters = node.partition("[")
+    if backend is None or not bracket:
+        return node
+    words = f"-{parameters.removesuffix(']')}-".replace(f"-{backend}-", "-*-", 1)
+    return f"{function}[{words[1:-1]}]"
