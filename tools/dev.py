@@ -21,6 +21,7 @@ if sys.version_info < (3, 10):  # noqa: UP036 - a clear line for whoever has an 
 
 import engines
 import environments
+import requirements
 from environments import ROOT, CannotMakeError, Environment
 from local_servers.children import ServerError
 from local_servers.kind import DURABLE
@@ -266,8 +267,11 @@ def main() -> int:
         parser.error(f"{arguments.command} takes no {unknown[0]}")
     end_orderly_on_signals()
     os.chdir(ROOT)
+    further = [*unknown, *passed_on]
     try:
-        return COMMANDS[arguments.command](arguments, [*unknown, *passed_on])
+        if arguments.command == "test":
+            requirements.check(arguments.only, everything=not further)
+        return COMMANDS[arguments.command](arguments, further)
     except (CannotMakeError, ServerError) as error:
         say(str(error))
         return CANNOT_START

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.guard import GUARD
-from tools.promtool import NoPromtoolError, promtool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-OPTION = "TTL_ODM_TEST_PROMTOOL"
+TOOLS = Path(__file__).parents[2] / "tools"
 
 
 @pytest.fixture(scope="session")
-def checked(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+def checked() -> Callable[..., str]:
     """Runs promtool with some words, and returns what it says; it has to be content."""
-    if os.environ.get(OPTION) == "none":
-        pytest.skip(f"{OPTION}=none leaves out what promtool checks")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(TOOLS)
+        from programs import PROMTOOL, NoProgramError
+    if PROMTOOL.is_left_out():
+        pytest.skip(f"{PROMTOOL.option}=none leaves out what promtool checks")
     try:
-        program = promtool(tmp_path_factory.mktemp("promtool"))
-    except NoPromtoolError as error:
-        pytest.fail(f"{error} Or leave these tests out: {OPTION}=none")
+        program = PROMTOOL.path()
+    except NoProgramError as error:
+        pytest.fail(str(error))
 
     def run(*words: str) -> str:
         finished = subprocess.run(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tools.promtool import NoPromtoolError, promtool
 from ttl_odm.metrics.numbers import NUMBERS
 
 if TYPE_CHECKING:
@@ -87,14 +86,6 @@ def test_every_series_that_is_named_exists_with_its_labels(expression: str, text
         assert name in known
     for label in labels_in(expression, text.replace("$value", "")):
         assert any(label in known[name] for name in named), label
-
-
-def test_where_promtool_can_not_be_had_it_is_said_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NoPromtoolError, match="Install Prometheus so that promtool is on the PATH"):
-        promtool(tmp_path)
 
 
 def test_the_dashboard_is_one_that_grafana_takes() -> None:

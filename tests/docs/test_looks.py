@@ -1,12 +1,11 @@
 """How the documentation site looks, measured by a browser: widths, colours, pictures, buttons.
 
-The browser is Chromium, which `tools/browser.py` finds or installs. Only `.venv` has what drives
+The browser is Chromium, which `tools/programs.py` finds or downloads. Only `.venv` has what drives
 it, as it has what builds the site.
 """
 
 from __future__ import annotations
 
-import os
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +15,6 @@ import sqlalchemy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import ModuleType
 
     from tests.docs.looks import Reader, Seen
 
@@ -40,24 +38,17 @@ PICTURES = {
 
 
 @pytest.fixture(scope="module")
-def browsers() -> Iterator[ModuleType]:
-    """tools/browser.py, which is run from there."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.syspath_prepend(TOOLS)
-        import browser
-
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def reader(browsers: ModuleType, site: Path) -> Iterator[Reader]:
+def reader(site: Path) -> Iterator[Reader]:
     from tests.docs.looks import reader
 
-    if os.environ.get(browsers.OPTION) == "none":
-        pytest.skip(f"{browsers.OPTION}=none leaves out what a browser looks at")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(TOOLS)
+        from programs import BROWSER, NoProgramError
+    if BROWSER.is_left_out():
+        pytest.skip(f"{BROWSER.option}=none leaves out what a browser looks at")
     try:
-        program = browsers.browser()
-    except browsers.NoBrowserError as error:
+        program = BROWSER.path()
+    except NoProgramError as error:
         pytest.fail(str(error))
     with reader(program, site) as made:
         yield made
@@ -155,19 +146,3 @@ def test_code_is_copied_without_its_prompts_and_without_what_it_printed(reader: 
     copied = page.evaluate("() => navigator.clipboard.readText()")
     assert "\npython3 tools/dev.py lint " in copied
     assert "$" not in copied
-
-
-def test_where_no_browser_can_be_had_it_is_said_what_to_do(
-    browsers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(browsers.OPTION, raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(browsers.NoBrowserError, match="so that it is on the PATH, or export"):
-        browsers.browser()
-
-
-def test_a_browser_of_ones_own_is_taken(
-    browsers: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(browsers.OPTION, "/opt/chrome")
-    assert browsers.browser() == "/opt/chrome"

@@ -1,4 +1,4 @@
-"""What tools/servers.py and tools/browser.py install waits for its turn: with a stand-in."""
+"""What tools/servers.py installs waits for its turn: with a stand-in."""
 
 from __future__ import annotations
 

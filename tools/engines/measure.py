@@ -32,7 +32,7 @@ def measure(engine: Engine, python: str) -> Measured | Absent:
     """
     kind = engine.kind
     try:
-        if kind is not None and kind.suite is not None:
+        if kind is not None and kind.suite is not None and kind.find() is None:
             kind.suite.bring()
     except ServerError as error:
         say(f"engines: {error}")

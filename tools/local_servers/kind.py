@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 import random
 import socket
+import sys
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from local_servers.children import ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from local_servers.children import Children
     from local_servers.suites import Suite
 
 ADDRESS = "127.0.0.1"
+ENVIRONMENTS = (Path(sys.prefix), Path(__file__).resolve().parents[2] / ".venv")
+"""Where packages of the `dev` extra are."""
+
 NAME = "ttl_odm"  # The user and the database of the SQL servers.
 
 DURABLE = "TTL_ODM_DURABLE_SERVERS"
@@ -62,6 +66,7 @@ class Kind:
         find: returns the programs it needs by their short names, or None if any is missing.
         start: starts it in an empty folder and returns its URL once it answers.
         suite: another Debian suite that has it, where `packages` would not help.
+        wheel_on: the platforms (`sys.platform`) for which the `dev` extra has it as a wheel.
         wanted: the environment variable that says whether to do without it (see `Wanted`); empty
             if nobody may.
     """
@@ -74,6 +79,7 @@ class Kind:
     find: Callable[[], dict[str, str] | None]
     start: Callable[[dict[str, str], Path, Children], str]
     suite: Suite | None = None
+    wheel_on: tuple[str, ...] = ()
     wanted: str = ""
 
     def how_wanted(self) -> Wanted:
@@ -89,6 +95,16 @@ class Kind:
             values = ", ".join(repr(member.value) for member in Wanted)
             message = f"{self.wanted} is {text!r}; it can be {values}"
             raise ServerError(message) from None
+
+
+def in_environments(path: str) -> Path | None:
+    """Find a file of a package of the `dev` extra.
+
+    Args:
+        path: its path below site-packages.
+    """
+    found = (each.glob(f"lib/python*/site-packages/{path}") for each in ENVIRONMENTS)
+    return next((file for files in found for file in files), None)
 
 
 def free_port() -> int:

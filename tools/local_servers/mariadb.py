@@ -65,13 +65,19 @@ def suite(name: str, *packages: str) -> Suite:
     return Suite(name, (*first, *packages), (("mariadbd", "usr/sbin/mariadbd"), *helpers))
 
 
+SUITE = suite("trixie")
+
+
 def find() -> dict[str, str] | None:
-    """Find mariadbd, which Debian keeps in sbin, and the script that makes its first tables."""
+    """Find mariadbd and the script that makes its first tables: installed, or downloaded before.
+
+    Debian keeps mariadbd in sbin.
+    """
     programs = {}
     for name in ("mariadbd", "mariadb-install-db"):
         program = shutil.which(name) or shutil.which(name, path=SBIN)
         if program is None:
-            return None
+            return SUITE.find()
         programs[name] = program
     return programs
 
@@ -144,4 +150,5 @@ MARIADB = Kind(
     remedy="install MariaDB 10.6 or newer (mariadbd and mariadb-install-db)",
     find=find,
     start=start,
+    suite=SUITE,
 )

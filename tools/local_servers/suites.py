@@ -12,11 +12,13 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from local_servers.children import ServerError
@@ -37,12 +39,25 @@ _TARGETS = (
 
 _ELF = b"\x7fELF"
 
-# In the place of each program: what it starts by itself (initdb starts postgres) works too, and
-# what looks for its files beside itself finds them.
+# In place of each program, so that a program that it starts itself (initdb starts postgres) works
+# too, and so does a Python in a virtual environment, which is a link to the launcher.
 _LAUNCHER = """\
 #!/bin/sh
-exec {loader} --library-path {libraries} --argv0 {program} {program}.elf "$@"
+{variables}exec {loader} --library-path {libraries} --argv0 "$0" {program}.elf "$@"
 """
+_NATIVE_LAUNCHER = """\
+#!/bin/sh
+{variables}LD_LIBRARY_PATH={libraries} exec {program}.elf "$@"
+"""
+
+
+def own_release() -> str:
+    """Return the code name of the machine's Debian, such as `bookworm`; empty elsewhere."""
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:
+        return ""
+    return release.get("VERSION_CODENAME", "") if release["ID"] == "debian" else ""
 
 
 @dataclass(frozen=True)
@@ -55,6 +70,11 @@ class Suite:
         programs: the paths of the programs to start, inside the packages, by their short names.
         libraries: further folders of libraries inside the packages.
         links: links that a package makes when it is installed, and what each leads to beside it.
+        native: whether to start the programs with the machine's own loader, for programs that
+            start themselves by `/proc/self/exe`. The suite must be the machine's own release.
+        files: files to add, by their paths, with their texts. A script may name its `{loader}` and
+            `{libraries}`.
+        variables: environment variables of the programs; the values are paths in here.
     """
 
     name: str
@@ -62,12 +82,16 @@ class Suite:
     programs: tuple[tuple[str, str], ...]
     libraries: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
+    native: bool = False
+    files: tuple[tuple[str, str], ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
 
     @property
     def folder(self) -> Path:
         """Where its files are once it is here."""
         paths = (*(path for _, path in self.programs), *self.libraries, *sum(self.links, ()))
-        words = " ".join((self.name, *self.packages, *paths))
+        added = (*sum(self.files, ()), *sum(self.variables, ()))
+        words = " ".join((_LAUNCHER, _NATIVE_LAUNCHER, self.name, *self.packages, *paths, *added))
         digest = hashlib.sha256(words.encode()).hexdigest()[:8]
         return _cache() / f"{self.name}-{self.packages[0]}-{digest}"
 
@@ -76,6 +100,14 @@ class Suite:
         if not self.folder.exists():
             return None
         return {name: str(self.folder / path) for name, path in self.programs}
+
+    def obstacle(self) -> str:
+        """Return why it can't be downloaded; empty if nothing is known to prevent it."""
+        try:
+            _mirror()
+        except ServerError as error:
+            return str(error)
+        return ""
 
     def bring(self) -> None:
         """Download and unpack it, unless it is here; the next run finds it.
@@ -86,6 +118,8 @@ class Suite:
         """
         mirror = _mirror()
         _cache().mkdir(parents=True, exist_ok=True)
+        if os.geteuid() == 0:
+            _cache().chmod(0o755)  # whatever the umask is
         with (_cache() / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if self.folder.exists():
@@ -97,11 +131,36 @@ class Suite:
                 _unpack(archives, root)
                 for name, target in self.links:
                     (root / name).symlink_to(target)
-                folders = [*_library_folders(root), *(root / name for name in self.libraries)]
-                places = [self.folder / path.relative_to(root) for path in folders]
-                _put_launchers(root, self.folder, [path for _, path in self.programs], places)
+                self._put_launchers(root)
                 root.chmod(0o755)
                 root.rename(self.folder)
+
+    def _put_launchers(self, root: Path) -> None:
+        """Replace each program by a script that starts it with the packages' own libraries.
+
+        Args:
+            root: where the files are now; the scripts name `folder`, where they will be.
+        """
+        place = self.folder
+        folders = [*_library_folders(root), *(root / name for name in self.libraries)]
+        paths = ":".join(str(place / path.relative_to(root)) for path in folders)
+        words = {"libraries": quote(paths)}
+        if not self.native:
+            words["loader"] = quote(str(place / _loader(root).relative_to(root)))
+        for name, text in self.files:
+            file = root / name
+            file.write_text(text.format(**words) if text.startswith("#!") else text)
+            file.chmod(0o755)
+        exports = [f"export {name}={quote(str(place / path))}\n" for name, path in self.variables]
+        words["variables"] = "".join(exports)
+        launcher = _NATIVE_LAUNCHER if self.native else _LAUNCHER
+        for _, name in self.programs:
+            program = root / name
+            if not _is_machine_code(program):
+                continue  # a script, which the machine's own shell runs
+            program.rename(f"{program}.elf")
+            program.write_text(launcher.format(**words, program=quote(str(place / name))))
+            program.chmod(0o755)
 
     def _download(self, mirror: str, scratch: Path) -> list[Path]:
         """Fetch the packages with all that they depend on, as if nothing were installed."""
@@ -148,10 +207,10 @@ def _scratch() -> Iterator[Path]:
 
 def _mirror() -> str:
     """The address of the Debian mirror that the machine's apt is set to."""
-    missing = [name for name in ("apt-get", "dpkg-deb") if shutil.which(name) is None]
-    if missing or not _KEYRING.exists():
-        message = f"this is not Debian: {' and '.join(missing) or _KEYRING} is missing"
-        raise ServerError(message)
+    for name in ("apt-get", "dpkg-deb", str(_KEYRING)):
+        if shutil.which(name) is None and not Path(name).is_file():
+            message = f"this is not Debian ({name} is missing)"
+            raise ServerError(message)
     for line in _run([*_TARGETS]).splitlines():
         component, _, address = line.partition(" ")
         if component == "main" and address.rstrip("/").endswith("/debian"):
@@ -168,8 +227,8 @@ def _unpack(archives: list[Path], root: Path) -> None:
         archive.unlink()
 
 
-def _put_launchers(root: Path, place: Path, programs: list[str], folders: list[Path]) -> None:
-    """Let each program start by its own suite's loader, from where it is going to be."""
+def _loader(root: Path) -> Path:
+    """Find the loader that came with the packages."""
     # Older suites have a link in /lib64 that leads to the machine's own.
     loaders = (
         loader
@@ -177,20 +236,10 @@ def _put_launchers(root: Path, place: Path, programs: list[str], folders: list[P
         for loader in sorted(root.glob(f"{folder}/ld-linux-*.so.*"))
         if loader.resolve().is_relative_to(root.resolve())
     )
-    found = next(loaders, None)
-    if found is None:
-        message = f"the packages bring no loader: {' '.join(programs)} can't be started"
+    if (found := next(loaders, None)) is None:
+        message = "the packages have no loader"
         raise ServerError(message)
-    loader = place / found.relative_to(root)
-    libraries = ":".join(map(str, folders))
-    for name in programs:
-        program = root / name
-        if not _is_machine_code(program):
-            continue  # a script starts by the machine's own shell
-        program.rename(f"{program}.elf")
-        text = _LAUNCHER.format(loader=loader, libraries=libraries, program=place / name)
-        program.write_text(text)
-        program.chmod(0o755)
+    return found
 
 
 def _is_machine_code(program: Path) -> bool:
