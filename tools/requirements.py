@@ -93,7 +93,7 @@ def _programs() -> Iterator[_Missing]:
 def _missing_program(program: Program) -> Iterator[_Missing]:
     if (obstacle := _obstacle(program.suite)) is not None:
         instead = f"{program.remedy}, or leave it out with {program.option}=none"
-        yield _Missing(f"a {program.title}", instead, obstacle)
+        yield _Missing(program.title, instead, obstacle)
 
 
 def _obstacle(suite: Suite | None) -> str | None:

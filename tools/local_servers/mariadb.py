@@ -104,10 +104,13 @@ def start(programs: dict[str, str], folder: Path, children: Children) -> str:
 
 def install(programs: dict[str, str], data: Path, children: Children) -> None:
     """Make a server's first tables."""
+    # The script can't do with a space in this path. It works in the folder of its log.
+    link = data.parent / "base"
+    link.symlink_to(_basedir(programs))
     children.run(
         [
             *(programs["mariadb-install-db"], "--no-defaults", f"--datadir={data}"),
-            *(_basedir(programs), "--auth-root-authentication-method=normal", "--skip-test-db"),
+            *(f"--basedir={link.name}", "--auth-root-authentication-method=normal", "--skip-test-db"),
             *("--skip-name-resolve", "--innodb-flush-method=nosync"),
         ],
         log=data.parent / "install.log",
@@ -118,7 +121,7 @@ def install(programs: dict[str, str], data: Path, children: Children) -> None:
 def begin(programs: dict[str, str], data: Path, port: int) -> list[str]:
     """The words that start a server on its files."""
     return [
-        *(programs["mariadbd"], "--no-defaults", _basedir(programs)),
+        *(programs["mariadbd"], "--no-defaults", f"--basedir={_basedir(programs)}"),
         # In a folder that servers share, one that starts takes away what others have there.
         *(f"--datadir={data}", f"--tmpdir={data}", f"--port={port}"),
         # Relative to the data folder: a full path may be too long for a socket's name.
@@ -127,9 +130,9 @@ def begin(programs: dict[str, str], data: Path, port: int) -> list[str]:
     ]
 
 
-def _basedir(programs: dict[str, str]) -> str:
-    """Where what belongs to a server lies: /usr, or where it was unpacked."""
-    return f"--basedir={Path(programs['mariadbd']).resolve().parent.parent}"
+def _basedir(programs: dict[str, str]) -> Path:
+    """Return the folder of a server's own files: /usr, or where it was unpacked."""
+    return Path(programs["mariadbd"]).resolve().parent.parent
 
 
 def greets(port: int) -> bool:
