@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from beanie import Document
 
-from ttl_odm import Stored
-from ttl_odm.beanie import TTLMixin
+from ttl_odm import Follows, Stored
+from ttl_odm.beanie import Archive, TTLMixin
 
 
 class Event(TTLMixin, Document):
@@ -57,3 +57,29 @@ class Letter(TTLMixin, Document):
 
 
 STORED = [Event, Basket, Letter]
+
+
+class Crate(TTLMixin, Document):
+    """Has an archive, and something follows it."""
+
+    __ttl__ = 604_800
+    __ttl_purge__ = "sweeper"
+    __ttl_archive__ = Archive("old_crates")
+    id: int
+
+    class Settings:
+        name = "crates"
+
+
+class Lid(TTLMixin, Document):
+    """Lives as long as its crate."""
+
+    __ttl__ = Follows(Crate, on={"crate_id": "id"})
+    id: int
+    crate_id: int
+
+    class Settings:
+        name = "lids"
+
+
+FAMILY = [Crate, Lid]

@@ -412,6 +412,26 @@ def test_documents_are_checked_against_their_indexes_and_for_strays(mongodb: Any
     assert {code for code, _ in found(app, status=1)} == {"missing-index", "too-late"}
 
 
+def test_forgotten_ttl_indexes_of_mongodb_are_errors(mongodb: Any) -> None:
+    url, database = mongodb
+    for name in ("crates", "lids", "old_crates"):
+        database[name].create_index("created_at", expireAfterSeconds=60)
+    arguments = ["check", "--app", "tests.cli.documents:FAMILY", "--url", url, "--json"]
+
+    finished = CliRunner().invoke(cli, arguments)
+
+    assert finished.exit_code == 1
+    listed = json.loads(finished.stdout)["findings"]
+    wrong = [finding for finding in listed if finding["code"] == "wrong-index"]
+    assert {finding["severity"] for finding in wrong} == {"error"}
+    assert len(wrong) == 3
+    for finding, name, model in zip(
+        wrong, ("old_crates", "crates", "lids"), ("Crate", "Crate", "Lid"), strict=True
+    ):
+        assert f"'created_at_1' of {name!r}" in finding["message"]
+        assert finding["fix"] == f"drop or declare it; then await ensure_indexes({model})"
+
+
 def test_an_index_that_its_scopes_do_not_lead_is_found(mongodb: Any) -> None:
     url, database = mongodb
     indexes = wanted_indexes(outline(declared_policy(Letter)), "sweeper")

@@ -312,6 +312,16 @@ def test_mongodb_is_read_with_its_ttl_indexes(mongodb_url: str) -> None:
             database["events"].create_index("at", expireAfterSeconds=60)
             database["clicks"].insert_one({"at": now})
             database["clicks"].create_index([("at", "hashed")], expireAfterSeconds=60)
+            database["orders"].insert_one({"at": now, "meta": {"seen": now}})
+            database["orders"].create_index("at", expireAfterSeconds=60)
+            database["orders"].create_index("meta.seen", expireAfterSeconds=5)
+            database["orders"].create_index(
+                [("at", -1)], expireAfterSeconds=0, partialFilterExpression={"kind": "draft"}
+            )
+            database["drafts"].insert_one({"at": now})
+            database["drafts"].create_index(
+                "at", expireAfterSeconds=0, partialFilterExpression={"kind": "draft"}
+            )
             database["tokens"].insert_one({"exp": int(now.timestamp())})
             database["carts"].insert_one({"session": DBRef("sessions", 1)})
             server = mongodb_url.partition("?")
@@ -324,6 +334,14 @@ def test_mongodb_is_read_with_its_ttl_indexes(mongodb_url: str) -> None:
     assert tables["sessions"]["proposal"]["expired"] == 1
     assert tables["sessions"]["proposal"]["cautions"][0].startswith("carts.session refers to it")
     assert tables["events"]["proposal"]["declaration"] == 'ExpireAfter("at", 60)'
+    assert tables["events"]["proposal"]["confidence"] == "clear"
+    orders = tables["orders"]["proposal"]
+    assert (orders["declaration"], orders["confidence"]) == ('ExpireAfter("at", 60)', "likely")
+    others = " ".join(orders["cautions"])
+    assert "also deletes documents 5 s after meta.seen, by meta.seen_1" in others
+    assert "also deletes documents that match {'kind': 'draft'} 0 s after at, by at_-1" in others
+    assert tables["drafts"]["proposal"] is None  # it is about some of them only
+    assert tables["drafts"]["remarks"][-1].endswith("{'kind': 'draft'} 0 s after at, by at_1")
     assert tables["clicks"]["proposal"] is None  # MongoDB deletes nothing by such an index
     assert "holds no dates" in tables["tokens"]["remarks"][0]
 

@@ -268,7 +268,7 @@ async def test_old_and_new_processes_at_once_leave_one_of_their_defaults(place: 
 async def test_indexes_of_others_stay_as_they_are(place: Scratch, policy: Policy) -> None:
     place.theirs.create_index("_ts")
     place.theirs.create_index("name", unique=True)
-    place.theirs.create_index("seen", expireAfterSeconds=5)
+    place.theirs.create_index([("seen", "hashed")], expireAfterSeconds=5)  # deletes nothing
     before = place.indexes()
 
     for each in (policy, TTL(None), None):
@@ -296,19 +296,46 @@ async def test_indexes_of_others_stay_as_they_are(place: Scratch, policy: Policy
                 "partialFilterExpression": {"kind": "short"},
             },
         ),
+        (TTL(604_800), {"keys": "created_at", "expireAfterSeconds": 60}),
+        (TTL(-1), {"keys": "created_at", "expireAfterSeconds": 60}),
+        (TTL(None), {"keys": "created_at", "expireAfterSeconds": 60}),
+        (TTL(60, override=None), {"keys": [("created_at", -1)], "expireAfterSeconds": 60}),
+        (TTL(60, max_lifetime=90, created="at"), {"keys": "at", "expireAfterSeconds": 60}),
+        (ExpireAfter("at", 604_800), {"keys": "made.at", "expireAfterSeconds": 0}),
+        (ExpireAt("at"), {"keys": "created_at", "expireAfterSeconds": 60, "hidden": True}),
+        (ExpireAt("at"), {"keys": "created_at", "expireAfterSeconds": 60, "sparse": True}),
+        (
+            ExpireAt("at", unit="s"),
+            {
+                "keys": "created_at",
+                "expireAfterSeconds": 60,
+                "partialFilterExpression": {"kind": "short"},
+            },
+        ),
     ],
     ids=repr,
 )
+@pytest.mark.parametrize("purge", ["native", "sweeper"])
 async def test_a_ttl_index_that_says_otherwise_is_named_and_left(
-    place: Scratch, policy: Policy, theirs: Document
+    place: Scratch, policy: Policy, theirs: Document, purge: Any
 ) -> None:
+    if policy.unit is not None:
+        purge = "sweeper"
     name = place.theirs.create_index(**theirs, name="of_the_application")
     before = place.indexes()
 
     with pytest.raises(TTLConfigurationError, match=rf"'{name}' of 'documents'.*Drop it"):
-        await ensure_collection(place.ours, policy)
+        await ensure_collection(place.ours, policy, purge=purge)
 
     assert place.indexes() == before
+
+
+async def test_a_ttl_index_is_nobodys_business_where_no_policy_is_declared(place: Scratch) -> None:
+    place.theirs.create_index("created_at", expireAfterSeconds=60)
+
+    await ensure_collection(place.ours, None)
+
+    assert list(place.indexes()) == ["created_at_1"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.beanie import find_strays
+from ttl_odm.beanie.indexes.archives import check_archive
 from ttl_odm.beanie.indexes.changes import Aim
 from ttl_odm.beanie.indexes.strays import Inconsistency
 from ttl_odm.beanie.policy import ttl_indexes
@@ -90,7 +91,13 @@ async def _followers(target: Target) -> list[Finding]:
     for following in all_followers(collection):
         own = following.links.own
         place = collection.database.client[following.database][following.collection]
-        if not any(leads_to(index, own) for index in await indexes_of(place)):
+        existing = await indexes_of(place)
+        aim = Aim(following.collection, (), following.declared, rebuild=False, can_change=True)
+        try:
+            aim.relied_on(existing)
+        except TTLConfigurationError as error:
+            findings.append(_wrong_index(target, error, following.model.__name__))
+        if not any(leads_to(index, own) for index in existing):
             message = (
                 f"{following.collection}({', '.join(own)}) follows it and has no index, so a sweep "
                 "reads all of that collection for each batch of expired documents"
@@ -121,20 +128,23 @@ async def _indexes(target: Target) -> list[Finding]:
     aim = Aim(
         collection=collection.name,
         indexes=ttl_indexes.wanted_indexes(policy, binding.purge, binding.scope),
-        fields=ttl_indexes.date_fields(policy),
+        declared=policy,
         rebuild=False,
         can_change=True,
     )
     fix = f"await ensure_indexes({target.model})"
     rebuild = f"await ensure_indexes({target.model}, rebuild=True)"
     existing = await indexes_of(collection)
+    findings: list[Finding] = []
+    try:
+        await check_archive(collection, binding)
+    except TTLConfigurationError as error:
+        findings.append(_wrong_index(target, error, target.model))
     try:
         steps = list(aim.steps(existing))
     except TTLConfigurationError as error:
-        message = in_one_line(error)
-        fix = rebuild if "rebuild=True" in message else f"drop or declare it; then {fix}"
-        return [Finding(Severity.ERROR, "wrong-index", target.name, message, fix)]
-    findings = [
+        return [*findings, _wrong_index(target, error, target.model)]
+    findings += [
         Finding(Severity.ERROR, code, target.name, f"index {name} {state}", fix)
         for step in steps
         for code, state in [_STEPS[step.outcome]]
@@ -147,6 +157,14 @@ async def _indexes(target: Target) -> list[Finding]:
         )
         findings.append(Finding(Severity.ERROR, "wrong-index", target.name, message, rebuild))
     return findings
+
+
+def _wrong_index(target: Target, error: TTLConfigurationError, model: str | None) -> Finding:
+    message = in_one_line(error)
+    fix = f"await ensure_indexes({model}, rebuild=True)"
+    if "rebuild=True" not in message:
+        fix = f"drop or declare it; then await ensure_indexes({model})"
+    return Finding(Severity.ERROR, "wrong-index", target.name, message, fix)
 
 
 async def _strays(target: Target, *, deep: bool) -> list[Finding]:

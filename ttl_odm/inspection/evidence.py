@@ -60,6 +60,19 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
+class TTLIndex:
+    """An index by which MongoDB deletes documents, all of them or those that match a condition.
+
+    `field` is the path of the date, `deletes` says what goes when.
+    """
+
+    name: str
+    field: str
+    deletes: str
+    is_partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """A table, or a collection; with a problem if it could not be read.
 
@@ -86,6 +99,7 @@ class Table:
     variable: str | None = None
     django: str | None = None
     has_policy: bool = False
+    ttl_indexes: Sequence[TTLIndex] = ()
 
     def values(self, field: str) -> list[object]:
         """Return what the sample has in a field, but for NULL."""

@@ -114,6 +114,7 @@ def propose(table: Table, now: datetime) -> Verdict:
             return Verdict(table, _proposal(table, idea, reading, now), tuple(remarks))
         if (remark := f"{idea.field.name} {reading}") not in remarks:
             remarks.append(remark)
+    remarks += [f"MongoDB deletes {index.deletes}, by {index.name}" for index in table.ttl_indexes]
     return Verdict(table, remarks=tuple(remarks))
 
 
@@ -208,6 +209,14 @@ def _proposal(table: Table, idea: _Idea, reading: Reading, now: datetime) -> Pro
     reasons += [f"an index begins with {field.name}"] * field.is_indexed
     cautions = *idea.cautions, *_cautions(table, field, policy, now)
     proposal = Proposal(table, policy, idea.confidence, tuple(reasons), cautions, field)
+    proposal = proposal.doubted(
+        *(
+            f"MongoDB also deletes {index.deletes}, by {index.name}, whatever the policy says: "
+            "drop that index first"
+            for index in table.ttl_indexes
+            if index.is_partial or index.field != field.name
+        )
+    )
     if field.ttl_seconds is not None or not table.references:  # MongoDB deletes them as it is
         return proposal
     return proposal.doubted(

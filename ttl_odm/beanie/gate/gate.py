@@ -18,6 +18,7 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from pymongo import IndexModel
 from pymongo.asynchronous.collection import AsyncCollection
 
 from ttl_odm.beanie.gate import bulk, writes
@@ -25,11 +26,14 @@ from ttl_odm.beanie.gate.cursors import for_find
 from ttl_odm.beanie.gate.followed import Followers
 from ttl_odm.beanie.gate.handle import Handle, takes_expired, takes_keep
 from ttl_odm.beanie.gate.writes import note_match
+from ttl_odm.beanie.indexes.changes import check_ttl_index
 from ttl_odm.beanie.policy.ttl_indexes import is_ours
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult, InsertOneResult
 
     from ttl_odm.beanie.drivers import Document, Filter, Projection
@@ -42,6 +46,8 @@ GATED: Final = frozenset(
         "aggregate_raw_batches",
         "bulk_write",
         "count_documents",
+        "create_index",
+        "create_indexes",
         "delete_many",
         "delete_one",
         "distinct",
@@ -61,7 +67,7 @@ GATED: Final = frozenset(
         "with_options",
     }
 )
-"""Names that see or change documents, or give another handle on the collection."""
+"""Names that see or change documents, have MongoDB delete some, or give another handle."""
 _READS: Final = {"aggregate", "aggregate_raw_batches", "find", "find_one", "find_raw_batches"}
 HANDED_OVER: Final = {
     name: tuple(inspect.signature(getattr(AsyncCollection, name)).parameters)[1:]
@@ -71,8 +77,6 @@ HANDED_OVER: Final = {
 PASSED: Final = frozenset(
     {
         "codec_options",
-        "create_index",
-        "create_indexes",
         "create_search_index",
         "create_search_indexes",
         "database",
@@ -95,6 +99,8 @@ PASSED: Final = frozenset(
     }
 )
 """Names that are about the collection as a whole, and ``watch``, which reports what happens."""
+_ABOUT_INDEXES: Final = {"create_index", "create_indexes", "index_information"}
+"""What Beanie calls before all classes have their collections."""
 
 
 class Gate(Handle):
@@ -166,6 +172,23 @@ class Gate(Handle):
         """Return the indexes but ours, which Beanie would drop for not being in its settings."""
         indexes = await self.plain.index_information(**options)
         return {name: index for name, index in indexes.items() if not is_ours(name)}
+
+    async def create_index(self, keys: Any, **options: Any) -> str:
+        """Create an index, unless MongoDB would delete by it what lives."""
+        about = {name: options.pop(name, None) for name in ("session", "comment")}
+        self._check_index(IndexModel(keys, **options))
+        return await self.plain.create_index(keys, **about, **options)
+
+    async def create_indexes(self, indexes: Sequence[IndexModel], **options: Any) -> list[str]:
+        """Create indexes, unless MongoDB would delete by one of them what lives."""
+        for index in indexes:
+            self._check_index(index)
+        return await self.plain.create_indexes(indexes, **options)
+
+    def _check_index(self, index: IndexModel) -> None:
+        made = index.document
+        if "expireAfterSeconds" in made:
+            check_ttl_index(made, self.plain.name, self.binding, self.following)
 
     # Writing
 
@@ -240,7 +263,7 @@ class Gate(Handle):
 
     async def run(self, name: str, arguments: Document) -> Any:
         """Run one of the methods that are `HANDED_OVER`."""
-        if name != "index_information":  # Beanie asks before all classes have their collections
+        if name not in _ABOUT_INDEXES:
             await self.know()
             await self.check_reach()
             if self.following is not None:

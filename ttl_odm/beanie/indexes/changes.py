@@ -10,14 +10,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ttl_odm.beanie.policy.links import LINK, leads_to
-from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, has_key, is_ours
+from ttl_odm.beanie.policy.ttl_indexes import (
+    EXPIRY,
+    date_fields,
+    has_key,
+    is_ours,
+    wanted_indexes,
+)
+from ttl_odm.core.values import short_repr
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ttl_odm.beanie.drivers import Document
+    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.following import Following
     from ttl_odm.beanie.policy.ttl_indexes import Index
+    from ttl_odm.core.follows import Follows
+    from ttl_odm.core.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +46,17 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """The indexes that a collection shall have, and the fields whose dates may delete documents.
+    """The indexes that a collection shall have.
 
-    `rebuild`: whether an index of ours with another definition may be built again. `can_change`:
-    whether the server has collMod for expireAfterSeconds.
+    `declared`: what its class declares, a policy or `Follows`; None where it declares nothing, so
+    that nobody can say by which TTL indexes documents are deleted too early. `rebuild`: whether an
+    index of ours with another definition may be built again. `can_change`: whether the server has
+    collMod for expireAfterSeconds.
     """
 
     collection: str
     indexes: tuple[Index, ...]
-    fields: tuple[str, ...]
+    declared: Policy | Follows | None
     rebuild: bool
     can_change: bool
 
@@ -51,33 +64,36 @@ class Aim:
         """Find the user's own indexes that do just what one of ours would do.
 
         Gives their names by those of ours that are not needed because of them. One that deletes by
-        another rule than the policy's is an error.
+        another rule than the declared one is an error, whatever field it is on.
         """
         names: dict[str, str] = {}
         links = [(index.field, *index.more) for index in self.indexes if index.name == LINK]
         for theirs in existing:
-            field, name = next(iter(theirs["key"])), theirs["name"]
-            if not is_ours(name) and any(leads_to(theirs, paths) for paths in links):
-                names[LINK] = name
-            if is_ours(name) or not _deletes(theirs) or field not in self.fields:
+            name = theirs["name"]
+            if is_ours(name):
                 continue
-            same = [
-                index.name
-                for index in self.indexes
-                if index.is_on_every_document
+            if any(leads_to(theirs, paths) for paths in links):
+                names[LINK] = name
+            if self.declared is not None and deletes(theirs):
+                names[self._same_as(theirs)] = name
+        return names
+
+    def _same_as(self, theirs: Document) -> str:
+        """Name the index of ours that deletes just what a TTL index of the user's does."""
+        for index in self.indexes:
+            if (
+                index.is_on_every_document
                 and index.seconds == theirs["expireAfterSeconds"]
                 and "partialFilterExpression" not in theirs
                 and list(theirs["key"]) == [index.field]
-            ]
-            if not same:
-                raise TTLConfigurationError(
-                    f"The TTL index {name!r} of {self.collection!r} makes MongoDB delete documents "
-                    f"{theirs['expireAfterSeconds']} s after {field!r}, which contradicts the "
-                    "policy, and ttl_odm never touches indexes that it did not create. Drop it, "
-                    "in MongoDB and in Settings.indexes, or declare a policy that matches it."
-                )
-            names[same[0]] = name
-        return names
+            ):
+                return index.name
+        raise TTLConfigurationError(
+            f"The TTL index {theirs['name']!r} of {self.collection!r} makes MongoDB delete "
+            f"{deleted_by(theirs)}, which contradicts {short_repr(self.declared)}, and ttl_odm "
+            "never touches indexes that it did not create. Drop it, in MongoDB and in "
+            "Settings.indexes, or declare a policy that matches it."
+        )
 
     def steps(self, existing: Sequence[Document]) -> Iterator[Step]:
         """Give the commands that lead to the aim, none when it is reached.
@@ -145,11 +161,41 @@ class Aim:
         return None
 
 
-def _deletes(existing: Document) -> bool:
+def check_ttl_index(
+    theirs: Document, collection: str, binding: Binding | None, following: Following | None
+) -> None:
+    """Refuse a TTL index that the application is about to create, if it contradicts its classes.
+
+    What the database stores of a default isn't known here, so that `ensure_indexes` has to compare.
+    """
+    indexes: tuple[Index, ...] = ()
+    declared: Policy | Follows
+    if following is not None:
+        declared = following.declared
+    elif binding is None or binding.enforced_by_others:
+        return
+    elif not binding.is_stored:
+        declared = binding.declared
+        indexes = wanted_indexes(declared, binding.purge)
+    elif next(iter(theirs["key"])) in date_fields(binding.outline):
+        return
+    else:
+        declared = binding.declared
+    Aim(collection, indexes, declared, rebuild=False, can_change=True).relied_on([theirs])
+
+
+def deletes(existing: Document) -> bool:
     """Say whether MongoDB deletes by an index: a hashed one may say so, or a 2dsphere, in vain."""
     directions = existing["key"].values()
     is_ordered = all(isinstance(direction, (int, float)) for direction in directions)
     return is_ordered and "expireAfterSeconds" in existing
+
+
+def deleted_by(existing: Document) -> str:
+    """Say what MongoDB deletes by a TTL index, and when."""
+    condition = existing.get("partialFilterExpression")
+    some = "documents" if condition is None else f"documents that match {dict(condition)!r}"
+    return f"{some} {existing['expireAfterSeconds']} s after {next(iter(existing['key']))!r}"
 
 
 def _is_longer(existing: Document, index: Index) -> bool:

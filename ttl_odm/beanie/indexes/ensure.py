@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from pymongo.errors import OperationFailure
 
 from ttl_odm.beanie.indexes import stored_default
+from ttl_odm.beanie.indexes.archives import check_archive
 from ttl_odm.beanie.indexes.changes import Aim
 from ttl_odm.beanie.indexes.live_view import details_and_views, ensure_view
 from ttl_odm.beanie.indexes.strays import examples
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.indexes.changes import Step
     from ttl_odm.beanie.indexes.stored_default import Ensure
     from ttl_odm.beanie.policy.binding import Backend, Binding
+    from ttl_odm.beanie.policy.following import Following
     from ttl_odm.beanie.policy.ttl_indexes import Index, Purge
     from ttl_odm.core.policy import Policy
 
@@ -140,8 +142,10 @@ async def ensure_indexes(
 
     Raises:
         TTLConfigurationError: A collection cannot have such indexes, one of the application's own
-            indexes or validators is in the way, a rebuild is needed but not allowed, or documents
-            must be repaired first. The collections before that one are done.
+            indexes or validators is in the way, MongoDB deletes documents (or those of an archive)
+            by an index of the application's that contradicts the declaration, a rebuild is needed
+            but not allowed, or documents must be repaired first. The collections before that one
+            are done.
         TTLError: Other processes kept changing the same indexes.
     """
     bindings = {}
@@ -162,10 +166,10 @@ async def ensure_indexes(
         if binding is None:
             registry = registry_of(collection.database.client)
             following = registry.following(collection.database.name, collection.name)
-            links = following.links.own if following is not None else ()
-            reports.append(await ensure(None, links=links))
+            reports.append(await ensure(None, following=following))
             registry.forget(collection.database.name, collection.name)
         else:
+            await check_archive(collection, binding)
             ensure = partial(
                 ensure, purge=binding.purge, backend=binding.backend, scope=binding.scope
             )
@@ -207,7 +211,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     purge: Purge = "native",
     backend: Backend = "mongodb",
     scope: str | None = None,
-    links: tuple[str, ...] = (),
+    following: Following | None = None,
     rebuild: bool = False,
     guard: bool | None = None,
     view: str | bool | None = None,
@@ -216,12 +220,12 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
 ) -> IndexReport:
     """Create, change and remove the ``__ttl_*`` indexes of one collection; see `ensure_indexes`.
 
-    The collection is PyMongo's or Motor's, or the gate's; `scope` is `Binding.scope`, and `links`
-    lead to the parent, where documents follow others and so have no policy. No policy removes what
-    an earlier one has left. Another number of seconds needs no rebuild. `show` is called before
-    each step, and with None when there are no more: from the first step that doesn't spare, MongoDB
-    deletes nothing any more that lives by the policy, and may then delete what lived by an earlier
-    one. `begin_view` is called before a view is changed, which is before what is shown.
+    The collection is PyMongo's or Motor's, or the gate's; `scope` is `Binding.scope`, and documents
+    that are `following` others have no policy. No policy removes what an earlier one has left.
+    Another number of seconds needs no rebuild. `show` is called before each step, and with None
+    when there are no more: from the first step that doesn't spare, MongoDB deletes nothing any more
+    that lives by the policy, and may then delete what lived by an earlier one. `begin_view` is
+    called before a view is changed, which is before what is shown.
     """
     views: list[Document] = []
     if backend == "mongodb":
@@ -243,10 +247,12 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
             f"{name} is a view: declare the TTL on its source, {options['viewOn']!r}."
         )
     if details.get("type") == "timeseries":
+        only_seconds = Aim(collection.name, (), policy, rebuild=False, can_change=True)
+        only_seconds.relied_on(await indexes_of(collection))
         changed = await _ensure_seconds(collection, options, policy, purge, follow)
         done = [("changed", SECONDS)] if changed else []
         return _report(collection, (), {}, done + (viewed or []), ())
-    indexes: tuple[Index, ...] = (link_index(links),) if links else ()
+    indexes: tuple[Index, ...] = () if following is None else (link_index(following.links.own),)
     if policy is not None:
         ttl_indexes.check_purge(policy, purge)
         needed_by = _NEEDED_BY.get(backend, partial(ttl_indexes.wanted_indexes, scope=scope))
@@ -259,7 +265,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     aim = Aim(
         collection=collection.name,
         indexes=indexes,
-        fields=ttl_indexes.date_fields(policy) if policy else (),
+        declared=policy if following is None else following.declared,
         rebuild=rebuild,
         can_change=not expires_itself(backend),
     )

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from bson import DatetimeMS
     from bson.raw_bson import RawBSONDocument
 
-    from ttl_odm.beanie.drivers import Document
+    from ttl_odm.beanie.drivers import Collection, Document
     from ttl_odm.beanie.policy.binding import Binding
     from ttl_odm.beanie.policy.commands import RawCollection
     from ttl_odm.beanie.policy.scopes import OwnScopes
@@ -89,6 +89,13 @@ def mode_of(binding: Binding, name: str) -> Mode:
             f"{model.__name__}.__ttl_archive__: the archive {name!r} is the collection itself."
         )
     return Mode(archive=archive, hooks=hooks)
+
+
+def archive_in(database: Any, archive: Archive) -> Collection:
+    """Return the collection that an archive names, in the database of what it archives."""
+    into = archive.into
+    collection: Collection = database[into] if isinstance(into, str) else collection_of(into)
+    return collection
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +206,7 @@ class Remover:
         return counted.total(), self.scopes.named(counted)
 
     async def _archive(self, place: RawCollection, rows: Rows, archive: Archive) -> None:
-        into, database = archive.into, place.collection.database
-        collection = database[into] if isinstance(into, str) else collection_of(into)
+        collection = archive_in(place.collection.database, archive)
         client = collection.database.client
         binding = registry_of(client).find(collection.database.name, collection.name)
         policy = None if binding is None else binding.outline

@@ -15,7 +15,7 @@ from bson import DatetimeMS, DBRef
 from pymongo.errors import PyMongoError
 
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.inspection.evidence import Field, Kind, Table, module_of
+from ttl_odm.inspection.evidence import Field, Kind, Table, TTLIndex, module_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,12 +108,13 @@ def _table(collection: Collection[Any]) -> Table:
     for name, seen in kinds.items():
         ordered = (name, 1), (name, -1)  # others know no ranges, and delete nothing
         leading = [index for index in indexes.values() if index["key"][0] in ordered]
-        ttls = [index["expireAfterSeconds"] for index in leading if "expireAfterSeconds" in index]
+        whole = [index for index in leading if "partialFilterExpression" not in index]
+        ttls = [index["expireAfterSeconds"] for index in whole if "expireAfterSeconds" in index]
         dates = [document[name] for document in sample if isinstance(document.get(name), datetime)]
         field = Field(
             name,
             Kind.AWARE if Kind.AWARE in seen else seen.most_common(1)[0][0],
-            is_indexed=any("partialFilterExpression" not in index for index in leading),
+            is_indexed=bool(whole),
             lowest=min(dates, default=None),
             highest=max(dates, default=None),
             ttl_seconds=int(ttls[0]) if ttls else None,
@@ -128,7 +129,19 @@ def _table(collection: Collection[Any]) -> Table:
         is_estimated=True,
         is_collection=True,
         has_policy=any(name.startswith(_OUR_INDEXES) for name in indexes),
+        ttl_indexes=[
+            _ttl_index(name, index)
+            for name, index in indexes.items()
+            if "expireAfterSeconds" in index and index["key"][0][1] in (1, -1)
+        ],
     )
+
+
+def _ttl_index(name: str, index: Mapping[str, Any]) -> TTLIndex:
+    field, condition = index["key"][0][0], index.get("partialFilterExpression")
+    some = "documents" if condition is None else f"documents that match {dict(condition)!r}"
+    deletes = f"{some} {index['expireAfterSeconds']} s after {field}"
+    return TTLIndex(name, field, deletes, is_partial=condition is not None)
 
 
 def _kind(value: object) -> Kind:
