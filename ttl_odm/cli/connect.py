@@ -229,10 +229,13 @@ def _documents(models: Any, *, with_ttl: bool) -> list[Target]:
     """List the TTL classes, or all, among document classes that `init_beanie` has seen."""
     from ttl_odm.beanie.policy.binding import (  # noqa: PLC0415 (needs the extra)
         binding_of,
+        check_enforced,
         following_of,
     )
 
     classes: list[Any] = [model for model in _listed(models) if isinstance(model, type)]
+    for model in classes:
+        check_enforced(model)
     targets = [
         Target(str(model.get_settings().name), model.__name__, model)
         for model in classes

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.core.policy import TTL, ExpireAfter, Policy, as_policy
+from ttl_odm.core.values import short_repr
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 
 if TYPE_CHECKING:
@@ -32,6 +33,19 @@ def undeclared(model: type, mixin: str) -> TTLConfigurationError:
         f"{model.__name__} has {mixin}, but no __ttl__: declare how long its rows live, as in "
         "__ttl__ = 3600 (seconds), -1 (only where they have a ttl of their own), or None (TTL is "
         "off)."
+    )
+
+
+def unenforced(model: type, declared: object, mixin: str, *, base: str) -> TTLConfigurationError:
+    """The error that a class says how long its rows live, but has no mixin to enforce it.
+
+    They would live for ever, as above.
+    """
+    name = model.__name__
+    return TTLConfigurationError(
+        f"{name} declares {short_repr(declared)}, but has no {mixin}, so nothing would expire: "
+        f"write class {name}({mixin}, {base}), or call enable({name}, ...) before its collection "
+        "is set up."
     )
 
 

@@ -17,6 +17,7 @@ from beanie.odm.documents import DocumentWithSoftDelete
 from beanie.odm.queries.find import FindMany, FindOne
 
 from ttl_odm.beanie.declare import declaration
+from ttl_odm.beanie.declare.classes import enforcing, is_enforced
 from ttl_odm.beanie.declare.mixin import TTLMixin
 from ttl_odm.beanie.objects import lifetime
 from ttl_odm.beanie.objects.cache import TTLFindMany, TTLFindOne
@@ -93,16 +94,16 @@ def disable(target: Any) -> None:
 def _machinery(target: type[Document]) -> dict[str, object]:
     if issubclass(target, TTLMixin):
         return {}
-    plain: Any = getattr(target.set_collection, "__func__")  # noqa: B009 (typed as a function)
-    if getattr(plain, "is_enabled_by_ttl_odm", False):
+    if is_enforced(target):
         return {}
+    plain: Any = getattr(target.set_collection, "__func__")  # noqa: B009 (typed as a function)
 
+    @enforcing
     def set_collection(cls: type[Document], collection: Collection) -> None:
         """Take the collection that Beanie gives, gated, and put the policy on it."""
         declaration.check_collection(cls)
         plain(cls, declaration.bind(cls, collection))
 
-    set_collection.is_enabled_by_ttl_odm = True  # type: ignore[attr-defined]
     attributes: dict[str, object] = {"set_collection": classmethod(set_collection)}
     if issubclass(target, DocumentWithSoftDelete):
         attributes["delete"] = lifetime.deleting(target.delete)  # it saves
@@ -140,13 +141,8 @@ def _bind_again(target: type[Document]) -> None:
             collection = collection_of(model)
         except (CollectionWasNotInitialized, AttributeError):  # Beanie hasn't seen it yet
             continue
-        if is_enabled(model):
+        if is_enforced(model):
             model.set_collection(collection)  # type: ignore[no-untyped-call]
         else:
             database = collection.database
             registry_of(database.client).unbind(database.name, collection.name)
-
-
-def is_enabled(model: type) -> bool:
-    """Say whether a class has a policy, declared or given."""
-    return issubclass(model, TTLMixin) or hasattr(model, "__ttl__")

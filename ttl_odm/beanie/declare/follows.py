@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.beanie.policy.binding import registry_of
-from ttl_odm.beanie.policy.following import check_field
+from ttl_odm.beanie.policy.following import Following, check_field
+from ttl_odm.beanie.policy.sharing import check_following
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
@@ -69,4 +70,6 @@ def bind(model: type[Document], declared: Follows, collection: Collection, backe
             f"others, and this is backend={backend!r}; give it a lifetime of its own."
         )
     registry = registry_of(database.client)
-    registry.bind_following(model, declared, database.name, collection.name, backend)
+    following = Following(model, declared, backend, registry, database.name, collection.name)
+    check_following(following)
+    registry.bind_following(following)

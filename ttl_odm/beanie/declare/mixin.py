@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError, WithJsonSch
 from pydantic_core.core_schema import CoreSchema, no_info_plain_validator_function
 
 from ttl_odm.beanie.declare import declaration
+from ttl_odm.beanie.declare.classes import enforcing
 from ttl_odm.beanie.objects import lifetime
 from ttl_odm.beanie.objects.cache import TTLFindMany, TTLFindOne
 from ttl_odm.core import expiry
@@ -112,6 +113,7 @@ class TTLMixin(_Base):
         super().set_database(database)  # type: ignore[no-untyped-call]
 
     @classmethod
+    @enforcing
     def set_collection(cls, collection: Collection) -> None:
         """Take the collection that Beanie gives, gated, and put the policy on it."""
         declaration.check_fields(cls, TTLMixin)

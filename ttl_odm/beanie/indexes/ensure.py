@@ -29,9 +29,16 @@ from ttl_odm.beanie.indexes.live_view import details_and_views, ensure_view
 from ttl_odm.beanie.indexes.strays import examples
 from ttl_odm.beanie.indexes.validator import GUARD, ensure_guard, too_early
 from ttl_odm.beanie.policy import ttl_indexes
-from ttl_odm.beanie.policy.binding import binding_of, collection_of, expires_itself, registry_of
+from ttl_odm.beanie.policy.binding import (
+    binding_of,
+    check_enforced,
+    collection_of,
+    expires_itself,
+    registry_of,
+)
 from ttl_odm.beanie.policy.commands import details_of, indexes_of, run
 from ttl_odm.beanie.policy.links import link_index
+from ttl_odm.beanie.policy.sharing import check_following
 from ttl_odm.core.policy import TTL, ExpireAfter
 from ttl_odm.errors import TTLConfigurationError, TTLError
 
@@ -150,6 +157,7 @@ async def ensure_indexes(
     """
     bindings = {}
     for target in (model, *models):
+        check_enforced(target)
         binding = binding_of(target)
         collection = collection_of(target)
         bindings[collection.full_name] = collection, binding
@@ -166,6 +174,8 @@ async def ensure_indexes(
         if binding is None:
             registry = registry_of(collection.database.client)
             following = registry.following(collection.database.name, collection.name)
+            if following is not None:
+                check_following(following)
             reports.append(await ensure(None, following=following))
             registry.forget(collection.database.name, collection.name)
         else:

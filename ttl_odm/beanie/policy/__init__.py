@@ -11,6 +11,7 @@
 - `predicate`: the one predicate of the MongoDB side: which documents are expired, as the server
   sees it.
 - `scopes`: counting documents by those scopes that have a stored default of their own.
+- `sharing`: classes that share a collection, and which of them can't.
 - `stored`: a default that the database stores: where it is, and how it is read.
 - `ttl_indexes`: the indexes by which MongoDB itself deletes what has expired, as plain values.
 """

@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 from beanie.exceptions import CollectionWasNotInitialized
 
-from ttl_odm.beanie.policy.following import Following
 from ttl_odm.beanie.policy.notes import Notes, outline
 from ttl_odm.beanie.policy.ttl_indexes import Purge, check_purge
 from ttl_odm.beanie.time.clock import ServerClock
-from ttl_odm.core.declared import DeclaredTTL, shape_of
+from ttl_odm.core.declared import DeclaredTTL, shape_of, unenforced
 from ttl_odm.core.follows import Follows
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy, instant_field
 from ttl_odm.core.values import MAX_TTL, NEVER
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ttl_odm.beanie.drivers import Collection
+    from ttl_odm.beanie.policy.following import Following
     from ttl_odm.core.stored import Stored
 
 Model = TypeVar("Model")
@@ -282,13 +282,15 @@ class Registry:
         if known is not None and known.backend == "migrations":
             return known  # the application's class tells, not that of a migration
         binding = Binding(model, backend)
-        if known is not None:
-            old = known.model
-            # From a notebook's cell, or a module that was reloaded, it may be the same class.
-            if (old.__module__, old.__qualname__) != (model.__module__, model.__qualname__):
-                _check_same(known, binding, collection)
-                binding = binding if issubclass(old, model) else known
+        if known is not None and not is_same_class(known.model, model):
+            _check_same(known, binding, collection)
+            binding = binding if issubclass(known.model, model) else known
         _check_same(binding, binding, collection)  # reads both, and so checks them
+        following = self._followings.get((database, collection))
+        if following is not None and backend != "migrations":
+            _check_kind(
+                (following.model, following.declared), (model, binding.declared), collection
+            )
         self._followings.pop((database, collection), None)
         left = self._left.pop((database, collection), None)
         deleting = left if known is None else known.deleting
@@ -301,25 +303,29 @@ class Registry:
         self._bindings[database, collection] = binding
         return binding
 
-    def bind_following(
-        self, model: type, declared: Follows, database: str, collection: str, backend: Backend
-    ) -> None:
-        """Have the documents of a class follow those of another."""
-        known = self._followings.get((database, collection))
+    def bind_following(self, following: Following) -> None:
+        """Have the documents of a collection follow those of another."""
+        place = following.database, following.collection
+        model, declared = following.model, following.declared
+        known = self._followings.get(place)
         if known is not None:
             if known.backend == "migrations":
                 return  # as for a policy
-            if issubclass(model, known.model) and known.model is not model:
-                if known.declared == declared:
-                    return  # the root of the classes tells
-                raise TTLConfigurationError(
-                    f"{known.model.__name__} and {model.__name__} share the collection "
-                    f"{collection!r}, so they follow one parent, but declare {known.declared!r} "
-                    f"and {declared!r}."
-                )
-        self.unbind(database, collection)
-        following = Following(model, declared, backend, self, database, collection)
-        self._followings[database, collection] = following
+            if not is_same_class(known.model, model):
+                if known.declared != declared:
+                    raise TTLConfigurationError(
+                        f"{known.model.__name__} and {model.__name__} share the collection "
+                        f"{following.collection!r}, so they follow one parent, but declare "
+                        f"{known.declared!r} and {declared!r}."
+                    )
+                known.share(model)  # the first of the classes tells
+                return
+        binding = self._bindings.get(place)
+        if binding is not None:
+            mine = model, declared
+            _check_kind((binding.model, binding.declared), mine, following.collection)
+        self.unbind(*place)
+        self._followings[place] = following
 
     def following(self, database: str, collection: str) -> Following | None:
         """Return what the documents of a collection follow, None where they don't."""
@@ -365,6 +371,12 @@ def registry_of(client: object) -> Registry:
 _registries: dict[int, Registry] = {}
 
 
+def is_same_class(one: type, other: type) -> bool:
+    """Say whether two classes are one: that of a notebook's cell, or of a module, read again."""
+    names = [(model.__module__, model.__qualname__) for model in (one, other)]
+    return one is other or names[0] == names[1]
+
+
 def _check_same(one: Binding, other: Binding, collection: str) -> None:
     check_purge(one.declared, one.purge)
     if (one.declared, one.purge) != (other.declared, other.purge):
@@ -372,6 +384,16 @@ def _check_same(one: Binding, other: Binding, collection: str) -> None:
             f"{one.model.__name__} and {other.model.__name__} share the collection "
             f"{collection!r}, so they share one policy, but declare {one.declared!r} "
             f"(purge {one.purge!r}) and {other.declared!r} (purge {other.purge!r})."
+        )
+
+
+def _check_kind(one: tuple[type, object], other: tuple[type, object], collection: str) -> None:
+    """Reject a collection for documents with a lifetime and for others that follow."""
+    if not is_same_class(one[0], other[0]):
+        raise TTLConfigurationError(
+            f"{one[0].__name__} and {other[0].__name__} share the collection {collection!r}, so "
+            "all of its documents have a lifetime, or follow one parent, but they declare "
+            f"{one[1]!r} and {other[1]!r}."
         )
 
 
@@ -426,6 +448,13 @@ def declared_follows(model: type) -> Follows | None:
     """Return what a class declares as `Follows`, None where it declares a lifetime, or nothing."""
     declared = declaration(model)
     return declared if isinstance(declared, Follows) else None
+
+
+def check_enforced(model: type) -> None:
+    """Reject a class that declares how long its documents live, but has no policy in force."""
+    declared = declaration(model, default=_NOTHING)
+    if declared is not _NOTHING and binding_of(model) is None and following_of(model) is None:
+        raise unenforced(model, declared, "TTLMixin", base="Document")
 
 
 def binding_of(model: type) -> Binding | None:

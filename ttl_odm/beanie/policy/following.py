@@ -96,6 +96,13 @@ class Following:
     collection: str
     kept: tuple[object, Any] | None = field(default=None, init=False, repr=False, compare=False)
     _links: Links | None = field(default=None, init=False)
+    _others: list[Any] = field(default_factory=list, init=False)
+
+    def share(self, model: Any) -> None:
+        """Have another class on the collection, that declares the same."""
+        if model not in self._others:
+            self._others.append(model)
+            self._links = None
 
     @property
     def enforced_by_others(self) -> bool:
@@ -110,8 +117,16 @@ class Following:
             TTLConfigurationError: It leads nowhere, or to a class that can't be followed.
         """
         if self._links is None:
-            links = self._find_links()
+            links = self._find_links(self.model)
             self._check_parent(links)
+            for other in self._others:
+                if self._find_links(other) != links:
+                    raise TTLConfigurationError(
+                        f"{self.model.__name__} and {other.__name__} share the collection "
+                        f"{self.collection!r}, so they follow one parent by the same fields, but "
+                        f"{self.declared!r} leads to another one, or by others, from "
+                        f"{other.__name__}."
+                    )
             self._links = links
         return self._links
 
@@ -137,13 +152,15 @@ class Following:
 
     # Finding the parent
 
-    def _find_links(self) -> Links:
+    def _find_links(self, model: Any) -> Links:
         declared = self.declared
         if not isinstance(declared.parent, str):
-            pairs = [(self._own(own), _stored(declared.parent, of)) for own, of in declared.on]
+            pairs = [
+                (self._own(model, own), _stored(declared.parent, of)) for own, of in declared.on
+            ]
             return Links(declared.parent, self._collection_of(declared.parent), tuple(pairs))
         name = declared.parent
-        link = (self.model.get_link_fields() or {}).get(name)
+        link = (model.get_link_fields() or {}).get(name)
         if link is None:
             raise self._refusal(
                 f"{name!r} is not a Link of it; for a plain field name the parent: "
@@ -152,12 +169,12 @@ class Following:
         if getattr(link.link_type, "name", "") not in ("DIRECT", "OPTIONAL_DIRECT"):
             raise self._refusal(f"{name!r} is not a Link to one document; name one that is")
         parent = link.document_class
-        return Links(parent, self._collection_of(parent), ((self._own(name), "_id"),))
+        return Links(parent, self._collection_of(parent), ((self._own(model, name), "_id"),))
 
-    def _own(self, name: str) -> str:
-        check_field(self.model, name, f"{self.model.__name__}.__ttl__ = {self.declared!r}")
-        path = _stored(self.model, name)
-        info = self.model.model_fields.get(name)
+    def _own(self, model: Any, name: str) -> str:
+        check_field(model, name, f"{model.__name__}.__ttl__ = {self.declared!r}")
+        path = _stored(model, name)
+        info = model.model_fields.get(name)
         return f"{path}.$id" if info is not None and is_link(info.annotation) else path
 
     def _collection_of(self, parent: Any) -> str:
@@ -211,7 +228,7 @@ class Following:
                     "3600: links among documents keep none from being swept"
                 )
             row.append(above)
-            at = (self.database, above._find_links().collection)
+            at = (self.database, above._find_links(above.model).collection)
         return at
 
     def _refusal(self, why: str) -> TTLConfigurationError:

@@ -13,9 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 import beanie
 from pymongo.asynchronous.database import AsyncDatabase
 
-from ttl_odm.beanie.policy.binding import binding_of, collection_of, following_of
+from ttl_odm.beanie.policy.binding import (
+    binding_of,
+    check_enforced,
+    collection_of,
+    following_of,
+)
 from ttl_odm.beanie.policy.commands import RawCollection
 from ttl_odm.beanie.policy.scopes import own_scopes
+from ttl_odm.beanie.policy.sharing import check_following
 from ttl_odm.beanie.policy.stored import see
 from ttl_odm.beanie.purge.errors import store_errors
 from ttl_odm.beanie.purge.removal import mode_of
@@ -186,10 +192,12 @@ def _target_of(model: type) -> _Target | None:
     """Return what a class has to be swept; None where its documents go with their parents."""
     if not issubclass(model, beanie.Document):
         raise TTLConfigurationError(f"{model.__name__} is not a document class of Beanie's.")
+    check_enforced(model)
     binding = binding_of(model)
     following = following_of(model)
     if following is not None:
         _ = following.links  # a slip is found now
+        check_following(following)
         return None
     if binding is None:
         raise TTLConfigurationError(

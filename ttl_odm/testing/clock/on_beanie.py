@@ -23,7 +23,7 @@ from unittest.mock import patch
 from beanie import Document
 from bson import DatetimeMS
 
-from ttl_odm.beanie.declare.enable import is_enabled
+from ttl_odm.beanie.declare.classes import is_enforced
 from ttl_odm.beanie.gate.cursors import Lifetime
 from ttl_odm.beanie.gate.handle import Handle
 from ttl_odm.beanie.indexes.ensure import SECONDS
@@ -124,7 +124,7 @@ def real_now() -> datetime | None:
 def lifetime(target: Any) -> timedelta | None:
     """How long a document lives that is written now."""
     model = target if isinstance(target, type) else type(target)
-    if not (issubclass(model, Document) and is_enabled(model)):
+    if not (issubclass(model, Document) and is_enforced(model)):
         return None
     policy = policy_of(model)
     if not isinstance(policy, TTL):
