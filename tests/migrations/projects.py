@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from importlib.util import cache_from_source
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alembic import command
@@ -10,8 +12,6 @@ from alembic.config import Config
 from sqlalchemy import text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from sqlalchemy import Connection, Engine, MetaData
 
 _ENV = """
@@ -92,19 +92,34 @@ class Project:
         self._number += 1
         name = f"r{self._number}"
         found: Any = command.revision(self._config(), message=name, rev_id=name, **options)
-        path = self.scripts / "versions" / f"{name}_{name}.py"
-        assert path.exists(), found
-        head, _, _ = path.read_text().partition("def upgrade")
+        assert self.path(name).exists(), found
+        head, _, _ = self.path(name).read_text().partition("def upgrade")
         body = f"def upgrade():\n    {upgrade}\n\n\ndef downgrade():\n    {downgrade}\n"
-        path.write_text(head + body)
+        self.write(head + body, name)
         return name
+
+    def path(self, name: str = "r1") -> Path:
+        """Where a revision is."""
+        return self.scripts / "versions" / f"{name}_{name}.py"
+
+    def write(self, source: str, name: str = "r1") -> None:
+        """Write a revision, and remove its bytecode.
+
+        Python believes bytecode of a file of the same size and the same second.
+        """
+        self.path(name).write_text(source)
+        Path(cache_from_source(str(self.path(name)))).unlink(missing_ok=True)
+
+    def edit(self, old: str, new: str, name: str = "r1") -> None:
+        """Replace a text in a revision."""
+        self.write(self.path(name).read_text().replace(old, new), name)
 
     def autogenerate(self) -> str:
         """Let Alembic write a revision; return the two functions that it wrote."""
         self._number += 1
         name = f"r{self._number}"
         command.revision(self._config(), message=name, rev_id=name, autogenerate=True)
-        written = (self.scripts / "versions" / f"{name}_{name}.py").read_text()
+        written = self.path(name).read_text()
         return written[written.index("def upgrade") :]
 
     def upgrade(self, to: str = "head") -> None:

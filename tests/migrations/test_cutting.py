@@ -375,8 +375,7 @@ def test_a_script_makes_the_partitions_of_a_new_table_only(engine: Engine, proje
     here.revision(f"import ttl_odm; {CUT}")
     with pytest.raises(MigrationRefusedError, match="which --sql can"):
         here.script()
-    path = here.scripts / "versions" / "r1_r1.py"
-    path.write_text(path.read_text().replace("partition=", "in_transaction=True, partition="))
+    here.edit("partition=", "in_transaction=True, partition=")
     script = here.script()
     assert script.count(" PARTITION OF ") == 9
     assert "events_rest" in script

@@ -194,8 +194,7 @@ def test_a_migration_may_break_off_at_any_change(
         "op.add_ttl('events', ttl_odm.TTL(60, max_lifetime=172800, created='created_at'), "
         "touch_trigger=True, partition='1 day')"
     )
-    path = here.scripts / "versions" / "r1_r1.py"
-    path.write_text(path.read_text().replace("op.execute('SELECT 1')", add))
+    here.edit("op.execute('SELECT 1')", add)
     made = None
     for number in range(1, 100):
         plain(engine)

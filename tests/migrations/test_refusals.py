@@ -98,14 +98,13 @@ def test_a_column_called_ttl_is_only_taken_over_when_asked(engine: Engine, proje
     with engine.begin() as connection:
         connection.execute(text("INSERT INTO numbers (id, views, ttl) VALUES ('a', 0, 0)"))
     here = project()
-    script = here.scripts / "versions" / "r1_r1.py"
     here.revision("op.add_ttl('numbers', 60)")
     with pytest.raises(MigrationRefusedError, match="keep_ttl=True"):
         here.upgrade()
-    script.write_text(script.read_text().replace("60", "60, keep_ttl=True"))
+    here.edit("60", "60, keep_ttl=True")
     with pytest.raises(MigrationRefusedError, match="1 rows have an invalid ttl"):
         here.upgrade()
-    script.write_text(script.read_text().replace("'numbers'", "'texts'"))
+    here.edit("'numbers'", "'texts'")
     with pytest.raises(MigrationRefusedError, match="whole number of seconds"):
         here.upgrade()
 
@@ -234,8 +233,7 @@ def test_partitions_of_partitions_get_their_indexes_only_under_a_lock_that_was_a
     here.revision("op.add_ttl('web_sessions', 60)")
     with pytest.raises(MigrationRefusedError, match=r"partitioned themselves.*in_transaction=True"):
         here.upgrade()
-    script = here.scripts / "versions" / "r1_r1.py"
-    script.write_text(script.read_text().replace("60", "60, in_transaction=True"))
+    here.edit("60", "60, in_transaction=True")
     here.upgrade()
     assert "_ts" in str(catalogue(engine, "p"))
     here.revision("op.drop_ttl('web_sessions')")

@@ -78,7 +78,6 @@ def test_so_may_one_that_leaves_old_rows_alone(engine: Engine, project: Any) -> 
 def break_off_everywhere(engine: Engine, project: Any, backfill: str | None) -> None:
     add = f"op.add_ttl(name, 60, backfill={backfill!r}, touch_trigger=True)"
     here = project(ttl_odm={"batch_rows": 3, "give_up_after": 20})
-    script = here.scripts / "versions" / "r1_r1.py"
     here.revision("pass")
     made: Any = None
     number = 0
@@ -86,7 +85,7 @@ def break_off_everywhere(engine: Engine, project: Any, backfill: str | None) -> 
         number += 1
         name = f"t{number}"
         make(engine, name)
-        script.write_text(
+        here.write(
             "from alembic import op\nrevision = 'r1'\ndown_revision = None\n"
             f"name = {name!r}\ndef upgrade():\n    {add}\n"
             "def downgrade():\n    op.drop_ttl(name)\n"
@@ -142,8 +141,7 @@ def test_an_operation_that_was_done_is_not_done_again(engine: Engine, project: A
         here.upgrade()
     with engine.connect() as connection:
         before = connection.execute(text("SELECT _ts FROM ones")).all()
-    path = here.scripts / "versions" / "r1_r1.py"
-    path.write_text(path.read_text().replace("'nothing'", "'created_at'"))
+    here.edit("'nothing'", "'created_at'")
     here.upgrade()
     with engine.connect() as connection:
         assert connection.execute(text("SELECT _ts FROM ones")).all() == before
