@@ -8,8 +8,8 @@ all but its end:
 | `tests` | how many tests are to run |
 | `left_out` | how many are not, by reason |
 | `begun` | the test that begins |
-| `ended`, `outcome`, `seconds` | a test: `passed`, `failed`, `skipped` or `xfailed`, and its duration |
-| `reason` | why it was skipped |
+| `ended`, `seconds` | a test, and how long it took with its fixtures |
+| `outcome`, `reason` | `passed`, `failed`, `skipped` or `xfailed`, and why it was skipped |
 | `broken` | a file that could not be collected |
 | `status` | pytest's exit status: the run is over |
 """

@@ -11,7 +11,7 @@ the versions of libraries: it runs each test on one database.
 | on several | on SQLite, and on a third of the other drivers, at least one | on one |
 | marked `every_server` | on SQLite and every server, each with a third of its drivers | on one |
 | marked `slow` | on a third of its databases, at least one | doesn't run |
-| marked `in_thirds` | in one of three turns | in one of three turns |
+| marked `in_thirds` | in one of three turns, then on all | in one of three turns, on one |
 | in a folder of `SHARES` | as above | in one of two or three turns |
 """
 
@@ -88,6 +88,8 @@ def left_out(variants: Sequence[Variant], turn: int, *, once: bool = False) -> d
         number, rest = divmod(number, turns)
         if rest:
             reasons |= dict.fromkeys(positions, LATER)
+            continue
+        if first.in_thirds and not once:
             continue
         backends = {position: variants[position].backend or "" for position in positions}
         chosen = set(_chosen(first, backends, number, once=once))

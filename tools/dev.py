@@ -7,13 +7,11 @@ and makes the virtual environments that the work itself needs.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import inspect
 import json
 import os
 import shutil
 import sys
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if sys.version_info < (3, 10):  # noqa: UP036 - a clear line for whoever has an older one
@@ -21,122 +19,57 @@ if sys.version_info < (3, 10):  # noqa: UP036 - a clear line for whoever has an 
 
 import engines
 import environments
-import requirements
-from environments import ROOT, CannotMakeError, Environment
+from environments import ROOT, CannotMakeError
 from local_servers.children import ServerError
 from local_servers.kind import DURABLE
-from local_servers.lifetime import BACKENDS, KINDS, left_out, running
-from terminal import Command, end_orderly_on_signals, run, run_together, say, split_at_dashes
+from local_servers.lifetime import BACKENDS, running
+from suite.command import CANNOT_START, FAILED, Options, test
+from suite.lots import checks, only_on
+from suite.surroundings import take_control
+from terminal import end_orderly_on_signals, run, say, split_at_dashes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable
 
-_SQL_SERVERS = ("postgres", "mariadb", "mysql")
-
-FAILED = 1
-CANNOT_START = 3
 _REMOVABLE = (
-    *(".venv", ".venv-lowest", ".venv-demo", ".venv.lock", "build", "dist", ".hypothesis"),
-    *(
-        "mutants",
-        ".benchmarks",
-        ".mypy_cache",
-        ".ruff_cache",
-        ".import_linter_cache",
-        ".pytest_cache",
-    ),
+    *("build", "dist", "mutants", ".hypothesis", ".benchmarks", ".pytest_cache"),
+    *(".mypy_cache", ".ruff_cache", ".import_linter_cache"),
 )
 
 
-@dataclass
-class Steps:
-    """The steps of one command and how each ended, for the summary."""
-
-    lines: list[str] = field(default_factory=list)
-    failed: bool = False
-
-    def take(
-        self, title: str, arguments: list[str], environment: Mapping[str, str] | None = None
-    ) -> None:
-        """Run one step and remember how it ended."""
-        self.take_together({title: Command(arguments, environment or {})})
-
-    def take_together(self, commands: Mapping[str, Command]) -> None:
-        """The same for steps that run side by side."""
-        say(f"\n== {' | '.join(commands)}")
-        for title, ended in zip(commands, run_together([*commands.values()]), strict=True):
-            ending = f"FAILED with status {ended.status}" if ended.status else "ok"
-            self.lines.append(f"{title}: {ending}, {ended.seconds:.1f} s")
-            self.failed = self.failed or ended.status != 0
-
-    def finish(self) -> int:
-        """Print the summary and return the exit status."""
-        say("\n== summary")
-        for line in self.lines:
-            say(line)
-        return FAILED if self.failed else 0
-
-
-def lint(steps: Steps, development: Environment) -> None:
-    """Run every static check, also after one failed."""
-    program = development.program
-    steps.take("ruff check", [program("ruff"), "check", "."])
-    steps.take("ruff format", [program("ruff"), "format", "--check", "."])
-    steps.take("mypy", [program("mypy")])
-    steps.take("pyright", [program("pyright")])
-    steps.take("import-linter", [program("lint-imports"), "--no-logo"])
-
-
 def command_lint(_arguments: argparse.Namespace, _passed_on: list[str]) -> int:
-    """Run ruff, mypy, pyright and import-linter."""
+    """Run ruff, mypy, pyright and import-linter, all of them, also after one failed."""
     development = environments.development()
     development.make()
-    steps = Steps()
-    lint(steps, development)
-    return steps.finish()
+    failed = []
+    for check in checks(development):
+        say(f"\n== {check.name}")
+        if run(check.command) != 0:
+            failed.append(check.name)
+    say(f"\n{', '.join(failed)} failed" if failed else "\nall checks passed")
+    return FAILED if failed else 0
 
 
 def command_test(arguments: argparse.Namespace, passed_on: list[str]) -> int:
-    """Run everything that CI runs: static checks, then all tests on two sets of versions.
+    """Run what CI runs: static checks, and the tests with the newest and the lowest versions.
 
-    All runs go on side by side, each with servers of its own. Nobody waits for tests of code that
-    does not type-check: a static check that fails ends it. With the lowest versions MariaDB and
-    MySQL have to pass the contract only: what differs between versions is the libraries' code, and
-    nearly all of that serves PostgreSQL too, which passes everything there. With the newest ones
-    what the three SQL servers have to pass besides is a run of its own, about as long as either of
-    the others: of one run for all, the last third would have the machine for itself.
+    Each test runs on SQLite and on a part of its other databases, which changes with each commit.
+    `--all` runs it on all of them, `--quick` what runs within a minute. Further words choose tests:
+    files, folders, `-k`. See docs/quality.md, "Which tests run where".
     """
-    development, lowest = environments.development(), environments.lowest()
-    for environment in (development, lowest):
-        environment.make()
-    steps = Steps()
-    if not arguments.skip_lint:
-        lint(steps, development)
-    if steps.failed:
-        return steps.finish()
-    only = _each("--only", arguments.only)
-    with contextlib.ExitStack() as servers:
-
-        def pytest(environment: Environment, *fewer: str) -> Command:
-            words = [environment.program("python"), "-m", "pytest", *only, *fewer, *passed_on]
-            return Command(words, servers.enter_context(running(arguments.only)))
-
-        old, new = (f"pytest in {each.folder.name}" for each in (lowest, development))
-        # Whoever has chosen tests gets them all, in both: of a few none might be left.
-        fewer = () if passed_on else _each("--briefly", _SQL_SERVERS[1:])
-        commands = {old: (first := pytest(lowest, *fewer))}
-        ours = [kind.name for kind in KINDS if kind.variable in first.environment]
-        split = [] if passed_on else [name for name in _SQL_SERVERS if name in ours]
-        commands[new] = pytest(development, *_each("--briefly", split))
-        if split:
-            commands[f"{new}, SQL servers"] = pytest(development, *_each("--rest-of", split))
-        steps.take_together(commands)
-    steps.lines += left_out(arguments.only, first.environment)
-    return steps.finish()
-
-
-def _each(option: str, values: Iterable[str]) -> list[str]:
-    return [word for value in values for word in (option, value)]
+    return test(
+        Options(
+            only=tuple(arguments.only),
+            words=tuple(passed_on),
+            turn=arguments.turn,
+            jobs=arguments.jobs,
+            quick=arguments.quick,
+            everything=arguments.all,
+            failed=arguments.failed,
+            checks=not arguments.skip_lint,
+            keep_going=arguments.keep_going,
+        )
+    )
 
 
 def command_demo(_arguments: argparse.Namespace, passed_on: list[str]) -> int:
@@ -156,7 +89,7 @@ def command_bench(arguments: argparse.Namespace, passed_on: list[str]) -> int:
     for environment in (development, rivals):
         environment.make()
     os.environ[DURABLE] = "1"
-    only = _each("--only", arguments.only)
+    only = only_on(arguments.only)
     module = [development.program("python"), "-m", "benchmarks"]
     with running(arguments.only) as urls:
         return run([*module, "--rivals", rivals.program("python"), *only, *passed_on], urls)
@@ -221,7 +154,7 @@ def command_env_lowest(_arguments: argparse.Namespace, _passed_on: list[str]) ->
 
 def command_clean(_arguments: argparse.Namespace, _passed_on: list[str]) -> int:
     """Remove the environments, the caches and what was built."""
-    for path in (*(ROOT / name for name in _REMOVABLE), *ROOT.glob(".venv-rivals*")):
+    for path in (*(ROOT / name for name in _REMOVABLE), *ROOT.glob(".venv*")):
         if path.is_dir():
             shutil.rmtree(path)
         else:
@@ -243,6 +176,42 @@ COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
 }
 
 
+def _add_options_of_test(command: argparse.ArgumentParser) -> None:
+    scope = command.add_mutually_exclusive_group()
+    scope.add_argument(
+        "--quick",
+        action="store_true",
+        help="a minute on SQLite: unit tests, the contract, leaks, and what belongs to the files "
+        "that have changed, or to those that are named",
+    )
+    scope.add_argument(
+        "--all", action="store_true", help="each test on all of its databases: more than an hour"
+    )
+    scope.add_argument("--failed", action="store_true", help="what has failed the last time")
+    command.add_argument(
+        "--turn", type=int, metavar="N", help="repeat a turn; by itself, the number of commits"
+    )
+    command.add_argument(
+        "--jobs",
+        type=_positive,
+        metavar="N",
+        help="how many lots run at once; by itself, the cores",
+    )
+    command.add_argument("--skip-lint", action="store_true", help="only the tests")
+    command.add_argument(
+        "--keep-going",
+        action="store_true",
+        help="run the rest even if a static check, a unit test or the contract has failed",
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("it has to be 1 or more")
+    return number
+
+
 def main() -> int:
     """Parse the command line and run one command."""
     parser = argparse.ArgumentParser(
@@ -260,18 +229,17 @@ def main() -> int:
         if name == "engines":
             command.add_argument("--only", action="append", default=[], choices=engines.NAMES)
         if name == "test":
-            command.add_argument("--skip-lint", action="store_true", help="only the tests")
+            _add_options_of_test(command)
     own_words, passed_on = split_at_dashes(sys.argv[1:])
     arguments, unknown = parser.parse_known_args(own_words)
     if unknown and arguments.command not in {"test", "demo", "bench", "mutate"}:
         parser.error(f"{arguments.command} takes no {unknown[0]}")
     end_orderly_on_signals()
+    if arguments.command != "demo":  # which is for people, as they like their terminal
+        take_control()
     os.chdir(ROOT)
-    further = [*unknown, *passed_on]
     try:
-        if arguments.command == "test":
-            requirements.check(arguments.only, everything=not further)
-        return COMMANDS[arguments.command](arguments, further)
+        return COMMANDS[arguments.command](arguments, [*unknown, *passed_on])
     except (CannotMakeError, ServerError) as error:
         say(str(error))
         return CANNOT_START

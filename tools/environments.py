@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from terminal import run, say
+from terminal import Command, run, run_together, say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 ROOT = Path(__file__).resolve().parents[1]
 _PYPROJECT = ROOT / "pyproject.toml"
@@ -80,43 +80,81 @@ class Environment:
         return str(self.folder / "bin" / name)
 
     def make(self) -> None:
-        """Make it, or bring it up to date, unless it fits pyproject.toml as it is now.
+        """Make it, or bring it up to date; see `make_all`."""
+        make_all([self])
+
+    @property
+    def stamp(self) -> Path:
+        """The file that says what it was made from."""
+        return self.folder / _STAMP
+
+    def stamp_text(self) -> str:
+        """Return what the stamp says of an environment that is up to date."""
+        return f"{self.python}\n{self._fingerprint()}\n"
+
+    def begin(self) -> None:
+        """Make it without packages, or let the old packages be replaced.
 
         Raises:
-            CannotMakeError: the interpreter or pip failed.
+            CannotMakeError: It is a link, or the interpreter failed.
         """
-        with _only_one_at_a_time():
-            stamp = self.folder / _STAMP
-            old = stamp.read_text() if stamp.exists() else ""
-            new = f"{self.python}\n{self._fingerprint()}\n"
-            if old == new:
-                return
-            if self.folder.is_symlink():
-                message = f"{self.folder} is a link and out of date: make it where it really is"
-                raise CannotMakeError(message)
-            say(f"{self.folder.name}: making it with {self.python}")
-            # Start over unless a complete environment of the same interpreter only grew old.
-            begin = [] if old.startswith(f"{self.python}\n") else ["--clear"]
-            stamp.unlink(missing_ok=True)
-            self._run([self.python, "-m", "venv", *begin, str(self.folder)])
-            say(f"{self.folder.name}: installing {' '.join(self.requirements)}")
-            self._run(
-                [
-                    *(self.program("python"), "-m", "pip", "install", "--quiet", "--quiet"),
-                    *("--disable-pip-version-check", "--no-warn-script-location"),
-                    *("--upgrade", "--upgrade-strategy", "eager", *self.requirements),
-                ]
-            )
-            stamp.write_text(new)
+        if self.folder.is_symlink():
+            message = f"{self.folder} is a link and out of date: make it where it really is"
+            raise CannotMakeError(message)
+        say(f"{self.folder.name}: making it with {self.python}")
+        old = self.stamp.read_text() if self.stamp.exists() else ""
+        # Start over unless a complete environment of the same interpreter only grew old.
+        clear = [] if old.startswith(f"{self.python}\n") else ["--clear"]
+        self.stamp.unlink(missing_ok=True)
+        if run([self.python, "-m", "venv", *clear, str(self.folder)]) != 0:
+            raise CannotMakeError(_failure(self))
+
+    def installation(self) -> Command:
+        """Return the command that installs its packages."""
+        say(f"{self.folder.name}: installing {' '.join(self.requirements)}")
+        return Command(
+            [
+                *(self.program("python"), "-m", "pip", "install", "--quiet", "--quiet"),
+                *("--disable-pip-version-check", "--no-warn-script-location"),
+                *("--upgrade", "--upgrade-strategy", "eager", *self.requirements),
+            ]
+        )
 
     def _fingerprint(self) -> str:
         parts = (_PYPROJECT.read_text(), str(self.folder), *self.requirements)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-    def _run(self, arguments: list[str]) -> None:
-        if run(arguments) != 0:
-            message = f"{self.folder.name} could not be made (see above)"
-            raise CannotMakeError(message)
+
+def make_all(wanted: Sequence[Environment]) -> None:
+    """Make environments, or bring them up to date, unless they fit pyproject.toml as it is now.
+
+    Their packages are installed at the same time, for pip keeps one core busy.
+
+    Raises:
+        CannotMakeError: An interpreter or pip failed.
+    """
+    with contextlib.ExitStack() as locks:
+        for environment in wanted:
+            locks.enter_context(_only_one_at_a_time(environment.folder))
+        stale = [
+            environment
+            for environment in wanted
+            if not environment.stamp.exists()
+            or environment.stamp.read_text() != environment.stamp_text()
+        ]
+        if not stale:
+            return
+        for environment in stale:
+            environment.begin()
+        ended = run_together([environment.installation() for environment in stale])
+        for environment, how in zip(stale, ended, strict=True):
+            if how.status != 0:
+                raise CannotMakeError(_failure(environment))
+            environment.stamp.write_text(environment.stamp_text())
+
+
+def _failure(environment: Environment) -> str:
+    return f"{environment.folder.name} could not be made (see above)"
 
 
 def development() -> Environment:
@@ -225,8 +263,8 @@ def _works(program: str, minor: int | None = None) -> bool:
 
 
 @contextlib.contextmanager
-def _only_one_at_a_time() -> Iterator[None]:
+def _only_one_at_a_time(folder: Path) -> Iterator[None]:
     """Keep two commands in one tree from installing into one environment."""
-    with (ROOT / ".venv.lock").open("w") as lock:
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -10,12 +10,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NOT_FOUND = 127
@@ -23,9 +24,25 @@ _PATIENCE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 
 
+_listeners: list[Callable[[str], None]] = []
+
+
 def say(line: str) -> None:
     """Tell the developer what happens, in one line, in order with what other commands print."""
-    print(line, file=sys.stderr, flush=True)
+    if _listeners:
+        _listeners[-1](line)
+    else:
+        print(line, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def listening(listener: Callable[[str], None]) -> Iterator[None]:
+    """Give what is said to a function, for a program that draws on the terminal."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
 
 
 def end_orderly_on_signals() -> None:
@@ -47,7 +64,13 @@ def _exit(number: int, _frame: object) -> NoReturn:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Ignore interruptions while cleaning up: an impatient second Ctrl-C would leave a mess."""
+    """Ignore interruptions while cleaning up: an impatient second Ctrl-C would leave a mess.
+
+    Python interrupts its main thread only, so the others need nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = {number: signal.signal(number, signal.SIG_IGN) for number in INTERRUPTIONS}
     try:
         yield

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
     from benchmarks.harness import Sample
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 # Each benchmark once, and on MySQL those with SQL of their own for it.

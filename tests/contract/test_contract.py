@@ -67,6 +67,7 @@ def check(subjects: Subjects, adapter: str, backend: str, case: Case) -> None:
     case.check(subject)
 
 
+@pytest.mark.every_server
 @pytest.mark.every_driver
 @of(SQLALCHEMY)
 def test_sqlalchemy(subjects: Subjects, backend: str, case: Case) -> None:

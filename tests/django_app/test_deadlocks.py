@@ -16,6 +16,9 @@ from ttl_odm.sweeper import Skip, Sweeper
 if TYPE_CHECKING:
     from tests.backends import Backend
 
+# Locks are each server's own.
+pytestmark = pytest.mark.every_server
+
 HOLD = "UPDATE shop_session SET ttl = ttl WHERE id = %s"
 
 

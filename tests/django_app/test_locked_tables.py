@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from tests.backends import Backend
 
+# Locks are each server's own.
+pytestmark = pytest.mark.every_server
+
 _WAITS = (
     "SET SESSION lock_wait_timeout = 1700, innodb_lock_wait_timeout = 1800",
     "SELECT CONCAT(@@lock_wait_timeout, ' ', @@innodb_lock_wait_timeout)",

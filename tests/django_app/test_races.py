@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from tests.backends import Backend
 
-pytestmark = pytest.mark.databases("postgres", "mariadb", "mysql")
+# Locks and snapshots are each server's own.
+pytestmark = [pytest.mark.databases("postgres", "mariadb", "mysql"), pytest.mark.every_server]
 
 
 def at_once(number: int, action: Callable[[int], Any]) -> list[Any]:

@@ -20,6 +20,9 @@ from ttl_odm.sweeper import Sweeper
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# Each server replicates in its own way.
+pytestmark = pytest.mark.every_server
+
 SETTING = {
     "postgres": "SELECT pg_replication_origin_session_is_setup()",
     "mariadb": "SELECT @@skip_replication",

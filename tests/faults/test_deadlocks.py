@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from ttl_odm.sweeper import SweepReport
 
+# Locks are each server's own.
+pytestmark = pytest.mark.every_server
+
 HOLD = "UPDATE carts SET ttl = ttl WHERE id = :id"
 
 

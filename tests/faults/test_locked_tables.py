@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from tests.backends import Backend
 
+# Locks are each server's own.
+pytestmark = pytest.mark.every_server
+
 _LOCK = {
     "postgresql": "LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE",
     "mysql": "LOCK TABLES {table} WRITE",

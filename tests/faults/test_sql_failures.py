@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
+# Each server has errors of its own.
+pytestmark = pytest.mark.every_server
+
 servers = pytest.mark.databases("postgres", "mariadb", "mysql")
 
 # Ways to be in the middle of a DELETE for as long as a test wants, or until it hurries.

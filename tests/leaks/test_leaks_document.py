@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "leaks.md"
 MARKS = {"✓": "right", "✗": "wrong", "raises": "raises", "n/a": "impossible"}

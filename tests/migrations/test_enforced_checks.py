@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     from tests.backends import Backend
 
+# Each server has DDL of its own.
+pytestmark = pytest.mark.every_server
+
 WRONG = text("UPDATE web_sessions SET ttl = 0 WHERE id = 'a'")
 
 

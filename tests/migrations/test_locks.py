@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
+# Locks are each server's own.
+pytestmark = pytest.mark.every_server
+
 
 @contextmanager
 def long_reader(engine: Engine) -> Iterator[Any]:

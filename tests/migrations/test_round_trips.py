@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from tests.backends import Backend
 
+# Each server has DDL of its own.
+pytestmark = pytest.mark.every_server
+
 Projects = "Callable[..., Project]"
 
 

@@ -16,6 +16,8 @@ import pytest
 
 from tests.other_suites import failures, unpacked
 
+pytestmark = pytest.mark.slow
+
 PLUGIN: Final = Path(__file__).with_name("tokens_through_the_gate.py")
 CHOSEN: Final = (
     "tests/test_auth_backends.py",

@@ -61,7 +61,12 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-pytestmark = [pytest.mark.databases("mariadb", "mysql"), pytest.mark.usefixtures("noon")]
+# MariaDB and MySQL partition differently.
+pytestmark = [
+    pytest.mark.databases("mariadb", "mysql"),
+    pytest.mark.usefixtures("noon"),
+    pytest.mark.every_server,
+]
 
 
 def number(engine: Engine, question: str) -> int:

@@ -47,10 +47,12 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+# Each server has partitions of its own.
 pytestmark = [
     pytest.mark.databases("postgres", "mariadb", "mysql"),
     pytest.mark.every_driver,
     pytest.mark.usefixtures("noon"),
+    pytest.mark.every_server,
 ]
 POSTGRES = pytest.mark.databases("postgres")
 

@@ -24,6 +24,9 @@ from ttl_odm.sweeper import Sweeper
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
+# Each server plans its own queries.
+pytestmark = pytest.mark.every_server
+
 HOUR = 3_600
 LIVE, EXPIRED = 20_000, 300
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from tests.backends import Backend
 
-pytestmark = pytest.mark.databases("postgres", "mariadb", "mysql")
+# Locks and snapshots are each server's own.
+pytestmark = [pytest.mark.databases("postgres", "mariadb", "mysql"), pytest.mark.every_server]
 EVERYWHERE = pytest.mark.databases("sqlite", "postgres", "mariadb", "mysql")
 
 WORKERS = 16

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 from tests.sql.sweeping import HOUR, add, add_at_once, cart, left, servers, sweeps
 
+# Locks are each server's own.
+pytestmark = pytest.mark.every_server
+
 # Others at work
 
 

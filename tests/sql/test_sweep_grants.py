@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     from tests.backends import Backend
 
+# Each server has grants of its own.
+pytestmark = pytest.mark.every_server
+
 GRANTS = {
     "carts": "SELECT, UPDATE, DELETE",
     "old": "INSERT",

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from tests.backends import Backend
 
+# Leases rest on each server's transactions.
+pytestmark = pytest.mark.every_server
+
 
 def test_looking_makes_no_table(engine: Engine) -> None:
     assert TableLeases(engine).read("ttl_odm") == LeaseState()

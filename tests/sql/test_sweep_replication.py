@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from tests.backends import Backend
 
+# Each server replicates in its own way.
+pytestmark = pytest.mark.every_server
+
 servers = pytest.mark.databases("postgres", "mariadb", "mysql")
 
 SETTING = {

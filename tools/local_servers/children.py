@@ -183,6 +183,17 @@ class Children:
             message = f"{arguments[0]} ended with status {child.process.returncode}:\n{tail(log)}"
             raise ServerError(message)
 
+    def lost(self) -> list[str]:
+        """Say which servers have ended by themselves, and the last lines of their logs."""
+        with self._lock:
+            servers = [child for child in self._children if child.stop_signal is not None]
+        ended = [child for child in servers if not child.is_running()]
+        return [
+            f"the server of {child.log.parent.name} has ended, with status "
+            f"{child.process.returncode}:\n{tail(child.log)}"
+            for child in ended
+        ]
+
     def stop_all(self) -> None:
         """End every process and wait for it; nothing can be started here any more.
 

@@ -22,7 +22,7 @@ from local_servers.postgres import POSTGRES
 from terminal import say, undisturbed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from local_servers.kind import Kind
 
@@ -36,13 +36,26 @@ _MEMORY = Path("/dev/shm")  # noqa: S108 - mkdtemp makes the name
 _MEMORY_NEEDED_BYTES = 4 * 1024**3  # The servers begin with half a GiB.
 
 
+class Servers(dict[str, str]):
+    """The environment variables of the servers that were started."""
+
+    def __init__(self, children: Children) -> None:
+        super().__init__()
+        self._children = children
+
+    def lost(self) -> list[str]:
+        """Say which servers have ended by themselves, and the last lines of their logs."""
+        return self._children.lost()
+
+
 @contextlib.contextmanager
-def running(only: Collection[str]) -> Iterator[dict[str, str]]:
+def running(only: Collection[str], tell: Callable[[str], None] = say) -> Iterator[Servers]:
     """Start the servers that are wanted, all at the same time, and stop them afterwards.
 
     Args:
         only: names out of `BACKENDS` or `ON_REQUEST`; empty means all of the first. A server whose
             environment variable is set already is used as it is, neither started nor stopped.
+        tell: hears which servers are ready, and when they are stopped.
 
     Yields:
         What `started` yields.
@@ -50,14 +63,44 @@ def running(only: Collection[str]) -> Iterator[dict[str, str]]:
     Raises:
         ServerError: a server could not be found or started.
     """
-    kinds = [kind for kind in (*KINDS, *ON_REQUEST) if _is_wanted(kind, only or BACKENDS)]
-    with started(kinds) as variables:
+    with started(_wanted_kinds(only, tell), tell) as variables:
         yield variables
 
 
+def find_all(only: Collection[str]) -> tuple[list[str], dict[str, str]]:
+    """Find the programs of the servers that are wanted, or install them.
+
+    Args:
+        only: as for `running`.
+
+    Returns:
+        The names of those that can be started; and the environment variables that say of the
+        others that tests do without them.
+
+    Raises:
+        ServerError: one is missing that tests can't do without.
+    """
+    wanted = _wanted_kinds(only, say)
+    with _plain_umask():
+        programs = _programs(wanted)
+    return [*programs], _without(wanted, programs)
+
+
+def _wanted_kinds(only: Collection[str], tell: Callable[[str], None]) -> list[Kind]:
+    return [kind for kind in (*KINDS, *ON_REQUEST) if _is_wanted(kind, only or BACKENDS, tell)]
+
+
+def _without(wanted: list[Kind], there: Collection[str]) -> dict[str, str]:
+    return {kind.wanted: Wanted.NONE.value for kind in wanted if kind.name not in there}
+
+
 @contextlib.contextmanager
-def started(wanted: list[Kind]) -> Iterator[dict[str, str]]:
+def started(wanted: list[Kind], tell: Callable[[str], None] = say) -> Iterator[Servers]:
     """Start servers of these kinds, all at the same time, and stop them afterwards.
+
+    Args:
+        wanted: the kinds.
+        tell: hears which servers are ready, and when they are stopped.
 
     Yields:
         The environment variables of the servers started here; `none` for one that we may do
@@ -67,18 +110,21 @@ def started(wanted: list[Kind]) -> Iterator[dict[str, str]]:
     Raises:
         ServerError: a server could not be found or started.
     """
-    programs = _programs(wanted)
-    absent = {kind.wanted: Wanted.NONE.value for kind in wanted if kind.name not in programs}
-    wanted = [kind for kind in wanted if kind.name in programs]
+    with _plain_umask():
+        programs = _programs(wanted)
+    absent = _without(wanted, programs)
+    found = {kind: programs[kind.name] for kind in wanted if kind.name in programs}
     children = Children()
-    pool = ThreadPoolExecutor(max_workers=max(1, len(wanted)))
-    folder = _open_folder() if wanted else None
+    servers = Servers(children)
+    servers.update(absent)
+    pool = ThreadPoolExecutor(max_workers=max(1, len(found)))
+    folder = open_folder() if found else None
     try:
-        if folder is None:
-            yield absent
-        else:
-            urls = _start_all(wanted, programs, folder, children, pool)
-            yield {**absent, **urls, **_temporary_files_beside(folder)}
+        if folder is not None:
+            with _plain_umask():
+                urls = _start_all(found, folder, children, pool, tell)
+                servers.update({**urls, **_temporary_files_beside(folder)})
+        yield servers
     finally:
         # First the processes, so that whoever still waits for one in the pool gives up.
         with undisturbed():
@@ -86,14 +132,14 @@ def started(wanted: list[Kind]) -> Iterator[dict[str, str]]:
             pool.shutdown()
             if folder is not None:
                 shutil.rmtree(folder)
-                say("servers: stopped")
+                tell("servers: stopped")
 
 
-def _is_wanted(kind: Kind, only: Collection[str]) -> bool:
+def _is_wanted(kind: Kind, only: Collection[str], tell: Callable[[str], None]) -> bool:
     if kind.name not in only:
         return False
     if os.environ.get(kind.variable):
-        say(f"servers: {kind.title} is yours ({kind.variable} is set)")
+        tell(f"servers: {kind.title} is yours ({kind.variable} is set)")
         return False
     return kind.how_wanted() is not Wanted.NONE
 
@@ -155,13 +201,23 @@ def _bring(kind: Kind) -> str:
     return ""
 
 
-def _open_folder() -> Path:
+@contextlib.contextmanager
+def _plain_umask() -> Iterator[None]:
+    """Let files that we write be read by the users that the servers run as."""
+    before = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def open_folder(name: str = "servers") -> Path:
     """Make a temporary folder that servers running as other users can pass through."""
     for parent in _temporary_folders():
         path = parent.resolve()
         passable = all(step.stat().st_mode & _OTHERS_MAY_ENTER for step in (path, *path.parents))
         if passable or os.geteuid() != 0:
-            folder = Path(tempfile.mkdtemp(prefix="ttl-odm-servers-", dir=path))
+            folder = Path(tempfile.mkdtemp(prefix=f"ttl-odm-{name}-", dir=path))
             folder.chmod(0o711)
             return folder
     message = "no temporary folder is open to the users that the servers run as: set TMPDIR"
@@ -192,28 +248,28 @@ def _temporary_files_beside(folder: Path) -> dict[str, str]:
 
 
 def _start_all(
-    wanted: list[Kind],
-    programs: dict[str, dict[str, str]],
+    found: dict[Kind, dict[str, str]],
     folder: Path,
     children: Children,
     pool: ThreadPoolExecutor,
+    tell: Callable[[str], None],
 ) -> dict[str, str]:
     def start(kind: Kind) -> dict[str, str]:
         began = time.monotonic()
         place = folder / kind.name
         place.mkdir(mode=0o711)
         try:
-            url = kind.start(programs[kind.name], place, children)
+            url = kind.start(found[kind], place, children)
         except ServerError as error:
             message = f"{kind.title} did not start: {error}"
             if kind.how_wanted() is Wanted.IF_AVAILABLE:
                 say(f"servers: {message}")
                 return {kind.wanted: Wanted.NONE.value}
             raise ServerError(message) from error
-        say(f"servers: {kind.title} is ready after {time.monotonic() - began:.1f} s: {url}")
+        tell(f"servers: {kind.title} is ready after {time.monotonic() - began:.1f} s: {url}")
         return {kind.variable: url}
 
-    futures = {kind: pool.submit(start, kind) for kind in wanted}
+    futures = {kind: pool.submit(start, kind) for kind in found}
     finished, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
     for future in finished:
         future.result()
