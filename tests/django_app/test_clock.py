@@ -16,7 +16,7 @@ from django.db.models import Count, Prefetch
 from django.test import RequestFactory, TestCase
 from django.test.utils import isolate_apps
 
-from tests.django_app.data import raw
+from tests.django_app.data import kill, raw
 from tests.django_app.shop.models import Concert, Event, Link, Note, Session, Upload, User
 from ttl_odm import ExpiredError, TTLError
 from ttl_odm.dialects import Family
@@ -260,6 +260,28 @@ def test_the_keys_of_what_has_expired_are_free(
     else:
         Session.objects.create(pk=2, key="a")
     assert [each.pk for each in include_expired(Session.objects.all())] == [2]
+
+
+@pytest.mark.parametrize("passing", ["by the clock", "in the database"])
+def test_an_instance_whose_key_was_taken_again_writes_what_it_does_in_real_time(
+    backend: Backend, ttl_clock: TTLClock, passing: str
+) -> None:
+    """As docs/django.md says: the clock is no more lenient, nor any stricter."""
+    old = Session.objects.create(pk=1, key="old")
+    old.refresh_from_db()
+    if passing == "by the clock":
+        ttl_clock.advance(HOUR)
+    else:
+        kill(Session, [1], seconds=3600)
+    with pytest.raises(ExpiredError), transaction.atomic():
+        old.save()
+    Session.objects.create(pk=1, key="new")
+    same = Session.objects.filter(pk=1, last_modified=old.last_modified)
+    assert (same.update(number=1), same.delete()[0]) == (0, 0)
+    old.save(update_fields=["number"])
+    assert Session.objects.get(pk=1).key == "new"
+    old.delete()
+    assert not Session.all_objects.exists()
 
 
 def test_a_test_that_is_rolled_back_has_the_clock_throughout(

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 class Lasting(TTLMixin):
     """`TTLMixin` that takes the default ttl as a class argument."""
 
+    joins_inner = True
+
     def __init_subclass__(cls, ttl: int | None = None, **kw: Any) -> None:
         if ttl is not None:
             cls.__ttl__ = ttl

@@ -169,7 +169,13 @@ def _shop(mixin: type, base: Any) -> dict[str, Any]:
         quantity: Mapped[int]
         order_id: Mapped[int | None] = mapped_column(ForeignKey("orders.id"))
         order = relationship("Order", back_populates="items")
-        eager_order = relationship("Order", lazy="joined", innerjoin=True, viewonly=True)
+        # Plain SQLAlchemy would hide a row whose partner is gone; the right answer has it.
+        eager_order = relationship(
+            "Order",
+            lazy="joined",
+            innerjoin=getattr(mixin, "joins_inner", False),
+            viewonly=True,
+        )
 
     return {
         "Region": Region,

@@ -18,8 +18,10 @@ from ttl_odm.sqlalchemy import ExpiredError, TTLMixin, include_expired, persist,
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sqlalchemy import Engine
+    from sqlalchemy import Connection, Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from ttl_odm.testing import TTLClock
 
 AGAIN = "Reload it"
 
@@ -82,8 +84,14 @@ def m(engine: Engine) -> Models:
 
 
 @pytest.fixture
-def session(engine: Engine, m: Models) -> Iterator[Session]:
-    with Session(engine, expire_on_commit=False) as session:
+def clock() -> TTLClock | None:
+    """None: rows are aged in the database. A clock: it is moved, see `tests.testkit`."""
+    return None
+
+
+@pytest.fixture
+def session(engine: Engine, m: Models, clock: TTLClock | None) -> Iterator[Session]:
+    with Session(engine, expire_on_commit=False, info={"clock": clock}) as session:
         session.add_all([m.Seat(id=1, holder="ann"), m.Seat(id=2, holder="bob")])
         session.add(m.Box(id=3, holder="cid"))
         session.add(m.Hall(id=1, bookings=[m.Booking(id=1, holder="dan")]))
@@ -93,9 +101,30 @@ def session(engine: Engine, m: Models) -> Iterator[Session]:
 
 def expire(session: Session, row: Any) -> None:
     """Let an object's row expire: by what it knows itself, and in the database."""
+    clock: TTLClock | None = session.info["clock"]
     with session.get_bind().connect() as connection:  # type: ignore[union-attr]
-        let_pass(connection, row, 4000)
+        if clock is None:
+            let_pass(connection, row, 4000)
+        else:
+            clock.advance(4000)
+            _keep_young(connection, session, row)
         connection.commit()
+
+
+def _keep_young(connection: Connection, session: Session, row: Any) -> None:
+    """Let the other rows of a table, and what a session has of them, be 4000 seconds younger."""
+    mapper = inspect(row).mapper.base_mapper
+    loaded = [
+        other
+        for other in session.identity_map.values()
+        if other is not row and inspect(other).mapper.base_mapper is mapper
+    ]
+    for other in loaded:
+        let_pass(connection, other, -4000)
+    done = {row.id, *(other.id for other in loaded)}
+    table = mapper.local_table.name
+    for key in set(connection.scalars(text(f"SELECT id FROM {table}"))) - done:  # noqa: S608
+        age(connection, table, key, -4000)
 
 
 def retake(session: Session, row: Any, **values: Any) -> None:
@@ -117,8 +146,8 @@ def renew(session: Session, row: Any) -> None:
     with Session(session.get_bind()) as other:
         touch(other.get_one(type(row), _key(row)[1]))
         other.commit()
+    expire(session, row)
     with session.get_bind().connect() as connection:  # type: ignore[union-attr]
-        let_pass(connection, row, 4000)
         age(connection, inspect(row).mapper.base_mapper.local_table.name, row.id, -4000)
         connection.commit()
 
@@ -231,6 +260,13 @@ def retake_own(session: Session, m: Models) -> Any:
     touch(seat)
     session.commit()
     assert "last_modified" not in vars(seat)
+    clock: TTLClock | None = session.info["clock"]
+    if clock is not None:
+        clock.advance(3600)
+        with Session(session.get_bind()) as other:
+            other.add(m.Seat(id=1, holder="eve"))
+            other.commit()
+        return seat
     with session.get_bind().connect() as connection:  # type: ignore[union-attr]
         age(connection, "seats", 1, 4000)
         connection.commit()

@@ -487,6 +487,26 @@ async def test_the_keys_of_what_has_expired_are_free(world: World, ttl_clock: TT
     assert world.keys(Event) == [2, 3]
 
 
+@pytest.mark.parametrize("passing", ["by the clock", "in the database"])
+async def test_a_document_whose_key_was_taken_again_writes_what_it_does_in_real_time(
+    world: World, ttl_clock: TTLClock, passing: str
+) -> None:
+    old = await one()
+    await old.sync()
+    if passing == "by the clock":
+        ttl_clock.advance(LIFE)
+    else:
+        world.age(Event, 1, SECONDS)
+    with pytest.raises(ExpiredError):
+        await old.set({Event.score: 1})
+    await one(score=2)
+    same = Event.find({"_id": 1, "_ts": old.last_modified})
+    assert (await same.update({"$set": {"score": 1}})).matched_count == 0
+    assert (await same.delete()).deleted_count == 0
+    await old.set({Event.score: 3})  # by its key, as Beanie writes
+    assert world.stored(Event, 1)["score"] == 3
+
+
 async def test_they_are_free_in_a_transaction_too(world: World, ttl_clock: TTLClock) -> None:
     await one()
     ttl_clock.advance(LIFE * 2)

@@ -33,6 +33,7 @@ from ttl_odm.dialects import EPOCH, FAMILIES, MYSQL_FAMILY, General
 from ttl_odm.dialects.entry_points import brought_family
 from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.sqlalchemy.gate import context
+from ttl_odm.sqlalchemy.objects import flush, written_rows
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
 from ttl_odm.sqlalchemy.policy.known import policy_as_noted
@@ -73,6 +74,9 @@ def install(clock: TTLClock) -> Callable[[], None]:
         for owner, name, value in (
             (database_clock.Sample, "now", lambda sample: clock.moved(_real_sample_now(sample))),
             (context, "observe", partial(_observe, database_clock.observe)),
+            # By which a flush knows how old a row is without having its stamp.
+            (flush, "monotonic", partial(_moment, clock)),
+            (written_rows, "monotonic", partial(_moment, clock)),
             (leases, "_now", _now_of_leases),
             (sys.modules[__name__], "_in_use", clock),
         ):
@@ -83,6 +87,19 @@ def install(clock: TTLClock) -> Callable[[], None]:
 def real_now() -> datetime | None:
     """The unmoved clock of the database that was asked last, from above."""
     return _real_sample_now(database_clock._latest[0]) if database_clock._latest else None
+
+
+def _moment(clock: TTLClock) -> float:
+    """The moment of this host's monotonic clock at which a database's now would be the moved one.
+
+    A sample makes the stamp of a row out of it (`Sample.at`), also after the clock has moved on.
+    """
+    if clock.frozen_at is None:
+        return database_clock.monotonic() + clock.offset.total_seconds()
+    if not database_clock._latest:
+        return database_clock.monotonic()
+    (sample,) = database_clock._latest
+    return sample.asked + (clock.frozen_at - sample.instant).total_seconds()
 
 
 def lifetime(target: Any) -> timedelta | None:
