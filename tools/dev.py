@@ -19,6 +19,7 @@ if sys.version_info < (3, 10):  # noqa: UP036 - a clear line for whoever has an 
 
 import engines
 import environments
+import pythons
 from environments import ROOT, CannotMakeError
 from local_servers.children import ServerError
 from local_servers.kind import DURABLE
@@ -105,6 +106,26 @@ def command_engines(arguments: argparse.Namespace, _passed_on: list[str]) -> int
     return engines.write(arguments.only, development.program("python"))
 
 
+def command_pythons(arguments: argparse.Namespace, passed_on: list[str]) -> int:
+    """Run unit tests, the contract and the SQL tests on SQLite with the newest Pythons.
+
+    Interpreters that this machine doesn't have are downloaded from Debian's unstable suite (20 MB
+    each) and unpacked, not installed. Further words go to pytest.
+    """
+    development = environments.development()
+    development.make()
+    failed = []
+    for version in arguments.only or pythons.VERSIONS:
+        made = pythons.environment(version, development.program("uv"))
+        made.make()
+        for title, words in pythons.steps(version, made, passed_on).items():
+            say(f"\n== {title}")
+            if run(words) != 0:
+                failed.append(title)
+    say(f"\nFAILED: {', '.join(failed)}" if failed else "\nAll passed")
+    return FAILED if failed else 0
+
+
 def command_docs(_arguments: argparse.Namespace, _passed_on: list[str]) -> int:
     """Build the documentation site into build/docs; any warning is an error."""
     development = environments.development()
@@ -119,11 +140,15 @@ def command_docs(_arguments: argparse.Namespace, _passed_on: list[str]) -> int:
     return status
 
 
-def command_mutate(_arguments: argparse.Namespace, passed_on: list[str]) -> int:
+def command_mutate(arguments: argparse.Namespace, passed_on: list[str]) -> int:
     """Change the contract and the plan in a thousand ways and see which ones no test notices.
 
     Some minutes. Further words go to mutmut's `run`, such as `--max-children 1` for one core.
+    `--adapters` tries mutants made by hand in the rest of the library; with `--sample 300` random
+    ones. `mutate --adapters -- --help` has the other options.
     """
+    if arguments.adapters:
+        return _mutate_adapters(passed_on)
     development = environments.development()
     development.make()
     mutmut = development.program("mutmut")
@@ -138,6 +163,14 @@ def command_mutate(_arguments: argparse.Namespace, passed_on: list[str]) -> int:
         noticed = found["killed"] + found["timeout"]
         say(f"{noticed} of {found['total']} were noticed: {noticed / found['total']:.1%}")
     return status
+
+
+def _mutate_adapters(passed_on: list[str]) -> int:
+    development = environments.development()
+    development.make()
+    paths = os.pathsep.join((str(ROOT), str(ROOT / "tools")))
+    words = [development.program("python"), "-m", "mutation", *passed_on]
+    return run(words, {"PYTHONPATH": paths})
 
 
 def command_env(_arguments: argparse.Namespace, _passed_on: list[str]) -> int:
@@ -168,6 +201,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
     "demo": command_demo,
     "bench": command_bench,
     "engines": command_engines,
+    "pythons": command_pythons,
     "docs": command_docs,
     "mutate": command_mutate,
     "env": command_env,
@@ -212,6 +246,14 @@ def _positive(text: str) -> int:
     return number
 
 
+_ONLY: dict[str, tuple[str, ...]] = {
+    "test": BACKENDS,
+    "bench": BACKENDS,
+    "engines": engines.NAMES,
+    "pythons": pythons.VERSIONS,
+}
+
+
 def main() -> int:
     """Parse the command line and run one command."""
     parser = argparse.ArgumentParser(
@@ -224,15 +266,15 @@ def main() -> int:
         summary = (function.__doc__ or "").partition("\n")[0]
         about = inspect.getdoc(function)
         command = commands.add_parser(name, help=summary, description=about, allow_abbrev=False)
-        if name in {"test", "bench"}:
-            command.add_argument("--only", action="append", default=[], choices=BACKENDS)
-        if name == "engines":
-            command.add_argument("--only", action="append", default=[], choices=engines.NAMES)
+        if name in _ONLY:
+            command.add_argument("--only", action="append", default=[], choices=_ONLY[name])
+        if name == "mutate":
+            command.add_argument("--adapters", action="store_true", help="mutate the adapters")
         if name == "test":
             _add_options_of_test(command)
     own_words, passed_on = split_at_dashes(sys.argv[1:])
     arguments, unknown = parser.parse_known_args(own_words)
-    if unknown and arguments.command not in {"test", "demo", "bench", "mutate"}:
+    if unknown and arguments.command not in {"test", "demo", "bench", "mutate", "pythons"}:
         parser.error(f"{arguments.command} takes no {unknown[0]}")
     end_orderly_on_signals()
     if arguments.command != "demo":  # which is for people, as they like their terminal

@@ -5,6 +5,7 @@
 | `.venv` | every extra, every tool, the newest versions of all, on the newest Python here |
 | `.venv-lowest` | the lowest versions of what the library runs with, on the lowest Python here |
 | `.venv-demo` | what a user of the demo would install, and nothing else |
+| `.venv-3.14`, `.venv-3.15` | the library's extras, on the newest Pythons: tools/pythons.py |
 | `.venv-rivals` | another package, to compare ours with: tools/leaks.py and benchmarks/ |
 """
 
@@ -69,11 +70,13 @@ class Environment:
         folder: where it is.
         python: the interpreter to make it with.
         requirements: what pip installs into it.
+        uv: uv's path and options, to install with it: for an interpreter that has no pip.
     """
 
     folder: Path
     python: str
     requirements: tuple[str, ...]
+    uv: tuple[str, ...] = ()
 
     def program(self, name: str) -> str:
         """Return the path of one of its programs."""
@@ -106,12 +109,17 @@ class Environment:
         # Start over unless a complete environment of the same interpreter only grew old.
         clear = [] if old.startswith(f"{self.python}\n") else ["--clear"]
         self.stamp.unlink(missing_ok=True)
-        if run([self.python, "-m", "venv", *clear, str(self.folder)]) != 0:
+        pip = ["--without-pip"] if self.uv else []
+        if run([self.python, "-m", "venv", *clear, *pip, str(self.folder)]) != 0:
             raise CannotMakeError(_failure(self))
 
     def installation(self) -> Command:
         """Return the command that installs its packages."""
         say(f"{self.folder.name}: installing {' '.join(self.requirements)}")
+        if self.uv:
+            program, *options = self.uv
+            install = (program, "pip", "install", "--quiet", "--upgrade", *options)
+            return Command([*install, "--python", self.program("python"), *self.requirements])
         return Command(
             [
                 *(self.program("python"), "-m", "pip", "install", "--quiet", "--quiet"),
@@ -121,7 +129,7 @@ class Environment:
         )
 
     def _fingerprint(self) -> str:
-        parts = (_PYPROJECT.read_text(), str(self.folder), *self.requirements)
+        parts = (_PYPROJECT.read_text(), str(self.folder), *self.requirements, *self.uv)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -215,7 +223,7 @@ def _this_python() -> str:
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     base = Path(sys.base_prefix, "bin", version)
     python = str(base) if base.exists() else sys.executable
-    if not _works(python):
+    if not works(python):
         message = f"{python} cannot make environments (on Debian: apt-get install python3-venv)"
         raise CannotMakeError(message)
     return python
@@ -235,7 +243,7 @@ def _first_python(minors: Iterable[int]) -> str:
     for minor in minors:
         for folder in _folders_with_pythons():
             program = folder / f"python3.{minor}"
-            if os.access(program, os.X_OK) and _works(str(program), minor):
+            if os.access(program, os.X_OK) and works(str(program), minor):
                 return str(program)
     return _this_python()
 
@@ -250,8 +258,13 @@ def _folders_with_pythons() -> Iterator[Path]:
                 yield from sorted(Path(pyenv).expanduser().glob("versions/*/bin"))
 
 
-def _works(program: str, minor: int | None = None) -> bool:
-    """Run an interpreter, because one that is there may still fail."""
+def works(program: str, minor: int | None = None) -> bool:
+    """Tell whether an interpreter runs: one that is there may still fail.
+
+    Args:
+        program: its path.
+        minor: which release of Python 3 it has to be; None if any will do.
+    """
     try:
         finished = subprocess.run(
             [program, "-c", _PROBE], capture_output=True, text=True, check=False, timeout=60

@@ -110,7 +110,11 @@ def install(programs: dict[str, str], data: Path, children: Children) -> None:
     children.run(
         [
             *(programs["mariadb-install-db"], "--no-defaults", f"--datadir={data}"),
-            *(f"--basedir={link.name}", "--auth-root-authentication-method=normal", "--skip-test-db"),
+            *(
+                f"--basedir={link.name}",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+            ),
             *("--skip-name-resolve", "--innodb-flush-method=nosync"),
         ],
         log=data.parent / "install.log",
