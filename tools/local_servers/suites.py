@@ -37,6 +37,9 @@ _TARGETS = (
     "Identifier: Packages",
 )
 
+# Below lib/*-linux-gnu: of libraries with alternatives, and of PulseAudio's own.
+_FURTHER = ("blas", "lapack", "pulseaudio")
+
 _ELF = b"\x7fELF"
 
 # In place of each program, so that a program that it starts itself (initdb starts postgres) works
@@ -248,10 +251,10 @@ def _is_machine_code(program: Path) -> bool:
 
 
 def _library_folders(root: Path) -> Iterator[Path]:
-    """The folders of libraries; packages link what has alternatives when they are installed."""
+    """The folders of libraries, also those that packages link or name in their programs."""
     for folder in (*root.glob("usr/lib/*-linux-gnu"), *root.glob("lib/*-linux-gnu")):
         yield folder
-        yield from (folder / name for name in ("blas", "lapack") if (folder / name).exists())
+        yield from (folder / name for name in _FURTHER if (folder / name).exists())
 
 
 def _run(arguments: Sequence[str]) -> str:
