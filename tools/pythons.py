@@ -64,7 +64,7 @@ def environment(version: str, uv: str) -> Environment:
 def steps(version: str, made: Environment, words: list[str]) -> Mapping[str, list[str]]:
     """Return what to run in its environment, by titles.
 
-    `words` go to pytest. The compiler's own warnings would show only where there is no bytecode yet.
+    `words` go to pytest. The compiler's own warnings show only where there is no bytecode yet.
     """
     cache = f"pycache_prefix={ROOT / 'build' / 'pycache'}"
     compiler = ("-W", "error", "-X", cache, "-m", "compileall", "-q", "-f", "ttl_odm", "tests")
