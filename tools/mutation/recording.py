@@ -84,7 +84,9 @@ def recorded() -> Iterator[set[tuple[str, int]]]:
     monitoring.use_tool_id(tool, "ttl_odm mutation")
     monitoring.register_callback(tool, monitoring.events.LINE, note)
     monitoring.set_events(tool, monitoring.events.LINE)
+    ran: set[tuple[str, int]] = set()
     while True:
-        yield set(lines)
+        yield ran
+        ran = set(lines)
         lines.clear()
         monitoring.restart_events()
