@@ -54,6 +54,7 @@ def found(app: list[str], *options: str, status: int) -> dict[tuple[str, str | N
     return {(each["code"], each["target"]): each for each in listed}
 
 
+@pytest.mark.slow
 def test_all_is_well_after_a_sweep(app: list[str]) -> None:
     assert found(app, status=0).keys() == {("never-swept", None)}
     assert CliRunner().invoke(cli, ["sweep", *app]).exit_code == 0
@@ -67,6 +68,7 @@ def dropped_check(engine: Engine) -> str:
     return "DROP CHECK carts_chk_1" if is_mysql(engine) else "MODIFY ttl INT"
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_found_and_what_it_says_mends_it(engine: Engine, app: list[str]) -> None:
     is_of_mysql = engine.dialect.name == "mysql"
     second = clock_of(engine.dialect).second
@@ -134,6 +136,7 @@ def run_sql(engine: Engine, *statements: str) -> None:
             connection.exec_driver_sql(each)
 
 
+@pytest.mark.slow
 def test_second_tables_that_do_not_get_the_policy_are_found(
     app: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,6 +336,7 @@ def test_annotations_keep_to_one_line() -> None:
     assert finding.annotation == "::warning title=ttl-odm%3A x::50 %25%0Aof"
 
 
+@pytest.mark.slow
 @sqlite
 def test_people_see_what_and_how_to_mend_it(engine: Engine, app: list[str]) -> None:
     with engine.begin() as connection:
@@ -375,6 +379,7 @@ def differing(app: list[str], monkeypatch: pytest.MonkeyPatch, *, status: int = 
     return message
 
 
+@pytest.mark.slow
 def test_a_clock_that_is_off_from_the_databases_is_told(
     app: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -494,6 +499,7 @@ def logins(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
     disable(table)
 
 
+@pytest.mark.slow
 def test_rows_that_wait_in_a_table_without_an_index_are_reported(
     engine: Engine, logins: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -542,6 +548,7 @@ def deep(app: list[str], *, status: int) -> dict[str, Any]:
     return {code: finding for (code, target), finding in listed.items() if target == "carts"}
 
 
+@pytest.mark.slow
 def test_a_ttl_that_came_past_the_check_is_found(engine: Engine, app: list[str]) -> None:
     old = f"_ts = _ts - 90000 * {clock_of(engine.dialect).second}"
     wrong = f"UPDATE carts SET {old}, ttl = (id - 10) * -2 WHERE id IN (10, 11)"  # noqa: S608
@@ -576,6 +583,7 @@ def test_a_ttl_that_came_past_the_check_is_found(engine: Engine, app: list[str])
     assert deep(app, status=0) == {}
 
 
+@pytest.mark.slow
 def test_rows_without_their_instant_are_found(engine: Engine, app: list[str]) -> None:
     if engine.dialect.name == "sqlite":
         query = "SELECT sql FROM sqlite_master WHERE tbl_name = 'carts' AND sql <> ''"
@@ -597,6 +605,7 @@ def test_rows_without_their_instant_are_found(engine: Engine, app: list[str]) ->
         assert "nullable-column" not in deep(app, status=0)
 
 
+@pytest.mark.slow
 def test_the_index_that_a_sweep_by_scopes_wants_is_named(engine: Engine) -> None:
     name = "ix_notes_ttl_inherited"
     app = ["--app", "tests.cli.test_policy_command:Base"]

@@ -82,6 +82,7 @@ def run(engine: Engine, statement: str) -> list[Any]:
         return list(result) if result.returns_rows else []
 
 
+@pytest.mark.slow
 @events
 @pytest.mark.usefixtures("scheduler")
 def test_what_is_wrong_with_the_job_is_found(engine: Engine) -> None:
@@ -119,6 +120,7 @@ def test_all_models_may_have_stored_defaults(engine: Engine) -> None:
     assert shown.count("swept by the database") == 3
 
 
+@pytest.mark.slow
 @events
 @pytest.mark.usefixtures("scheduler")
 def test_a_job_that_fails_or_has_stopped_is_found(engine: Engine) -> None:
@@ -136,6 +138,7 @@ def test_a_job_that_fails_or_has_stopped_is_found(engine: Engine) -> None:
     migrate(engine, "alter", shop.Cart.__ttl__, sweep="index")
 
 
+@pytest.mark.slow
 @postgresql
 def test_what_is_wrong_with_a_procedure_of_postgresql_is_found(engine: Engine) -> None:
     shop.fill(engine)
@@ -165,6 +168,7 @@ def test_what_is_wrong_with_a_procedure_of_postgresql_is_found(engine: Engine) -
     assert codes(engine) == set()
 
 
+@pytest.mark.slow
 @events
 @pytest.mark.usefixtures("scheduler")
 def test_an_event_is_installed_changed_paused_broken_found_and_dropped(engine: Engine) -> None:
@@ -220,6 +224,7 @@ def until(engine: Engine, condition: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 @events
 @pytest.mark.usefixtures("scheduler")
 def test_a_blown_fuse_and_another_archive_are_found(engine: Engine) -> None:

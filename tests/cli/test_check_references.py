@@ -130,6 +130,7 @@ def test_nothing_is_said_where_all_is_well(engine: Engine) -> None:
     assert found(engine) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("carts")
 def test_where_tables_are_big_it_waits_to_be_asked_for(
     engine: Engine, monkeypatch: pytest.MonkeyPatch

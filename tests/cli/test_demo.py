@@ -19,6 +19,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
+@pytest.mark.slow
 def test_the_demo_shows_every_step() -> None:
     finished = run("demo")
     assert finished.returncode == 0, finished.stderr
@@ -33,6 +34,7 @@ def test_the_demo_shows_every_step() -> None:
     assert "In the file: 10,005 rows before, 3 after." in output
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     sqlalchemy.__version__.startswith("2.0."), reason="the newest rich has drawn it: in .venv only"
 )

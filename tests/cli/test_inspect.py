@@ -69,6 +69,7 @@ def url_of(engine: Engine) -> str:
     return engine.url.render_as_string(hide_password=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", ["", "sys.modules['sqlalchemy'] = None; "])
 def test_documents_without_a_url_have_nothing_to_judge(code: str) -> None:
     """Also where SQLAlchemy isn't installed, as beside Beanie it needn't be."""
@@ -86,6 +87,7 @@ def test_documents_without_a_url_have_nothing_to_judge(code: str) -> None:
     assert "give the database URL too" in " ".join(finished.stderr.split())
 
 
+@pytest.mark.slow
 def test_it_proposes_what_the_tables_follow_already_and_changes_nothing(
     filled: Engine, now: datetime
 ) -> None:
@@ -276,6 +278,7 @@ def test_ends_in_1970_and_after_2500_are_noticed(engine: Engine, type_: Any) -> 
     assert table["proposal"]["cautions"][1].endswith("may mean never: 1")
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 def test_tables_of_django_are_known_by_its_own_table_or_by_its_models(
     engine: Engine,
@@ -358,6 +361,7 @@ MODELS = [Sessions]
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["in the class", "from outside"])
 def test_what_is_printed_for_mongodb_is_what_a_document_class_needs(
     mongodb: Any, tmp_path: Path, form: str

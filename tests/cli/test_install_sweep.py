@@ -84,6 +84,7 @@ def test_it_prints_what_it_would_run_and_that_runs(engine: Engine) -> None:
     call(engine, "--remove")
 
 
+@pytest.mark.slow
 @jobs
 def test_a_table_whose_every_row_the_database_sweeps_needs_no_sweeper(engine: Engine) -> None:
     shop.fill(engine)

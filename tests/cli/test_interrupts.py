@@ -105,6 +105,7 @@ def end_of(process: subprocess.Popen[str]) -> str:
     return errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sweep", "run"])
 def test_a_command_that_is_interrupted_while_it_imports_deletes_nothing_and_ends(
     engine: Engine, url: str, name: str
@@ -118,6 +119,7 @@ def test_a_command_that_is_interrupted_while_it_imports_deletes_nothing_and_ends
     assert stored(engine) == 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("app", ["blocking", "blocking_in_a_loop", "awaiting"])
 @pytest.mark.parametrize("name", ["sweep", "run"])
 def test_the_second_interrupt_ends_a_sweep_at_once(
@@ -127,6 +129,7 @@ def test_the_second_interrupt_ends_a_sweep_at_once(
     interrupted_twice(engine, words, SHOP_URL=url)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sweep", "run"])
 def test_so_it_does_with_flask(engine: Engine, url: str, name: str, tmp_path: Path) -> None:
     (tmp_path / "patient_shop.py").write_text(FLASK_SHOP)
@@ -150,6 +153,7 @@ def interrupted_twice(engine: Engine, words: list[str], **environment: str) -> N
     assert SQLAlchemyStore(engine, shop.Base).leases.read("ttl_odm").holder is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("app", ["managed", "managed_async"])
 def test_an_interrupt_at_the_question_is_no(engine: Engine, url: str, app: str) -> None:
     ours, theirs = pty.openpty()

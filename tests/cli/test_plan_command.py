@@ -112,6 +112,7 @@ def test_it_changes_nothing(engine: Engine, app: list[str]) -> None:
         assert connection.execute(text("SELECT count(*) FROM web_sessions")).scalar_one() == 6
 
 
+@pytest.mark.slow
 @sqlite
 def test_people_get_a_table_and_bars_and_a_page_to_mail(app: list[str], tmp_path: Path) -> None:
     page = tmp_path / "plan.html"
@@ -183,6 +184,7 @@ def fill_carts(engine: Engine, rows: int) -> None:
         connection.execute(text(f"ANALYZE {table}carts"))
 
 
+@pytest.mark.slow
 def test_a_big_table_is_sampled_and_the_error_is_told(engine: Engine, app: list[str]) -> None:
     rows = 120_000
     fill_carts(engine, rows)
@@ -298,6 +300,7 @@ def test_documents_are_planned(mongodb: Any) -> None:
     assert forecast["ages"][-1] == {"label": "no instant", "rows": 1, "margin": 0}
 
 
+@pytest.mark.slow
 async def test_a_big_collection_is_sampled_and_its_expired_documents_count(mongodb: Any) -> None:
     from ttl_odm.forecast import mongodb as counting
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 PROGRAM = Path(sys.executable).with_name("ttl-odm")
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 def test_each_command_works_in_a_process_of_its_own_and_prints_json(engine: Engine) -> None:
     shop.fill(engine)
@@ -68,6 +69,7 @@ def test_an_error_is_json_where_json_is_asked_for(words: list[str], status: int,
     assert "secret" not in finished.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shell", "typed", "offered"),
     [
@@ -153,6 +155,7 @@ def test_a_full_standard_output_is_one_line_and_no_error_of_the_database(words: 
     assert (finished.returncode, finished.stderr) == (1, said)
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 def test_a_closed_standard_error_is_no_terminal(engine: Engine) -> None:
     shop.fill(engine)
@@ -168,6 +171,7 @@ def test_a_closed_standard_error_is_no_terminal(engine: Engine) -> None:
     assert json.loads(finished.stdout)["deleted"] == 20
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_ends_a_run_without_a_word(tmp_path: Path) -> None:
     (tmp_path / "shop.sqlite3").touch()
     url = f"sqlite:///{tmp_path / 'shop.sqlite3'}"

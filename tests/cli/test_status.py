@@ -65,6 +65,7 @@ def test_a_target_that_can_not_be_counted_is_a_failure(engine: Engine, app: list
     assert "15" in finished.stdout  # the others are shown
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 def test_watching_looks_again_until_it_is_interrupted(app: list[str]) -> None:
     with subprocess.Popen(

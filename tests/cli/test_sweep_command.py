@@ -62,6 +62,7 @@ def stored(engine: Engine, model: Any = shop.WebSession) -> int:
         return int(connection.execute(counted).scalar_one())
 
 
+@pytest.mark.slow
 def test_it_deletes_what_has_expired_and_prints_the_report(engine: Engine, url: str) -> None:
     finished = run("sweep", "--app", "tests.cli.shop:Base", "--url", url)
     assert (finished.returncode, finished.stderr) == (0, "")
@@ -142,6 +143,7 @@ def test_pausing_stops_every_sweeper_until_it_is_resumed(engine: Engine, url: st
     assert swept(*app)["deleted"] == 20
 
 
+@pytest.mark.slow
 @sqlite
 def test_a_signal_lets_a_sweep_finish_its_batch(engine: Engine, url: str) -> None:
     app = ["--app", "tests.cli.shop:Base", "--url", url, "--model", "Cart"]
@@ -158,6 +160,7 @@ def test_a_signal_lets_a_sweep_finish_its_batch(engine: Engine, url: str) -> Non
     assert stored(engine, shop.Cart) == 15 - report["deleted"]
 
 
+@pytest.mark.slow
 @sqlite
 def test_run_sweeps_until_it_is_told_to_end(engine: Engine, url: str) -> None:
     app = ["--app", "tests.cli.shop:Base", "--url", url]
@@ -183,6 +186,7 @@ def started(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 @sqlite
 @pytest.mark.parametrize(("reply", "left"), [(b"n\n", 15), (b"y\n", 5)])
 def test_on_a_terminal_it_counts_asks_and_shows_a_bar(
@@ -197,6 +201,7 @@ def test_on_a_terminal_it_counts_asks_and_shows_a_bar(
     assert stored(engine) == left
 
 
+@pytest.mark.slow
 @sqlite
 def test_on_a_terminal_it_asks_for_no_rows_that_the_fuse_keeps(engine: Engine, url: str) -> None:
     with engine.begin() as connection:
@@ -212,6 +217,7 @@ def test_on_a_terminal_it_asks_for_no_rows_that_the_fuse_keeps(engine: Engine, u
     assert screen.count(b"carts FAILED") == 1
 
 
+@pytest.mark.slow
 @sqlite
 def test_on_a_terminal_the_fuse_knows_what_the_last_sweeps_found(engine: Engine, url: str) -> None:
     app = ["--app", "tests.cli.shop:Base", "--url", url]
@@ -366,6 +372,7 @@ def test_asynchronous_engines_are_swept(
     assert missing == {not async_backend.sync_url}
 
 
+@pytest.mark.slow
 def test_documents_are_swept_paused_and_shown(mongodb: Any) -> None:
     url, database = mongodb
     born = datetime.now(timezone.utc) - timedelta(hours=2)

@@ -123,6 +123,7 @@ def test_a_file_says_what_is_swept_and_what_refers_goes_first(engine: Engine, fi
     assert rows(engine, login) == [1, 2]
 
 
+@pytest.mark.slow
 def test_every_command_knows_the_tables_of_a_file(file: Path) -> None:
     config = ("--config", file)
     seen = json.loads(called(*config, "status", "--json").stdout)
@@ -196,6 +197,7 @@ def test_an_asynchronous_driver_reads_the_tables_too(engine: Engine, url: str) -
     assert rows(engine, attempts) == [2, 3]
 
 
+@pytest.mark.slow
 def test_models_and_tables_go_together(
     engine: Engine, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,6 +283,7 @@ def test_what_check_proposes_can_be_pasted(file: Path, url: str) -> None:
     assert fix == f"ttl-odm sweep {typed} --url {url} --model login"
 
 
+@pytest.mark.slow
 def test_what_inspect_writes_is_swept_by(engine: Engine, url: str, tmp_path: Path) -> None:
     written = tmp_path / "found.toml"
     finished = run("inspect", url, "--write", str(written), "--json")
@@ -351,6 +354,7 @@ def test_declared_values_are_the_policies_themselves() -> None:
     assert found["a"].options == {"sweep": "scan"}
 
 
+@pytest.mark.slow
 def test_a_second_table_object_is_told_from_the_one_with_the_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

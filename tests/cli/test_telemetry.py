@@ -25,6 +25,7 @@ def app(engine: Engine) -> list[str]:
     return ["--app", "tests.cli.shop:Base", "--url", url]
 
 
+@pytest.mark.slow
 def test_a_sweep_reports_metrics_and_spans_as_the_environment_says(app: list[str]) -> None:
     finished = run("sweep", *app, "--otel", OTEL_LOGS_EXPORTER="none", **CONSOLE)
     assert (finished.returncode, finished.stderr) == (0, "")
@@ -34,6 +35,7 @@ def test_a_sweep_reports_metrics_and_spans_as_the_environment_says(app: list[str
     assert '"service.name": "ttl-odm"' in finished.stdout
 
 
+@pytest.mark.slow
 def test_an_exporter_that_is_not_there_is_told_in_a_line(app: list[str]) -> None:
     finished = run("sweep", *app, "--otel", OTEL_TRACES_EXPORTER="pigeon")
     assert finished.returncode == 2

@@ -49,6 +49,7 @@ def life(row: Any, seconds: int) -> datetime:
     return end
 
 
+@pytest.mark.slow
 def test_a_page_reads_the_stored_defaults_with_its_rows(
     made: SimpleNamespace, django_queries: Callable[[], CaptureQueriesContext]
 ) -> None:

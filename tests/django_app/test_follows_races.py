@@ -113,6 +113,7 @@ def interleave(seed: int, statements: int) -> int:
     return done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_no_family_is_seen_in_part(backend: Backend, seed: int) -> None:
     assert interleave(seed, STATEMENTS // SEEDS) > 0

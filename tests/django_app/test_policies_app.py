@@ -54,6 +54,7 @@ def schema(engine: Engine) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_both_adapters_make_the_same_tables(backend: Backend) -> None:
     assert backend.sync_url is not None
     engine, metadata = create_engine(backend.sync_url), MetaData()

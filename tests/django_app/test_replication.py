@@ -75,6 +75,7 @@ def test_a_subscriber_hears_of_the_application_and_not_of_the_sweeper(
     assert lines in subscribed.hears(chosen=True)
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres", "mariadb", "mysql")
 @pytest.mark.parametrize("failure", [ValueError, KeyboardInterrupt])
 def test_a_hook_that_fails_leaves_the_connection_as_it_was(

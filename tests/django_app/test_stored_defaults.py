@@ -310,6 +310,7 @@ def asked(process: subprocess.Popen[str]) -> set[int]:
     return {int(key) for key in process.stdout.readline().split()}
 
 
+@pytest.mark.slow
 def test_three_processes_agree_in_the_statement_after_a_change(cart: Any) -> None:
     with processes(3) as others:
         for ttl in (HOUR, 60, -1, None, 60, HOUR):

@@ -124,6 +124,7 @@ class Reads:
         return sum(int(raw(query)[0][0] or 0) for query in queries)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["statement", "hook", "dry run"])
 def test_no_live_row_of_those_that_live_longer_is_read(world: Any, way: str) -> None:
     model = world()

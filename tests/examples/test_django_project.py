@@ -90,6 +90,7 @@ def manage(tmp_path: Path) -> Callable[..., str]:
     return run
 
 
+@pytest.mark.slow
 def test_the_pages_and_the_commands(manage: Callable[..., str]) -> None:
     assert "http://127.0.0.1:8000/" in manage("demo", "--no-server")
     manage("shell", "--verbosity", "0", "-c", PAGES)
@@ -102,6 +103,7 @@ def test_the_pages_and_the_commands(manage: Callable[..., str]) -> None:
     manage("ttl_sweep", "--bogus", status=2)
 
 
+@pytest.mark.slow
 def test_its_migrations_are_up_to_date(manage: Callable[..., str]) -> None:
     manage("makemigrations", "--check", "--dry-run")
     manage("check", "--fail-level", "WARNING")

@@ -84,6 +84,7 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 async def test_a_code_is_good_once(world: World) -> None:
     await world.log_in()
     (online,) = await world.online()

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.guard import GUARD
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 EXAMPLE = Path(__file__).parents[2] / "examples" / "migration" / "walk_through.py"
 
 
+@pytest.mark.slow
 def test_old_rows_expire_by_their_own_date_once_migrated(backend: Backend) -> None:
     assert backend.sync_url is not None
     finished = subprocess.run(

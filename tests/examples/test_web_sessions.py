@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.guard import GUARD
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 EXAMPLE = Path(__file__).parents[2] / "examples" / "web_sessions.py"
 
 
+@pytest.mark.slow
 def test_sessions_end_when_their_user_logs_out(backend: Backend) -> None:
     assert backend.sync_url is not None
     finished = subprocess.run(

@@ -136,6 +136,7 @@ def lived(place: Shop) -> set[int]:
     return set(range(place.expired, place.expired + LIVE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["archive", "hook"])
 async def test_a_sweeper_killed_at_any_moment_loses_nothing_and_doubles_nothing(
     mongodb_url: str, mode: str
@@ -154,6 +155,7 @@ async def test_a_sweeper_killed_at_any_moment_loses_nothing_and_doubles_nothing(
             assert place.lease_seconds(name) <= 60
 
 
+@pytest.mark.slow
 async def test_another_sweeper_takes_over_when_the_lease_of_a_killed_one_has_ended(
     mongodb_url: str,
 ) -> None:
@@ -173,6 +175,7 @@ async def test_another_sweeper_takes_over_when_the_lease_of_a_killed_one_has_end
         assert place.left() == lived(place)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 8])
 @pytest.mark.parametrize("lease", [True, False])
 async def test_many_sweepers_at_once_tell_each_document_once(
@@ -194,6 +197,7 @@ async def test_many_sweepers_at_once_tell_each_document_once(
         assert place.left() == lived(place)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offset", [-HOUR, HOUR])
 async def test_the_clock_of_the_host_does_not_matter(mongodb_url: str, offset: int) -> None:
     async with shop(mongodb_url, 50) as place:

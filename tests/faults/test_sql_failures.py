@@ -293,16 +293,19 @@ class _Server:
         self._children.stop_all()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("postgres_url")
 def test_a_postgresql_that_crashes_in_the_middle_of_a_batch_loses_nothing() -> None:
     _sweep_through_a_crash("postgres", "postgresql+psycopg")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("mariadb_url")
 def test_a_mariadb_that_crashes_in_the_middle_of_a_batch_loses_nothing() -> None:
     _sweep_through_a_crash("mariadb", "mysql+pymysql")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("mysql_url")
 def test_a_mysql_that_crashes_in_the_middle_of_a_batch_loses_nothing() -> None:
     _sweep_through_a_crash("mysql", "mysql+pymysql")

@@ -43,6 +43,7 @@ def made(engine: Engine, mode: str, *, expired: int, live: int = 100) -> Any:
     return model
 
 
+@pytest.mark.slow
 def test_a_sweeper_killed_at_any_moment_loses_nothing_and_doubles_nothing(
     backend: Backend, engine: Engine, mode: str
 ) -> None:
@@ -69,6 +70,7 @@ def test_a_sweeper_killed_at_any_moment_loses_nothing_and_doubles_nothing(
         assert leases.read(name).seconds_left <= 60
 
 
+@pytest.mark.slow
 def test_another_sweeper_takes_over_when_the_lease_of_a_killed_one_has_ended(
     backend: Backend, engine: Engine
 ) -> None:
@@ -129,6 +131,7 @@ def test_many_sweepers_at_once_tell_each_row_once(
         assert left(connection, model) == set(range(rows, rows + 100))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offset", [-HOUR, HOUR])
 def test_the_clock_of_the_host_does_not_matter(
     backend: Backend, engine: Engine, offset: int
@@ -150,6 +153,7 @@ def test_the_clock_of_the_host_does_not_matter(
     assert TableLeases(engine).read("1000").holder is None
 
 
+@pytest.mark.slow
 @servers
 def test_a_renewal_that_is_not_yet_committed_is_never_deleted(engine: Engine) -> None:
     rows = 4_000

@@ -478,6 +478,7 @@ TTL(app, db)
 """
 
 
+@pytest.mark.slow
 def test_run_sweeps_until_sigterm_and_gives_the_lease_back(app: Flask, tmp_path: Path) -> None:
     db = SQLAlchemy(app)
     model = model_of(db)

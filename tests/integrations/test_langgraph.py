@@ -99,6 +99,7 @@ def counts(saver: SQLAlchemySaver) -> tuple[int, ...]:
         )
 
 
+@pytest.mark.slow
 async def test_it_conforms_with_an_engine(engine: Engine) -> None:
     @checkpointer_test(name="SQLAlchemySaver with an Engine")
     async def saver() -> AsyncIterator[SQLAlchemySaver]:
@@ -108,6 +109,7 @@ async def test_it_conforms_with_an_engine(engine: Engine) -> None:
     assert report.passed_all_base(), report.to_dict()
 
 
+@pytest.mark.slow
 @ASYNC
 async def test_it_conforms_with_an_asyncengine(async_engine: AsyncEngine) -> None:
     @checkpointer_test(name="SQLAlchemySaver with an AsyncEngine")

@@ -109,6 +109,7 @@ def test_standing_by_is_neither_a_success_nor_a_run(registry: CollectorRegistry)
     assert value(registry, "ttl_odm_run_duration_seconds_count") is None
 
 
+@pytest.mark.slow
 @sqlite
 def test_run_serves_them(engine: Engine) -> None:
     shop.fill(engine)

@@ -153,6 +153,7 @@ def stored(memos: Collection[Any]) -> Memos:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transaction", ["--use-transaction", "--no-use-transaction"])
 @pytest.mark.parametrize("bases", ["Document", "TTLMixin, Document"])
 async def test_lifetimes_stay_as_they_are_forward_and_back(

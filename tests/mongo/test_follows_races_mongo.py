@@ -414,6 +414,7 @@ def was_clean(report: SweepReport) -> bool:
     return not any(errors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_no_reader_sees_part_of_a_family(
     world: World, commands: Commands, monkeypatch: pytest.MonkeyPatch, seed: int

@@ -278,6 +278,7 @@ async def test_what_a_transaction_displaced_comes_back_when_it_fails(world: Worl
 # Races
 
 
+@pytest.mark.slow
 async def test_fifty_clients_and_forty_expired_keys_make_forty_inserts(world: World) -> None:
     ids = range(40)
     await put(world, dead=tuple(ids))

@@ -153,6 +153,7 @@ POLICIES = [
 ]
 
 
+@pytest.mark.slow
 async def test_every_value_of_a_ttl_is_deleted_when_expired_and_only_then(place: Scratch) -> None:
     for number, policy in enumerate(POLICIES):
         write(place.database[f"policy {number}"], policy, EVERY_VALUE)
@@ -366,6 +367,7 @@ async def test_a_sweepers_indexes_delete_nothing(place: Scratch) -> None:
     assert ids(place.theirs) == left | {each["_id"] for each in again}
 
 
+@pytest.mark.slow
 async def test_what_other_programs_leave_behind_is_deleted_as_the_documentation_says(
     place: Scratch,
 ) -> None:

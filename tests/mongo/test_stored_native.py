@@ -107,6 +107,7 @@ def watch_of(place: Carts) -> Watch:
     return place.commands
 
 
+@pytest.mark.slow
 async def test_no_change_deletes_what_is_shown_at_any_moment(place: Carts) -> None:
     assert place.seconds() == HOUR
     for before, after in permutations(DEFAULTS, 2):
@@ -117,6 +118,7 @@ async def test_no_change_deletes_what_is_shown_at_any_moment(place: Carts) -> No
         assert await place.shown() == shown(place)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", range(1, 12))
 async def test_nor_does_one_that_is_interrupted(place: Carts, last: int) -> None:
     """It is cancelled when the answer to one of its commands comes."""
@@ -146,6 +148,7 @@ async def test_nor_does_one_that_is_interrupted(place: Carts, last: int) -> None
         assert place.seconds() == seconds_for(row["ttl"])
 
 
+@pytest.mark.slow
 async def test_many_changes_at_once_leave_index_and_document_agreed(place: Carts) -> None:
     changes = [set_policy(place.model, ttl, by="ann") for ttl in DEFAULTS * 2]
     await asyncio.gather(*changes, *(ensure_indexes(place.model, view=True) for _ in range(6)))
@@ -199,6 +202,7 @@ async def test_who_comes_late_to_its_turn_gives_up(
     assert place.seconds() == HOUR
 
 
+@pytest.mark.slow
 async def test_a_view_follows_each_change(place: Carts) -> None:
     for ttl in DEFAULTS:
         await set_policy(place.model, ttl, by="ann")
@@ -359,6 +363,7 @@ def ask(process: subprocess.Popen[str], line: str) -> set[int]:
     return {int(key) for key in process.stdout.readline().split()}
 
 
+@pytest.mark.slow
 async def test_processes_of_several_releases_agree_in_the_operation_after_a_change(
     mongodb_url: str, place: Carts
 ) -> None:
@@ -376,6 +381,7 @@ async def test_processes_of_several_releases_agree_in_the_operation_after_a_chan
             assert not seen & doomed(place)
 
 
+@pytest.mark.slow
 async def test_a_process_that_is_killed_while_it_changes_a_default_is_followed_by_another(
     mongodb_url: str, place: Carts
 ) -> None:

@@ -83,6 +83,7 @@ def deletions(stream: Any) -> list[tuple[bool, Any]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_staleness", [None, 1])
 async def test_nothing_that_lives_is_deleted_whatever_happens_at_once(
     mongodb_url: str, max_staleness: int | None

@@ -160,6 +160,7 @@ async def test_helpers_change_lifetimes(strict: World) -> None:
         await parcel.touch()
 
 
+@pytest.mark.slow
 async def test_indexes_guard_and_repairs(strict: World, monkeypatch: pytest.MonkeyPatch) -> None:
     (made,) = await ensure_indexes(Parcel, guard=True)
     assert {"__ttl_default", "__ttl_own"} <= {*made.created}

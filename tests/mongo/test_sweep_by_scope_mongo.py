@@ -98,6 +98,7 @@ async def test_the_fuse_says_whose_documents_they_are(place: Carts) -> None:
     assert target.error.by_scope == {"acme": 1_102, "7": 1, "": 2}
 
 
+@pytest.mark.slow
 async def test_as_many_scopes_as_there_may_be_are_counted(place: Carts) -> None:
     scopes = range(MOST_SCOPES - 2)
     place.raw["ttl_odm_policies"].insert_many(

@@ -138,6 +138,7 @@ async def test_a_document_that_the_archive_refuses_keeps_no_other_one(mongodb_ur
         assert place.keys("old") == set(range(10))
 
 
+@pytest.mark.slow
 async def test_documents_larger_than_a_reply_are_archived_in_the_end(mongodb_url: str) -> None:
     async with swept(mongodb_url, declared(archive=Archive("old"))) as place:
         text = "x" * 6_000_000
@@ -321,6 +322,7 @@ async def test_a_transaction_in_which_a_hook_has_failed_cannot_be_committed(
         assert place.keys("old") == set()
 
 
+@pytest.mark.slow
 async def test_a_race_for_keys_archives_each_document_once(mongodb_url: str) -> None:
     told: list[Purged] = []
     async with swept(mongodb_url, declared(archive=Archive("old"), on_purged=told.append)) as place:
@@ -375,6 +377,7 @@ async def test_where_nobody_is_to_know_a_displaced_document_is_just_deleted(
 # Others at work
 
 
+@pytest.mark.slow
 async def test_a_renewal_that_is_not_yet_committed_is_never_deleted(carts: Swept) -> None:
     rows = 600
     chance = random.Random(1)  # noqa: S311

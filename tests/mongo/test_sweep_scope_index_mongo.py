@@ -180,6 +180,7 @@ async def test_an_index_led_by_another_field_is_not_taken_for_it(mongodb_url: st
         assert (await place.sweep()).deleted == 1  # it walks
 
 
+@pytest.mark.slow
 @pytest.mark.every_driver
 @pytest.mark.parametrize("size", [1, 3, 1_000])
 @pytest.mark.parametrize("arrays", [True, False], ids=["arrays", "no arrays"])
@@ -216,6 +217,7 @@ async def test_what_has_expired_goes_whatever_the_scope(
         assert place.keys() == live
 
 
+@pytest.mark.slow
 async def test_as_many_scopes_as_there_may_be_are_swept_each_by_its_own(mongodb_url: str) -> None:
     async with carts(mongodb_url, declared()) as place:
         numbers = range(MOST_SCOPES)

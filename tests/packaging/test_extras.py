@@ -18,6 +18,8 @@ from tests.packaging.conftest import install
 if TYPE_CHECKING:
     from tests.packaging.conftest import Installed, Packages
 
+pytestmark = pytest.mark.slow
+
 USES = Path(__file__).parent / "uses"
 
 # Each extra, and the packages of ours that have to be importable as a whole.

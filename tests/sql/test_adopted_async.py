@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 NOW = datetime(2026, 6, 15, 12, tzinfo=timezone.utc)
 
 
+@pytest.mark.slow
 async def test_asynchronous_drivers_read_write_and_sweep_every_kind(
     async_engine: AsyncEngine,
 ) -> None:

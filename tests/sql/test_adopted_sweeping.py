@@ -39,6 +39,7 @@ def fill(session: Session, model: Any, value: Any, dead: int = 250, live: int = 
     session.execute(insert(model.__table__), rows, execution_options={"keep_last_modified": True})
 
 
+@pytest.mark.slow
 def test_every_kind_is_swept_by_its_own_index(engine: Engine) -> None:
     base = new_base()
     kinds = kinds_of(engine.dialect.name)

@@ -53,6 +53,7 @@ def statements(session: Session) -> Iterator[list[str]]:
         event.remove(engine, "before_cursor_execute", note)
 
 
+@pytest.mark.slow
 def test_every_write_stamps_the_column_in_its_own_kind(engine: Engine) -> None:
     kinds = kinds_of(engine.dialect.name)
     base = new_base()

@@ -145,6 +145,7 @@ def interleave(engine: Engine, seed: int, statements: int) -> int:
     return done
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite", "postgres", "mariadb", "mysql")
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_no_family_is_seen_in_part(crowd: Engine, seed: int) -> None:

@@ -73,6 +73,7 @@ def test_leaks_are_found(engine: Engine) -> None:
         connection.execute(select(Note))
 
 
+@pytest.mark.slow
 def test_a_name_that_follows_in_one_model_only_is_not_rewritten(engine: Engine) -> None:
     class Other(DeclarativeBase):
         pass

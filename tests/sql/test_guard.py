@@ -492,6 +492,7 @@ def halves() -> Iterator[tuple[Engine, Engine]]:
     live.dispose()
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(sql=queries())
 def test_whatever_its_shape_a_query_sees_live_rows(halves: tuple[Engine, Engine], sql: str) -> None:
@@ -519,6 +520,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_parser_is_imported_by_whoever_uses_it_only() -> None:
     assert (
         run("import sys, ttl_odm.sqlalchemy; assert 'sqlglot' not in sys.modules").returncode == 0

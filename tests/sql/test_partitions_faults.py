@@ -257,6 +257,7 @@ AND _ts + ttl * interval '1 second' > :now OR ttl IS NULL AND _ts + interval '1 
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("survivors", ["sweep", "move"])
 def test_rows_of_random_lives_go_neither_early_nor_never(
     engine: Engine, other: Engine, survivors: Any

@@ -548,6 +548,7 @@ def test_a_partition_that_was_made_anew_meanwhile_is_not_dropped(
     assert len(keys(engine, model)) == 21
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("survivors", ["sweep", "move"])
 def test_writers_and_readers_race_with_drops_and_lose_nothing(
     engine: Engine, other: Engine, survivors: Any

@@ -118,6 +118,7 @@ def test_of_many_inserts_of_one_key_exactly_one_wins(
             assert row.views == winners[0]
 
 
+@pytest.mark.slow
 def test_inserts_of_different_keys_do_not_get_in_each_others_way(crowd: Engine, model: Any) -> None:
     for round_ in range(ROUNDS):
         put_expired(crowd, model, *(f"{round_}-{n}" for n in range(0, WORKERS, 2)))
@@ -351,6 +352,7 @@ def test_in_autocommit_a_batch_fails_as_it_ever_did(crowd: Engine, model: Any) -
         connection.execute(insert(model.__table__), [{"id": key, "views": 1} for key in "ak"])
 
 
+@pytest.mark.slow
 @pytest.mark.databases("mariadb", "mysql")
 def test_of_many_inserts_whose_snapshots_do_not_show_the_row_one_wins(
     crowd: Engine, model: Any

@@ -74,6 +74,7 @@ def hosts(m: Any, session: Session) -> None:
     expire(session, caller)
 
 
+@pytest.mark.slow
 def test_a_live_row_behind_an_expired_one_still_restricts_and_the_error_says_so(
     m: Any, session: Session, violation: type[DBAPIError]
 ) -> None:
@@ -398,6 +399,7 @@ def swept(engine: Engine, *targets: Any) -> dict[str, tuple[int, int]]:
     }
 
 
+@pytest.mark.slow
 def test_a_sweep_leaves_only_rows_of_a_subclass_to_which_live_rows_refer(
     engine: Engine, m: Any, session: Session
 ) -> None:

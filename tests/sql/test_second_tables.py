@@ -183,6 +183,7 @@ def test_an_object_of_an_automapped_class_is_never_served_expired(
             session.flush()
 
 
+@pytest.mark.slow
 def test_models_with_different_policies_are_not_guessed_between(engine: Engine, seat: Any) -> None:
     other = declare(60)
     with engine.connect() as connection:

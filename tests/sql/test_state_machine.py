@@ -229,6 +229,7 @@ class StoredSeatMachine(SeatMachine):
 
 
 # SQLAlchemy itself looks for the objects before an UPDATE of an alias, where it has no RETURNING.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:SELECT statement has a cartesian product")
 @pytest.mark.parametrize("machine", [SessionMachine, SeatMachine, StoredSeatMachine])
 def test_any_sequence_of_steps_agrees_with_the_model(

@@ -259,6 +259,7 @@ def processes(url: str, count: int) -> Iterator[list[subprocess.Popen[str]]]:
             process.communicate(timeout=GUARD)
 
 
+@pytest.mark.slow
 def test_three_processes_agree_in_the_statement_after_a_change(
     engine: Engine, backend: Backend, model: Any
 ) -> None:

@@ -123,6 +123,7 @@ def test_the_table_is_larger_than_a_stretch(engine: Engine, events: Table) -> No
     assert size / 8192 > 2 * _PAGES
 
 
+@pytest.mark.slow
 def test_check_says_where_indexes_end_hot_updates(engine: Engine, events: Table) -> None:
     disable(events)
     enable(events, TTL(HOUR, last_modified="created_at", override=None))

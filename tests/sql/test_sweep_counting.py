@@ -82,6 +82,7 @@ def test_how_many_rows_a_big_table_has_is_estimated(
     assert len(whole) == (engine.dialect.name == "sqlite")
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_no_fuse_takes_a_part_for_the_whole_after_a_big_sweep(
     engine: Engine, made: Any, monkeypatch: pytest.MonkeyPatch

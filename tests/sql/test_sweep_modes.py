@@ -493,6 +493,7 @@ def test_rows_deleted_as_objects_take_along_what_the_orm_cascades_to(
         assert set(connection.scalars(select(order.id))) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("enforcing")
 def test_objects_that_something_refers_to_stay_and_are_counted(engine: Engine, made: Any) -> None:
     customer, order, visit = household(cascade=False)

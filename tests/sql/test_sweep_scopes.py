@@ -104,6 +104,7 @@ class Reads:
             return sum(int(connection.scalar(text(query)) or 0) for query in queries)
 
 
+@pytest.mark.slow
 def test_no_live_row_of_those_that_live_longer_is_read(engine: Engine) -> None:
     model = world(engine)
     set_default(engine, model, DAY, "brief")
@@ -154,6 +155,7 @@ def test_each_scope_ends_by_its_own_default(engine: Engine, size: int, column: A
     assert Sweeper(engine, model).run_once().deleted == 0
 
 
+@pytest.mark.slow
 def test_scopes_with_few_rows_share_batches(engine: Engine) -> None:
     model = world(engine)
     names = [f"t{number:04}" for number in range(AT_ONCE + 200)]

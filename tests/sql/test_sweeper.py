@@ -277,6 +277,7 @@ def test_max_rows_is_obeyed_to_the_row(engine: Engine, made: Any, sweep: str, at
     assert (third.deleted, third.limited) == (10, False)
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize("ttl", [None, HOUR])
 def test_a_hundred_thousand_rows_are_swept(engine: Engine, made: Any, ttl: int | None) -> None:

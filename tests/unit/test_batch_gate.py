@@ -285,6 +285,7 @@ def test_no_batch_begins_outside_the_window(start: float, times: list[float]) ->
 # everything at once
 
 
+@pytest.mark.slow
 @unhurried
 @given(
     st.lists(

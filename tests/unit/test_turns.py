@@ -188,6 +188,7 @@ def test_the_order_begins_with_the_one_after_the_last(last: str | None, order: s
 # whatever there is
 
 
+@pytest.mark.slow
 @unhurried
 @given(
     st.lists(st.tuples(st.integers(0, 100), st.floats(0, 1e6)), min_size=1, max_size=6),

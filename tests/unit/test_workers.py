@@ -155,6 +155,7 @@ def test_what_cannot_be_divided_is_one_workers() -> None:
     assert not line.most
 
 
+@pytest.mark.slow
 def test_it_is_not_asked_before_each_batch_whether_that_is_so() -> None:
     line = Line.holding(a=200_000)
     line.instead[c.Divide] = [()] * 1_000
@@ -246,6 +247,7 @@ def test_a_lost_lease_ends_it_when_those_under_way_are_over() -> None:
     assert report.deleted == len(line.deleted)
 
 
+@pytest.mark.slow
 @unhurried
 @given(
     rows=st.integers(1, 30_000),
