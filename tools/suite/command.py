@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 FAILED: Final = 1
 CANNOT_START: Final = 3
-_MOST_SLOTS: Final = 4
+_MOST_SLOTS: Final = 5
+_BYTES_PER_SLOT: Final = 3 * 1024**3  # its servers in memory, with their files, and its tests
 _LOGS: Final = ROOT / "build" / "tests"
 _FAILURES: Final = _LOGS / "failures.json"
 _AGAIN: Final = "python3 tools/dev.py test --failed"
@@ -96,7 +97,7 @@ def test(options: Options) -> int:
         servers = tuple(names)
     else:
         servers = ()
-    jobs = min(options.jobs or min(_cores(), _MOST_SLOTS), len(plan.tasks))
+    jobs = min(options.jobs or slots_for(_cores(), _memory()), len(plan.tasks))
     print(f"{plan.about}, {report.counted(jobs, 'slot')}", flush=True)
     with _folder() as folder:
         variables |= _variables(folder, plan.turn)
@@ -156,6 +157,23 @@ def _existing(paths: set[str]) -> set[str]:
     return {path for path in paths if (ROOT / path).exists()}
 
 
+def slots_for(cores: int, memory: int) -> int:
+    """Choose how many tasks run at the same time.
+
+    One more than there are cores: a lot waits a quarter of its time, for locks and for what has
+    to happen elsewhere.
+
+    Args:
+        cores: How many cores we may use.
+        memory: How many bytes of memory the machine has.
+    """
+    return max(1, min(cores + 1, memory // _BYTES_PER_SLOT, _MOST_SLOTS))
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -177,7 +195,7 @@ def _variables(folder: Path, turn: int) -> dict[str, str]:
         # So that no test finds bytecode of another version of a file, or puts any into the tree.
         "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
         # Another one with each turn, and the same when a turn is repeated.
-        "PYTHONHASHSEED": str(turn),
+        "PYTHONHASHSEED": str(turn % 2**32),
     }
 
 
@@ -202,8 +220,12 @@ class _Run:
         self._slots = [
             Slot(number, shared, folder / f"slot{number}") for number in range(1, self._jobs + 1)
         ]
-        with self._screen.speaking():
-            run(self._slots, shared, self._hear)
+        try:
+            with self._screen.speaking():
+                run(self._slots, shared, self._hear)
+        except KeyboardInterrupt:
+            self._screen.print(*self._screen.interrupted())
+            raise
         self._undone += self._tasks.drop()
         _LOGS.mkdir(parents=True, exist_ok=True)
         self._logs = report.keep_logs(self._results, _LOGS)

@@ -185,6 +185,14 @@ class Screen:
             yield
         self._clear()
 
+    def interrupted(self) -> list[str]:
+        """Return what is known of the tasks that an interruption has ended."""
+        lines = [f"interrupted: {self._done} of {self._total} done"]
+        for running in self._running.values():
+            failures = running.began.follower.record.failures
+            lines += [f"FAILED {node}   [{running.began.task.environment}]" for node in failures]
+        return lines
+
     def _end(self, event: Ended) -> None:
         result = event.result
         del self._running[event.slot]
