@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from beanie import DeleteRules, MergeStrategy, WriteRules
@@ -18,6 +19,14 @@ async def expired(w: World, model: Any, number: int = 1) -> Any:
     document = await model.get(number)
     w.pass_time(document)
     return document
+
+
+async def read_long_ago(w: World, model: Any, number: int = 1) -> Any:
+    """A document that was loaded so long ago that it has expired by what memory has."""
+    document = await model.get(number)
+    w.pass_time(document)
+    stored = await model.get(number, **w.everything)
+    return document if stored is None else stored
 
 
 def is_there(w: World, model: Any, number: int = 1) -> Any:
@@ -137,20 +146,70 @@ async def _(w: World) -> Any:
     return is_there(w, w.Event)
 
 
-@path("a document that has expired: save()")
+@path("a document that has expired: save()", answer=(True, []))
 async def _(w: World) -> Any:
     document = await expired(w, w.Event)
     document.score = 0
-    await document.save()
+    return await refused(document.save()), is_there(w, w.Event)
+
+
+@path("a document that has expired: save() after its life was prolonged", answer=(True, []))
+async def _(w: World) -> Any:
+    document = await expired(w, w.Event)
+    document.ttl = -1
+    return await refused(document.save()), is_there(w, w.Event)
+
+
+@path("a document that has expired, and was deleted since: save()", answer=(True, []))
+async def _(w: World) -> Any:
+    document = await read_long_ago(w, w.Event)
+    w.other[w.Event.get_collection_name()].delete_one({"_id": document.id})
+    document.ttl = -1
+    return await refused(document.save()), is_there(w, w.Event)
+
+
+@path("a document that has expired: save() with a revision", answer=(True, []))
+async def _(w: World) -> Any:
+    document = await expired(w, w.Revised)
+    return await refused(document.save()), is_there(w, w.Revised)
+
+
+@path("a document that has expired: save() in a transaction", answer=(True, []))
+async def _(w: World) -> Any:
+    document = await expired(w, w.Event)
+    async with w.transaction() as session:
+        is_refused = await refused(document.save(session=session))
+    return is_refused, is_there(w, w.Event)
+
+
+@path("a document that has expired: save() in a bulk writer", answer=[])
+async def _(w: World) -> Any:
+    document = await expired(w, w.Event)
+    async with w.Event.bulk_writer() as writer:
+        await document.save(bulk_writer=writer)
     return is_there(w, w.Event)
 
 
-@path("a document that has expired: save() of one that links to it")
+@path("a document that has expired: save() of a copy of it", answer=(True, []))
+async def _(w: World) -> Any:
+    document = await expired(w, w.Event)
+    return await refused(deepcopy(document).save()), is_there(w, w.Event)
+
+
+@path("a document that has expired: save() of what insert_many() has stored", answer=(True, []))
+async def _(w: World) -> Any:
+    document = w.Event(id=50, name="new")
+    await w.Event.insert_many([document])
+    w.pass_time(document)
+    return await refused(document.save()), is_there(w, w.Event, 50)
+
+
+@path("a document that has expired: save() of one that links to it", answer=(True, True, []))
 async def _(w: World) -> Any:
     house = await w.House.get(1, fetch_links=True)
     w.pass_time(house.door)
-    await house.save(link_rule=WriteRules.WRITE)
-    return is_there(w, w.House), is_there(w, w.Door)
+    is_refused = await refused(house.save(link_rule=WriteRules.WRITE))
+    return is_refused, bool(is_there(w, w.House)), is_there(w, w.Door)
 
 
 @path("a document that has expired: replace() of one that links to it")

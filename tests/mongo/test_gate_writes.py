@@ -249,12 +249,14 @@ async def test_a_changed_revision_of_a_live_document_is_no_expiry(world: World) 
         await other.replace()
 
 
-async def test_save_of_an_expired_document_makes_a_new_one(world: World) -> None:
+async def test_insert_of_an_expired_document_makes_a_new_one(world: World) -> None:
     event = await made(world, tags=["a"])
     world.of(Event).update_one({"_id": 1}, {"$set": {"leftover": 1}})
     world.age(Event, 1)
 
-    await event.save()
+    with pytest.raises(ExpiredError):
+        await event.save()
+    await event.insert()
 
     assert is_fresh(world)
     assert "leftover" not in world.stored(Event, 1)

@@ -107,10 +107,11 @@ async def test_delete_of_what_mongodb_has_deleted_stores_nothing(memos: World, m
     assert memos.keys(model) == []
 
 
-async def test_save_of_an_expired_document_makes_a_new_one_all_the_same(memos: World) -> None:
+async def test_save_of_an_expired_document_stores_nothing(memos: World) -> None:
     memo = await Memo(text="a").insert()
     memos.age(Memo, memo.id)
 
-    await memo.save()
+    with pytest.raises(ExpiredError):
+        await memo.save()
 
-    assert [each.id for each in await Memo.find().to_list()] == [memo.id]
+    assert await Memo.find().to_list() == []

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
 import pytest
-from beanie import Document, init_beanie
-from bson import Binary, DatetimeMS, Decimal128, Int64, Regex
+from beanie import Document, PydanticObjectId, init_beanie
+from bson import Binary, DatetimeMS, Decimal128, Int64, ObjectId, Regex
 from bson.codec_options import CodecOptions
 from bson.errors import InvalidDocument
 from bson.raw_bson import RawBSONDocument
@@ -127,7 +127,8 @@ async def test_an_archive_may_be_a_class_with_a_ttl_of_its_own_and_say_when(
 async def test_a_document_that_the_archive_refuses_keeps_no_other_one(mongodb_url: str) -> None:
     async with swept(mongodb_url, declared(archive=Archive("old"))) as place:
         expired(place)
-        place.raw.database["old"].insert_many([{"_id": 3}, {"_id": 7, "secret": "open sesame"}])
+        refused = {"$nor": [{"text": "text 3"}, {"text": "text 7"}]}
+        place.raw.database.create_collection("old", validator=refused)
         report = await place.sweep(pace=fixed(4))
         (target,) = report.targets
         assert isinstance(target.error, HookError)
@@ -135,7 +136,66 @@ async def test_a_document_that_the_archive_refuses_keeps_no_other_one(mongodb_ur
         assert (target.deleted, target.archived) == (8, 8)
         assert target.skips == {Skip.HOOK: 2}
         assert place.keys() == {3, 7, 99}
-        assert place.keys("old") == set(range(10))
+        assert place.keys("old") == {*range(10)} - {3, 7}
+
+
+def lives(place: Swept, key: Any) -> list[str]:
+    """Return what the archive has of a key, the first life first."""
+    old = place.raw.database["old"]
+    first, later = old.find({"_id": key}), old.find({"_original_id": key}).sort("_id")
+    return [each["text"] for each in (*first, *later)]
+
+
+@pytest.mark.parametrize("size", [1000, 7])
+async def test_an_archive_keeps_every_life_of_a_key(mongodb_url: str, size: int) -> None:
+    async with swept(mongodb_url, declared(archive=Archive("old", archived_at="at"))) as place:
+        for life in ("first", "second", "third"):
+            place.add(range(150), age=DAY, text=life, n={"deep": [1, Int64(2)]})
+            place.add([f"of the {life}"], age=DAY, text=life)
+            report = await place.sweep(pace=fixed(size))
+            assert not report.problems
+            assert (report.deleted, report.archived) == (151, 151)
+        assert {tuple(lives(place, key)) for key in range(150)} == {("first", "second", "third")}
+        assert lives(place, "of the second") == ["second"]
+        assert place.raw.database["old"].count_documents({}) == 3 * 151
+        (third,) = place.raw.database["old"].find({"_original_id": 7, "text": "third"})
+        assert third.keys() == {"_id", "_original_id", "_ts", "text", "n", "at"}
+        assert isinstance(third["_id"], ObjectId)
+
+
+async def test_keys_that_mongodb_takes_for_the_same_are_the_same_for_an_archive(
+    mongodb_url: str,
+) -> None:
+    async with swept(mongodb_url, declared(archive=Archive("old"))) as place:
+        place.raw.database.create_collection("old", collation=ANY_CASE)
+        for life in ([1, 2, "a", {"x": 1}], [1.0, Int64(2), "A", {"x": 1.0}], [1, 3, "b"]):
+            place.add(life, age=DAY, text="x")
+            assert not (await place.sweep()).problems
+        old = place.raw.database["old"]
+        assert old.count_documents({}) == 11
+        assert old.count_documents({"_original_id": {"$exists": True}}) == 5
+
+
+async def test_an_archive_of_a_class_keeps_later_lives_for_its_own_ttl(mongodb_url: str) -> None:
+    class Old(TTLMixin, Document):
+        __ttl__: ClassVar[Any] = 10 * DAY
+        id: int | PydanticObjectId  # type: ignore[assignment]
+        text: str
+
+        class Settings:
+            name = "old"
+
+    async with swept(mongodb_url, declared(archive=Archive(Old))) as place:
+        await init_beanie(database=place.database, document_models=[Old])
+        for life in ("first", "second"):
+            place.add([1], age=DAY, text=life)
+            assert (await place.sweep()).archived == 1
+        assert sorted([each.text for each in await Old.find().to_list()]) == ["first", "second"]
+        assert [each.text for each in await Old.find({"_original_id": 1}).to_list()] == ["second"]
+        place.raw.database["old"].update_many({}, {"$set": {"_ts": place.ago(20 * DAY)}})
+        place.add([1], age=DAY, text="third")
+        assert (await place.sweep()).archived == 1
+        assert [each.text for each in await Old.find().to_list()] == ["third"]
 
 
 @pytest.mark.slow
@@ -293,11 +353,30 @@ async def test_an_archive_or_hook_that_fails_keeps_the_document_and_the_key(
         expired(place)
         with pytest.raises(HookError, match="never"):
             await place.model(id=3).insert()
-        place.raw.database["old"].insert_one({"_id": 4})
+        place.raw.database.create_collection("old", validator={"text": {"$ne": "text 4"}})
         with pytest.raises(HookError, match="old"):
             await place.model(id=4).insert()
         assert place.keys() == {*range(10), 99}
-        assert place.keys("old") == {4}
+        assert place.keys("old") == set()
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+@pytest.mark.parametrize("write", DISPLACING.values(), ids=DISPLACING)
+async def test_a_document_in_the_way_is_archived_whatever_the_archive_has_of_its_key(
+    mongodb_url: str,
+    write: Any,
+    is_inside: bool,  # noqa: FBT001
+) -> None:
+    async with swept(mongodb_url, declared(archive=Archive("old"))) as place:
+        place.raw.create_index("text", unique=True, collation=ANY_CASE, sparse=True)
+        expired(place)
+        place.raw.database["old"].insert_one({"_id": 3, "text": "an earlier life"})
+        if is_inside:
+            async with in_transaction(place) as session:
+                await write(place.model, {"session": session})
+        else:
+            await write(place.model, {})
+        assert lives(place, 3) == ["an earlier life", "text 3"]
 
 
 async def test_a_transaction_in_which_a_hook_has_failed_cannot_be_committed(

@@ -80,13 +80,13 @@ class KeyHolders:
         self.are_worth_another_try = True
 
     @property
-    def _in_transaction(self) -> bool:
+    def in_transaction(self) -> bool:
         """Whether a conflict would end a transaction."""
         return self._session is not None and bool(self._session.in_transaction)
 
     async def make_way_beforehand(self) -> None:
         """Delete them in a transaction, which cannot go on after a conflict."""
-        if self._in_transaction:
+        if self.in_transaction:
             await self._delete_holders(self._known)
 
     async def make_way(
@@ -97,7 +97,7 @@ class KeyHolders:
         None if it is too late for another try. All that is about to be written is made way for, so
         that many documents cost one conflict.
         """
-        if self._in_transaction or not self.are_worth_another_try:
+        if self.in_transaction or not self.are_worth_another_try:
             return None
         known = self._known if known is None else known
         if "keyPattern" not in conflict:  # documentdb doesn't say which index it is

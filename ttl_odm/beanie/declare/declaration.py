@@ -14,6 +14,7 @@ from ttl_odm.beanie.declare.follows import bind as bind_follows
 from ttl_odm.beanie.declare.follows import check as check_follows
 from ttl_odm.beanie.declare.follows import check_collection as check_followed_collection
 from ttl_odm.beanie.gate.database import gated
+from ttl_odm.beanie.objects.copies import prepare
 from ttl_odm.beanie.policy.binding import (
     declaration,
     declared_follows,
@@ -30,7 +31,7 @@ from ttl_odm.beanie.purge.removal import mode_of
 from ttl_odm.beanie.time.formats import mark_durations
 from ttl_odm.core.annotations import annotations_of
 from ttl_odm.core.declared import undeclared
-from ttl_odm.core.policy import TTL
+from ttl_odm.core.policy import TTL, instant_field
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ def bind(model: type[Document], collection: Collection) -> Any:
     follows = declared_follows(model)
     if follows is not None:
         bind_follows(model, follows, ours, database.ttl_backend)
+        named = isinstance(follows.parent, str)
+        prepare(model, [follows.parent] if named else [own for own, _ in follows.on], stamp=None)
         return ours
     policy, backend = declared_policy(model), database.ttl_backend
     if policy.stored is not None and backend not in ("mongodb", "migrations"):
@@ -119,7 +122,16 @@ def bind(model: type[Document], collection: Collection) -> Any:
     binding = registry.bind(model, database.name, ours.name, backend)
     mode_of(binding, ours.name)  # a slip is found now, not by the first write that meets it
     mark_durations(model)
+    scope = () if policy.stored is None or policy.stored.by is None else (policy.stored.by,)
+    prepare(model, (*deciding_fields(policy), *scope), stamp=_stamp_of(model, policy))
     return ours
+
+
+def _stamp_of(model: type[Document], policy: Policy) -> str | None:
+    """Name the field that only the server sets: that of the mixin, if lifetimes count from it."""
+    own = model.model_fields.get("last_modified")
+    is_counted = own is not None and own.alias == "_ts" == instant_field(policy)
+    return "last_modified" if is_counted else None
 
 
 def _annotated(model: type[Document], mixin: type[Document]) -> set[str]:

@@ -1,14 +1,16 @@
 """`enable` and `disable`: a policy on document classes that aren't ours, their source untouched.
 
-A class gets ``__ttl__`` and so on as if it had declared them. One without `TTLMixin` also gets the
-two things by which the mixin puts a policy on a collection: `set_collection`, which Beanie calls,
-and query classes that know when to leave Beanie's cache alone; and one with Beanie's soft delete a
-`delete` that stores nothing anew, and a `hard_delete` that answers like it. What it doesn't get is
-the mixin's fields and methods.
+A class gets ``__ttl__`` and so on as if it had declared them. One without `TTLMixin` also gets
+what the mixin does for Beanie: `set_collection`, which puts the policy on the collection; query
+classes that know when to leave Beanie's cache alone; and a `save` that doesn't store an expired
+document anew, for which reads and writes remember what was stored. With Beanie's soft delete it
+gets a `delete` that doesn't either, and a `hard_delete` that answers like it. What it doesn't get
+is the mixin's fields and methods.
 """
 
 from __future__ import annotations
 
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Final
 
 from beanie import Document
@@ -21,6 +23,7 @@ from ttl_odm.beanie.declare.classes import enforcing, is_enforced
 from ttl_odm.beanie.declare.mixin import TTLMixin
 from ttl_odm.beanie.objects import lifetime
 from ttl_odm.beanie.objects.cache import TTLFindMany, TTLFindOne
+from ttl_odm.beanie.objects.copies import remember
 from ttl_odm.beanie.policy.binding import collection_of, registry_of, subclasses_of
 from ttl_odm.beanie.policy.predicate import deciding_fields
 from ttl_odm.core.overlay import Overlay
@@ -28,6 +31,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.declarations import declarations
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
 
     from ttl_odm.beanie.drivers import Collection
@@ -104,15 +108,41 @@ def _machinery(target: type[Document]) -> dict[str, object]:
         declaration.check_collection(cls)
         plain(cls, declaration.bind(cls, collection))
 
-    attributes: dict[str, object] = {"set_collection": classmethod(set_collection)}
+    attributes: dict[str, object] = {
+        "set_collection": classmethod(set_collection),
+        "_save_state": _remembering(target._save_state),
+        "save": lifetime.run_as(lifetime.save, target.save),
+        "insert": lifetime.run_as(lifetime.insert, target.insert),
+        "insert_one": _inserting(lifetime.insert_one, target.insert_one),
+        "insert_many": _inserting(lifetime.insert_many, target.insert_many),
+    }
     if issubclass(target, DocumentWithSoftDelete):
-        attributes["delete"] = lifetime.deleting(target.delete)  # it saves
-        attributes["hard_delete"] = lifetime.deleting(target.hard_delete)
+        for name in ("delete", "hard_delete"):  # the first of them saves
+            attributes[name] = lifetime.run_as(lifetime.delete, getattr(target, name))
     if target._find_one_query_class is FindOne:
         attributes["_find_one_query_class"] = TTLFindOne
     if target._find_many_query_class is FindMany:
         attributes["_find_many_query_class"] = TTLFindMany
     return attributes
+
+
+def _inserting(runs: Any, method: Any) -> classmethod[Any, Any, Any]:
+    plain = method.__func__
+
+    @wraps(plain)
+    async def run(cls: type[Document], *args: Any, **kwargs: Any) -> Any:
+        return await runs(partial(plain, cls), *args, **kwargs)
+
+    return classmethod(run)
+
+
+def _remembering(save_state: Callable[[Any], None]) -> Callable[[Any], None]:
+    @wraps(save_state)
+    def run(document: Document) -> None:
+        save_state(document)
+        remember(document)
+
+    return run
 
 
 def _check(target: type[Document]) -> None:

@@ -15,6 +15,7 @@ from ttl_odm.beanie.declare import declaration
 from ttl_odm.beanie.declare.classes import enforcing
 from ttl_odm.beanie.objects import lifetime
 from ttl_odm.beanie.objects.cache import TTLFindMany, TTLFindOne
+from ttl_odm.beanie.objects.copies import keeps_state, remember
 from ttl_odm.core import expiry
 from ttl_odm.core.follows import Follows  # noqa: TC001 - pydantic reads the annotations
 from ttl_odm.core.policy import Policy  # noqa: TC001 - pydantic reads the annotations
@@ -22,7 +23,7 @@ from ttl_odm.core.stored import Stored  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
     from beanie import Document as _Base
-    from pymongo.results import DeleteResult
+    from pymongo.results import DeleteResult, InsertManyResult
     from typing_extensions import Self
 
     from ttl_odm.beanie.drivers import Collection, Database, Session
@@ -104,7 +105,7 @@ class TTLMixin(_Base):
         declaration.check(cls)
         declaration.drop_unused_fields(cls, TTLMixin)
         if issubclass(cls, DocumentWithSoftDelete):  # goes past `delete`, to Document's own
-            cls.hard_delete = lifetime.deleting(cls.hard_delete)  # type: ignore[method-assign]
+            cls.hard_delete = lifetime.run_as(lifetime.delete, cls.hard_delete)  # type: ignore[method-assign]
 
     @classmethod
     def set_database(cls, database: Database) -> None:
@@ -189,14 +190,34 @@ class TTLMixin(_Base):
         """Remove the document's own ttl; see `ttl_odm.beanie.inherit_ttl`."""
         await lifetime.inherit_ttl(self, session=session)
 
-    # Beanie's writes of one document
+    # Beanie's writes
+
+    def _save_state(self) -> None:
+        # Beanie's own, for each document that is read, takes longer to see that there is nothing to
+        # do than `remember` takes for all it does.
+        if keeps_state(type(self)):
+            super()._save_state()
+        remember(self)
 
     async def insert(self, *args: Any, **kwargs: Any) -> Self:
         """Insert the document; see Beanie's own method."""
         return await lifetime.insert(self, super().insert, *args, **kwargs)
 
+    @classmethod
+    async def insert_one(cls, document: Any, *args: Any, **kwargs: Any) -> Any:
+        """Insert a document; see Beanie's own method."""
+        return await lifetime.insert_one(super().insert_one, document, *args, **kwargs)
+
+    @classmethod
+    async def insert_many(cls, documents: Any, *args: Any, **kwargs: Any) -> InsertManyResult:
+        """Insert documents; see Beanie's own method."""
+        return await lifetime.insert_many(super().insert_many, documents, *args, **kwargs)
+
     async def update(self, *args: Any, **kwargs: Any) -> Self:
-        """Update the document, as Beanie does. `ExpiredError` if it has expired."""
+        """Update the document, as Beanie does. `ExpiredError` if it has expired.
+
+        So does `save()`, which comes here; but it inserts what was never stored, or was deleted.
+        """
         return await lifetime.write(self, super().update, *args, **kwargs)
 
     async def replace(self, *args: Any, **kwargs: Any) -> Self:

@@ -18,15 +18,17 @@ from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult
 from ttl_odm.beanie.gate import writes
 from ttl_odm.beanie.gate.handle import takes_keep
 from ttl_odm.beanie.keys import KeyHolders
+from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.operators import refused
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from pymongo.results import UpdateResult
 
     from ttl_odm.beanie.drivers import Document, Filter
     from ttl_odm.beanie.gate.handle import Handle
+    from ttl_odm.beanie.gate.writes import UnlessExpired
     from ttl_odm.beanie.policy.binding import Binding
     from ttl_odm.beanie.policy.following import Following
 
@@ -36,7 +38,7 @@ Run = list[tuple[int, Request]]
 """Requests with their places in the whole."""
 
 _DUPLICATE_KEY: Final = {11000, 11001, 12582}
-METHODS: Final = {UpdateOne: "update_one", UpdateMany: "update_many", ReplaceOne: "replace_one"}
+_METHODS: Final = {UpdateOne: "update_one", UpdateMany: "update_many", ReplaceOne: "replace_one"}
 
 
 async def insert_many(
@@ -163,7 +165,7 @@ async def _prepared(handle: Handle, request: Request, *, keep: bool) -> _Prepare
     made._filter = handle.filter_to_write(request._filter)
     if isinstance(request, (DeleteOne, DeleteMany)):
         return _Prepared(made, {}, is_repeatable=True)
-    change = await writes.change_of(handle, METHODS[type(request)], request._doc, keep=keep)
+    change = await writes.change_of(handle, method_of(request), request._doc, keep=keep)
     if isinstance(request, ReplaceOne) and change.method == "update_one":
         made = UpdateOne(made._filter, change.live)
         made._collation, made._hint = request._collation, request._hint
@@ -175,8 +177,59 @@ async def _prepared(handle: Handle, request: Request, *, keep: bool) -> _Prepare
 
 async def _upsert(handle: Handle, request: Request, options: Document, *, keep: bool) -> Document:
     options = {**options, **options_of(request), "upsert": True}
-    change = await writes.change_of(handle, METHODS[type(request)], request._doc, keep=keep)
-    return await outcome(request, writes.send(handle, request._filter, change, options))
+    change = await writes.change_of(handle, method_of(request), request._doc, keep=keep)
+
+    async def send() -> Document:
+        return await outcome(request, writes.send(handle, request._filter, change, options))
+
+    return await unless_expired(handle.plain.full_name, request, send)
+
+
+def method_of(request: Request) -> str:
+    """Return the name of the method for a single update or replacement like a request."""
+    return next(name for kind, name in _METHODS.items() if isinstance(request, kind))
+
+
+class SaveOne(UpdateOne):
+    """An upsert of a document that was stored before: it doesn't insert what has expired."""
+
+    __slots__ = ("unless_expired",)
+    unless_expired: UnlessExpired
+
+
+def guarded(operation: Any, key: object, unless_expired: UnlessExpired) -> Any:
+    """Return what a bulk writer got by a document's `save()`, as a `SaveOne`; all else as it is."""
+    is_save = isinstance(operation, UpdateOne) and _is_upsert(operation)
+    if not is_save or filters.equalities(operation._filter).get("_id") != key:
+        return operation
+    made = SaveOne(operation._filter, operation._doc)
+    for name in (name for base in UpdateOne.__mro__ for name in getattr(base, "__slots__", ())):
+        setattr(made, name, getattr(operation, name))
+    made.unless_expired = unless_expired
+    return made
+
+
+class _ExpiredError(Exception):
+    """A document has expired that would be inserted again."""
+
+
+async def unless_expired(
+    collection: str, request: Request, write: Callable[[], Awaitable[Document]]
+) -> Document:
+    """Do what one request wants; a `SaveOne` of what has expired matches nothing, as an update."""
+    if not isinstance(request, SaveOne):
+        return await write()
+
+    async def refuse() -> None:
+        if await request.unless_expired() is not None:
+            raise _ExpiredError
+
+    key = filters.equalities(request._filter).get("_id")
+    with writes.watching(collection, key, unless_expired=refuse):
+        try:
+            return await write()
+        except _ExpiredError:
+            return nothing_done()
 
 
 def options_of(request: Any) -> Document:

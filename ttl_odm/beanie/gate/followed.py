@@ -21,6 +21,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pymongo import DeleteMany, DeleteOne, InsertOne
@@ -229,17 +230,21 @@ class Followers:
         session = options.get("session")
         keys = KeyHolders(self.plain, self.following, session, [known], complete=upsert)
         writing = _Changing(self, filter, change, known, options, keep)
-        await keys.make_way_beforehand()
+        name = self.plain.full_name
+        unless_expired = writes.unless_expired_of(name, filter) if upsert else None
+        await writes.make_way_beforehand(keys, unless_expired)
 
         async def attempt() -> Any:
             keys.are_worth_another_try = change.is_repeatable
             result = await writing.what_lives()
             if result is not None or not upsert:
                 return result
+            await writes.refuse_expired(unless_expired)
             keys.are_worth_another_try = True
             return await writing.insert()
 
-        result = await until_free(attempt, keys.make_way, patience=4 if upsert else 2)
+        make_way = partial(writes.make_way_for, keys, unless_expired)
+        result = await until_free(attempt, make_way, patience=4 if upsert else 2)
         await writes.note_match(self.plain.full_name, filter, matched=upsert or _has_met(result))
         if result is None and not method.startswith("find_one"):
             return _updated(0, 0)
@@ -284,8 +289,12 @@ class Followers:
             own.pop("bypass_document_validation", None)  # which a bulk write has for its inserts
             delete = self.delete_one if isinstance(request, DeleteOne) else self.delete_many
             return await bulk.outcome(request, delete(request._filter, **own))
-        change = getattr(self, bulk.METHODS[type(request)])
-        return await bulk.outcome(request, change(request._filter, copy(request._doc), **own))
+        change = getattr(self, bulk.method_of(request))
+
+        async def write() -> Document:
+            return await bulk.outcome(request, change(request._filter, copy(request._doc), **own))
+
+        return await bulk.unless_expired(self.plain.full_name, request, write)
 
 
 _INSERTED: Final = object()

@@ -20,7 +20,8 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
@@ -41,7 +42,11 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Document, Filter
     from ttl_odm.beanie.gate.handle import Handle
+    from ttl_odm.beanie.policy.errors import ExpiredError
     from ttl_odm.beanie.rewrite.stamps import Update
+
+    UnlessExpired: TypeAlias = Callable[[], Awaitable[ExpiredError | None]]
+    """What an upsert of a document that was stored before asks as nothing matches."""
 
 _REPEATABLE: Final = frozenset(
     {"$addToSet", "$currentDate", "$max", "$min", "$pull", "$set", "$setOnInsert", "$unset"}
@@ -112,6 +117,7 @@ async def send(handle: Handle, filter: Filter, change: Change, options: Document
     known = {**filters.equalities(filter), **change.known} if upsert else change.known
     keys = KeyHolders(plain, binding, options.get("session"), [known], complete=upsert)
     since = None if change.is_repeatable else await handle.now()
+    unless_expired = unless_expired_of(plain.full_name, filter) if upsert else None
 
     async def attempt() -> Any:
         live = handle.filter_to_write(filter)  # a conflict may tell of another stored default
@@ -123,17 +129,44 @@ async def send(handle: Handle, filter: Filter, change: Change, options: Document
                 keys.are_worth_another_try = untouched
             raise
         if upsert and not _matched(result):
+            await refuse_expired(unless_expired)
             keys.are_worth_another_try = True
             only = filters.insert_only(filter)
             return await sent(method(only, change.new, upsert=True, **options))
         return result
 
-    await keys.make_way_beforehand()
+    await make_way_beforehand(keys, unless_expired)
     # An upsert can lose twice: to whoever deletes the expired holder, and to whoever inserts before
     # it does. Then there is a document that it can update.
-    result = await until_free(attempt, keys.make_way, patience=4 if upsert else 2)
+    make_way = partial(make_way_for, keys, unless_expired)
+    result = await until_free(attempt, make_way, patience=4 if upsert else 2)
     await note_match(handle.plain.full_name, filter, matched=upsert or _matched(result))
     return result
+
+
+async def refuse_expired(unless_expired: UnlessExpired | None) -> None:
+    """Raise what says that a document has expired that would be inserted again, if it has."""
+    error = None if unless_expired is None else await unless_expired()
+    if error is not None:
+        raise error
+
+
+async def make_way_beforehand(keys: KeyHolders, unless_expired: UnlessExpired | None) -> None:
+    """Delete expired holders of keys in a transaction, unless the document itself is one of them.
+
+    Elsewhere that is asked once it is known that nothing matches.
+    """
+    if keys.in_transaction:
+        await refuse_expired(unless_expired)
+    await keys.make_way_beforehand()
+
+
+async def make_way_for(
+    keys: KeyHolders, unless_expired: UnlessExpired | None, conflict: Filter
+) -> int | None:
+    """Delete the holders of a key, unless the document itself is one, which has just expired."""
+    await refuse_expired(unless_expired)
+    return await keys.make_way(conflict)
 
 
 async def _is_untouched(handle: Handle, filter: Filter, since: datetime, options: Document) -> bool:
@@ -205,13 +238,14 @@ class WriteWatch:
     """One write of one document, and what became of it.
 
     Its key is None as long as it has none; `matched` is None as long as nobody has looked. Where
-    the write finds nothing, `unmatched` is asked, and may raise an error. Where it must not insert,
-    an upsert is none.
+    the write finds nothing, `unmatched` is asked, and may raise an error. An upsert asks before it
+    inserts whether the document has expired; where it must not insert, it is none.
     """
 
     collection: str
     key: object
     unmatched: Callable[[], Awaitable[None]] | None = None
+    unless_expired: UnlessExpired | None = None
     inserts: bool = True
     matched: bool | None = None
     inserted: Filter | None = None
@@ -225,6 +259,7 @@ def watching(
     collection: str,
     key: object,
     unmatched: Callable[[], Awaitable[None]] | None = None,
+    unless_expired: UnlessExpired | None = None,
     *,
     inserts: bool = True,
 ) -> Iterator[WriteWatch]:
@@ -232,7 +267,7 @@ def watching(
     outer = _watch.get()
     if outer is not None and (outer.collection, outer.key) == (collection, key):
         inserts = inserts and outer.inserts
-    watch = WriteWatch(collection, key, unmatched, inserts)
+    watch = WriteWatch(collection, key, unmatched, unless_expired, inserts)
     token = _watch.set(watch)
     try:
         yield watch
@@ -253,6 +288,12 @@ def may_insert(collection: str, filter: Filter) -> bool:
     """Say whether an upsert by this filter may be one."""
     watch = _watch_of(collection, filter)
     return watch is None or watch.inserts
+
+
+def unless_expired_of(collection: str, filter: Filter) -> UnlessExpired | None:
+    """Return what an upsert by this filter asks before it inserts; None if it inserts anyway."""
+    watch = _watch_of(collection, filter)
+    return None if watch is None else watch.unless_expired
 
 
 def _watch_of(collection: str, filter: Filter) -> WriteWatch | None:

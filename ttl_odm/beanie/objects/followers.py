@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie import drivers
     from ttl_odm.beanie.drivers import Session
+    from ttl_odm.beanie.objects.copies import Copy
     from ttl_odm.beanie.policy.following import Following
 
 
@@ -95,27 +96,41 @@ async def expires_at(document: Document, *, session: Session = None) -> datetime
     return max(known) if known and len(known) == len(ends) else None
 
 
-async def is_gone(document: Document, session: Session) -> bool:
-    """Say whether a document that was not found has expired, as its parent has or isn't there."""
+async def is_gone(
+    document: Document, session: Session, copy: Copy | None, *, inserts: bool = False
+) -> bool:
+    """Say whether a document that was not found has expired, as its parent has or isn't there.
+
+    Before an insert that is only said of the document that the copy is of.
+    """
     following = following_of(type(document))
     assert following is not None  # noqa: S101 (asked before)
     rows = await _judged(document, following, session)
+    paths = following.links.own
+    known = followed.keys_in(_encoded(document, copy), paths)
     if rows:
-        return not rows[0]["lives"]
-    # It may have been deleted with its parent: what memory has, counts.
-    key = followed.keys_in(_encoded(document), following.links.own)
-    if key is None:
-        return False
-    database = collection_of(document).database
-    parents = database[following.links.collection]
-    having = followed.having(following.links.theirs, [key])
-    return await parents.find_one(having, {"_id": 1}, session=session) is None
+        is_doubtful = inserts and copy is not None and not copy.is_certain
+        is_of_another = is_doubtful and followed.keys_in(rows[0]["own"], paths) != known
+        return not (rows[0]["lives"] or is_of_another)
+    # It may have been deleted with its parent: what memory has, and had, counts.
+    now = followed.keys_in(_encoded(document, None), paths)
+    parents = collection_of(document).database[following.links.collection]
+    for key in [known] if now == known else [known, now]:
+        if key is None:
+            continue
+        having = followed.having(following.links.theirs, [key])
+        if await parents.find_one(having, {"_id": 1}, session=session) is None:
+            return True
+    return False
 
 
-def _encoded(document: Document) -> drivers.Document:
+def _encoded(document: Document, copy: Copy | None) -> drivers.Document:
+    """Return a document as it is stored, with the links that the stored one had."""
     made: drivers.Document = {}
+    links = {} if copy is None else copy.row(type(document))
     for name, info in type(document).model_fields.items():
-        value: Any = getattr(document, name, None)
+        alias = info.alias or name
+        value: Any = links[alias] if alias in links else getattr(document, name, None)
         ref = getattr(value, "ref", None)
         if isinstance(ref, DBRef):
             value = ref
@@ -123,7 +138,7 @@ def _encoded(document: Document) -> drivers.Document:
             value = {"$id": value.id}
         else:
             value = Encoder(to_db=True).encode(value)
-        made[info.alias or name] = value
+        made[alias] = value
     return made
 
 
@@ -131,11 +146,13 @@ async def _judged(document: Document, following: Following, session: Session) ->
     """Return the stored document, with its parents and whether it lives; nothing if not there."""
     collection = collection_of(document)
     made = followed.judged(following)
-    pipeline = [
-        {"$match": {"_id": document.id}},
-        *made.stages,
-        {"$project": {"lives": made.condition, "parents": f"${followed.FOLLOWED}"}},
-    ]
+    tops = {path.partition(".")[0] for path in following.links.own}
+    shown = {
+        "lives": made.condition,
+        "parents": f"${followed.FOLLOWED}",
+        "own": {top: f"${top}" for top in tops},
+    }
+    pipeline = [{"$match": {"_id": document.id}}, *made.stages, {"$project": shown}]
     cursor: Any = collection.aggregate(pipeline, session=session, include_expired=True)
     if isawaitable(cursor):  # PyMongo's; Motor's asks when it is read
         cursor = await cursor

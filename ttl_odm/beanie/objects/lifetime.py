@@ -2,7 +2,8 @@
 
 Beanie makes different things of a write that found nothing; here it is an `ExpiredError` where the
 document has expired, and a `DocumentNotFound` where it is missing for another reason. And a
-document in memory learns its new ``_ts`` from each of its writes.
+document in memory learns its new ``_ts`` from each of its writes. An upsert of a document that was
+stored before (`save()`) inserts it only if it has been deleted, not if it has expired.
 
 What is done to a lifetime (`touch` and its like) is decided by the server, in the filter of the
 change: nothing is lost where two do it at once. These are functions over documents, for classes
@@ -11,6 +12,7 @@ that have their policy from `enable`, too. This module must not know how the gat
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from datetime import date, datetime, timedelta, timezone
 from enum import Enum
 from functools import partial, wraps
@@ -18,10 +20,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from beanie import DeleteRules
 from beanie.exceptions import DocumentNotFound, RevisionIdWasChanged
+from pydantic import BaseModel
 from pymongo import ReturnDocument
+from pymongo.results import DeleteResult
 
+from ttl_odm.beanie.gate.bulk import guarded
 from ttl_odm.beanie.gate.writes import watching
 from ttl_odm.beanie.objects import azure, followers
+from ttl_odm.beanie.objects.copies import copy_of, forget, remember
 from ttl_odm.beanie.policy import predicate
 from ttl_odm.beanie.policy.binding import (
     binding_of,
@@ -52,12 +58,14 @@ from ttl_odm.errors import TTLConfigurationError
 Result = TypeVar("Result")
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
     from beanie import Document
 
     from ttl_odm.beanie import drivers
     from ttl_odm.beanie.drivers import Session
+    from ttl_odm.beanie.gate.writes import UnlessExpired
+    from ttl_odm.beanie.objects.copies import Copy
     from ttl_odm.beanie.time.clock import ServerClock
     from ttl_odm.beanie.time.formats import Instant
     from ttl_odm.core.lifetime import OnlyIf
@@ -288,7 +296,7 @@ async def _change(  # noqa: PLR0913 (all but one by place, from five callers)
     if changed is None and conditions:
         now = await collection.find_one({"_id": document.id}, fields, session=session)
     if now is None:
-        raise await _is_gone(document, session) or DocumentNotFound
+        raise await _is_gone(document, session, copy_of(document)) or DocumentNotFound
     _learn(document, now, policy)
     return changed is not None
 
@@ -299,7 +307,45 @@ async def insert(document: Document, method: Method[Result], *args: Any, **kwarg
         result = await method(*args, **kwargs)
     if watch.inserted is not None:
         _learn(document, watch.inserted, policy_of(type(document)))
+    if _may_be_undone(kwargs):
+        remember(document, is_certain=False)
     return result
+
+
+async def insert_one(method: Method[Result], document: Any, *args: Any, **kwargs: Any) -> Result:
+    """Run Beanie's insert of a document, which may leave it to a bulk writer."""
+    result = await method(document, *args, **kwargs)
+    if kwargs.get("bulk_writer") is not None:
+        await _remember_inserted([document], is_certain=False)
+    return result
+
+
+async def insert_many(
+    method: Method[Result], documents: Iterable[Any], *args: Any, **kwargs: Any
+) -> Result:
+    """Run Beanie's insert of many documents, which then know that they are stored."""
+    documents = list(documents)
+    result = await method(documents, *args, **kwargs)
+    session = kwargs.get("session", args[0] if args else None)
+    await _remember_inserted(documents, is_certain=not _may_be_undone({"session": session}))
+    return result
+
+
+async def _remember_inserted(documents: list[Any], *, is_certain: bool) -> None:
+    for document in documents:
+        policy = None if declared_follows(type(document)) else policy_of(type(document))
+        known: dict[str, object] = {}
+        if isinstance(policy, TTL):
+            await _read_clock(document)
+            known[policy.last_modified] = stored(policy, _clock(document).reached())
+        remember(document, is_certain=is_certain, **known)
+
+
+def _may_be_undone(options: Mapping[str, Any]) -> bool:
+    """Say whether a write may come to nothing: in a transaction, or left to a bulk writer."""
+    session = options.get("session")
+    in_transaction = session is not None and bool(session.in_transaction)
+    return in_transaction or options.get("bulk_writer") is not None
 
 
 async def write(document: Document, method: Method[Result], *args: Any, **kwargs: Any) -> Result:
@@ -307,13 +353,19 @@ async def write(document: Document, method: Method[Result], *args: Any, **kwargs
 
     At once, where the gate finds no document: Beanie tells nobody of what hasn't happened then.
     """
+    copy, session = copy_of(document), kwargs.get("session")
 
     async def refuse_if_gone() -> None:
-        gone = await _is_gone(document, kwargs.get("session"))
+        gone = await _is_gone(document, session, copy)
         if gone is not None:
             raise gone
 
-    with watching(collection_of(document).full_name, document.id, refuse_if_gone) as watch:
+    with (
+        _saving(document, copy, kwargs) as unless_expired,
+        watching(
+            collection_of(document).full_name, document.id, refuse_if_gone, unless_expired
+        ) as watch,
+    ):
         try:
             return await method(*args, **kwargs)
         except ExpiredError:
@@ -328,6 +380,41 @@ async def write(document: Document, method: Method[Result], *args: Any, **kwargs
             if is_attribute:
                 raise DocumentNotFound from error
             raise
+
+
+async def save(document: Document, method: Method[Result], *args: Any, **kwargs: Any) -> Result:
+    """Run the `save` of a class without the mixin, whose `update` is Beanie's own."""
+    options = {"session": args[0] if args else None, **kwargs, "upsert": True}
+    with (
+        _saving(document, copy_of(document), options) as unless_expired,
+        watching(collection_of(document).full_name, document.id, None, unless_expired),
+    ):
+        return await method(*args, **kwargs)
+
+
+@contextmanager
+def _saving(
+    document: Document, copy: Copy | None, options: Mapping[str, Any]
+) -> Iterator[UnlessExpired | None]:
+    """Give what an upsert of a document asks before it inserts; None where it needn't.
+
+    What a bulk writer gets inside asks the same, when its time has come.
+    """
+    session, writer = options.get("session"), options.get("bulk_writer")
+
+    async def unless_expired() -> ExpiredError | None:
+        return await _is_gone(document, session, copy, inserts=True)
+
+    asks = bool(options.get("upsert")) and copy is not None
+    queued = 0 if writer is None else len(writer.operations)
+    yield unless_expired if asks else None
+    if writer is not None and asks:
+        writer.operations[queued:] = [
+            guarded(operation, document.id, unless_expired)
+            for operation in writer.operations[queued:]
+        ]
+    if _may_be_undone(options) and not (copy is not None and copy.is_certain):
+        remember(document, is_certain=False)
 
 
 async def replace(document: Document, method: Method[Result], *args: Any, **kwargs: Any) -> Result:
@@ -357,36 +444,53 @@ async def delete(
     """
     with watching(collection_of(document).full_name, document.id, inserts=False):
         try:
-            return await write(document, method, *args, **kwargs)
+            result = await write(document, method, *args, **kwargs)
         except ExpiredError:
             if DeleteRules.DELETE_LINKS not in (*args, *kwargs.values()):
                 raise
             return None
+    session = kwargs.get("session", args[0] if args else None)
+    if isinstance(result, DeleteResult) and not _may_be_undone({"session": session}):
+        forget(document)
+    return result
 
 
-def deleting(method: Any) -> Any:
-    """Return an instance method of Beanie's that deletes, run as `delete` runs one."""
+def run_as(runs: Any, method: Any) -> Any:
+    """Return an instance method of Beanie's, run by a function of this module: `delete`, `save`."""
 
     @wraps(method)
     async def run(document: Document, *args: Any, **kwargs: Any) -> Any:
-        return await delete(document, partial(method, document), *args, **kwargs)
+        return await runs(document, partial(method, document), *args, **kwargs)
 
     return run
 
 
-async def _is_gone(document: Document, session: Session) -> ExpiredError | None:
-    """Return the error that says so, if a document that was not found has expired."""
-    if following_of(type(document)) is not None:
-        is_gone = await followers.is_gone(document, session)
-        return ExpiredError(model=type(document).__name__, key=document.id) if is_gone else None
+async def _is_gone(
+    document: Document, session: Session, copy: Copy | None, *, inserts: bool = False
+) -> ExpiredError | None:
+    """Return the error that says so, if a document that was not found has expired.
+
+    Before an insert that is only said of the document that the copy is of: one that expired before
+    has the same key, if the transaction came to nothing in which the copy was written.
+    """
+    model = type(document)
+    gone = ExpiredError(model=model.__name__, key=document.id)
+    if following_of(model) is not None:
+        is_gone = await followers.is_gone(document, session, copy, inserts=inserts)
+        return gone if is_gone else None
     collection, own = collection_of(document), {"_id": document.id}
     row = await collection.find_one(own, session=session, include_expired=True)
     await _read_clock(document)
-    # Where it is missing, MongoDB may have deleted it already: what memory has, counts.
-    end = end_of(document) if row is None else predicate.end_of(row, policy_of(type(document)))
-    if end is None or not is_expired(end, latest_now(document)):
+    policy, latest = policy_of(model), latest_now(document)
+    known = predicate.end_of(_lifetime_of(document, policy, copy), policy)
+    if row is None:  # MongoDB may have deleted it already: what memory has, and had, counts
+        ends = (known, predicate.end_of(_lifetime_of(document, policy), policy))
+        return gone if any(end is not None and is_expired(end, latest) for end in ends) else None
+    end = predicate.end_of(row, policy)
+    if end is None or not is_expired(end, latest):
         return None
-    return ExpiredError(model=type(document).__name__, key=document.id)
+    is_doubtful = inserts and copy is not None and not copy.is_certain
+    return None if is_doubtful and (known is None or end < known) else gone
 
 
 def _learn(document: Document, row: drivers.Filter, policy: Policy) -> None:
@@ -402,10 +506,15 @@ def _learn(document: Document, row: drivers.Filter, policy: Policy) -> None:
         setattr(document, name, value)
         if document._saved_state is not None and field in document._saved_state:
             document._saved_state[field] = value
+    copy = copy_of(document)
+    remember(document, is_certain=copy is None or copy.is_certain)
 
 
-def _lifetime_of(document: Document, policy: Policy) -> drivers.Document:
-    """Return the fields that say when a document expires, as it has them in memory."""
+def _lifetime_of(document: Document, policy: Policy, copy: Copy | None = None) -> drivers.Document:
+    """Return the fields that say when a document expires, as it has them in memory.
+
+    Or as the stored document has them, as far as the copy knows.
+    """
     fields = deciding_fields(policy)
     names = {field: _attribute(type(document), field) for field in fields}
     if None in names.values():  # a field of an embedded document
@@ -413,7 +522,14 @@ def _lifetime_of(document: Document, policy: Policy) -> drivers.Document:
         held = {field: value_at(dumped, field) for field in fields}
     else:
         held = {field: getattr(document, str(name)) for field, name in names.items()}
+    if copy is not None:
+        row = {name: _dumped(value) for name, value in copy.row(type(document)).items()}
+        held |= {field: value_at(row, field) for field in fields if field.partition(".")[0] in row}
     return {field: _as_stored(value) for field, value in held.items()}
+
+
+def _dumped(value: object) -> object:
+    return value.model_dump(by_alias=True) if isinstance(value, BaseModel) else value
 
 
 def _as_stored(value: object) -> object:

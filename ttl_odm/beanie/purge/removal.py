@@ -20,13 +20,14 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import bson
+from bson import ObjectId
 from bson.codec_options import DatetimeConversion
 from pymongo import ReadPreference, WriteConcern
 from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from ttl_odm.beanie.policy.binding import collection_of, registry_of
-from ttl_odm.beanie.policy.commands import BY_KEY, RAW, as_datetime
+from ttl_odm.beanie.policy.commands import BY_KEY, RAW, RawCollection, as_datetime
 from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY
 from ttl_odm.beanie.purge.errors import in_short, is_passing
@@ -46,13 +47,14 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection, Document
     from ttl_odm.beanie.policy.binding import Binding
-    from ttl_odm.beanie.policy.commands import RawCollection
     from ttl_odm.beanie.policy.scopes import OwnScopes
     from ttl_odm.core.policy import Policy
     from ttl_odm.sweeper.hooks import Reason
 
 Rows: TypeAlias = "list[RawBSONDocument]"
 
+KEY: Final = "_original_id"
+"""The field with the key of an archived document whose key the archive has already."""
 _MAJORITY: Final = WriteConcern("majority")
 
 
@@ -221,6 +223,9 @@ class Remover:
                 copy[archive.archived_at] = self.as_of
         try:
             with phase("archive"):
+                for number in await _again(RawCollection(collection).within(place.session), rows):
+                    # The fields stand in their order, but for the one that is new.
+                    copies[number] = {**copies[number], "_id": ObjectId(), KEY: rows[number]["_id"]}
                 await collection.insert_many(copies, session=place.session)
         except PyMongoError as error:
             if is_passing(error):
@@ -260,6 +265,29 @@ class Remover:
         return purged
 
 
+async def _again(archive: RawCollection, rows: Rows) -> list[int]:
+    """Return which of some documents have a key that an archive has already.
+
+    They had another life, which the archive keeps; a duplicate key would end the transaction.
+    """
+    keys = {"_id": {"$in": [row["_id"] for row in rows]}}
+    found = await archive.find(keys, projection={"_id": 1}, limit=len(rows))
+    held = set(map(_bytes_of, found))
+    again = [number for number, row in enumerate(rows) if _bytes_of(row) in held]
+    if len(again) == len(held):
+        return again
+    # Some are equal, but not the same: other types of a number, letters under a collation.
+    return [
+        number
+        for number, row in enumerate(rows)
+        if number in again or await archive.find({"_id": row["_id"]}, limit=1)
+    ]
+
+
+def _bytes_of(row: RawBSONDocument) -> bytes:
+    return bson.encode({"_id": row["_id"]}, codec_options=RAW)
+
+
 def _check(deleted: int, chosen: int) -> None:
     """See that all documents that were chosen were deleted."""
     if deleted != chosen:  # the clocks of two routers, perhaps
@@ -273,11 +301,8 @@ def _without(rows: Rows, chosen: Rows) -> Rows:
     if len(chosen) == len(rows):
         return []
 
-    def bytes_of(row: RawBSONDocument) -> bytes:
-        return bson.encode({"_id": row["_id"]}, codec_options=RAW)
-
-    done = set(map(bytes_of, chosen))
-    return [row for row in rows if bytes_of(row) not in done]
+    done = set(map(_bytes_of, chosen))
+    return [row for row in rows if _bytes_of(row) not in done]
 
 
 @asynccontextmanager
