@@ -45,7 +45,7 @@ _CANNOT_START: Final = 3
 
 def main() -> int:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(prog="dev.py mutate --adapters", description=__doc__)
+    parser = argparse.ArgumentParser(prog="dev.py mutate --adapters --", description=__doc__)
     parser.add_argument("--sample", type=int, default=0, help="how many mutants, at random")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
     parser.add_argument("--only", action="append", choices=GROUPS, help="a group of tests")
