@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 _PATIENCE: Final = 30.0
-"""How long a child may run on after its time is up, in seconds."""
+"""How long a child may run on after its time is up, besides ten times its slowest test: seconds."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,6 +61,7 @@ class _Server:
         self._items = {item.nodeid: item for item in session.items}
         known = set(recording.tests)
         self._new = [name for name in self._items if name not in known]
+        self._usual = dict(zip(recording.tests, recording.seconds, strict=True))
         self._right: dict[str, bool] = {}  # whether a test passes without a mutant
 
     def verdict(self, mutant: Mutant) -> dict[str, Any]:
@@ -74,17 +75,20 @@ class _Server:
         while True:
             answer = self._try(mutant, left, self._seconds - (time.monotonic() - began))
             # A test that fails without the mutant too shows nothing.
-            if answer.get("verdict") != "caught" or self._is_right(answer["by"]):
+            by = answer.get("by")  # empty where the child hung or crashed
+            if not by or self._is_right(by):
                 break
-            left = left[left.index(answer["by"]) + 1 :]
+            left = left[left.index(by) + 1 :]
         took = round(time.monotonic() - began, 1)
         return {**answer, "tests": len(names), "seconds": took}
 
     def _try(self, mutant: Mutant | None, names: list[str], seconds: float) -> dict[str, Any]:
         items = [self._items[name] for name in names]
+        # The child ends by itself after the test during which its time is up.
+        slowest = max((self._usual.get(name, 0.0) for name in names), default=0.0)
         return _in_child(
             lambda send: _run(self._session, items, mutant, seconds, send),
-            timeout=max(seconds, 0) + _PATIENCE,
+            timeout=max(seconds, 0) + _PATIENCE + 10 * slowest,
         )
 
     def _is_right(self, name: str) -> bool:
