@@ -266,6 +266,9 @@ def watching(
     """Watch the write inside; as a part of another that must not insert, it must not either."""
     outer = _watch.get()
     if outer is not None and (outer.collection, outer.key) == (collection, key):
+        if unmatched is None and not outer.inserts:  # whoever watches already has more to ask
+            yield outer
+            return
         inserts = inserts and outer.inserts
     watch = WriteWatch(collection, key, unmatched, unless_expired, inserts)
     token = _watch.set(watch)
