@@ -13,6 +13,7 @@ the versions of libraries: it runs each test on one database.
 | marked `slow` | on a third of its databases, at least one | doesn't run |
 | marked `in_thirds` | in one of three turns, then on all | in one of three turns, on one |
 | in a folder of `SHARES` | as above | in one of two or three turns |
+| in a folder of `TOGETHER` | as above, all on the same server | all on the same database |
 """
 
 from __future__ import annotations
@@ -32,8 +33,13 @@ TURNS: Final = 3
 """After so many consecutive turns, every test has run on all of its databases and drivers."""
 
 SHARES: Final[Mapping[str, int]] = {
-    "mongo": 2,
+    "django_app": 2,
+    "leaks": 2,
     "leaks_mongo": 2,
+    "mongo": 2,
+    "sql": 2,
+    "stores": 2,
+    "testkit": 2,
     "adoption": TURNS,
     "cli": TURNS,
     "examples": TURNS,
@@ -41,6 +47,9 @@ SHARES: Final[Mapping[str, int]] = {
     "integrations": TURNS,
 }
 """The folders of which `--once` runs a part, and in how many turns it runs all of them."""
+
+TOGETHER: Final = frozenset({"leaks"})
+"""Folders whose tests need much to be made on a server first: a world of tables for all of them."""
 
 ELSEWHERE: Final = "on another database or driver"
 SLOW: Final = "slow, so left to the newest versions"
@@ -91,6 +100,8 @@ def left_out(variants: Sequence[Variant], turn: int, *, once: bool = False) -> d
             continue
         if first.in_thirds and not once:
             continue
+        if _folder(name) in TOGETHER:
+            number = turn // turns
         backends = {position: variants[position].backend or "" for position in positions}
         chosen = set(_chosen(first, backends, number, once=once))
         reasons |= {position: ELSEWHERE for position in positions if position not in chosen}
@@ -127,7 +138,11 @@ def share(values: Sequence[_T], number: int) -> list[_T]:
 
 def _turns_of(test: str) -> int:
     """In how many turns `--once` runs all tests of a test's folder."""
-    return SHARES.get(test.partition("tests/")[2].partition("/")[0], 1)
+    return SHARES.get(_folder(test), 1)
+
+
+def _folder(test: str) -> str:
+    return test.partition("tests/")[2].partition("/")[0]
 
 
 def shared_name(node: str, backend: str | None) -> str:

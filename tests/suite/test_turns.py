@@ -57,10 +57,11 @@ def running(variants: list[Variant], turn: int, *, once: bool = False) -> set[Va
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("backends", BACKENDS)
+@pytest.mark.parametrize("folder", ["sql", "leaks"])
 def test_three_turns_in_a_row_run_every_test_on_all_that_it_supports(
-    backends: str, kind: dict[str, bool]
+    folder: str, backends: str, kind: dict[str, bool]
 ) -> None:
-    variants = several("sql", BACKENDS[backends], **kind)
+    variants = several(folder, BACKENDS[backends], **kind)
     for first in (0, 1, 1135, 20_784):
         turns = range(first, first + TURNS)
         assert set().union(*(running(variants, turn) for turn in turns)) == {*variants}
@@ -101,6 +102,14 @@ def test_each_turn_has_tests_on_every_server() -> None:
     assert {variant.backend for variant in ran} == {*ONE_DRIVER}
 
 
+@pytest.mark.parametrize("once", [False, True])
+def test_tests_that_share_what_is_made_on_a_server_run_on_the_same_one(*, once: bool) -> None:
+    for turn in range(6):
+        ran = running(several("leaks", ONE_DRIVER), turn, once=once)
+        servers = {variant.backend for variant in ran}
+        assert len(servers) == (1 if once else 2)
+
+
 def test_a_test_whose_subject_differs_by_server_runs_on_each_in_every_turn() -> None:
     variants = several("sql", EVERY_DRIVER, every_server=True)
     for turn in range(TURNS):
@@ -121,9 +130,9 @@ def test_a_slow_test_runs_on_one_database_or_two_of_four() -> None:
 
 def test_whatever_is_left_out_has_a_reason() -> None:
     variants = [
-        Variant("tests/sql/test_a.py::test_a[*]", SQLITE),
-        Variant("tests/sql/test_a.py::test_a[*]", "mysql-pymysql"),
-        Variant("tests/sql/test_a.py::test_slow", slow=True),
+        Variant("tests/metrics/test_a.py::test_a[*]", SQLITE),
+        Variant("tests/metrics/test_a.py::test_a[*]", "mysql-pymysql"),
+        Variant("tests/metrics/test_a.py::test_slow", slow=True),
         *(Variant(f"tests/docs/test_a.py::test_a[{page}]", in_thirds=True) for page in range(9)),
     ]
     reasons = left_out(variants, 0, once=True)

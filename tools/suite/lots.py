@@ -60,34 +60,31 @@ class Task:
         return f"{self.environment} {self.name}"
 
 
-@dataclass(frozen=True)
-class Folders:
-    """Folders of tests that make one lot.
-
-    Attributes:
-        names: Their names in tests/.
-        newest: How many seconds one turn takes in `.venv`.
-        lowest: How many it takes in `.venv-lowest`; 0 if all of it belongs to `.venv`.
-    """
-
-    names: tuple[str, ...]
-    newest: float
-    lowest: float
-
-
-FOLDERS: Final = (
-    Folders(("sql",), 300, 120),
-    Folders(("migrations", "pg_cron"), 120, 50),
-    Folders(("django_app",), 120, 60),
-    Folders(("mongo", "leaks_mongo"), 120, 60),
-    Folders(("leaks", "apps"), 100, 60),
-    Folders(("cli", "metrics", "faults", "integrations"), 150, 60),
-    Folders(("docs", "examples", "adoption", "deploy"), 120, 40),
-    Folders(("testkit", "stores", "fuzz", "servers"), 80, 40),
-    Folders(("packaging", "benchmarks", "beanie_suite", "oauth_suite"), 100, 0),
-)
-"""All folders of tests but those that run first."""
 FIRST: Final = ("unit", "suite", "contract")
+"""The folders whose tests the others depend on."""
+
+LOTS_OF_NEWEST: Final = (
+    (("sql",), 275),
+    (("mongo", "leaks_mongo"), 220),
+    (("cli", "metrics", "integrations", "faults"), 185),
+    (("docs", "examples", "adoption", "deploy"), 150),
+    (("django_app", "migrations", "pg_cron"), 150),
+    (("stores", "testkit", "fuzz", "servers"), 125),
+    (("leaks", "apps"), 115),
+    (("packaging", "benchmarks", "beanie_suite", "oauth_suite"), 80),
+)
+"""The other folders, as lots of `.venv`, and how many seconds each takes in one turn."""
+
+LOTS_OF_LOWEST: Final = (
+    (("sql", "django_app", "apps"), 90),
+    (("leaks", "stores", "testkit", "fuzz", "servers"), 100),
+    (("migrations", "cli", "metrics", "integrations", "faults", "examples", "adoption"), 70),
+    (("mongo", "leaks_mongo", "docs", "deploy", "pg_cron"), 70),
+)
+"""The same for `.venv-lowest`."""
+
+ONLY_NEWEST: Final = ("packaging", "benchmarks", "beanie_suite", "oauth_suite")
+"""What the lowest versions run with `--all` only: it is slow, or belongs to `.venv`."""
 
 _CHECKS: Final = (
     ("ruff check", ("ruff", "check", "."), 1),
@@ -174,15 +171,19 @@ def everything(development: Environment, lowest: Environment, choice: Choice) ->
         choice: What the run covers.
     """
     yield from _first(development, choice)
-    paths = _paths(FIRST)
-    yield _limited(pytest(lowest, ", ".join(FIRST), [*paths, *choice.lowest()], 50), choice)
-    for folders in FOLDERS:
-        name, paths = ", ".join(folders.names), _paths(folders.names)
-        words = [*paths, *choice.newest()]
-        yield _limited(pytest(development, name, words, folders.newest), choice)
-        if folders.lowest or choice.turn is None:
-            words = [*paths, *choice.lowest()]
-            yield _limited(pytest(lowest, name, words, folders.lowest), choice)
+    for names, seconds in LOTS_OF_NEWEST:
+        yield _lot(development, names, choice.newest(), seconds)
+    further = () if choice.turn is not None else ((ONLY_NEWEST, 60),)
+    for names, seconds in ((FIRST, 50), *LOTS_OF_LOWEST, *further):
+        yield _lot(lowest, names, choice.lowest(), seconds)
+
+
+def _lot(
+    environment: Environment, names: Sequence[str], options: Sequence[str], seconds: float
+) -> Task:
+    """Describe the lot of some folders, which is empty at most if databases are left out."""
+    lot = pytest(environment, ", ".join(names), [*_paths(names), *options], seconds)
+    return replace(lot, may_be_empty="--only" in options)
 
 
 def _first(development: Environment, choice: Choice) -> Iterator[Task]:
@@ -211,11 +212,6 @@ def chosen(
         replace(pytest(environment, "chosen", [*given, *words], 60), may_be_empty=True)
         for environment, given in options.items()
     ]
-
-
-def _limited(lot: Task, choice: Choice) -> Task:
-    """Let a lot be empty if databases are left out."""
-    return replace(lot, may_be_empty=True) if choice.only else lot
 
 
 def _paths(folders: Iterable[str]) -> list[str]:
