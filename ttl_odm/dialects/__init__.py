@@ -2,7 +2,7 @@
 
 - `family`: `Family`, all that a family of databases brings; names that are the same everywhere
 - `postgresql`: PostgreSQL
-- `mysql`: MariaDB and MySQL
+- `mysql`: MariaDB and MySQL; `mysql_values`: what their columns make of a value
 - `sqlite`: SQLite
 - `partitions`: `PartitionDDL`, how a family cuts tables into partitions; `postgresql_partitions`,
   `mysql_partitions`

@@ -257,6 +257,20 @@ class Family(ABC):
         """
         return None
 
+    def column_types_query(self, schema: str | None, table: str) -> str | None:  # noqa: ARG002
+        """The query for the columns of a table, and their types; see `stored_form`.
+
+        None where a comparison makes the same of a value as a column that stores it.
+        """
+        return None
+
+    def stored_form(self, column_type: str) -> str | None:  # noqa: ARG002
+        """A template of what a column keeps of a value, `{0}`; None where that is the value itself.
+
+        It rounds, pads and cuts as an INSERT does. An index on the column answers the comparison.
+        """
+        return None
+
     def can_lead(self, length: int | None) -> bool:  # noqa: ARG002 (see MySQL)
         """Whether an index may begin with texts of so many characters; None for any number."""
         return True

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from ttl_odm.core.stored_rows import LONGEST_SCOPE
 from ttl_odm.core.values import MAX_TTL
 from ttl_odm.dialects.family import ISO_PATTERN, ErrorCodes, Family, as_value
+from ttl_odm.dialects.mysql_values import stored_form
 from ttl_odm.sweeper import Pace
 
 if TYPE_CHECKING:
@@ -180,6 +181,18 @@ class MySQL(Family):
             f"WHERE s.table_schema = {where} AND s.table_name = {as_value(table)} "
             "AND s.seq_in_index = 1"
         )
+
+    def column_types_query(self, schema: str | None, table: str) -> str:
+        """By the catalogue, which has no temporary tables."""
+        where = "DATABASE()" if schema is None else as_value(schema)
+        return (
+            "SELECT column_name, column_type FROM information_schema.columns "
+            f"WHERE table_schema = {where} AND table_name = {as_value(table)}"
+        )
+
+    def stored_form(self, column_type: str) -> str | None:
+        """See `ttl_odm.dialects.mysql_values`."""
+        return stored_form(column_type)
 
     def can_lead(self, length: int | None) -> bool:
         """Not with long texts, nor with those of any length."""

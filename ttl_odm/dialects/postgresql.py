@@ -137,6 +137,19 @@ class PostgreSQL(Family):
             f"WHERE i.indrelid = CAST({as_value(relation(schema, table))} AS text)::regclass"
         )
 
+    def column_types_query(self, schema: str | None, table: str) -> str:
+        """As a cast takes the types, with their lengths and precisions."""
+        name = as_value(relation(schema, table))
+        return (
+            "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_catalog.pg_attribute "
+            f"WHERE attrelid = to_regclass({name}) AND attnum > 0 AND NOT attisdropped"
+        )
+
+    def stored_form(self, column_type: str) -> str:
+        """A cast: it differs from an assignment only where that raises."""
+        escaped = column_type.replace("{", "{{").replace("}", "}}")
+        return f"CAST({{0}} AS {escaped})"
+
     def bookmark(self, place: str) -> str:
         """A text: no driver reads all dates, and JSON has them in ISO 8601, whatever DateStyle."""
         return f"(to_json({place}) #>> ARRAY[]::text[])"

@@ -302,6 +302,11 @@ def error_code(dialect: Dialect, error: BaseException) -> int | None:
     return dialect._extract_error_code(error)  # type: ignore[attr-defined, no-any-return]
 
 
+def in_driver_format(dialect: Dialect, sql: str) -> str:
+    """SQL with its percent signs doubled, for a driver that formats what it is given."""
+    return sql.replace("%", "%%") if dialect.identifier_preparer._double_percents else sql
+
+
 def as_listeners_have_it(context: Any, statement: str, parameters: Any) -> tuple[str, Any]:
     """A batch's statement and parameters, as ``before_cursor_execute`` makes them."""
     connection = context.root_connection

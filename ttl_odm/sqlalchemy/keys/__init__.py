@@ -1,5 +1,6 @@
 """The keys of expired rows are free.
 
+- `conversions`: what the database stores for a value, where that is another one.
 - `defaults`: what the database makes of a key: defaults, generated columns.
 - `displace`: deleting the expired rows that stand in the way of a write, in the write's
   transaction.

@@ -30,7 +30,7 @@ from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.rewrite.targets import as_element
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from sqlalchemy import ColumnElement, FromClause, Select
     from sqlalchemy.sql.compiler import SQLCompiler
@@ -167,17 +167,19 @@ def of_new_rows(
     generated: Iterable[Column[Any]],
     columns: Collection[Column[Any]],
     new: Select[Any],
+    stored: Callable[[Any, Column[Any]], ColumnElement[Any]],
 ) -> Select[Any]:
     """A SELECT of parts of a key in new rows, which have these columns, and generated ones.
 
     What a generated column is computed by may be text, in which names of columns stand: here they
-    are those of a subquery.
+    are those of a subquery. `stored` makes of that what the column stores.
     """
     # No row of the table, but the types and collations of its columns.
     none = select(*columns).where(false()).options(include_expired())
     name = next(iter(columns)).table.name
     rows: FromClause = union_all(none, new).subquery(name)
-    rows, places = with_generated(rows, dict(zip(columns, rows.c, strict=True)), generated)
+    places = dict(zip(columns, rows.c, strict=True))
+    rows, places = with_generated(rows, places, generated, stored)
     key: Any = select(*(with_values(part, places) for part in parts))
     return key.select_from(rows)  # type: ignore[no-any-return]
 
@@ -186,15 +188,17 @@ def with_generated(
     rows: FromClause,
     places: Mapping[Column[Any], ColumnElement[Any]],
     generated: Iterable[Column[Any]],
+    stored: Callable[[Any, Column[Any]], ColumnElement[Any]],
 ) -> tuple[FromClause, Mapping[Column[Any], ColumnElement[Any]]]:
     """A subquery with generated columns beside the columns of another one.
 
     Both have the name of the table, and `places` says where the first one has columns of it: the
-    text of a generated column names them. Returned is also where the new one has all of them.
+    text of a generated column names them; `stored` makes of that what the column stores. Returned
+    is also where the new one has all of them.
     """
     for column in generated:
         computed: Any = column.computed
-        made = with_values(computed.sqltext, places).label(column.name)
+        made = stored(with_values(computed.sqltext, places), column).label(column.name)
         wider: Any = select(*rows.c, made).select_from(rows).subquery(column.table.name)
         places = {own: wider.corresponding_column(place) for own, place in places.items()}
         places[column] = wider.c[column.name]

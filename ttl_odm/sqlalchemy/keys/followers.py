@@ -69,16 +69,16 @@ class FollowersPurge:
         return sum(
             self.conflicting.displace(reclaimer, or_(*conditions))
             for start in range(0, len(rows), _BATCH)
-            if (conditions := list(self._held(rows[start : start + _BATCH])))
+            if (conditions := list(self._held(rows[start : start + _BATCH], reclaimer)))
         )
 
-    def _held(self, rows: Sequence[Row]) -> Iterator[ColumnElement[bool]]:
+    def _held(self, rows: Sequence[Row], reclaimer: KeyReclaimer) -> Iterator[ColumnElement[bool]]:
         for named in self.keys:
             made = {column.key: value for column, value in named.made.items()}
             for row in rows:
                 pairs = zip(named.columns, named.names, strict=True)
                 values = {column.key: row[name] for column, name in pairs if name in row}
-                held = named.key.held_by({**made, **values})
+                held = named.key.held_by({**made, **values}, reclaimer)
                 if held is not None:
                     yield held
 

@@ -25,6 +25,7 @@ from sqlalchemy.sql.elements import Grouping
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.keys.conversions import as_sql
 from ttl_odm.sqlalchemy.keys.defaults import (
     UNKNOWN,
     default_of,
@@ -32,7 +33,7 @@ from ttl_odm.sqlalchemy.keys.defaults import (
     with_sources,
     with_values,
 )
-from ttl_odm.sqlalchemy.keys.lookup import Key, as_sql
+from ttl_odm.sqlalchemy.keys.lookup import Key
 from ttl_odm.sqlalchemy.policy.following import following_of
 from ttl_odm.sqlalchemy.rewrite.stamps import is_sql, selected_columns, selected_rows
 from ttl_odm.sqlalchemy.rewrite.targets import column_key
@@ -249,7 +250,7 @@ def selected_links(
     named = [value.label(column.name) for column, value in values.items()]
     renamed = select(*numbered, *named).subquery(link.columns[0].table.name)
     own = {column: renamed.c[column.name] for column in values}
-    source, made = with_generated(renamed, own, link.generated)
+    source, made = with_generated(renamed, own, link.generated, as_sql)
     parts: Any = link.parts
     columns = [source.c[column.name] for column in numbered]
     return SelectedLinks(source, columns, [made[part] for part in parts])

@@ -10,6 +10,7 @@ is a SELECT, which `ttl_odm.sqlalchemy.keys.displace` follows if it finds someth
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from sqlalchemy import (
@@ -20,7 +21,6 @@ from sqlalchemy import (
     UnaryExpression,
     and_,
     bindparam,
-    literal,
     or_,
     select,
     tuple_,
@@ -30,6 +30,7 @@ from sqlalchemy.sql import visitors
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.compat import is_mysql
+from ttl_odm.sqlalchemy.keys.conversions import as_sql, as_stored, forms_of, in_form, is_kept
 from ttl_odm.sqlalchemy.keys.defaults import (
     UNKNOWN,
     is_made_of,
@@ -41,11 +42,10 @@ from ttl_odm.sqlalchemy.keys.displace import must_select_first, purge_conditions
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, at_root
 from ttl_odm.sqlalchemy.rewrite.prefixes import Prefix
-from ttl_odm.sqlalchemy.rewrite.stamps import is_sql
 from ttl_odm.sqlalchemy.rewrite.targets import unique_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from sqlalchemy import CompoundSelect, Delete, Select, Table
 
@@ -54,12 +54,16 @@ if TYPE_CHECKING:
 
     Row = Mapping[str, Any]
     Rows = Callable[..., Select[Any]]
+    Stored = Callable[[Any, Column[Any]], ColumnElement[Any]]
 
 _MOST_VALUES: Final = 5_000
 """In one statement. Databases allow more, but MariaDB reads the whole table from 16,000 on."""
 
 _MOST_TUPLES: Final = 200
 """Values of composite keys: with more, PostgreSQL plans for longer than it then works."""
+
+_MOST_CONVERTED: Final = 64
+"""Rows in one statement where values are compared as they are stored: each has a condition."""
 
 _RESERVED: Final = 50
 """Bound values that the predicate may need beside the keys."""
@@ -88,20 +92,28 @@ class Key:
         return tuple(column.key for column in self.columns)
 
     def selected(
-        self, values: Mapping[Column[Any], Any], matched: Rows = select, *, typed: bool = False
+        self,
+        values: Mapping[Column[Any], Any],
+        matched: Rows = select,
+        stored: Stored = as_sql,
+        *,
+        typed: bool = False,
     ) -> Select[Any]:
         """A SELECT of this key, with values or SQL in the place of the columns.
 
-        `matched` selects columns of the rows that are written; `typed` gives values the types and
-        collations of the table's columns.
+        `matched` selects columns of the rows that are written; `stored` makes of SQL what a column
+        stores, for generated ones; `typed` gives values the types and collations of the table's
+        columns.
         """
         if not (self.generated or typed):
-            return matched(*self.made_of(values))
-        return self._over_rows(self.parts, values, matched)
+            return matched(*self.made_of(values, stored))
+        return self._over_rows(self.parts, values, stored, matched)
 
-    def equals(self, values: Mapping[Column[Any], Any]) -> ColumnElement[bool]:
-        """The condition for rows that have this key of such values."""
-        made = self.made_of(values)
+    def equals(
+        self, values: Mapping[Column[Any], Any], stored: Stored = as_sql
+    ) -> ColumnElement[bool]:
+        """The condition for rows that have this key of such values; for `stored` see `selected`."""
+        made = self.made_of(values, stored)
         conditions = [part == value for part, value in zip(self.parts, made, strict=True)]
         for part, value in zip(self.parts, made, strict=True):
             if isinstance(part, Prefix) and isinstance(value, Prefix):
@@ -109,21 +121,22 @@ class Key:
                 conditions.append(value.may_begin(column))
         return and_(*conditions)
 
-    def held_by(self, row: Row) -> ColumnElement[bool] | None:
+    def held_by(self, row: Row, reclaimer: KeyReclaimer) -> ColumnElement[bool] | None:
         """The condition for rows that have the key of a row; None if nobody else can have it."""
         values = [row.get(name, UNKNOWN) for name in self.names]
         if any(value is UNKNOWN or (value is None and self.is_plain) for value in values):
             return None
-        made = map(as_sql, values, self.columns)
-        return self.equals(dict(zip(self.columns, made, strict=True)))
+        stored = partial(as_stored, reclaimer)
+        made = map(stored, values, self.columns)
+        return self.equals(dict(zip(self.columns, made, strict=True)), stored)
 
-    def made_of(self, values: Mapping[Column[Any], Any]) -> list[Any]:
+    def made_of(self, values: Mapping[Column[Any], Any], stored: Stored = as_sql) -> list[Any]:
         """The parts of this key, with values or SQL in the place of the columns."""
         if self.is_plain:
             return [values[column] for column in self.columns]
         return [
             # As a value: with IN and a subquery beside an OR, no database uses an index.
-            self._over_rows([part], values).scalar_subquery()
+            self._over_rows([part], values, stored).scalar_subquery()
             if is_made_of(part, self.generated)
             else with_values(part, values)
             for part in self.parts
@@ -133,15 +146,11 @@ class Key:
         self,
         parts: Iterable[ColumnElement[Any]],
         values: Mapping[Column[Any], Any],
+        stored: Stored,
         matched: Rows = select,
     ) -> Select[Any]:
         new = matched(*(value.label(column.name) for column, value in values.items()))
-        return of_new_rows(parts, self.generated, values, new)
-
-
-def as_sql(value: Any, column: Column[Any]) -> ColumnElement[Any]:
-    """A value, or SQL, of a column as SQL."""
-    return value if is_sql(value) else literal(value, column.type)
+        return of_new_rows(parts, self.generated, values, new, stored)
 
 
 def keys_of(table: Table) -> list[Key]:
@@ -201,7 +210,7 @@ class NamedKey:
     No row has the columns that are `made`: the database makes the same of them for every row.
     """
 
-    __slots__ = ("columns", "is_plain", "key", "made", "names")
+    __slots__ = ("_always_converted", "columns", "is_plain", "key", "made", "names")
 
     def __init__(
         self, key: Key, names: Sequence[str], made: Mapping[Column[Any], Any] | None = None
@@ -214,6 +223,16 @@ class NamedKey:
         self.names = tuple([name for _, name in named])
         self.made = {column: as_sql(value, column) for column, value in (made or {}).items()}
         self.is_plain = key.is_plain
+        computed: list[tuple[Column[Any], Any]] = [(c, c.computed) for c in key.generated]
+        always = [*self.made.items(), *((column, sql.sqltext) for column, sql in computed)]
+        self._always_converted = [column for column, sql in always if not is_kept(sql, column)]
+
+    def converted(self, rows: Sequence[Row]) -> Iterator[Column[Any]]:
+        """The columns that may not store what rows have for them as it is."""
+        yield from self._always_converted
+        for column, name in zip(self.columns, self.names, strict=True):
+            if not all(is_kept(row.get(name), column) for row in rows):
+                yield column
 
     def values_of(self, row: Row) -> tuple[Any, ...] | None:
         """What a row has there, or None if that is in nobody's way.
@@ -230,14 +249,16 @@ class NamedKey:
 class _Shape(NamedTuple):
     """What a statement hangs on beside its values.
 
-    Those are for one row or some, and for the keys of these numbers. `current`: see `KeyReclaimer`;
-    `selects`: whether it is a SELECT, which another thread may be about to change its mind on.
+    Those are for the keys of these numbers, and for one row, some, or exactly so many.
+    `current`: see `KeyReclaimer`; `selects`: whether it is a SELECT, which another thread may be
+    about to change its mind on; `forms`: what columns store for values, by the columns' names.
     """
 
     keys: tuple[int, ...]
-    rows: Literal["one", "some"]
+    rows: Literal["one", "some"] | int
     current: bool
     selects: bool
+    forms: tuple[tuple[str, str], ...]
 
 
 class KeyPurge:
@@ -263,32 +284,63 @@ class KeyPurge:
             self._selects_first = must_select_first(binding, dialect)
             self._statements = {}
             self._conditions = conditions
+        forms = self._forms(reclaimer, rows)
         # SQLite reads the whole table for (a, b) IN (VALUES ...).
         singly = self._has_expressions or (self._has_tuples and dialect.name == "sqlite")
         if singly or len(rows) == 1:
-            return self._free_singly(reclaimer, rows)
+            return self._free_singly(reclaimer, rows, forms)
         most = min(_MOST_VALUES, dialect.insertmanyvalues_max_parameters - _RESERVED)
         most //= self._width
         if self._has_tuples:
             most = min(most, _MOST_TUPLES)
+        if forms:
+            most = min(most, _MOST_CONVERTED)
         deleted = 0
         for start in range(0, len(rows), most):
-            values: dict[str, Any] = {}
-            numbers: list[int] = []
+            taken: dict[int, list[tuple[Any, ...]]] = {}
             for number, key in enumerate(self._keys):
                 values_of, some = key.values_of, rows[start : start + most]
-                taken = [value for row in some if (value := values_of(row)) is not None]
-                if taken:
-                    numbers.append(number)
-                    if key.names:
-                        single = len(key.names) == 1
-                        values[f"key_{number}"] = [v for (v,) in taken] if single else taken
-            if numbers:
-                shape = _Shape(tuple(numbers), "some", reclaimer.current, self._selects_first)
-                deleted += self._run(reclaimer, shape, values)
+                values = [value for row in some if (value := values_of(row)) is not None]
+                if values:
+                    taken[number] = values
+            if taken:
+                deleted += self._free_many(reclaimer, taken, forms)
         return deleted
 
-    def _free_singly(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
+    def _forms(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
+        """What columns store for values of theirs, where these may be converted."""
+        columns = {column.name for key in self._keys for column in key.converted(rows)}
+        if not columns:
+            return ()
+        every = forms_of(reclaimer, self._conflicting.table)
+        return tuple(sorted((name, every[name]) for name in columns if name in every))
+
+    def _free_many(
+        self,
+        reclaimer: KeyReclaimer,
+        taken: Mapping[int, list[tuple[Any, ...]]],
+        forms: tuple[tuple[str, str], ...],
+    ) -> int:
+        """By a statement for lists of values; of converted ones, for so many."""
+        values: dict[str, Any] = {}
+        count = 1 << (max(map(len, taken.values())) - 1).bit_length() if forms else None
+        for number, several in taken.items():
+            names = self._keys[number].names
+            if count is not None:
+                for place in range(count):  # the last one again and again
+                    row = several[min(place, len(several) - 1)]
+                    keys = (f"key_{number}_{n}_{place}" for n in range(len(names)))
+                    values |= zip(keys, row, strict=True)
+            elif names:
+                single = len(names) == 1
+                values[f"key_{number}"] = [value for (value,) in several] if single else several
+        rows: Any = count or "some"
+        shape = _Shape(tuple(taken), rows, reclaimer.current, self._selects_first, forms)
+        return self._run(reclaimer, shape, values)
+
+    def _free_singly(
+        self, reclaimer: KeyReclaimer, rows: Sequence[Row], forms: tuple[tuple[str, str], ...]
+    ) -> int:
         """By a statement for one row, where NULL is not a key either."""
         keys = self._keys
         numbers = tuple(
@@ -299,21 +351,25 @@ class KeyPurge:
             ]
         )
         if not self._generated or reclaimer.dialect.name not in MYSQL_FAMILY:
-            return self._free_some(reclaimer, numbers, rows)
+            return self._free_some(reclaimer, numbers, rows, forms)
         # MariaDB plans before it knows the value of a subquery: beside an OR, it reads all rows.
         apart = self._generated.intersection(numbers)
         groups = [
             tuple([number for number in numbers if number not in apart]),
             *((number,) for number in apart),
         ]
-        return sum([self._free_some(reclaimer, group, rows) for group in groups])
+        return sum([self._free_some(reclaimer, group, rows, forms) for group in groups])
 
     def _free_some(
-        self, reclaimer: KeyReclaimer, numbers: tuple[int, ...], rows: Sequence[Row]
+        self,
+        reclaimer: KeyReclaimer,
+        numbers: tuple[int, ...],
+        rows: Sequence[Row],
+        forms: tuple[tuple[str, str], ...],
     ) -> int:
         if not numbers:
             return 0
-        shape = _Shape(numbers, "one", reclaimer.current, self._selects_first)
+        shape = _Shape(numbers, "one", reclaimer.current, self._selects_first, forms)
         sets = [
             {
                 f"key_{number}_{place}": row.get(name)
@@ -362,21 +418,39 @@ class KeyPurge:
                 bindparam(name, **how) if values is None else bindparam(name, values[name], **how)
             )
 
+        forms = dict(shape.forms)
+
+        def stored(element: ColumnElement[Any], column: Column[Any]) -> ColumnElement[Any]:
+            form = forms.get(column.name)
+            return element if form is None else in_form(form, element, column)
+
         conditions = []
         for number in shape.keys:
             named = self._keys[number]
-            if shape.rows == "one":
-                places = {
-                    column: bind(f"key_{number}_{place}", type_=column.type)
-                    for place, column in enumerate(named.columns)
-                }
-                conditions.append(named.key.equals({**places, **named.made}))
+            made = {column: stored(value, column) for column, value in named.made.items()}
+            if shape.rows == "some":
+                parts = [column == value for column, value in made.items()]
+                if named.columns:
+                    one = len(named.columns) == 1
+                    columns: Any = named.columns[0] if one else tuple_(*named.columns)
+                    taken = bind(f"key_{number}", expanding=True, type_=columns.type)
+                    parts.append(columns.in_(taken))
+                conditions.append(and_(*parts))
                 continue
-            made = [column == value for column, value in named.made.items()]
-            if named.columns:
-                one = len(named.columns) == 1
-                columns: Any = named.columns[0] if one else tuple_(*named.columns)
-                taken = bind(f"key_{number}", expanding=True, type_=columns.type)
-                made.append(columns.in_(taken))
-            conditions.append(and_(*made))
+            rows = [""] if shape.rows == "one" else [f"_{row}" for row in range(shape.rows)]
+            conditions += [
+                named.key.equals(
+                    {
+                        **{
+                            column: stored(
+                                bind(f"key_{number}_{place}{row}", type_=column.type), column
+                            )
+                            for place, column in enumerate(named.columns)
+                        },
+                        **made,
+                    },
+                    stored,
+                )
+                for row in rows
+            ]
         return list(map(self._conflicting.with_keys, conditions if apart else [or_(*conditions)]))

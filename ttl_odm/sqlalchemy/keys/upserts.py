@@ -25,8 +25,10 @@ from sqlalchemy.sql import visitors
 from sqlalchemy.sql.functions import Function
 
 from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.keys.conversions import as_sql
 from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, with_defaults
-from ttl_odm.sqlalchemy.keys.lookup import as_sql, keys_of
+from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
+from ttl_odm.sqlalchemy.keys.lookup import keys_of
 from ttl_odm.sqlalchemy.rewrite.stamps import rows_of
 from ttl_odm.sqlalchemy.rewrite.targets import Assignment, Target, plain
 
@@ -65,11 +67,13 @@ class MetRows:
         if half is None or compat.selected_names(statement):  # nobody knows yet what it inserts
             return
         executions, table = context.compiled_parameters, self.target.table
+        reclaimer = KeyReclaimer.of(context)
         columns = dict.fromkeys(column for key in self._keys for column in key.columns)
         for number, row in enumerate(rows_of(statement, executions)):
             parameters = executions[0 if compat.value_lists(statement) else number]
             new = with_defaults(row, columns, parameters, number)
-            met = [same for key in self._keys if (same := key.held_by(new)) is not None]
+            held = (key.held_by(new, reclaimer) for key in self._keys)
+            met = [same for same in held if same is not None]
             fixed = partial(_fixed, new=new, table=table, parameters=parameters)
             if met:
                 where = fixed(half.where)

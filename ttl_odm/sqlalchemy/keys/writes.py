@@ -25,6 +25,7 @@ from ttl_odm.sqlalchemy.compat import (
     selected_names,
     value_lists,
 )
+from ttl_odm.sqlalchemy.keys.conversions import as_stored
 from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, default_of, onupdate_of, with_defaults
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
 from ttl_odm.sqlalchemy.keys.followers import FollowingRows
@@ -32,7 +33,6 @@ from ttl_odm.sqlalchemy.keys.lookup import (
     ConflictingRows,
     Key,
     NamedKey,
-    as_sql,
     keys_of,
 )
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
@@ -104,7 +104,7 @@ class TakenKeys:
             for row in rows
             # What the database computes, in part at least.
             if any(is_sql(row.get(name)) for name in key.names)
-            if (same := key.held_by(row)) is not None
+            if (same := key.held_by(row, reclaimer)) is not None
         ]
         if conditions:
             deleted += self._displace(reclaimer, or_(*conditions))
@@ -130,11 +130,12 @@ class TakenKeys:
         if writes(selected) or len(values.c) != len(columns):
             return 0
         row = with_defaults(dict(zip(columns, values.c, strict=True)), self._columns, parameters)
-        deleted = 0
+        deleted, stored = 0, partial(as_stored, reclaimer)
         for key in self.keys:
             if row.keys() >= set(key.names):
-                new = {column: as_sql(row[column.key], column) for column in key.columns}
-                taken = key.selected(new, typed=not set(columns).issuperset(key.names))
+                new = {column: stored(row[column.key], column) for column in key.columns}
+                is_typed = not set(columns).issuperset(key.names)
+                taken = key.selected(new, stored=stored, typed=is_typed)
                 deleted += self.free_selected(reclaimer, key, taken)
         return deleted
 
@@ -259,16 +260,18 @@ class UpdatedKeys:
         deleted = known.free(reclaimer, rows) if known.keys else 0
         if target.acts:
             return deleted  # which rows it changes is known once it has run
+        stored = partial(as_stored, reclaimer)
         for key in set(self._taken.keys).difference(known.keys):
             # A part of the key stays as it is in each row, or is computed from the row: the
             # database tells the keys that the rows will have.
             for row, parameters in zip(rows, executions, strict=True):
                 new = {
-                    column: as_sql(row[column.key], column)
+                    column: stored(row[column.key], column)
                     if column.key in written
                     else target.source.c[column.key]
                     for column in key.columns
                 }
                 matched = partial(target.matched, parameters)
-                deleted += self._taken.free_selected(reclaimer, key, key.selected(new, matched))
+                taken = key.selected(new, matched, stored)
+                deleted += self._taken.free_selected(reclaimer, key, taken)
         return deleted
