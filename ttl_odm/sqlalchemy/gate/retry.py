@@ -33,7 +33,7 @@ from sqlalchemy.exc import DBAPIError
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.errors import is_denied, is_restricted, is_taken
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.rewrite.targets import unique_parts
+from ttl_odm.sqlalchemy.rewrite.targets import uniques
 from ttl_odm.sqlalchemy.time.clock import clock_of, monotonic
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def _of_upsert(
     if compiler.dialect.name in MYSQL_FAMILY:
         return Trial(keys, table)
     # It names one key, so PostgreSQL fails on any other.
-    names_all = clock_of(compiler.dialect).fails_alone or len(unique_parts(table)) == 1
+    names_all = clock_of(compiler.dialect).fails_alone or len(uniques(table)) == 1
     return Trial(keys, table, counts=True, is_upsert=True) if is_one_row and names_all else None
 
 

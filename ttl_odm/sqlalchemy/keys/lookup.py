@@ -9,7 +9,7 @@ is a SELECT, which `ttl_odm.sqlalchemy.keys.displace` follows if it finds someth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -42,15 +42,17 @@ from ttl_odm.sqlalchemy.keys.displace import must_select_first, purge_conditions
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, at_root
 from ttl_odm.sqlalchemy.rewrite.prefixes import Prefix
-from ttl_odm.sqlalchemy.rewrite.targets import unique_parts
+from ttl_odm.sqlalchemy.rewrite.stamps import is_sql
+from ttl_odm.sqlalchemy.rewrite.targets import uniques
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from sqlalchemy import CompoundSelect, Delete, Select, Table
 
     from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
     from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding
+    from ttl_odm.sqlalchemy.rewrite.partial_indexes import IndexCondition
 
     Row = Mapping[str, Any]
     Rows = Callable[..., Select[Any]]
@@ -74,12 +76,16 @@ class Key:
     """A primary key, a unique constraint or a unique index: what no two rows have in common.
 
     Its parts are its columns, or expressions of them. In place of `generated` columns it has those
-    that they are computed from.
+    that they are computed from. With a `condition` it is one of the rows that meet it, which the
+    columns that are `deciding` tell; no row does where one of the `nulls` among them has a value.
     """
 
     parts: tuple[ColumnElement[Any], ...]
     columns: tuple[Column[Any], ...]
     generated: tuple[Column[Any], ...] = ()
+    condition: IndexCondition | None = None
+    deciding: frozenset[str] = frozenset()
+    nulls: frozenset[str] = frozenset()
 
     @property
     def is_plain(self) -> bool:
@@ -119,7 +125,20 @@ class Key:
             if isinstance(part, Prefix) and isinstance(value, Prefix):
                 (column, _) = part.clauses
                 conditions.append(value.may_begin(column))
-        return and_(*conditions)
+        return and_(*conditions, *self.holding)
+
+    @property
+    def holding(self) -> list[ColumnElement[bool]]:
+        """The conditions for rows to have the key at all."""
+        return [] if self.condition is None else [self.condition]
+
+    def is_changed_by(self, written: Collection[str]) -> bool:
+        """Whether a write of these columns may give it to a row."""
+        return not (self.deciding.isdisjoint(written) and set(self.names).isdisjoint(written))
+
+    def is_left_by(self, row: Row) -> bool:
+        """Whether a row that a write sets to values surely doesn't have it then."""
+        return any(row.get(name) is not None and not is_sql(row[name]) for name in self.nulls)
 
     def held_by(self, row: Row, reclaimer: KeyReclaimer) -> ColumnElement[bool] | None:
         """The condition for rows that have the key of a row; None if nobody else can have it."""
@@ -156,7 +175,7 @@ class Key:
 def keys_of(table: Table) -> list[Key]:
     """The keys of a table, as far as its metadata tells."""
     keys = []
-    for unique in filter(None, dict.fromkeys(unique_parts(table))):
+    for unique, condition in dict.fromkeys(uniques(table)):
         bare = []
         for part in unique:  # of an index they may have names, and an order
             element = part
@@ -167,15 +186,24 @@ def keys_of(table: Table) -> list[Key]:
             bare.append(element)
         parts = tuple(bare)
         inner = [[c for c in visitors.iterate(part) if isinstance(c, Column)] for part in parts]
-        if not all(inner):  # there is text, in which nobody can find the columns
+        if not (inner and all(inner)):  # there is text, in which nobody can find the columns
             continue
         columns = dict.fromkeys(c for some in inner for own in some for c in with_sources(own))
         generated = tuple(column for column in columns if column.computed is not None)
         if generated or not all(isinstance(part, Column) for part in parts):
             own = tuple(column for column in columns if column.computed is None)
-            keys.append(Key(parts, own, generated))
+            key = Key(parts, own, generated)
         else:
-            keys.append(Key(parts, parts))
+            key = Key(parts, parts)
+        if condition is not None:
+            deciding = [c for own in condition.columns_of(table) for c in with_sources(own)]
+            key = replace(
+                key,
+                condition=condition,
+                deciding=frozenset(column.key for column in deciding),
+                nulls=frozenset(condition.nulls_of(table)),
+            )
+        keys.append(key)
     return keys
 
 
@@ -435,7 +463,7 @@ class KeyPurge:
                     columns: Any = named.columns[0] if one else tuple_(*named.columns)
                     taken = bind(f"key_{number}", expanding=True, type_=columns.type)
                     parts.append(columns.in_(taken))
-                conditions.append(and_(*parts))
+                conditions.append(and_(*parts, *named.key.holding))
                 continue
             rows = [""] if shape.rows == "one" else [f"_{row}" for row in range(shape.rows)]
             conditions += [

@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Insert, or_
+from sqlalchemy import Insert, and_, or_
 from sqlalchemy.sql import visitors
 
 from ttl_odm.sqlalchemy.compat import (
@@ -91,7 +91,7 @@ class TakenKeys:
                 return None
             conflicting, keys = FollowingRows(following), keys_of(table)
         if written is not None:
-            keys = [key for key in keys if written.intersection(key.names)]
+            keys = [key for key in keys if key.is_changed_by(written)]
         return cls(conflicting, keys) if keys else None
 
     def free(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
@@ -141,7 +141,7 @@ class TakenKeys:
 
     def free_selected(self, reclaimer: KeyReclaimer, key: Key, taken: Select[Any]) -> int:
         """The same for one key, with the values that a SELECT finds."""
-        return self._displace(reclaimer, in_subquery(key.parts, taken))
+        return self._displace(reclaimer, and_(in_subquery(key.parts, taken), *key.holding))
 
     def _displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
         return self.conflicting.displace(reclaimer, condition)
@@ -223,8 +223,11 @@ class UpdatedKeys:
     def __init__(self, taken: TakenKeys, lookup: TargetLookup | MetRows) -> None:
         self._taken = taken
         self._lookup = lookup
-        self._known: dict[frozenset[str], TakenKeys] = {}
-        """Those that values tell, without a look at the rows, by the columns with such values."""
+        self._known: dict[tuple[frozenset[str], tuple[Key, ...]], TakenKeys] = {}
+        """Those that values tell, without a look at the rows.
+
+        By the columns with such values, and the keys that the rows may have after the UPDATE.
+        """
         columns = [column for key in taken.keys for column in key.columns]
         onupdates = {column.key: onupdate_of(column) for column in columns}
         self._onupdates = {k: value for k, value in onupdates.items() if value is not UNKNOWN}
@@ -253,15 +256,16 @@ class UpdatedKeys:
         rows = [{**self._onupdates, **row} for row in target.rows(executions)]
         written = target.written.intersection(rows[0])
         plain = frozenset(name for name in written if not is_sql(rows[0][name]))
-        known = self._known.get(plain)
+        given = tuple(key for key in self._taken.keys if not all(map(key.is_left_by, rows)))
+        known = self._known.get((plain, given))
         if known is None:
-            keys = [key for key in self._taken.keys if plain.issuperset(key.names)]
-            known = self._known[plain] = TakenKeys(self._taken.conflicting, keys)
+            keys = [key for key in given if plain.issuperset(key.names)]
+            known = self._known[plain, given] = TakenKeys(self._taken.conflicting, keys)
         deleted = known.free(reclaimer, rows) if known.keys else 0
         if target.acts:
             return deleted  # which rows it changes is known once it has run
         stored = partial(as_stored, reclaimer)
-        for key in set(self._taken.keys).difference(known.keys):
+        for key in set(given).difference(known.keys):
             # A part of the key stays as it is in each row, or is computed from the row: the
             # database tells the keys that the rows will have.
             for row, parameters in zip(rows, executions, strict=True):

@@ -34,6 +34,7 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.compat import Resolved
 from ttl_odm.sqlalchemy.rewrite.from_clauses import leaves, table_of
+from ttl_odm.sqlalchemy.rewrite.partial_indexes import IndexCondition
 from ttl_odm.sqlalchemy.rewrite.prefixes import index_parts
 
 if TYPE_CHECKING:
@@ -91,13 +92,21 @@ class Target:
 
     @property
     def may_change_keys(self) -> bool:
-        """Whether an UPDATE sets something unique, or something that is computed from columns."""
+        """Whether an UPDATE sets something unique, or that decides whether a row has to be.
+
+        What is computed from columns may be.
+        """
         written = self.written
         return any(
             isinstance(element, Column) and (element.key in written or element.computed is not None)
-            for parts in unique_parts(self.table)
+            for parts, _ in uniques(self.table)
             for part in parts
             for element in visitors.iterate(part)
+        ) or any(
+            column.key in written
+            for _, condition in uniques(self.table)
+            if condition is not None
+            for column in condition.columns_of(self.table)
         )
 
     @property
@@ -246,12 +255,26 @@ def writes(*elements: ClauseElement) -> bool:
     )
 
 
-def unique_parts(table: Table) -> list[tuple[Any, ...]]:
-    """What no two rows of a table may have in common: columns, or expressions of columns."""
+class Unique(NamedTuple):
+    """What no two rows of a table may have in common: columns, or expressions of columns.
+
+    With a condition, that is so among the rows that meet it.
+    """
+
+    parts: tuple[Any, ...]
+    condition: IndexCondition | None = None
+
+
+def uniques(table: Table) -> list[Unique]:
+    """The primary key, the unique constraints and the unique indexes of a table."""
     return [
-        tuple(table.primary_key.columns),
-        *(tuple(c.columns) for c in table.constraints if isinstance(c, UniqueConstraint)),
-        *(index_parts(index) for index in table.indexes if index.unique),
+        Unique(tuple(table.primary_key.columns)),
+        *(Unique(tuple(c.columns)) for c in table.constraints if isinstance(c, UniqueConstraint)),
+        *(
+            Unique(index_parts(index), IndexCondition.of(index))
+            for index in table.indexes
+            if index.unique
+        ),
     ]
 
 
