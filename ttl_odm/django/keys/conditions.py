@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import models
 from django.db.models import Q
-from django.db.models.expressions import Case, Value
+from django.db.models.expressions import Case, Expression, Value
 from django.db.models.functions import Cast
-from django.db.models.lookups import Exact
+from django.db.models.lookups import Exact, In
 from django.db.models.sql import Query
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+from ttl_odm.django.keys.conversions import storing
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.sql import InsertQuery, UpdateQuery
 
     from ttl_odm.django.policy.binding import Model
@@ -34,121 +38,305 @@ def brings_key(query: InsertQuery) -> bool:
     for field in query.fields:  # the key itself comes first as a rule
         if field.primary_key:
             return True
-    keys = _keys(query.get_meta().concrete_model)
     brought = {field.attname for field in query.fields}
-    return bool(keys.expressions) or any(brought.issuperset(names) for names in keys.names)
+    return any(key.is_made_of(brought) for key in _keys(query.get_meta().concrete_model))
 
 
 def changes_key(query: UpdateQuery) -> bool:
-    """Whether an UPDATE sets a column of a key."""
-    keys = _keys(query.get_meta().concrete_model)
-    return any(field.attname in keys.all_names for field, _, _ in query.values)
+    """Whether an UPDATE may give a key to a row."""
+    return bool(_changed(query))
 
 
-def computes_key(query: UpdateQuery) -> bool:
-    """Whether it sets one to what the database makes of expressions."""
-    names = _keys(query.get_meta().concrete_model).all_names
-    return not all(is_plain(value) for field, _, value in query.values if field.attname in names)
+def looks_at_rows(query: UpdateQuery) -> bool:
+    """Whether which keys these are depends on the rows that it matches."""
+    values = _values_of(query)
+    return not all(
+        key.is_plain and all(is_plain(values.get(name, models.F(name))) for name in key.names)
+        for key in _changed(query)
+    )
 
 
-def held_by(query: InsertQuery) -> Iterator[Q]:
+def held_by(query: InsertQuery, connection: BaseDatabaseWrapper) -> Iterator[Q]:
     """Which rows may hold a key that an INSERT brings."""
     model: Any = query.get_meta().concrete_model
-    keys, brought = _keys(model), {field.attname for field in query.fields}
-    sets = [
-        fields
-        for fields, names in zip(keys.fields, keys.names, strict=True)
-        if brought.issuperset(names)
-    ]
+    brought = {field.attname for field in query.fields}
+    keys = [key for key in _keys(model) if key.is_made_of(brought)]
+    stored = storing(connection, model)
     for start in range(0, len(query.objs), _MOST):
         objs = query.objs[start : start + _MOST]
         held = Q()
-        for fields in sets:
-            held |= _one_of(fields, objs)
-        for obj in objs if keys.expressions else ():
-            for key in keys.expressions:
-                held |= _expressed(key, model, obj)
+        for key in keys:
+            if key.is_plain:
+                held |= key.restricted(_one_of(key.fields, objs, stored))
+                continue
+            for obj in objs:
+                values = _sent_by(obj, model, stored)
+                made = key.made_of(values, stored)
+                held |= key.restricted(Q(*(Exact(own, value) for own, value in made)))
         if held:
             yield held
 
 
-def held_by_change(query: UpdateQuery) -> Iterator[Q]:
-    """Which rows may hold a key that an UPDATE makes."""
-    # Of a key of several columns those count that are set; the values are those that are named,
-    # also in the CASE of a bulk_update, or that the database computes for the rows.
-    values = {field: value for field, _, value in query.values}
-    for fields in _keys(query.get_meta().concrete_model).fields:
-        held = Q()
-        for field in values.keys() & set(fields):
-            held &= _made(query, field, values[field])
-        if held:
-            yield held
+def held_by_change(query: UpdateQuery, connection: BaseDatabaseWrapper) -> Iterator[Q]:
+    """Which rows may hold a key that an UPDATE makes.
+
+    The values of its columns are those that are named, also in the CASE of a bulk_update, or that
+    the rows have, or that the database computes for the rows. Each counts by itself.
+    """
+    model: Any = query.get_meta().concrete_model
+    stored = storing(connection, model)
+    for key in _changed(query):
+        held: list[Q] = []
+        if key.is_plain:
+            values = _values_of(query)
+            for field in key.fields:
+                value = values.get(field.attname, models.F(field.name))
+                held.append(_made(query, field, value, stored))
+        else:
+            new = _new_values(query, stored)
+            held += [Q(In(own, _of_rows(query, made))) for own, made in key.made_of(new, stored)]
+        if all(held):
+            yield key.restricted(functools.reduce(and_, held))
 
 
-def _made(query: UpdateQuery, field: AnyField, value: Any) -> Q:
-    """Which rows hold a value that a column is set to."""
+def _changed(query: UpdateQuery) -> list[_Key]:
+    """The keys that an UPDATE may give to a row."""
+    values = _values_of(query)
+    written = values.keys()
+    return [
+        key
+        for key in _keys(query.get_meta().concrete_model)
+        if not (key.names.isdisjoint(written) and key.deciding.isdisjoint(written))
+        if not any(name in values and _is_never_null(values[name]) for name in key.nulls)
+    ]
+
+
+def _values_of(query: UpdateQuery) -> dict[str, Any]:
+    return {field.attname: value for field, _, value in query.values}
+
+
+def _is_never_null(value: Any) -> bool:
+    """Whether a column that is set to something surely has a value then."""
+    if isinstance(value, Case):
+        return all(map(_is_never_null, (*(case.result for case in value.cases), value.default)))
+    if isinstance(value, Cast):
+        return all(map(_is_never_null, value.get_source_expressions()))
+    if isinstance(value, Value):
+        return value.value is not None
+    return value is not None and not hasattr(value, "resolve_expression")
+
+
+def _made(
+    query: UpdateQuery, field: AnyField, value: Any, stored: Callable[[Any, AnyField], Any]
+) -> Q:
+    """Which rows hold a value that a column is set to; none of NULL."""
     if is_plain(value):
-        named = list(values_in(value))
+        named = [stored(one, field) for one in values_in(value)]
         return Q((f"{_lookup(field)}__in", named)) if named else Q()
+    is_kept = isinstance(value, models.F)
+    return Q((f"{_lookup(field)}__in", _of_rows(query, value if is_kept else stored(value, field))))
+
+
+def _of_rows(query: UpdateQuery, expression: Any) -> Query:
+    """What the database computes for the rows that an UPDATE matches."""
     rows = query.chain(klass=Query)
     rows.clear_ordering(force=True)
-    rows.add_annotation(value, "ttl_odm_taken")
+    rows.add_annotation(expression, "ttl_odm_taken")
     rows.set_values(["ttl_odm_taken"])
-    return Q((f"{_lookup(field)}__in", rows))
+    return rows
+
+
+def _new_values(
+    query: UpdateQuery, stored: Callable[[Any, AnyField], Any]
+) -> dict[models.F, Expression]:
+    """What columns have after an UPDATE, by what stands for them in expressions."""
+    values: dict[models.F, Any] = {}
+    for field, _, value in query.values:
+        new = stored(value.pk if isinstance(value, models.Model) else value, field)
+        is_sql = hasattr(new, "resolve_expression")
+        values[models.F(field.name)] = new if is_sql else Value(new, field)
+    return values
+
+
+def _sent_by(
+    obj: models.Model, model: Model, stored: Callable[[Any, AnyField], Any]
+) -> dict[models.F, Expression]:
+    """The same of a row that an INSERT brings."""
+    values: dict[models.F, Any] = {}
+    for field in model._meta.local_concrete_fields:
+        value = obj.__dict__.get(field.attname, models.NOT_PROVIDED)
+        if value is not models.NOT_PROVIDED and not hasattr(value, "as_sql"):
+            new = stored(value, field)
+            is_sql = hasattr(new, "resolve_expression")
+            values[models.F(field.name)] = new if is_sql else Value(new, field)
+    return values
 
 
 @dataclass(frozen=True)
-class _Keys:
-    """The keys of a model's own table: fields, their attributes, and what is over expressions."""
+class _Key:
+    """A key of a model's own table, among the rows that meet its condition.
 
-    fields: tuple[tuple[AnyField, ...], ...]
-    names: tuple[frozenset[str], ...]
-    all_names: frozenset[str]
-    expressions: tuple[Any, ...]
+    Attributes:
+        parts: What it is over, and what that is computed from: expressions.
+        fields: The fields, if it is over columns that the database doesn't generate.
+        names: The attributes of the fields that it is made of.
+        condition: Which rows have it; None for all.
+        deciding: The attributes of the fields in the condition.
+        nulls: Those of them that have to be NULL.
+    """
+
+    parts: tuple[tuple[Any, Any], ...]
+    fields: tuple[AnyField, ...]
+    names: frozenset[str]
+    condition: Q | None = None
+    deciding: frozenset[str] = frozenset()
+    nulls: frozenset[str] = frozenset()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is over columns with values of the application's."""
+        return bool(self.fields)
+
+    def is_made_of(self, brought: Collection[str]) -> bool:
+        """Whether an INSERT of these columns may bring it."""
+        return not self.is_plain or self.names.issubset(brought)
+
+    def restricted(self, held: Q) -> Q:
+        """A condition for rows to hold it, among the rows that have it at all."""
+        return held & self.condition if held and self.condition is not None else held
+
+    def made_of(
+        self, values: Mapping[models.F, Expression], stored: Callable[[Any, AnyField], Any]
+    ) -> Iterator[tuple[Any, Any]]:
+        """Its parts, and what they are of such values."""
+        for own, source in self.parts:
+            made = source.replace_expressions(values)
+            yield own, stored(made, own.ttl_odm_field) if isinstance(own, _Generated) else made
+
+
+class _Generated(models.F):
+    """A generated column."""
+
+    def __init__(self, field: AnyField) -> None:
+        super().__init__(field.name)
+        self.ttl_odm_field = field
 
 
 @functools.cache
-def _keys(model: Model) -> _Keys:
-    sets = tuple(_unique_sets(model))
-    names = tuple(frozenset(field.attname for field in fields) for fields in sets)
-    meta = model._meta
-    expressions: list[Any] = [
-        constraint.expressions
-        for constraint in meta.constraints
-        if isinstance(constraint, models.UniqueConstraint) and constraint.expressions
-    ]
-    generated: list[Any] = [field for field in meta.local_concrete_fields if field.generated]
-    expressions += [(field.expression,) for field in generated if field.unique]
-    return _Keys(sets, names, frozenset().union(*names), tuple(expressions))
+def _keys(model: Model) -> tuple[_Key, ...]:
+    by_name = {field.name: field for field in model._meta.local_concrete_fields}
+    keys = []
+    for fields, condition in _unique_sets(model):
+        is_plain = not any(field.generated for field in fields)
+        parts = tuple(map(_part, fields))
+        keys.append(_key(parts, fields if is_plain else (), condition, by_name))
+    for constraint in model._meta.constraints:
+        if isinstance(constraint, models.UniqueConstraint) and constraint.expressions:
+            bare = (
+                expression.expression if isinstance(expression, models.OrderBy) else expression
+                for expression in constraint.expressions
+            )
+            parts = tuple((expression, expression) for expression in bare)
+            keys.append(_key(parts, (), constraint.condition, by_name))
+    return tuple(keys)
 
 
-def _unique_sets(model: Model) -> Iterator[tuple[AnyField, ...]]:
-    """The columns of each key, as fields; without unique expressions."""
+def _part(field: Any) -> tuple[Any, Any]:
+    if field.generated:
+        return _Generated(field), field.expression
+    return models.F(field.name), models.F(field.name)
+
+
+def _key(
+    parts: tuple[tuple[Any, Any], ...],
+    fields: tuple[AnyField, ...],
+    condition: Q | None,
+    by_name: Mapping[str, Any],
+) -> _Key:
+    names = _attributes(by_name, *(source for _, source in parts))
+    if condition is None:
+        return _Key(parts, fields, names)
+    nulls = {
+        name.removesuffix("__isnull")
+        for name, value in _certain(condition)
+        if value is (True if name.endswith("__isnull") else None)
+    }
+    null = frozenset(by_name[name].attname for name in nulls & by_name.keys())
+    return _Key(parts, fields, names, condition, _attributes(by_name, condition), null)
+
+
+def _certain(condition: Q) -> Iterator[tuple[str, Any]]:
+    """The lookups that hold wherever a condition does; perhaps not all."""
+    if condition.connector == Q.AND and not condition.negated:
+        for child in condition.children:
+            if isinstance(child, Q):
+                yield from _certain(child)
+            elif isinstance(child, tuple):
+                yield child
+
+
+def _attributes(by_name: Mapping[str, Any], *expressions: Any) -> frozenset[str]:
+    """The attributes of the fields in expressions and conditions; of a generated one, its sources'.
+
+    Columns may go by the name of the field, of its attribute, or by "pk".
+    """
+    fields = {**{field.attname: field for field in by_name.values()}, **by_name}
+    fields["pk"] = next((field for field in by_name.values() if field.primary_key), None)
+    found: set[str] = set()
+    for expression in expressions:
+        for name in _names_in(expression):
+            field = fields.get(name.split("__", 1)[0])
+            if field is not None and field.generated:
+                found |= _attributes(by_name, field.expression)
+            if field is not None:
+                found.add(field.attname)
+    return frozenset(found)
+
+
+def _names_in(expression: Any) -> Iterator[str]:
+    if isinstance(expression, models.F):
+        yield expression.name
+    elif isinstance(expression, Q):
+        for child in expression.children:
+            yield from [child[0]] if isinstance(child, tuple) else _names_in(child)
+            if isinstance(child, tuple):
+                yield from _names_in(child[1])
+    elif hasattr(expression, "get_source_expressions"):
+        for source in expression.get_source_expressions():
+            yield from _names_in(source)
+
+
+def _unique_sets(model: Model) -> Iterator[tuple[tuple[AnyField, ...], Q | None]]:
+    """The columns of each key, as fields, and its condition; without unique expressions."""
     meta = model._meta
     by_name = {field.name: field for field in meta.local_concrete_fields}
-    yield tuple(meta.pk_fields)
+    yield tuple(meta.pk_fields), None
     for field in meta.local_concrete_fields:
         if field.unique and not field.primary_key:
-            yield (field,)
-    keys: list[Sequence[str]] = [*meta.unique_together]
+            yield (field,), None
+    keys: list[tuple[Sequence[str], Q | None]] = [(names, None) for names in meta.unique_together]
     keys += [
-        constraint.fields
+        (constraint.fields, constraint.condition)
         for constraint in meta.constraints
         if isinstance(constraint, models.UniqueConstraint) and constraint.fields
     ]
-    for key in keys:
-        if by_name.keys() >= set(key):
-            yield tuple(by_name[name] for name in key)
+    for names, condition in keys:
+        if by_name.keys() >= set(names):
+            yield tuple(by_name[name] for name in names), condition
 
 
-def _one_of(fields: tuple[AnyField, ...], objs: Iterable[models.Model]) -> Q:
+def _one_of(
+    fields: tuple[AnyField, ...],
+    objs: Iterable[models.Model],
+    stored: Callable[[Any, AnyField], Any],
+) -> Q:
     """Rows with one of the values in each of the columns: at least those that conflict."""
     held = Q()
     for field in fields:
         # What pre_save would make (auto_now, files) is in no key; expressions aren't known here.
         values = [getattr(obj, field.attname) for obj in objs]
         plain = [
-            value
+            stored(value, field)
             for value in values
             if value is not None and not hasattr(value, "resolve_expression")
         ]
@@ -162,20 +350,6 @@ def _one_of(fields: tuple[AnyField, ...], objs: Iterable[models.Model]) -> Q:
 
 def _lookup(field: AnyField) -> str:
     return field.attname if field.is_relation else field.name
-
-
-def _expressed(key: Iterable[Any], model: Model, obj: models.Model) -> Q:
-    """Rows that give the expressions of a unique constraint the values that this one does."""
-    values = {
-        models.F(field.name): Value(getattr(obj, field.attname), field)
-        for field in model._meta.local_concrete_fields
-        if field.attname in obj.__dict__ and not hasattr(obj.__dict__[field.attname], "as_sql")
-    }
-    held = Q()
-    for expression in key:
-        plain: Any = expression.expression if isinstance(expression, models.OrderBy) else expression
-        held &= Q(Exact(plain, plain.replace_expressions(values)))
-    return held
 
 
 def is_plain(value: Any) -> bool:

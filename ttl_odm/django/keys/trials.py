@@ -36,7 +36,7 @@ def are_allowed(connection: BaseDatabaseWrapper, table: str, *, anew: bool = Fal
         table: As Django's ``db_table`` has it.
         anew: Ask the database, although it has been asked.
     """
-    key = _name(connection, table)
+    key = name_of(connection, table)
     answer = None if anew else _answers.get(key)
     if answer is None:
         answer = _answers[key] = _ask(connection, table)
@@ -51,9 +51,9 @@ def are_declined(connection: BaseDatabaseWrapper, table: str, error: DatabaseErr
     """
     denied = is_denied(error)  # an ON DUPLICATE KEY UPDATE, for a user who may not update
     if denied:
-        _answers[_name(connection, table)] = False
+        _answers[name_of(connection, table)] = False
     else:
-        _answers.pop(_name(connection, table), None)
+        _answers.pop(name_of(connection, table), None)
     return denied
 
 
@@ -62,7 +62,8 @@ def forget() -> None:
     _answers.clear()
 
 
-def _name(connection: BaseDatabaseWrapper, table: str) -> tuple[str, str, str]:
+def name_of(connection: BaseDatabaseWrapper, table: str) -> tuple[str, str, str]:
+    """What tells a table from those of other databases."""
     return connection.alias, str(connection.settings_dict["NAME"]), table
 
 
@@ -72,12 +73,18 @@ def _ask(connection: BaseDatabaseWrapper, table: str) -> bool:
         return False
     # How one names a table of another schema in Django: '"schema"."table"', in the middle at least.
     schema, _, name = table.strip('"').rpartition('"."')
+    rows = read(connection, family.takes_tried_inserts(schema or None, name))
+    return bool(rows and rows[0][0])
+
+
+def read(connection: BaseDatabaseWrapper, query: str) -> list[Any]:
+    """The rows of a query to the database's catalogue."""
+    connection.ensure_connection()
     connection.validate_no_broken_transaction()
     # Not connection.cursor(), which tells those who count an application's queries.
     with connection.wrap_database_errors, closing(connection.create_cursor()) as cursor:
-        cursor.execute(family.takes_tried_inserts(schema or None, name))
-        row: Any = cursor.fetchone()
-    return bool(row and row[0])
+        cursor.execute(query)
+        return list(cursor.fetchall())
 
 
 def suffix(connection: BaseDatabaseWrapper, model: Model) -> str | None:

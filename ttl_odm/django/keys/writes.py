@@ -135,7 +135,7 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
             len(query.objs) == 1 and trials.fit_isolation(self.connection)
         )
         trial = partial(self._try, returning_fields) if is_tried else None
-        return self._freeing(write, trial, lambda: list(conditions.held_by(query)))
+        return self._freeing(write, trial, lambda: list(conditions.held_by(query, self.connection)))
 
     def _try(self, returning_fields: Any) -> Any:
         """Run it, so that a taken key ends no transaction and leaves no lock that others share."""
@@ -165,7 +165,7 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
     def _upsert(self, write: Callable[[], Any]) -> Any:
         """Delete the expired holders, and then run what conflicts with live ones only."""
         query = self.query
-        held = list(conditions.held_by(query))
+        held = list(conditions.held_by(query, self.connection))
         if not held:
             return write()
         with transaction.atomic(using=self.using, savepoint=False):
@@ -294,14 +294,21 @@ class KeyedUpdate(_Keyed, SQLUpdateCompiler):
         if policy is not None and policy.follows is not None and not options.root_written(query):
             from ttl_odm.django.keys import parents  # noqa: PLC0415 (only where it is used)
 
-            return parents.update(cast("Following", policy), query, str(self.using), write)
+            freeing = partial(self._freeing_keys, policy, write)
+            return parents.update(cast("Following", policy), query, str(self.using), freeing)
+        return self._freeing_keys(policy, write)
+
+    def _freeing_keys(self, policy: TablePolicy | None, write: Callable[[], Any]) -> Any:
+        query = self.query
         if policy is None or policy.binding.is_off or not conditions.changes_key(query):
             return write()
         trial = None if self.connection.vendor == "postgresql" else partial(_try, write)
-        if conditions.computes_key(query):  # of the query as it is now: Django changes its WHERE
-            known = list(conditions.held_by_change(query))
+        if conditions.looks_at_rows(query):  # of the query as it is now: Django changes its WHERE
+            known = list(conditions.held_by_change(query, self.connection))
             return self._freeing(write, trial, lambda: known)
-        return self._freeing(write, trial, lambda: list(conditions.held_by_change(query)))
+        return self._freeing(
+            write, trial, lambda: list(conditions.held_by_change(query, self.connection))
+        )
 
 
 def _try(write: Callable[[], Any]) -> Any:

@@ -1,0 +1,178 @@
+"""What the database stores for a value of a key, where that isn't the value itself.
+
+A column rounds, pads and cuts what it is given; a comparison does none of that. Values that may be
+converted are compared as the column stores them, by SQL that its type decides
+(`ttl_odm.dialects.Family.stored_form`). The database says which type that is: a model of a table
+that exists already may be less exact. Most values are stored as they are, and need nothing of this.
+"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from django.core.exceptions import FieldError
+from django.db import models
+from django.db.models import Func, Value
+
+from ttl_odm.django.keys.trials import name_of, read
+from ttl_odm.django.time.clock import family_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.time.fields import AnyField
+
+_MAX_AGE: Final = 300.0
+"""Seconds after which a database is asked for a table's types anew."""
+
+_INTEGERS: Final = frozenset(
+    {
+        *("AutoField", "BigAutoField", "SmallAutoField", "IntegerField", "BigIntegerField"),
+        *("SmallIntegerField", "PositiveIntegerField", "PositiveBigIntegerField"),
+        "PositiveSmallIntegerField",
+    }
+)
+_TEXTS: Final = frozenset({"CharField", "TextField", "SlugField", "FileField", "FilePathField"})
+_KEPT: Final[dict[str, frozenset[type[Any]]]] = {
+    **dict.fromkeys(_INTEGERS, frozenset({int, bool})),
+    "BooleanField": frozenset({int, bool}),
+    "DateField": frozenset({date}),
+    "UUIDField": frozenset({uuid.UUID}),
+    "BinaryField": frozenset({bytes}),
+}
+"""By the kinds of fields: classes of values that their columns hold exactly."""
+
+_EXACT: Final = _INTEGERS | _TEXTS | {"BooleanField", "DateField", "UUIDField"}
+"""Kinds of fields whose values a column keeps if SQL of the same kind computes them."""
+
+_forms: dict[tuple[str, str, str], tuple[dict[str, str], float]] = {}
+"""Templates of what the columns of tables store, and until when they count; see `name_of`."""
+
+
+class AsStored(Func):
+    """What a column stores for a value that it is sent, or for what SQL computes."""
+
+    def __init__(self, value: Any, form: str, field: AnyField) -> None:
+        super().__init__(value, output_field=field)
+        self._form = form
+
+    def as_sql(self, compiler: Any, *_: Any, **__: Any) -> Any:
+        """The template around the value, whose parameters it may need several times."""
+        sql, params = compiler.compile(self.get_source_expressions()[0])
+        form = self._form.replace("%", "%%")
+        return form.format(sql), (*params,) * self._form.count("{0}")
+
+
+class _Sent(Value):
+    """A value as an INSERT sends it."""
+
+    def resolve_expression(self, *arguments: Any, **options: Any) -> Any:
+        """Not as a lookup prepares it."""
+        resolved: Any = super().resolve_expression(*arguments, **options)
+        resolved.for_save = True
+        return resolved
+
+
+def storing(connection: BaseDatabaseWrapper, model: Model) -> Callable[[Any, AnyField], Any]:
+    """What makes of a value, or of an expression, what a column of a model's table stores."""
+    return partial(_as_stored, connection, str(model._meta.db_table))
+
+
+def _as_stored(connection: BaseDatabaseWrapper, table: str, value: Any, field: AnyField) -> Any:
+    if is_kept(value, field):
+        return value
+    form = _forms_of(connection, table).get(str(field.column))
+    if form is None:
+        return value
+    is_sql = hasattr(value, "resolve_expression")
+    return AsStored(value if is_sql else _Sent(value, output_field=field), form, field)
+
+
+def forget() -> None:
+    """Ask anew from now on, for tests that change tables."""
+    _forms.clear()
+
+
+def _forms_of(connection: BaseDatabaseWrapper, table: str) -> dict[str, str]:
+    name = name_of(connection, table)
+    forms, end = _forms.get(name, ({}, 0.0))
+    if monotonic() <= end:
+        return forms
+    family = family_of(connection)
+    # How one names a table of another schema in Django: '"schema"."table"', in the middle at least.
+    schema, _, own = table.strip('"').rpartition('"."')
+    query = family.column_types_query(schema or None, own)
+    types = [] if query is None else read(connection, query)
+    every = {str(column): family.stored_form(str(type_)) for column, type_ in types}
+    forms = {column: form for column, form in every.items() if form is not None}
+    _forms[name] = forms, monotonic() + _MAX_AGE
+    return forms
+
+
+def is_kept(value: Any, field: AnyField) -> bool:
+    """Whether a column stores a value, or what SQL computes, as it is, whatever the database."""
+    field = _own(field)
+    kind = field.get_internal_type()
+    if value is None:
+        return True
+    if type(field).db_type is not models.Field.db_type:
+        return False  # a type of the application's own
+    if hasattr(value, "resolve_expression"):
+        return kind in _EXACT and _kind_of(value) in {kind, None}
+    if type(value) in _KEPT.get(kind, ()):
+        return True
+    for classes, check in _CHECKS:
+        if isinstance(value, classes):
+            return check(value, field, kind)
+    return False
+
+
+def _kind_of(expression: Any) -> str | None:
+    """The kind of the field of what SQL computes; None where Django can't tell."""
+    try:
+        field: Any = getattr(expression, "_output_field_or_none", None)
+    except FieldError:
+        return None
+    return None if field is None else str(_own(field).get_internal_type())
+
+
+def _own(field: AnyField) -> Any:
+    """The field that says what a column holds: of a foreign key, that of the other table."""
+    target: Any = field
+    while getattr(target, "target_field", None) is not None:
+        target = target.target_field
+    return target.output_field if getattr(target, "generated", False) else target
+
+
+def _is_kept_text(value: str, field: Any, kind: str) -> bool:
+    if kind in _INTEGERS:
+        return value.removeprefix("-").isdecimal()
+    length = field.max_length
+    return kind in _TEXTS and not value.endswith(" ") and (length is None or len(value) <= length)
+
+
+def _is_kept_number(value: int | Decimal, field: Any, kind: str) -> bool:
+    exponent = value.as_tuple().exponent if isinstance(value, Decimal) else 0
+    is_decimal = kind == "DecimalField" and field.decimal_places is not None
+    return is_decimal and isinstance(exponent, int) and -exponent <= field.decimal_places
+
+
+def _is_kept_time(value: datetime | time, _: Any, kind: str) -> bool:
+    return kind in {"DateTimeField", "TimeField"} and not value.microsecond
+
+
+_CHECKS: Final[tuple[tuple[Any, Callable[[Any, Any, str], bool]], ...]] = (
+    (str, _is_kept_text),
+    ((int, Decimal), _is_kept_number),
+    ((datetime, time), _is_kept_time),
+    (timedelta, lambda value, _, __: not value.microseconds),
+)
+"""By classes of values."""
