@@ -37,6 +37,8 @@ SWEEPING = Rule(
 HALF = HOUR // 2
 OLD = HOUR + 60
 MINUTE = 60 * SECOND
+THIRDS = 1.236
+"""A number of which a column may keep two digits behind the point."""
 LONG_AGO = datetime(2000, 1, 1, tzinfo=timezone.utc)
 NO_TABLES = {"Beanie": "a document is in one collection, which nothing refers to by constraint"}
 NO_MAP = {"Django": "Django keeps no rows in memory to serve again"}
@@ -337,6 +339,35 @@ def an_update_takes_a_unique_value_of_an_expired_row(s: Subject) -> None:
     s.put("carts", 2, age=60)
     assert s.update_all("carts", name="taken") == 1
     assert s.keys("carts") == {2}
+
+
+@case(KEYS, OURS)
+def a_unique_value_is_free_as_the_database_stores_it(s: Subject) -> None:
+    for way in s.inserts("prices"):
+        s.clear()
+        s.put("prices", 1, age=OLD, amount=THIRDS)
+        s.inserts("prices")[way](2, amount=THIRDS)
+        assert s.keys("prices") == {2}, way
+    s.clear()
+    s.put("prices", 1, age=OLD, amount=THIRDS)
+    s.put("prices", 2, age=60)
+    with s.loaded("prices", 2) as row:
+        row.write(amount=THIRDS)
+    assert s.keys("prices") == {2}
+
+
+@case(KEYS, OURS)
+def a_row_that_has_to_be_unique_again_takes_the_value_of_an_expired_row(s: Subject) -> None:
+    for hidden_one_by_one in (True, False):
+        s.clear()
+        s.put("prices", 1, age=OLD, code="taken", hidden=None)
+        s.put("prices", 2, age=60, code="taken", hidden=1)
+        if hidden_one_by_one:
+            with s.loaded("prices", 2) as row:
+                row.write(hidden=None)
+        else:
+            assert s.update_all("prices", hidden=None) == 1
+        assert s.keys("prices") == {2}
 
 
 @case(KEYS, OURS)

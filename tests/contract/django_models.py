@@ -163,6 +163,21 @@ def _make(place: Place) -> Models:
         class Meta(InShop):
             db_table = f"{place.prefix}seats"
 
+    class Price(TTLModel, Named):
+        __ttl__: Any = place.policy("prices")
+        amount = models.DecimalField(max_digits=10, decimal_places=2, unique=True, null=True)
+        code = models.CharField(max_length=20, null=True)
+        hidden = models.IntegerField(null=True)
+        shown = models.GeneratedField(
+            expression=models.Case(models.When(hidden__isnull=True, then=models.F("code"))),
+            output_field=models.CharField(max_length=20),
+            db_persist=True,
+            unique=True,
+        )
+
+        class Meta(InShop):
+            db_table = f"{place.prefix}prices"
+
     class Purchase(TTLModel, Named):
         __ttl__: Any = place.policy("orders")
 
@@ -191,6 +206,7 @@ def _make(place: Place) -> Models:
         "coupons": Coupon,
         "tickets": Ticket,
         "seats": Spot,
+        "prices": Price,
         "orders": Purchase,
     }
     return Models(

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from beanie import Document, Indexed, Link
+from pymongo import IndexModel
 
 from tests.contract.subject import CONTAINERS
 from ttl_odm.beanie import Archive, TTLMixin
@@ -134,6 +135,30 @@ class Seat(TTLMixin, Document):
         name = "seats"
 
 
+class Price(TTLMixin, Document):
+    __ttl__: ClassVar[Any] = CONTAINERS["prices"].policy
+    __ttl_purge__ = "sweeper"
+    id: int
+    name: Annotated[str | None, Indexed(unique=True)] = None
+    views: int = 0
+    amount: float | None = None
+    code: str | None = None
+    hidden: int | None = None
+
+    class Settings:
+        name = "prices"
+        indexes: ClassVar[list[Any]] = [
+            IndexModel(
+                ["amount"], unique=True, partialFilterExpression={"amount": {"$type": "number"}}
+            ),
+            IndexModel(
+                ["code"],
+                unique=True,
+                partialFilterExpression={"code": {"$type": "string"}, "hidden": None},
+            ),
+        ]
+
+
 class Line(Document):
     id: int
     cart: Link[Cart] | None = None
@@ -153,4 +178,5 @@ MODELS: dict[str, Any] = {
     "coupons": Coupon,
     "tickets": Ticket,
     "seats": Seat,
+    "prices": Price,
 }

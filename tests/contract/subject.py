@@ -64,6 +64,9 @@ CONTAINERS: dict[str, Container] = {
     "tickets": Container(ExpireAt("ends", unit="s"), "ends"),
     # With an archive and a hook.
     "seats": Container(TTL(HOUR), "_ts", "ttl"),
+    # With unique values that are stored with two decimals (`amount`, but for MongoDB), or that are
+    # unique only among rows that nobody has hidden (`code`, where `hidden` is NULL).
+    "prices": Container(TTL(HOUR), "_ts", "ttl"),
     # With a table of a subclass, `gifts`, where there are tables.
     "orders": Container(TTL(HOUR), "_ts", "ttl"),
 }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sqlalchemy import BigInteger, DateTime, ForeignKey, String
+from sqlalchemy import BigInteger, Computed, DateTime, ForeignKey, Numeric, String
 from sqlalchemy.dialects import mysql
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
@@ -113,6 +114,19 @@ def models_of(policy: Callable[[str], Policy]) -> Tables:
         __ttl_archive__ = Archive(OldSeat)
         __ttl_on_purged__ = told.append
 
+    class Price(TTLMixin, Named, Base):
+        __tablename__ = "prices"
+        __ttl__: Any = policy("prices")
+
+        amount: Mapped[Decimal | None] = mapped_column(Numeric(10, 2), unique=True)
+        code: Mapped[str | None] = mapped_column(String(20))
+        hidden: Mapped[int | None]
+        shown: Mapped[str | None] = mapped_column(
+            String(20),
+            Computed("CASE WHEN hidden IS NULL THEN code END", persisted=True),
+            unique=True,
+        )
+
     class Order(TTLMixin, Named, Base):
         __tablename__ = "orders"
         __ttl__: Any = policy("orders")
@@ -143,6 +157,7 @@ def models_of(policy: Callable[[str], Policy]) -> Tables:
         "coupons": Coupon,
         "tickets": Ticket,
         "seats": Seat,
+        "prices": Price,
         "orders": Order,
     }
     return Tables(Base, models, Line, Gift)
