@@ -190,6 +190,15 @@ def test_set_to_never_and_off(app: list[str], ttl: str) -> None:
     assert defaults(app)["notes", None] == (-1 if ttl == "-1" else None)
 
 
+def test_a_tenant_in_another_spelling_is_the_same(app: list[str]) -> None:
+    preview = answered(app, "set", "Note", "tenant_id=007", "10s")
+    assert preview["scope"] == "7"
+    finished = run(app, "set", "Note", "tenant_id=abc", "10s")
+    assert finished.exit_code == 2
+    said = " ".join(finished.output.split())
+    assert "Note.tenant_id = 'abc': no row can have this value" in said
+
+
 def test_a_wrong_token_changes_nothing(app: list[str]) -> None:
     before = defaults(app)
     finished = run(app, "set", "Basket", "1h", "--approve", "3-0123456789")

@@ -13,6 +13,7 @@ from django.test import Client
 
 from tests.django_app.data import kill, raw
 from tests.django_app.stored import DAY, HOUR, stored_models
+from ttl_odm import TTLConfigurationError
 from ttl_odm.django import policy_changes, set_policy, stored_policies
 from ttl_odm.forecast.django_change import NotApprovedError, approve_policy, preview_policy
 from ttl_odm.sweeper.command_line import Status
@@ -234,6 +235,54 @@ def test_the_admin_says_what_is_wrong(cart: Any) -> None:
     page = client.post(f"{CHANGES}set/", asked).content.decode()
     assert "no rows have a default of their own" in page
     assert policy_changes(cart) == []
+
+
+def test_the_admin_takes_a_tenant_as_it_is_typed(made: SimpleNamespace) -> None:
+    client = signed_in("change_policy")
+    set_policy(made.Message, 60, scope="acme", by="ann")
+    asked = {"model": "shop.Message", "scope": " acme", "ttl": "2h"}
+    shown = client.post(f"{CHANGES}set/", asked).content.decode()
+    assert "&#x27; acme&#x27;" in shown  # the blank can be seen
+    token = preview_policy(made.Message, 2 * HOUR, scope=" acme").token
+    assert client.post(f"{CHANGES}set/", {**asked, "token": token}).status_code == 302
+    stored = {row.scope: row.ttl for row in stored_policies(made.Message)}
+    assert stored == {None: HOUR, "acme": 60, " acme": 2 * HOUR}
+
+
+@pytest.mark.parametrize("scope", ["1", "001", 1, 1.0])
+def test_a_number_has_one_form(made: SimpleNamespace, scope: Any) -> None:
+    made.Visit.objects.create(pk=1, site=1)
+    kill(made.Visit, [1], 2 * HOUR)
+    set_policy(made.Visit, 60, by="ann")
+    set_policy(made.Visit, -1, scope=scope, by="ann")
+    assert [row.scope for row in stored_policies(made.Visit)] == [None, "1"]
+    assert made.Visit.objects.exists()
+
+
+def test_a_scope_that_no_row_can_have_is_rejected(made: SimpleNamespace) -> None:
+    of_visits: list[Any] = ["abc", "", True, 1.5, 2**70, [1]]
+    of_messages: list[Any] = [7, True, "", "x" * 21, "a\0", "\ud800"]
+    for model, scopes in ((made.Visit, of_visits), (made.Message, of_messages)):
+        for scope in scopes:
+            with pytest.raises(TTLConfigurationError, match="the column holds"):
+                set_policy(model, 60, scope=scope, by="ann")
+            with pytest.raises(TTLConfigurationError, match="the column holds"):
+                preview_policy(model, 60, scope=scope)
+        assert [row.scope for row in stored_policies(model)] == [None]
+    with pytest.raises(CommandError, match="the column holds whole numbers"):
+        run("set", "stored_visits", "site=abc", "60")
+
+
+@pytest.mark.databases("mariadb", "mysql")
+def test_a_tenant_with_blanks_behind_is_no_other_one(made: SimpleNamespace) -> None:
+    with pytest.raises(TTLConfigurationError, match="takes it for 'acme'"):
+        set_policy(made.Message, 60, scope="acme ", by="ann")
+    for key, tenant in enumerate(("acme", "acme ")):
+        made.Message.objects.create(pk=key, tenant=tenant)
+    kill(made.Message, range(2), 100)
+    set_policy(made.Message, 60, scope="acme", by="ann")
+    ((pads,),) = raw("SELECT COUNT(*) FROM stored_messages WHERE tenant = 'acme'")
+    assert made.Message.objects.count() == 2 - pads
 
 
 def test_only_who_may_change_policies_changes_one(cart: Any) -> None:

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from flask import Flask, request
-from sqlalchemy import select
+from sqlalchemy import Integer, select
 from sqlalchemy.orm import Session
 
 from tests.clocks import age
 from tests.sql.models import web_session
+from tests.sql.test_stored_scopes import message
 from ttl_odm import Stored, TTLConfigurationError
 from ttl_odm.integrations.flask.policies import policies
-from ttl_odm.sqlalchemy import policy_changes
+from ttl_odm.sqlalchemy import policy_changes, stored_policies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,6 +85,35 @@ def test_what_is_wrong_is_said_and_not_made(client: FlaskClient, engine: Engine)
     assert client.post("/ttl/preview", json=[1], headers=ADMIN).status_code == 400
     with engine.connect() as connection:
         assert policy_changes(connection) == []
+
+
+@pytest.mark.parametrize(("scope", "stored"), [(42, "42"), ("042", "42"), (42.0, "42")])
+def test_a_scope_has_one_form(engine: Engine, scope: object, stored: str) -> None:
+    client, model = client_of_tenants(engine)
+    asked = {"table": "messages", "ttl": 60, "scope": scope}
+    token = client.post("/preview", json=asked).json["token"]  # type: ignore[index]
+    answer = client.post("/set", json={**asked, "token": token}).json
+    assert answer == {"table": "messages", "ttl": 60, "scope": stored}
+    with engine.connect() as connection:
+        assert [row.scope for row in stored_policies(connection, model)] == [None, stored]
+
+
+def test_a_scope_that_no_row_can_have_is_rejected(engine: Engine) -> None:
+    client, model = client_of_tenants(engine)
+    for scope in (True, "abc", 4.2, [42], {"a": 1}, " 42"):
+        answer = client.post("/preview", json={"table": "messages", "ttl": 60, "scope": scope})
+        assert answer.status_code == 400
+        assert "the column holds whole numbers" in answer.json["error"]  # type: ignore[index]
+    with engine.connect() as connection:
+        assert [row.scope for row in stored_policies(connection, model)] == [None]
+
+
+def client_of_tenants(engine: Engine) -> tuple[FlaskClient, Any]:
+    model = message(Integer(), Stored(HOUR, by="tenant"))
+    model.metadata.create_all(engine)
+    app = Flask("shop")
+    app.register_blueprint(policies(engine, [model], allowed=lambda: True, who=lambda: "ann"))
+    return app.test_client(), model
 
 
 def test_nobody_gets_in_whom_the_application_doesnt_let(client: FlaskClient) -> None:

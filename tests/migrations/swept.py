@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import text
 
+from tests.guard import GUARD
+from tests.locks import answers
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
@@ -53,6 +55,35 @@ def alone(
         assert connection.scalar(text(f"SELECT GET_LOCK({name}, 120)")) == 1
         yield let_run
         connection.scalar(text(f"SELECT RELEASE_LOCK({name})"))
+
+
+@contextmanager
+def deletions_held(engine: Engine, table: str) -> Iterator[Callable[[], None]]:
+    """Let each deletion of a row wait until this ends; yields what waits for one that does."""
+    function = (
+        "CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN PERFORM pg_advisory_xact_lock(42); RETURN OLD; END'"
+    )
+    pause, name = "EXECUTE FUNCTION pause()", "CONCAT(DATABASE(), '.pause')"
+    hold, release = "SELECT pg_advisory_lock(42)", "SELECT pg_advisory_unlock(42)"
+    waiting = (
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+        "AND wait_event = 'advisory'"
+    )
+    if engine.dialect.name == "postgresql":
+        run(engine, function)
+    else:
+        pause = f"SET @pause = GET_LOCK({name}, {GUARD})"
+        hold, release = f"SELECT GET_LOCK({name}, 0)", f"SELECT RELEASE_LOCK({name})"
+        waiting = (
+            "SELECT id FROM information_schema.processlist WHERE db = DATABASE() "
+            "AND state = 'User lock' AND info LIKE '%pause%'"
+        )
+    run(engine, f"CREATE TRIGGER pausing BEFORE DELETE ON {table} FOR EACH ROW {pause}")
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text(hold))
+        yield lambda: answers(connection, waiting) and None
+        connection.execute(text(release))
 
 
 def run(engine: Engine, statement: str, **parameters: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,12 @@ from sqlalchemy import BigInteger, DateTime, String, column, inspect, select, ta
 from sqlalchemy.orm import Session, mapped_column
 
 from tests.clocks import age
+from tests.guard import GUARD
 from tests.migrations.conftest import models
 from tests.migrations.projects import lines
-from tests.migrations.swept import alone, left, run
+from tests.migrations.swept import alone, deletions_held, left, run
 from tests.migrations.test_views_of_policies import HOUR, KINDS, dates, events
+from tests.sql.raising import Raise
 from ttl_odm import TTL, ExpireAfter, ExpireAt, Stored
 from ttl_odm.alembic import MigrationRefusedError
 from ttl_odm.alembic.job_installation import install_job, job_statements, remove_job
@@ -295,6 +298,57 @@ def test_many_rows_of_many_scopes_go_in_several_batches(engine: Engine, project:
         assert let_run()[::2] == (3_000, "swept")
     with Session(engine) as session:
         assert session.scalars(select(model.id).options(include_expired())).all() == ["live"]
+
+
+@pytest.mark.parametrize("scope", [None, "acme"])
+def test_a_job_deletes_no_row_that_a_raise_has_made_live(
+    engine: Engine, project: Any, scope: str | None
+) -> None:
+    policy = TTL(Stored(HOUR, by="tenant"))
+    model = models(policy, "events", tenant=mapped_column(String(40), nullable=True))
+    migrated(project, engine, model, policy)
+
+    def live() -> set[str]:
+        with Session(engine) as session:
+            return set(session.scalars(select(model.id)))
+
+    def make() -> None:
+        with engine.connect() as connection:
+            set_policy(connection, model, 3 * HOUR, scope=scope, by="ann")
+
+    with (
+        Raise(engine, make, live) as operator,
+        alone(engine, "events") as let_run,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        with Session(engine) as session:
+            session.add_all([model(id="a", tenant="acme"), model(id="b", tenant="globex")])
+            session.commit()
+        with deletions_held(engine, "events") as wait_for_one:
+            with engine.begin() as connection:
+                age(connection, "events", "a", 2 * HOUR)
+                age(connection, "events", "b", 2 * HOUR)
+            running = pool.submit(let_run)
+            wait_for_one()
+            operator.begin()
+        assert running.result(GUARD)[::2] == (2, "swept")
+        assert operator.seen() <= live()
+
+
+def test_a_job_waits_for_no_change_of_the_default(engine: Engine, project: Any) -> None:
+    policy = TTL(Stored(HOUR))
+    model = models(policy, "events")
+    migrated(project, engine, model, policy)
+    with alone(engine, "events") as let_run, engine.connect() as operator:
+        with Session(engine) as session:
+            session.add(model(id="a"))
+            session.commit()
+        with engine.begin() as connection:
+            age(connection, "events", "a", 2 * HOUR)
+        with operator.begin():
+            set_policy(operator, model, 3 * HOUR, by="ann")
+            assert let_run()[::2] == (0, "the default is being changed")
+        assert let_run()[::2] == (0, "swept")
 
 
 def outdated(connection: Connection, model: Any) -> list[str]:

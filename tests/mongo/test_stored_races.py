@@ -17,6 +17,7 @@ import pytest
 from pymongo.errors import DuplicateKeyError
 
 from tests.mongo.stored import HOUR, Carts, carts, declared
+from tests.mongo.test_stored_scopes_mongo import declared as scoped
 from ttl_odm import Stored
 from ttl_odm.beanie import set_policy
 
@@ -30,10 +31,11 @@ OLD = timedelta(seconds=600)
 CHANGES = 40
 
 
-async def change(place: Carts) -> None:
-    """Change the default to and fro."""
+async def change(place: Carts, scope: str | None = None) -> None:
+    """Change the default to and fro; that of a scope between its own and the collection's."""
+    shorter = 60 if scope is None else "default"
     for number in range(CHANGES):
-        await set_policy(place.model, 60 if number % 2 else HOUR, by="ann")
+        await set_policy(place.model, shorter if number % 2 else HOUR, scope=scope, by="ann")
         await asyncio.sleep(random.uniform(0, 0.01))
 
 
@@ -41,7 +43,7 @@ async def displace(place: Carts, is_over: Callable[[], bool]) -> None:
     """Take keys, those of expired documents too."""
     while not is_over():
         try:
-            await place.collection.insert_one({"_id": random.choice(KEYS), "name": "new"})
+            await place.collection.insert_one({"_id": random.choice(KEYS), "tenant": "acme"})
         except DuplicateKeyError:
             await asyncio.sleep(0)
 
@@ -56,21 +58,23 @@ async def grow_old(place: Carts, is_over: Callable[[], bool]) -> None:
     while not is_over():
         key, born = random.choice(KEYS), place.now() - OLD
         # In a thread: it may have to wait for a transaction of this one.
-        update = {"$set": {"_ts": born}}
+        update = {"$set": {"_ts": born, "tenant": "acme"}}
         await asyncio.to_thread(place.stored.update_one, {"_id": key}, update, upsert=True)
         await asyncio.sleep(random.uniform(0, 0.002))
 
 
-def deletions(stream: Any) -> list[tuple[bool, Any]]:
+def deletions(stream: Any, ttl: Any = HOUR) -> list[tuple[bool, Any]]:
     """Of each deletion, whether the document was old, and what was stored then."""
-    ttl: Any = HOUR
     born: dict[int, datetime] = {}
     found = []
     for event in stream:
         name, key = event["ns"]["coll"], event["documentKey"]["_id"]
         if name == "end":
             return found
-        if name == "ttl_odm_policies":
+        if name == "ttl_odm_policies" and key["scope"]:
+            # The scope has its own default, or that of the collection, which is a minute.
+            ttl = 60 if event["operationType"] == "delete" else HOUR
+        elif name == "ttl_odm_policies":
             described = event.get("updateDescription", {}).get("updatedFields", {})
             ttl = described.get("ttl", ttl)
         elif name == "carts" and event["operationType"] == "delete":
@@ -81,6 +85,26 @@ def deletions(stream: Any) -> list[tuple[bool, Any]]:
             described = event.get("updateDescription", {}).get("updatedFields", {})
             born[key] = described.get("_ts") or document.get("_ts") or born[key]
     return found
+
+
+async def test_a_scope_without_a_default_of_its_own_may_get_one_at_any_moment(
+    mongodb_url: str,
+) -> None:
+    model = scoped()
+    async with carts(mongodb_url, model) as place:
+        await set_policy(model, 60, by="ann")
+        place.stored.insert_one({"_id": 0, "_ts": place.now(), "tenant": "acme"})
+        with place.raw.watch() as stream:
+            place.stored.update_one({"_id": 0}, {"$set": {"_ts": place.now() - OLD}})
+            changing = asyncio.ensure_future(change(place, "acme"))
+            others = [displace, displace, sweep, grow_old]
+            await asyncio.gather(changing, *(other(place, changing.done) for other in others))
+            place.add(99, age=OLD.total_seconds(), tenant="acme")
+            assert (await place.sweep()).deleted >= 1
+            place.raw["end"].insert_one({})
+            found = deletions(stream, 60)
+
+        assert set(found) == {(True, 60)}
 
 
 @pytest.mark.slow

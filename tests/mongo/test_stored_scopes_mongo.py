@@ -169,8 +169,19 @@ async def test_a_value_is_read_as_its_field_is(mongodb_url: str) -> None:
         place.add(1, age=600, org=7)
         await set_policy(Note, 60, scope="7", by="ann")
         assert await place.shown() == set()
-        with pytest.raises(TTLConfigurationError, match=r"Note\.org = 1\.5"):
-            await set_policy(Note, 60, scope=1.5, by="ann")
+        await set_policy(Note, 70, scope="007", by="ann")
+        await set_policy(Note, 80, scope=7.0, by="ann")
+        assert {row.scope: row.ttl for row in await stored_policies(Note)} == {None: HOUR, "7": 80}
+        for scope in (1.5, "abc", True, 2**63, [7]):
+            with pytest.raises(TTLConfigurationError, match=r"Note\.org = "):
+                await set_policy(Note, 60, scope=scope, by="ann")
+
+
+async def test_a_value_that_no_document_can_have_is_rejected(place: Carts) -> None:
+    for scope in ("", True, 1.5, 2**63, "\ud800", [1]):
+        with pytest.raises(TTLConfigurationError, match=r"Message\.tenant = "):
+            await set_policy(place.model, 60, scope=scope, by="ann")
+    assert [row.scope for row in await stored_policies(place.model)] == [None]
 
 
 async def test_an_object_id_may_have_one(place: Carts) -> None:

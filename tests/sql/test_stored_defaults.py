@@ -230,6 +230,21 @@ def test_a_stored_default_is_that_of_a_whole_table() -> None:
             type(name, (Pet,), of_its_own)
 
 
+@pytest.mark.databases("postgres", "mariadb", "mysql")
+def test_a_change_is_a_transaction_on_an_engine_in_autocommit(engine: Engine, model: Any) -> None:
+    at_once = engine.execution_options(isolation_level="AUTOCOMMIT")
+    with at_once.connect() as connection:
+        set_policy(connection, model, 60, by="ann")
+        with pytest.raises(InvalidTTL):
+            set_policy(connection, model, 0, by="ann")
+        connection.execute(text("UPDATE web_sessions SET views = 7"))
+        connection.rollback()
+        assert [stored.ttl for stored in stored_policies(connection, model)] == [60]
+        assert connection.scalars(text("SELECT DISTINCT views FROM web_sessions")).all() == [7]
+        with pytest.raises(TTLError, match="AUTOCOMMIT, where no lock lasts"):
+            set_policy(connection, model, 70, by="ann")
+
+
 # --- processes ------------------------------------------------------------------------------------
 
 PROCESS = """

@@ -6,11 +6,25 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import JSON, Integer, String, Uuid, delete, select, text, update
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Integer,
+    SmallInteger,
+    String,
+    Uuid,
+    delete,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects.mysql import VARCHAR
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column
 
 from tests.clocks import age
 from ttl_odm import InvalidTTL, Stored, TTLConfigurationError
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.forecast.change import preview_policy
 from ttl_odm.sqlalchemy import (
     TTLMixin,
     expired,
@@ -267,7 +281,7 @@ def test_limits_hold_for_tenants(engine: Engine) -> None:
     before = policies_of(world)
     for scope in ("", "x" * 256):
         with pytest.raises(
-            TTLConfigurationError, match=r"^Message\.tenant = .*1 to 255 characters"
+            TTLConfigurationError, match=r"^Message\.tenant = .*1 to (40|255) characters"
         ):
             world.change(60, scope)
     assert policies_of(world) == before
@@ -297,3 +311,130 @@ def test_a_column_that_is_no_text_is_refused() -> None:
         message(JSON(), Stored(HOUR, by="tenant"))
     with pytest.raises(TTLConfigurationError, match="no column 'region'"):
         message(String(40), Stored(HOUR, by="region"))
+
+
+# --- one form for each scope ----------------------------------------------------------------------
+
+
+def protects(world: World, scope: Any, tenant: int) -> bool:
+    """Whether a default for a scope is that of a tenant's rows, and of no others."""
+    world.change(60)
+    with Session(world.engine) as session:
+        assert world.inheriting(session) == set()
+    world.change(HOUR, scope)
+    with Session(world.engine) as session:
+        found = world.inheriting(session)
+    world.change("default", scope)
+    return found == {tenant}
+
+
+@pytest.mark.parametrize(
+    ("kind", "scope", "tenant"),
+    [
+        ("number", "1", 0),
+        ("number", "001", 0),
+        ("number", 1.0, 0),
+        ("number", "-3", 2),
+        ("uuid", str(uuid.UUID(int=2)).upper(), 1),
+        ("uuid", uuid.UUID(int=2).hex, 1),
+        ("uuid", f"urn:uuid:{uuid.UUID(int=2)}", 1),
+        ("text", "Acme", 1),
+    ],
+)
+def test_a_scope_protects_its_rows_however_it_is_spelled(
+    engine: Engine, kind: str, scope: Any, tenant: int
+) -> None:
+    world = World(engine, kind)
+    assert protects(world, scope, tenant)
+    assert [policy.scope for policy in policies_of(world)] == [None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "scopes"),
+    [
+        ("number", ["abc", "", "1.5", " 1", True, 1.5, 2**63, [1], b"1"]),
+        ("uuid", ["acme", "", 1, True]),
+        ("text", [1, True, 1.0, "a\0", "\ud800", ""]),
+    ],
+)
+def test_a_scope_that_no_row_can_have_is_rejected(
+    engine: Engine, kind: str, scopes: list[Any]
+) -> None:
+    world = World(engine, kind)
+    before = policies_of(world)
+    holds = {"number": "whole numbers", "uuid": "UUIDs", "text": "text"}[kind]
+    with engine.connect() as connection:
+        for scope in scopes:
+            for function in (set_policy, preview_policy):
+                by: Any = {"by": "ann"} if function is set_policy else {}
+                with pytest.raises(TTLConfigurationError, match=f"the column holds {holds}"):
+                    function(connection, world.model, 60, scope=scope, **by)
+    assert policies_of(world) == before
+
+
+@pytest.mark.databases("postgres", "mariadb", "mysql")
+@pytest.mark.parametrize("kind", [SmallInteger(), Integer(), BigInteger()])
+def test_a_number_that_the_column_cant_hold_is_rejected(engine: Engine, kind: Any) -> None:
+    bits = {"SmallInteger": 16, "Integer": 32, "BigInteger": 64}[type(kind).__name__]
+    model = message(kind, Stored(HOUR, by="tenant"))
+    model.metadata.create_all(engine)
+    with engine.connect() as connection:
+        set_policy(connection, model, 60, scope=2 ** (bits - 1) - 1, by="ann")
+        with pytest.raises(TTLConfigurationError, match="it holds numbers from"):
+            set_policy(connection, model, 60, scope=2 ** (bits - 1), by="ann")
+
+
+def test_blanks_tell_tenants_apart_where_the_database_does(engine: Engine) -> None:
+    model = message(String(40), Stored(60, by="tenant"))
+    model.metadata.create_all(engine)
+    tenants = ["acme", " acme", "Acme", "acm\u00e9"]
+    with Session(engine) as session:
+        session.add_all(model(id=str(n), tenant=tenant) for n, tenant in enumerate(tenants))
+        session.flush()
+        for number in range(len(tenants)):
+            age(session.connection(), "messages", str(number), 100)
+        session.commit()
+        for number, tenant in enumerate(tenants):
+            set_policy(session.connection(), model, HOUR, scope=tenant, by="ann")
+            assert session.scalars(select(model.id)).all() == [str(number)]
+            set_policy(session.connection(), model, "default", scope=tenant, by="ann")
+        connection = session.connection()
+        if engine.dialect.name in MYSQL_FAMILY:
+            with pytest.raises(TTLConfigurationError, match="takes it for 'acme'"):
+                set_policy(connection, model, 60, scope="acme ", by="ann")
+        else:
+            set_policy(connection, model, HOUR, scope="acme ", by="ann")
+            assert session.scalars(select(model.id)).all() == []
+
+
+@pytest.mark.databases("mariadb", "mysql")
+@pytest.mark.parametrize("collation", ["utf8mb4_bin", "no pad", "latin1_bin"])
+def test_blanks_behind_count_as_in_the_tenants_column(engine: Engine, collation: str) -> None:
+    pads = collation != "no pad"
+    if not pads:
+        with engine.connect() as connection:  # which finds out
+            is_mariadb = getattr(connection.dialect, "is_mariadb", False)
+        collation = "utf8mb4_nopad_bin" if is_mariadb else "utf8mb4_0900_bin"
+    kind = VARCHAR(40, charset=collation.split("_")[0], collation=collation)
+    model = message(kind, Stored(60, by="tenant"))
+    model.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add_all([model(id="1", tenant="acme"), model(id="2", tenant="acme ")])
+        session.flush()
+        for key in ("1", "2"):
+            age(session.connection(), "messages", key, 100)
+        session.commit()
+        everywhere = {"include_expired": True}
+        same = select(model.id).where(model.tenant == "acme").execution_options(**everywhere)
+        of_acme = set(session.scalars(same))
+        assert of_acme == ({"1", "2"} if pads else {"1"})
+        set_policy(session.connection(), model, HOUR, scope="acme", by="ann")
+        session.commit()
+        assert set(session.scalars(select(model.id))) == of_acme
+        seen = preview_policy(session.connection(), model, 60, scope="acme")
+        assert seen.at_most == len(of_acme)
+        session.rollback()
+    assert Sweeper(engine, model).run_once().deleted == 2 - len(of_acme)
+    with engine.connect() as connection:
+        set_policy(connection, model, "default", scope="acme", by="ann")
+    assert Sweeper(engine, model).run_once().deleted == len(of_acme)

@@ -15,11 +15,12 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.sql.sweeping import HOUR, add, left
-from ttl_odm.sqlalchemy import Archive, TTLMixin, lease_table
+from ttl_odm import Stored
+from ttl_odm.sqlalchemy import Archive, TTLMixin, create_policies, lease_table, set_policy
 from ttl_odm.sweeper import Skip, Sweeper
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ GRANTS = {
 }
 
 
-def shop() -> Any:
+def shop(ttl: Any = HOUR) -> Any:
     class Base(DeclarativeBase):
         pass
 
@@ -49,7 +50,7 @@ def shop() -> Any:
 
     class Cart(TTLMixin, Base):
         __tablename__ = "carts"
-        __ttl__ = HOUR
+        __ttl__ = ttl
         __ttl_archive__ = Archive(old)
 
         id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -150,3 +151,33 @@ def test_an_application_that_may_not_update_inserts_all_the_same(
             session.flush()
     with engine.connect() as connection:
         assert left(connection, cart) == {1, 2, 3, 4, 9}
+
+
+@pytest.mark.databases("postgres", "mariadb", "mysql")
+def test_who_deletes_by_a_stored_default_may_lock_its_row(engine: Engine, poor: Engine) -> None:
+    """On PostgreSQL that takes the right to update a column; reading is enough elsewhere."""
+    cart, *_ = shop(Stored(HOUR))
+    name, is_postgresql = engine.url.database, engine.dialect.name == "postgresql"
+    who = f'"{name}"' if is_postgresql else f"'{name}'@'%'"
+    with engine.begin() as connection:
+        create_policies(connection, cart.__table__)
+        connection.execute(text(f"GRANT SELECT ON ttl_odm_policies TO {who}"))
+        connection.execute(text(f"GRANT INSERT ON carts TO {who}"))
+        add(connection, "carts", [(1, None, 2 * HOUR), (2, None, 2 * HOUR)])
+    if is_postgresql:
+        (target,) = Sweeper(poor, cart).run_once().targets
+        assert "GRANT UPDATE (reason) ON ttl_odm_policies" in str(target.error)
+        with Session(poor) as session:
+            session.add(cart(id=1))
+            with pytest.raises(DBAPIError, match=r"GRANT UPDATE \(reason\)"):
+                session.flush()
+        with engine.begin() as connection:
+            connection.execute(text(f"GRANT UPDATE (reason) ON ttl_odm_policies TO {who}"))
+    with Session(poor) as session:
+        session.add(cart(id=1))
+        session.commit()
+        with pytest.raises(DBAPIError):
+            set_policy(session.connection(), cart, 60, by="eve")
+    Sweeper(poor, cart).run_once().raise_for_failures()
+    with engine.connect() as connection:
+        assert left(connection, cart) == {1}

@@ -16,6 +16,7 @@ from ttl_odm.dialects.family import as_value
 from ttl_odm.dialects.jobs import ARCHIVE_NOTE, JOB, JOB_LOG, JOB_NOTE
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.purge.archive import Copy
+from ttl_odm.sqlalchemy.purge.default_locks import locked_row
 from ttl_odm.sqlalchemy.sweep.due import finite_defaults
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
 from ttl_odm.sqlalchemy.sweep.leases import declared_lease_table
@@ -45,6 +46,9 @@ NEWS: Final = 30
 
 RETRY: Final = 60
 """Seconds after which a blown fuse has the rows counted anew."""
+
+CHANGING: Final = "the default is being changed"
+"""The outcome of a run that would wait for that."""
 
 
 class IndexPart(NamedTuple):
@@ -125,6 +129,13 @@ class DatabaseJob(ABC):
         if target.policy.stored is not None:
             return target.stored_age(self.steps.dialect, self._home, self.steps.existing.columns)
         return str(min(finite_defaults(self._binding), default=0))
+
+    @property
+    def locked_default(self) -> str | None:
+        """A SELECT of the row that a change of the stored default locks; None without one."""
+        if self.steps.target.policy.stored is None:
+            return None
+        return as_text(locked_row(self.steps.target.table), self.steps.dialect, self._home)
 
     @property
     def parts(self) -> list[IndexPart]:

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import literal_column, text
 
-from ttl_odm.alembic.database_job import BATCH, BUDGET, NEWS, RETRY, DatabaseJob, IndexPart
+from ttl_odm.alembic.database_job import (
+    BATCH,
+    BUDGET,
+    CHANGING,
+    NEWS,
+    RETRY,
+    DatabaseJob,
+    IndexPart,
+)
 from ttl_odm.alembic.job_settings import FLOOR, zone_on_mysql
 from ttl_odm.alembic.target_schema import as_text
 from ttl_odm.dialects.family import as_value
@@ -90,6 +98,8 @@ class MySQLJob(DatabaseJob):
             lease_name=LEASE_NAME,
             lock=f"CONCAT('ttl_odm.', LEFT(SHA2(CONCAT(DATABASE(), '.', {word}), 256), 48))",
             default=self.default if parts else "0",
+            lock_default=self._lock_default,
+            changing=CHANGING,
             fuse_check=_FUSE_CHECK.format(**names),
             batches="".join(map(self._batch, parts)),
             batch=BATCH,
@@ -97,6 +107,14 @@ class MySQLJob(DatabaseJob):
             news=NEWS,
             retry=RETRY,
         )
+
+    @property
+    def _lock_default(self) -> str:
+        row = self.locked_default
+        if row is None:
+            return ""
+        form = _LOCK_DEFAULT_ON_MARIADB if self.steps.run.is_mariadb else _LOCK_DEFAULT
+        return form.format(row=row)
 
     @property
     def _now(self) -> str:
@@ -220,7 +238,8 @@ BEGIN
   DECLARE ttl_odm_total, ttl_odm_deleted, ttl_odm_gone, ttl_odm_default BIGINT DEFAULT 0;
   DECLARE ttl_odm_due, ttl_odm_rows, ttl_odm_allowed, ttl_odm_limit BIGINT UNSIGNED DEFAULT 0;
   DECLARE ttl_odm_outcome, ttl_odm_problem VARCHAR(500);
-  DECLARE ttl_odm_paused, ttl_odm_held, ttl_odm_closed, ttl_odm_blown, ttl_odm_errno INT DEFAULT 0;
+  DECLARE ttl_odm_paused, ttl_odm_held, ttl_odm_closed, ttl_odm_blown, ttl_odm_errno,
+    ttl_odm_changing INT DEFAULT 0;
   DECLARE ttl_odm_fraction DOUBLE;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
@@ -255,12 +274,15 @@ BEGIN
             AND l.ran_at > {now} - {retry} * {second}
           INTO ttl_odm_closed, ttl_odm_fraction, ttl_odm_blown FROM {log} l WHERE l.id = 1;
       END;
+{lock_default}
       IF ttl_odm_paused THEN
         SET ttl_odm_outcome = 'paused';
       ELSEIF ttl_odm_held THEN
         SET ttl_odm_outcome = 'a sweeper holds the lease';
       ELSEIF ttl_odm_closed THEN
         SET ttl_odm_outcome = 'outside its window';
+      ELSEIF ttl_odm_changing THEN
+        SET ttl_odm_outcome = '{changing}';
       ELSE
         SET ttl_odm_default = {default};{fuse_check}
         IF ttl_odm_outcome IS NULL AND NOT ttl_odm_blown THEN
@@ -292,6 +314,28 @@ BEGIN
     DO RELEASE_LOCK(ttl_odm_lock);
   END IF;
 END"""
+
+# A change that is acknowledged while a batch deletes would come too late for its rows.
+_LOCK_DEFAULT: Final = """
+      BEGIN
+        DECLARE CONTINUE HANDLER FOR 3572 SET ttl_odm_changing = 1;
+        SET ttl_odm_changing = 0, ttl_odm_default = ({row} FOR SHARE NOWAIT);
+      END;"""
+
+# Whose procedures have no NOWAIT.
+_LOCK_DEFAULT_ON_MARIADB: Final = """
+      BEGIN
+        DECLARE ttl_odm_wait BIGINT DEFAULT @@innodb_lock_wait_timeout;
+        DECLARE CONTINUE HANDLER FOR 1205 SET ttl_odm_changing = 1;
+        DECLARE EXIT HANDLER FOR SQLEXCEPTION
+        BEGIN
+          SET SESSION innodb_lock_wait_timeout = ttl_odm_wait;
+          RESIGNAL;
+        END;
+        SET SESSION innodb_lock_wait_timeout = 0, ttl_odm_changing = 0;
+        SET ttl_odm_default = ({row} LOCK IN SHARE MODE);
+        SET SESSION innodb_lock_wait_timeout = ttl_odm_wait;
+      END;"""
 
 # Once for a run, before it deletes anything: more of it is less due. An estimate that is too low
 # blows no fuse: then rows are counted.

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import select, text
 
-from ttl_odm.alembic.database_job import BATCH, BUDGET, NEWS, DatabaseJob, IndexPart
+from ttl_odm.alembic.database_job import (
+    BATCH,
+    BUDGET,
+    CHANGING,
+    NEWS,
+    DatabaseJob,
+    IndexPart,
+)
 from ttl_odm.alembic.job_settings import FLOOR
 from ttl_odm.alembic.target_schema import as_text
 from ttl_odm.core.values import MAX_TTL
@@ -137,6 +144,7 @@ class PostgreSQLJob(DatabaseJob):
             budget=BUDGET,
             news=NEWS,
             default=self.default if parts else "0",
+            lock_default=self._lock_default,
             fuse=FUSE,
             fuse_check=_FUSE_CHECK.format(
                 table=self._table,
@@ -147,6 +155,14 @@ class PostgreSQLJob(DatabaseJob):
             ),
             batches="".join(batches),
         )
+
+    @property
+    def _lock_default(self) -> str:
+        row = self.locked_default
+        if row is None:
+            return ""
+        row = row.removeprefix("SELECT")
+        return _LOCK_DEFAULT.format(row=row, changing=as_value(CHANGING))
 
     def _count(self, part: IndexPart, names: Mapping[str, object]) -> str:
         """How many rows of a part have expired, up to what the fuse allows."""
@@ -271,6 +287,7 @@ BEGIN
             ttl_odm_outcome := 'outside its window';
           END IF;
         END LOOP;
+{lock_default}
         IF ttl_odm_outcome IS NULL THEN
           ttl_odm_now := clock_timestamp();
           ttl_odm_default := {default};{fuse_check}
@@ -310,6 +327,16 @@ BEGIN
     END IF;
   END LOOP;
 END $sweep$"""
+
+# A change that is acknowledged while a batch deletes would come too late for its rows.
+_LOCK_DEFAULT: Final = """
+        IF ttl_odm_outcome IS NULL THEN
+          BEGIN
+            PERFORM{row} FOR SHARE;
+          EXCEPTION WHEN lock_not_available THEN
+            ttl_odm_outcome := {changing};
+          END;
+        END IF;"""
 
 # Once for a pass, before it deletes anything: more of it is less due. An estimate that is too low
 # blows no fuse: then rows are counted.

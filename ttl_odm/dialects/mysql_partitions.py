@@ -67,9 +67,13 @@ class MySQLPartitions(PartitionDDL):
         into = f"({made}, {self._rest(rest)})"
         return f"ALTER TABLE {self.table(cut)} REORGANIZE PARTITION {name} INTO {into}"
 
-    def lock(self, cut: Cut, *, is_mariadb: bool) -> str:
-        """Keep all others off the table, until `unlock`; no transaction that used it goes on."""
-        return f"LOCK TABLES {self.table(cut)} WRITE{' NOWAIT' if is_mariadb else ''}"
+    def lock(self, cut: Cut, read: Sequence[str] = (), *, is_mariadb: bool) -> str:
+        """Keep all others off the table, until `unlock`; no transaction that used it goes on.
+
+        Other tables that are `read` meanwhile, by their quoted names, stay as they are.
+        """
+        tables = [f"{self.table(cut)} WRITE", *(f"{name} READ" for name in read)]
+        return f"LOCK TABLES {', '.join(tables)}{' NOWAIT' if is_mariadb else ''}"
 
     unlock: Final = "UNLOCK TABLES"
 

@@ -9,14 +9,22 @@ the row at the moment it writes.
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from ttl_odm.core.stored_rows import POLICIES
 from ttl_odm.core.values import MAX_TTL
 from ttl_odm.dialects.family import ISO_PATTERN, ErrorCodes, Family, as_value
 from ttl_odm.sweeper import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+
+MAY_SHARE: Final = (
+    "PostgreSQL lets a user lock a row who may update one of its columns. Let this one: GRANT "
+    f"UPDATE (reason) ON {POLICIES}; that can't change a default."
+)
+"""What a user lacks who reads stored defaults, and may not lock them for a deletion."""
 
 
 def relation(schema: str | None, name: str) -> str:

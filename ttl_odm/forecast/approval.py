@@ -192,7 +192,9 @@ def plain(row: StoredPolicy | PolicyChange) -> dict[str, Any]:
 
 
 def said_scope(scope: str | None) -> str:
-    """Which rows have a default."""
+    """Which rows have a default; blanks at either end can be seen."""
+    if scope and scope != scope.strip():
+        return repr(scope)
     return scope or "all others"
 
 

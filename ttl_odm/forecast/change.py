@@ -10,14 +10,13 @@ This module must not know how a preview is shown.
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ttl_odm.forecast import sql
 from ttl_odm.forecast.approval import Change, NotApprovedError, PolicyPreview
 from ttl_odm.forecast.text import Forecast
 from ttl_odm.inspection.evidence import SMALL
-from ttl_odm.sqlalchemy.policy.changes import change
+from ttl_odm.sqlalchemy.policy.changes import change, in_transaction
 from ttl_odm.sqlalchemy.policy.stored_default import StoredDefault
 
 __all__ = ["NotApprovedError", "PolicyPreview", "approve_policy", "preview_policy"]
@@ -94,8 +93,9 @@ def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
         NotApprovedError: It would expire more rows by now than the preview said, or the default
             has been changed since, or the token is another preview's. Nothing is changed.
     """
-    with nullcontext() if connection.in_transaction() else connection.begin():
-        default = StoredDefault.of(target, scope, connection.dialect)
+    default = StoredDefault.of(target, scope, connection.dialect)
+
+    def work() -> None:
         asked = _change(connection, default, ttl)
         at_most = asked.approved(token)
         lost = sql.count_lost(
@@ -107,6 +107,8 @@ def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
         )
         asked.check(lost, at_most)
         change(connection, default, asked.after, by=by, reason=reason, check=asked.check_unchanged)
+
+    in_transaction(connection, work)
 
 
 def _change(connection: Connection, default: StoredDefault, ttl: StoredTTL) -> Change:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from django.db import connections, transaction
+from django.db import connections
 
-from ttl_odm.django.policies.changes import StoredDefault, change
+from ttl_odm.django.policies.changes import StoredDefault, change, in_transaction
 from ttl_odm.django.policy.stored import has_default
 from ttl_odm.forecast.approval import Change, NotApprovedError, PolicyPreview
 from ttl_odm.forecast.django import count, count_lost
@@ -84,7 +84,8 @@ def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
             has been changed since, or the token is another preview's. Nothing is changed.
     """
     default = StoredDefault.of(target, scope, using)
-    with transaction.atomic(using=default.using):
+
+    def work() -> None:
         asked = _change(default, ttl)
         at_most = asked.approved(token)
         lost = count_lost(
@@ -96,6 +97,8 @@ def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
         )
         asked.check(lost, at_most)
         change(default, asked.after, by=by, reason=reason, check=asked.check_unchanged)
+
+    in_transaction(default.using, work)
 
 
 def _change(default: StoredDefault, ttl: StoredTTL) -> Change:

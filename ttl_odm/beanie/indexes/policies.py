@@ -151,15 +151,17 @@ def scope_of(model: type, scope: object) -> Any:
     fields: Any = getattr(model, "model_fields", {})
     for name, info in fields.items():
         if (info.alias or name) == stored.by:
-            try:
-                value = TypeAdapter(info.annotation).validate_python(scope)
+            try:  # True would be 1
+                is_bool = isinstance(scope, bool)
+                value = None if is_bool else TypeAdapter(info.annotation).validate_python(scope)
             except ValidationError:
                 value = None
     value = value.value if isinstance(value, Enum) else value
     if not is_scope(value):
         raise TTLConfigurationError(
             f"{model.__name__}.{stored.by} = {short_repr(scope)}: on MongoDB a stored default of "
-            "its own is for values of the field that are a str (not empty), an int or an ObjectId."
+            "its own is for values of the field that are a str (not empty), an int of 64 bits or "
+            "an ObjectId."
         )
     return ObjectId(value) if isinstance(value, ObjectId) else value
 

@@ -26,6 +26,7 @@ from pymongo import ReadPreference
 from pymongo.read_concern import ReadConcern
 
 from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, Noted, completed
+from ttl_odm.core.scopes import is_encodable
 from ttl_odm.core.stored_rows import POLICIES
 from ttl_odm.core.values import lenient_ttl
 
@@ -106,8 +107,10 @@ def scopes_in(rows: Iterable[Filter]) -> dict[Any, int | None]:
 def is_scope(value: object) -> bool:
     """Say whether a value may have a default of its own."""
     if isinstance(value, str):
-        return value != WHOLE_COLLECTION
-    return isinstance(value, (int, ObjectId)) and not isinstance(value, bool)
+        return value != WHOLE_COLLECTION and is_encodable(value)
+    if isinstance(value, int):
+        return not isinstance(value, bool) and -(2**63) <= value < 2**63
+    return isinstance(value, ObjectId)
 
 
 async def is_begun(collection: Collection) -> bool:

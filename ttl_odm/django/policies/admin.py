@@ -44,6 +44,7 @@ class PolicyForm(forms.Form):
     model = forms.ChoiceField()
     scope = forms.CharField(
         required=False,
+        strip=False,  # 'acme ' may be another tenant than 'acme'
         help_text="A value of the field that tells the rows apart; nothing for all others.",
     )
     ttl = forms.CharField(

@@ -10,21 +10,31 @@ from __future__ import annotations
 
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, fields
+from functools import partial
 from time import sleep
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from django.db import DEFAULT_DB_ALIAS, OperationalError, connections, models, router, transaction
+from django.db import (
+    DEFAULT_DB_ALIAS,
+    DatabaseError,
+    OperationalError,
+    connections,
+    models,
+    router,
+    transaction,
+)
 
 from ttl_odm.core.policy import TTL
 from ttl_odm.core.stored_rows import (
     INHERIT,
-    LONGEST_SCOPE,
+    POLICIES,
     WHOLE_TABLE,
     PolicyChange,
     StoredNow,
     StoredPolicy,
 )
-from ttl_odm.core.values import short_repr
+from ttl_odm.dialects.errors import code_of, is_away, is_passing, is_taken
+from ttl_odm.dialects.waits import NOT_AVAILABLE, TRIES, WAITED, waits
 from ttl_odm.django.policies.models import Policy
 from ttl_odm.django.policies.models import PolicyChange as Change
 from ttl_odm.django.policy import stored
@@ -35,6 +45,8 @@ from ttl_odm.errors import TTLConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
     from ttl_odm.core.stored import Stored, StoredTTL
     from ttl_odm.django.policy.binding import Binding
 
@@ -43,11 +55,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-_TRIES: Final = 20
-"""Of a change on MariaDB and MySQL, each of a second at most."""
-
-_WAITED: Final = 1205
-"""What they say of a statement that has waited for a lock long enough, and is undone by itself."""
+_RACES: Final = 3
+"""How often a change is begun that loses a race against another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +100,7 @@ class StoredDefault:
                 f"{label}.__ttl__ = {declared!r}: no rows have a default of their own, so there is "
                 f"none for scope={scope!r}; declare Stored(..., by='field')."
             )
-        text = stored.scope_text(connections[using], binding, scope)
-        if not 1 <= len(text) <= LONGEST_SCOPE:
-            raise TTLConfigurationError(
-                f"{label}.{declared.by} = {short_repr(scope)}: a stored default of its own is for "
-                f"values of 1 to {LONGEST_SCOPE} characters."
-            )
+        text = stored.canonical_scope(connections[using], binding, scope)
         return cls(binding, declared, text, using)
 
     @property
@@ -178,7 +182,9 @@ def set_policy(  # noqa: PLR0913 (all but the first two by keyword)
         TTLConfigurationError: The default of the target isn't stored, or not by scopes.
     """
     default = StoredDefault.of(target, scope, using)
-    return change(default, default.checked(ttl), by=by, reason=reason)
+    checked = default.checked(ttl)
+    work = partial(change, default, checked, by=by, reason=reason)
+    return in_transaction(default.using, work)
 
 
 def change(
@@ -191,33 +197,54 @@ def change(
 ) -> int | None:
     """Change a default that was found, to a value that was checked; see `set_policy`.
 
-    `check` gets what it was while nobody else can change it, and may raise before anything is.
+    It is called inside `in_transaction`. `check` gets what it was while nobody else can change it,
+    and may raise before anything is.
     """
-    using, whose = default.using, {"name": default.name, "scope": default.scope or WHOLE_TABLE}
-    row = Policy.objects.using(using).filter(**whose)
+    using, name, scope = default.using, default.name, default.scope or WHOLE_TABLE
+    rows = Policy.objects.using(using).filter(name=name)
+    whole, row = rows.filter(scope=WHOLE_TABLE), rows.filter(scope=scope)
     said: dict[str, Any] = {"changed_by": by, "reason": reason}
-    with transaction.atomic(using=using), _in_short_tries(using) as run:
-        # SQLite, which has no FOR UPDATE, locks the file by this.
-        found = run(lambda: row.update(ttl=models.F("ttl")))
-        locked = row.select_for_update().values_list("ttl", flat=True)
-        before: int | None = run(lambda: next(iter(locked), default.absent))
+    with _in_short_tries(using) as run:
+        # Whoever deletes by any default of the table holds this row: see `default_locks`. A
+        # transaction with an older snapshot fails on it, as it is written. And SQLite, which has
+        # no FOR UPDATE, locks the file by this.
+        run(lambda: whole.update(ttl=models.F("ttl")))
+        found = run(lambda: list(row.select_for_update().values_list("ttl", flat=True)))
+        before: int | None = found[0] if found else default.absent
         check(before)
-        if ttl == INHERIT:
-            if not found:
-                return before
-            run(lambda: row.update(changed_at=Stamp()))
-        elif found:
-            run(lambda: row.update(ttl=ttl, changed_at=Stamp(), **said))
-        else:
-            new = Policy(**whose, ttl=ttl, changed_at=Stamp(), **said)
+        if ttl == INHERIT and not found:
+            return before
+        if not found:
+            new = Policy(name=name, scope=scope, ttl=ttl, changed_at=Stamp(), **said)
             run(lambda: new.save(using=using, force_insert=True))
+        elif ttl == INHERIT:
+            run(lambda: row.update(changed_at=Stamp()))
+        else:
+            run(lambda: row.update(ttl=ttl, changed_at=Stamp(), **said))
         at = row.values_list("changed_at", flat=True).get()
-        Change.objects.using(using).create(
-            **whose, changed_at=at, ttl_before=before, ttl_after=ttl, **said
-        )
+        written = {"changed_at": at, "ttl_before": before, "ttl_after": ttl, **said}
+        Change.objects.using(using).create(name=name, scope=scope, **written)
         if ttl == INHERIT:
             run(row.delete)
     return before
+
+
+def in_transaction(using: str, work: Callable[[], R]) -> R:
+    """Run a change in the transaction at hand, or in one of its own.
+
+    One of its own is begun anew where it has lost a race for a row against another change.
+    """
+    for _ in range(0 if connections[using].in_atomic_block else _RACES - 1):
+        try:
+            with transaction.atomic(using=using):
+                return work()
+        except DatabaseError as error:
+            cause, operational = error.__cause__, isinstance(error, OperationalError)
+            lost = is_passing(cause, operational=operational) or is_taken(cause)
+            if not lost or is_away(cause, operational=operational):
+                raise
+    with transaction.atomic(using=using):
+        return work()
 
 
 def begin_policies(*, using: str = DEFAULT_DB_ALIAS) -> None:
@@ -239,23 +266,25 @@ def begin_policies(*, using: str = DEFAULT_DB_ALIAS) -> None:
 
 @contextmanager
 def _in_short_tries(using: str) -> Iterator[Callable[[Callable[[], R]], R]]:
-    """What runs statements that may have to wait for a lock.
+    """What runs statements that may have to wait for a lock, for about half a minute.
 
-    MariaDB and MySQL lock the row for an UPDATE or DELETE that reads it, until that is committed.
-    While a change waits for it, all later ones wait behind the change; so that gives way now and
-    then.
+    Whoever deletes by a default has locked its row until that is committed; on MariaDB and MySQL
+    whoever updates or deletes anything by it has. While a change waits for these, later ones wait
+    behind the change; so that gives way now and then.
     """
     connection = connections[using]
+    if connection.vendor == "postgresql":
+        _lock_table(connection)
     if connection.vendor != "mysql":
         yield lambda work: work()
         return
 
     def run(work: Callable[[], R]) -> R:
-        for _ in range(_TRIES - 1):
+        for _ in range(TRIES - 1):
             try:
                 return work()
             except OperationalError as error:
-                if not error.args or error.args[0] != _WAITED:
+                if code_of(error.__cause__) != WAITED:
                     raise  # a deadlock has ended the transaction
                 connection.needs_rollback = False  # only the statement was undone
                 sleep(0.5)
@@ -275,6 +304,25 @@ def _in_short_tries(using: str) -> Iterator[Callable[[Callable[[], R]], R]]:
                 cursor.execute(f"SET {setting} = {before}")
             raise
         cursor.execute(f"SET {setting} = {before}")
+
+
+def _lock_table(connection: BaseDatabaseWrapper) -> None:
+    """Keep others from locking rows of the policies; see the same of SQLAlchemy's `changes`."""
+    table = connection.ops.quote_name(POLICIES)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('lock_timeout')")
+        (before,) = cursor.fetchone()
+        for last, wait in waits():
+            try:
+                with transaction.atomic(using=connection.alias):
+                    cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{wait}ms"])
+                    cursor.execute(f"LOCK TABLE {table} IN EXCLUSIVE MODE")
+                break
+            except OperationalError as error:
+                if last or code_of(error.__cause__) != NOT_AVAILABLE:
+                    raise
+                sleep(wait / 2_000)
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [before])
 
 
 def _chosen(

@@ -9,6 +9,8 @@ This module must not know what a predicate is, nor how a default is changed.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from django.apps import apps
@@ -17,6 +19,7 @@ from django.db.models import Count
 from django.db.models.expressions import Expression, F
 
 from ttl_odm.core.policy import TTL
+from ttl_odm.core.scopes import ScopeColumn
 from ttl_odm.core.stored_rows import FOREVER, LONGEST_SCOPE, OFF, POLICIES, WHOLE_TABLE
 from ttl_odm.core.values import NEVER, lenient_ttl
 from ttl_odm.dialects.family import as_value
@@ -24,7 +27,7 @@ from ttl_odm.django.time.clock import family_of
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.sql.compiler import SQLCompiler
@@ -38,6 +41,27 @@ APP: Final = "ttl_odm.django.policies"
 _TEXTS: Final = (models.CharField, models.TextField)
 _EXACT: Final = "utf8mb4_bin"
 """By which MariaDB and MySQL tell upper from lower case, as the others do."""
+
+
+_locks: ContextVar[bool] = ContextVar("ttl_odm_locks_defaults", default=False)
+
+
+@contextmanager
+def locking() -> Iterator[None]:
+    """Let queries read stored defaults as they are now, and lock them, shared.
+
+    Otherwise a SELECT reads them as the transaction's snapshot has them.
+    """
+    token = _locks.set(True)
+    try:
+        yield
+    finally:
+        _locks.reset(token)
+
+
+def sharing(connection: BaseDatabaseWrapper) -> str:
+    """What a SELECT ends with that locks its rows, shared; nothing where rows can't be locked."""
+    return {"postgresql": " FOR SHARE", "mysql": " LOCK IN SHARE MODE"}.get(connection.vendor, "")
 
 
 class Storing(Protocol):
@@ -93,12 +117,14 @@ def age(
     seconds = f"CASE WHEN {ttl} > 0 THEN {ttl} WHEN {ttl} = -1 THEN {FOREVER} ELSE {OFF} END"
     rows = _rows(connection, binding)
 
-    def row(condition: str) -> str:
-        return f"(SELECT {seconds} FROM {rows} AND {name} = {condition})"  # noqa: S608 (names that Django quotes)
+    share = sharing(connection) if _locks.get() else ""
 
-    ages = [row(as_value(WHOLE_TABLE)), str(OFF)]
+    def row(condition: str) -> str:
+        return f"(SELECT {seconds} FROM {rows} AND {condition}{share})"  # noqa: S608 (names that Django quotes)
+
+    ages = [row(f"{name} = {as_value(WHOLE_TABLE)}"), str(OFF)]
     if scope is not None and collation is None:
-        ages.insert(0, row(_of_outer(connection, binding, scope)))
+        ages.insert(0, row(_is_scope(connection, binding, scope)))
     found = f"COALESCE({', '.join(ages)})"
     if scope is None or collation is None:
         return found
@@ -134,23 +160,48 @@ def has_default(
         value = as_value(scope).replace("%", "%%")
         if connection.vendor == "mysql":  # where Acme would be acme, and \ is special
             value = f"_utf8mb4 X'{scope.encode().hex()}' COLLATE {_EXACT}"
-        return f"{_as_text(connection, binding.scope, column)} = {value}"
+        unpadded = _unpadded(connection, binding.scope, column)
+        return f"{_as_text(connection, binding.scope, column)} = {value}{unpadded}"
     return f"NOT EXISTS {own_scope(connection, binding, column)}"
 
 
 def own_scope(connection: BaseDatabaseWrapper, binding: Storing, column: str) -> str:
     """The scope of a row, where that has a default of its own; else NULL."""
     scope = connection.ops.quote_name("scope")
-    own = f"{scope} = {_of_outer(connection, binding, column)} AND {scope} <> ''"
+    own = f"{_is_scope(connection, binding, column)} AND {scope} <> ''"
     return f"(SELECT {scope} FROM {_rows(connection, binding)} AND {own})"  # noqa: S608 (as above)
+
+
+def canonical_scope(connection: BaseDatabaseWrapper, binding: Storing, value: Any) -> str:
+    """A value that somebody names, as the scopes of policies have it.
+
+    Raises:
+        TTLConfigurationError: The field holds no such value.
+    """
+    assert binding.scope is not None  # noqa: S101 (the callers have asked)
+    field = target_of(binding.scope)
+    if isinstance(value, models.Model):
+        value = getattr(value, field.attname)
+    where = f"{binding.model._meta.label}.{binding.scope.name}"
+    if isinstance(field, models.UUIDField):
+        column = ScopeColumn(where, "uuid")
+    elif isinstance(field, _TEXTS):
+        # MariaDB and MySQL compare stored scopes as if they were padded with blanks.
+        column = ScopeColumn(
+            where, "text", field.max_length, keeps_blanks=connection.vendor != "mysql"
+        )
+    else:
+        range_of: Any = connection.ops.integer_field_range
+        least, most = range_of(field.get_internal_type())
+        bounds: dict[str, Any] = {} if least is None else {"least": least, "most": most}
+        column = ScopeColumn(where, "number", **bounds)
+    return scope_text(connection, binding, column.canonical(value))
 
 
 def scope_text(connection: BaseDatabaseWrapper, binding: Storing, value: Any) -> str:
     """A value of the field, as the scopes of policies have it."""
     assert binding.scope is not None  # noqa: S101 (the callers have asked)
     field = target_of(binding.scope)
-    if isinstance(value, models.Model):
-        value = getattr(value, field.attname)
     if isinstance(field, models.UUIDField):
         value = field.get_db_prep_value(value, connection)
     return str(value)
@@ -288,6 +339,27 @@ def _as_text(connection: BaseDatabaseWrapper, field: AnyField, column: str) -> s
         return column
     kind = "char" if connection.vendor == "mysql" else "varchar"
     return f"CAST({column} AS {kind}({LONGEST_SCOPE}))"
+
+
+def _is_scope(connection: BaseDatabaseWrapper, binding: Storing, column: str) -> str:
+    """Whether a stored scope is that of a row of the statement around a subquery."""
+    assert binding.scope is not None  # noqa: S101 (the callers have asked)
+    scope = connection.ops.quote_name("scope")
+    outer = _of_outer(connection, binding, column)
+    if connection.vendor == "mysql" and isinstance(target_of(binding.scope), _TEXTS):
+        # Two columns of binary collations, as utf8mb4_0900_bin, can't be compared as they are.
+        outer = f"CONVERT({outer} USING utf8mb4) COLLATE {_EXACT}"
+    return f"{scope} = {outer}{_unpadded(connection, binding.scope, column)}"
+
+
+def _unpadded(connection: BaseDatabaseWrapper, field: AnyField, column: str) -> str:
+    """That a text is, by its own collation, the same without blanks at its end.
+
+    See `_SameText` of `ttl_odm.sqlalchemy.policy.stored`.
+    """
+    if connection.vendor != "mysql" or not isinstance(target_of(field), _TEXTS):
+        return ""
+    return f" AND {column} = TRIM(TRAILING ' ' FROM {column})"
 
 
 def _of_outer(connection: BaseDatabaseWrapper, binding: Storing, column: str) -> str:

@@ -15,9 +15,10 @@ from django.db.models import Q, QuerySet
 from django.db.models.deletion import Collector, ProtectedError, RestrictedError
 from django.db.models.sql import Query
 
-from ttl_odm.django.policy import options
+from ttl_odm.django.policy import options, stored
 from ttl_odm.django.policy.binding import is_historical, table_policy
 from ttl_odm.django.policy.following import following_of
+from ttl_odm.django.purge.default_locks import lock_defaults
 from ttl_odm.django.purge.followers import FollowersRemoval, seal_above
 from ttl_odm.django.purge.removal import (
     Removal,
@@ -33,12 +34,12 @@ from ttl_odm.django.purge.removal import (
 from ttl_odm.sweeper.declarations import hooks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from django.db.models import Model as Instance
     from django.db.models.sql import UpdateQuery
 
-    from ttl_odm.django.policy.binding import AnyQuerySet, Model
+    from ttl_odm.django.policy.binding import AnyQuerySet, Model, TablePolicy
     from ttl_odm.django.policy.following import Following
 
 _MARK: Final = "_ttl_odm_collector"
@@ -63,11 +64,12 @@ def displace(
     # The database asks what refers to a row, even where Django was told to do nothing about it.
     hangs = removal.is_referred or removal.is_followed
     takes_statements = removal.is_plain and not hangs and policy.follows is None
-    for condition in conditions:
-        expired = rows_of(model, using).filter(condition)
+    for expired in _with_default_locked(policy, model, using, conditions):
         if not takes_statements:
             take_file(model, using)
-            objs = _with_others(model, using, list(locked(expired, using)))
+            with stored.locking():
+                rows = list(locked(expired, using))
+            objs = _with_others(model, using, rows)
             if policy.follows is not None and objs:
                 seal_above(cast("Following", policy), using, [obj.pk for obj in objs])
             if removal.is_followed:
@@ -104,6 +106,24 @@ def give_way(query: UpdateQuery, using: str, written: Sequence[tuple[Any, Any, A
         rows.add_q(~Q((target.name, value)))  # a key that stays as it is needs no room
         rows.set_values([target.attname])
         displace(foreign_key.model, using, [Q((f"{foreign_key.attname}__in", rows))])
+
+
+def _with_default_locked(
+    policy: TablePolicy, model: Model, using: str, conditions: Sequence[Q]
+) -> Iterator[AnyQuerySet]:
+    """The expired rows that meet each of the conditions.
+
+    Where the default is stored it is locked, once there is a row to delete by it.
+    """
+    locks = policy.binding.is_stored and connections[using].vendor != "sqlite"
+    for condition in conditions:
+        expired = rows_of(model, using).filter(condition)
+        if locks:
+            if not expired.exists():
+                continue
+            lock_defaults([policy.binding], using)
+            locks = False
+        yield expired
 
 
 def _with_others(model: Model, using: str, objs: list[Instance]) -> list[Instance]:

@@ -21,22 +21,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.db import DatabaseError, connections, transaction
 
+from ttl_odm.dialects.errors import is_forbidden
+from ttl_odm.django.policy.binding import table_policy
+from ttl_odm.django.purge.default_locks import lock_defaults
 from ttl_odm.django.purge.errors import in_short, is_locked, is_refused, is_restricted
 from ttl_odm.django.purge.followers import FollowersRemoval, seal
-from ttl_odm.django.purge.removal import Removal, locked, rows_of, take_file
+from ttl_odm.django.purge.removal import Removal, locked, referring, rows_of, take_file
 from ttl_odm.django.sweep.due import ExpiredRows
 from ttl_odm.django.sweep.orphans import purge_orphans
 from ttl_odm.django.sweep.replication import under_origin
 from ttl_odm.django.sweep.scope_ranges import ScopedRows
 from ttl_odm.django.sweep.stored_indexes import scope_index
 from ttl_odm.django.sweep.transactions import at_once
-from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
+from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip, StoreError
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ttl_odm.django.policy.binding import AnyQuerySet, Binding
+    from ttl_odm.django.policy.binding import AnyQuerySet, Binding, Model
     from ttl_odm.sweeper import BatchRequest, Purged
 
 
@@ -199,6 +202,7 @@ class _Batch:
         connection = connections[self.using]
         with ExitStack() as ending, transaction.atomic(using=self.using, durable=True):
             take_file(self.binding.model, self.using)
+            self._lock_defaults()
             if lazily and connection.vendor == "postgresql":
                 with connection.cursor() as cursor:
                     cursor.execute("SET LOCAL synchronous_commit = off")
@@ -208,6 +212,21 @@ class _Batch:
                     # They are deferred: better now than at the commit.
                     connection.check_constraints()
             ending.enter_context(phase("commit"))
+
+    def _lock_defaults(self) -> None:
+        """Lock the stored defaults by which rows go, these and such as refer to them."""
+        models: dict[Model, None] = {self.binding.model: None}
+        for model in (waiting := [self.binding.model]):
+            found = [relation.related_model for relation in referring(model)]
+            waiting += [other for other in found if other not in models]
+            models |= dict.fromkeys(found)
+        policies = (table_policy(model._meta.db_table) for model in models)
+        try:
+            lock_defaults([policy.binding for policy in policies if policy], self.using)
+        except DatabaseError as error:
+            if not is_forbidden(error.__cause__):
+                raise
+            raise StoreError(str(error)) from error
 
 
 def _some(skipped: dict[Skip, int]) -> dict[Skip, int]:

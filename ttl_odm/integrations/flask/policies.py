@@ -21,7 +21,7 @@ from ttl_odm.forecast.approval import plain
 from ttl_odm.forecast.change import NotApprovedError, approve_policy, preview_policy
 from ttl_odm.forecast.parse import parse_stored
 from ttl_odm.sqlalchemy.policy.changes import policy_changes, stored_policies
-from ttl_odm.sqlalchemy.policy.stored_default import name_of_stored
+from ttl_odm.sqlalchemy.policy.stored_default import StoredDefault, name_of_stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -102,7 +102,8 @@ def policies(
                 by=who(),
                 reason=None if reason is None else str(reason),
             )
-        return jsonify(table=given["table"], scope=change["scope"], ttl=change["ttl"])
+            scope = StoredDefault.of(change["target"], change["scope"], connection.dialect).scope
+        return jsonify(table=given["table"], scope=scope, ttl=change["ttl"])
 
     return blueprint
 
@@ -118,7 +119,7 @@ def _change(by_name: dict[str, Any]) -> dict[str, Any]:
     return {
         "target": by_name[given["table"]],
         "ttl": None if ttl is None else parse_stored(str(ttl), where=f"ttl {ttl!r}"),
-        "scope": None if scope in (None, "") else str(scope),
+        "scope": None if scope == "" else scope,
     }
 
 

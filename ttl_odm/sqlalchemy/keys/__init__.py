@@ -4,6 +4,7 @@
 - `defaults`: what the database makes of a key: defaults, generated columns.
 - `displace`: deleting the expired rows that stand in the way of a write, in the write's
   transaction.
+- `follower_removal`: expired followers go by their keys, and their root is sealed.
 - `followers`: the rows that may hold a key of a table whose rows follow others.
 - `links`: the columns that say which parent a row has, and what a write makes of them.
 - `lookup`: the keys of a table, and the statement that frees them: built once per compiled write,

@@ -178,8 +178,8 @@ def of_new_rows(
     none = select(*columns).where(false()).options(include_expired())
     name = next(iter(columns)).table.name
     rows: FromClause = union_all(none, new).subquery(name)
-    places = dict(zip(columns, rows.c, strict=True))
-    rows, places = with_generated(rows, places, generated, stored)
+    own = dict(zip(columns, rows.c, strict=True))
+    rows, places = with_generated(rows, own, generated, stored)
     key: Any = select(*(with_values(part, places) for part in parts))
     return key.select_from(rows)  # type: ignore[no-any-return]
 

@@ -18,11 +18,13 @@ from sqlalchemy import ColumnElement, Table, and_, inspect, select
 from sqlalchemy.exc import DBAPIError, NoSuchTableError
 
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.sqlalchemy.keys.followers import remove_followers
+from ttl_odm.sqlalchemy.keys.follower_removal import remove_followers
 from ttl_odm.sqlalchemy.policy.binding import Binding, bound_tables, key_columns, sub_binding_of
+from ttl_odm.sqlalchemy.policy.following import root_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.second_tables import on_first
+from ttl_odm.sqlalchemy.purge.default_locks import lock_defaults
 from ttl_odm.sqlalchemy.purge.errors import is_restricted
 from ttl_odm.sqlalchemy.purge.followers import all_followers, expired_followers
 from ttl_odm.sqlalchemy.purge.modes import DELETE, subtables
@@ -73,11 +75,13 @@ def must_select_first(binding: Binding, dialect: Dialect) -> bool:
     """Whether it takes more than one DELETE to displace rows of a table.
 
     A DELETE that finds nothing locks the gap where the key would be, on InnoDB, and two such
-    sessions that then insert deadlock. A plain read locks nothing.
+    sessions that then insert deadlock. A plain read locks nothing. And a stored default is locked
+    only where there is a row to delete by it.
     """
     *_, purge, archive, on_purged, _ = purge_conditions(binding)
     return (
         dialect.name in MYSQL_FAMILY
+        or (binding.stored is not None and clock_of(dialect).locks_rows)
         or purge != DELETE
         or archive is not None
         or on_purged is not None
@@ -184,6 +188,7 @@ class KeyReclaimer:
             rows = self.expired_rows(binding, [first]).where(criterion)
             if self.read(binding.table, rows.limit(1)).first() is None:
                 return 0
+        self.lock_defaults(binding)
         return self._purge(binding, criterion)
 
     def displace_followers(self, following: Following, criterion: ColumnElement[bool]) -> int:
@@ -198,6 +203,10 @@ class KeyReclaimer:
             total += deleted
             if not deleted or len(keys) < _BATCH:
                 return total
+
+    def lock_defaults(self, *bindings: Binding) -> None:
+        """Lock the stored defaults by which rows are about to be deleted."""
+        lock_defaults(self.connection, bindings, self.execute)
 
     def make_way(self, consequence: Consequence, rows: Select[Any]) -> int:
         """Delete the expired rows that keep others from being changed; return how many are gone.
@@ -226,6 +235,8 @@ class KeyReclaimer:
     def _clear(self, changed: Policy | Change, keys: Keys) -> int:
         """Delete rows, if they are expired ones, and expired rows below them, from the last on."""
         below = [part for layer in reversed(self._layers(changed, keys)) for part in layer]
+        judged = [part.table for part, rows in below if rows and not isinstance(part, Change)]
+        self.lock_defaults(*filter(None, map(root_of, judged)))
         deleted = 0
         for kind, parts in groupby(below, key=lambda part: type(part[0])):
             if kind is Binding:
@@ -233,7 +244,7 @@ class KeyReclaimer:
             elif kind is not Change:
                 for following, rows in cast("Iterable[tuple[Following, Keys]]", parts):
                     with self._purging(following.table):
-                        deleted += remove_followers(self, following, rows)
+                        deleted += remove_followers(self.connection, self.execute, following, rows)
         return deleted
 
     def _purge_all(self, doomed: Sequence[tuple[Binding, Keys]]) -> int:
@@ -281,7 +292,7 @@ class KeyReclaimer:
 
     def _purge(self, binding: Binding, criterion: ColumnElement[bool]) -> int:
         """Archive and delete as the model says."""
-        doomed = and_(expired_in(self.connection, binding), criterion)
+        doomed = and_(expired_in(self.connection, binding, locking=True), criterion)
         with self._purging(binding.table):
             return purge_displaced(self.connection, binding, doomed)
 

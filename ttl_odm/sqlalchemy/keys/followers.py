@@ -6,24 +6,15 @@ going. It goes after what follows it.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import and_, or_, select
-
-from ttl_odm.sqlalchemy.policy.binding import key_columns
-from ttl_odm.sqlalchemy.policy.following import following_of, root_of
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
-from ttl_odm.sqlalchemy.purge.followers import FollowersRemoval, seal
-from ttl_odm.sqlalchemy.purge.removal import expired_in
-from ttl_odm.sqlalchemy.purge.statements import SweepSelect, is_one_of
-from ttl_odm.sqlalchemy.time.clock import clock_of
+from sqlalchemy import or_
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import ColumnElement, FromClause, Table
+    from sqlalchemy import ColumnElement, Table
 
     from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
     from ttl_odm.sqlalchemy.keys.lookup import NamedKey
@@ -81,62 +72,3 @@ class FollowersPurge:
                 held = named.key.held_by({**made, **values}, reclaimer)
                 if held is not None:
                     yield held
-
-
-def remove_followers(reclaimer: KeyReclaimer, following: Following, keys: Keys) -> int:
-    """Delete expired rows, by primary key, after all that follows them; return how many.
-
-    What they followed isn't whole any more, so it is locked, and made to stay expired. Rows stay
-    that are live again by then.
-    """
-    columns, removal = key_columns(following.table), FollowersRemoval(reclaimer.connection)
-    for start in range(0, len(keys), _BATCH):
-        doomed = _doomed(reclaimer, following, is_one_of(columns, keys[start : start + _BATCH]))
-        if doomed:
-            removal.of_table(following.table, is_one_of(columns, doomed))
-    return removal.removed.total()
-
-
-def _doomed(
-    reclaimer: KeyReclaimer, following: Following, condition: ColumnElement[bool]
-) -> list[tuple[Any, ...]]:
-    """The keys of rows whose root has expired, and is locked and sealed now; and of orphans.
-
-    The root is locked before the rows, as in a sweep.
-    """
-    own = key_columns(following.table)
-    source: FromClause = following.table
-    joined: FromClause = following.table
-    levels = [following]
-    met: list[ColumnElement[Any]] = []
-    for level in levels:
-        links = level.links()
-        parent = links.parent.alias()
-        same = (source.c[mine.key] == parent.c[theirs.key] for mine, theirs in links.pairs)
-        joined = joined.outerjoin(parent, and_(*same))
-        met.append(parent.c[links.theirs[0].key])
-        source, above = parent, following_of(links.parent)
-        if above is not None:
-            levels.append(above)
-    binding = root_of(following.table)
-    assert binding is not None  # noqa: S101 (that is where a chain ends)
-    root = [source.c[column.key] for column in key_columns(binding.table)]
-    found: Any = select(*own, *met, *root).select_from(joined).where(condition)
-    doomed: list[tuple[Any, ...]] = []
-    under: dict[tuple[Any, ...], list[tuple[Any, ...]]] = defaultdict(list)
-    for row in reclaimer.execute(found.options(include_expired())):
-        key, parents = tuple(row[: len(own)]), row[len(own) : len(own) + len(met)]
-        if None not in parents:
-            under[tuple(row[len(own) + len(met) :])].append(key)
-        elif levels[list(parents).index(None)].declared.orphan == "expired":
-            doomed.append(key)
-    if under:
-        columns = key_columns(binding.table)
-        roots: Any = SweepSelect(*columns).where(is_one_of(columns, under))
-        roots = roots.where(expired_in(reclaimer.connection, binding))
-        if clock_of(reclaimer.dialect).locks_rows:
-            roots = roots.with_for_update()
-        expired = [tuple(row) for row in reclaimer.execute(roots)]
-        seal(reclaimer.connection, binding, expired)
-        doomed += [key for row in expired for key in under[row]]
-    return doomed

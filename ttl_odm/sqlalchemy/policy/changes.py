@@ -8,18 +8,22 @@ This module must not know what a statement does with a default.
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import fields
+from functools import partial
 from time import sleep
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import delete, insert, select, update
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ttl_odm.core.stored_rows import INHERIT, WHOLE_TABLE, PolicyChange, StoredPolicy
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.dialects.errors import code_of
+from ttl_odm.dialects.errors import code_of, is_passing, is_taken
+from ttl_odm.dialects.waits import NOT_AVAILABLE, TRIES, WAITED, waits
+from ttl_odm.errors import TTLError
 from ttl_odm.sqlalchemy.policy.known import forget
+from ttl_odm.sqlalchemy.policy.partitions import as_ddl
 from ttl_odm.sqlalchemy.policy.stored import PolicyTables, row_of, tables_of
 from ttl_odm.sqlalchemy.policy.stored_default import StoredDefault
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -34,11 +38,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_TRIES: Final = 20
-"""Of a change on MariaDB and MySQL, each of a second at most."""
-
-_WAITED: Final = 1205
-"""What they say of a statement that has waited for a lock long enough, and is undone by itself."""
+_RACES: Final = 3
+"""How often a change is begun that loses a race against another one."""
 
 
 def stored_policies(connection: Connection, *targets: Any) -> list[StoredPolicy]:
@@ -101,9 +102,12 @@ def set_policy(  # noqa: PLR0913 (all but the first three by keyword)
     Raises:
         InvalidTTL: It is not a ttl, or not between `Stored.least` and `Stored.most`.
         TTLConfigurationError: The default of the target isn't stored, or not by scopes.
+        TTLError: The connection is in AUTOCOMMIT, and has executed something already.
     """
     default = StoredDefault.of(target, scope, connection.dialect)
-    return change(connection, default, default.checked(ttl), by=by, reason=reason)
+    checked = default.checked(ttl)
+    work = partial(change, connection, default, checked, by=by, reason=reason)
+    return in_transaction(connection, work)
 
 
 def change(  # noqa: PLR0913 (three by keyword)
@@ -117,59 +121,101 @@ def change(  # noqa: PLR0913 (three by keyword)
 ) -> int | None:
     """Change a default that was found, to a value that was checked; see `set_policy`.
 
-    `check` gets what it was while nobody else can change it, and may raise before anything is.
+    It is called inside `in_transaction`. `check` gets what it was while nobody else can change it,
+    and may raise before anything is.
     """
-    name, scope = default.name, default.scope or WHOLE_TABLE
-    table = default.binding.first.table
+    table, scope = default.binding.first.table, default.scope or WHOLE_TABLE
     tables, clock = tables_of(table), clock_of(connection.dialect)
-    now, is_it = clock.literal(clock.now_at_write), row_of(table, scope)
-    old = tables.policies.c.ttl
-    values = {"ttl": ttl, "changed_at": now, "changed_by": by, "reason": reason}
-    with (
-        nullcontext() if connection.in_transaction() else connection.begin(),
-        _in_short_tries(connection) as execute,
-    ):
-        # SQLite, which has no FOR UPDATE, locks the file by this.
-        found = execute(update(tables.policies).where(*is_it).values(ttl=old)).rowcount
-        locked: int | None = execute(select(old).where(*is_it).with_for_update()).scalar()
-        before = locked if found else default.absent
+    whole, is_it = row_of(table), row_of(table, scope)
+    old, now = tables.policies.c.ttl, clock.literal(clock.now_at_write)
+    whose = {"name": default.name, "scope": scope}
+    said = {"changed_by": by, "reason": reason}
+    with _in_short_tries(connection, tables.policies) as execute:
+        # Whoever deletes by any default of the table holds this row: see `default_locks`. A
+        # transaction with an older snapshot fails on it, as it is written. And SQLite, which has
+        # no FOR UPDATE, locks the file by this.
+        execute(update(tables.policies).where(*whole).values(ttl=old))
+        found = execute(select(old).where(*is_it).with_for_update()).first()
+        before: int | None = default.absent if found is None else found[0]
         check(before)
+        if ttl == INHERIT and found is None:
+            return before
+        at: Any = select(tables.policies.c.changed_at).where(*is_it).scalar_subquery()
         if ttl == INHERIT:
-            if not found:
-                return before
-        elif found:
-            execute(update(tables.policies).where(*is_it).values(values))
-        else:
-            execute(insert(tables.policies).values(name=name, scope=scope, **values))
-        same: Any = select(tables.policies.c.changed_at).where(*is_it).scalar_subquery()
-        if ttl == INHERIT:
-            same = now
+            at = now
             execute(delete(tables.policies).where(*is_it))
-        written = {"changed_at": same, "changed_by": by, "reason": reason}
+        elif found is None:
+            execute(insert(tables.policies).values(**whose, ttl=ttl, changed_at=now, **said))
+        else:
+            execute(update(tables.policies).where(*is_it).values(ttl=ttl, changed_at=now, **said))
         ttls = {"ttl_before": before, "ttl_after": ttl}
-        execute(insert(tables.changes).values(name=name, scope=scope, **ttls, **written))
+        execute(insert(tables.changes).values(**whose, **ttls, changed_at=at, **said))
     forget(connection)
     return before
 
 
-@contextmanager
-def _in_short_tries(connection: Connection) -> Iterator[Callable[[Any], CursorResult[Any]]]:
-    """What runs statements that may have to wait for a lock.
+def in_transaction(connection: Connection, work: Callable[[], T]) -> T:
+    """Run a change in the transaction at hand, or in one of its own.
 
-    MariaDB and MySQL lock the row for an UPDATE or DELETE that reads it, until that is committed.
-    While a change waits for it, all later ones wait behind the change; so that gives way now and
-    then.
+    One of its own is begun anew where it has lost a race for a row against another change.
     """
+    dialect: Any = connection.dialect
+    is_autocommit = clock_of(dialect).locks_rows and dialect.detect_autocommit_setting(
+        connection.connection.dbapi_connection
+    )
+    if connection.in_transaction():
+        if is_autocommit:
+            raise TTLError(
+                "A stored default can't be changed in AUTOCOMMIT, where no lock lasts: use a "
+                "connection that has executed nothing yet, or another isolation_level."
+            )
+        return work()
+    if not is_autocommit:
+        return _begun(connection, work)
+    connection.execution_options(isolation_level="READ COMMITTED")
+    try:
+        return _begun(connection, work)
+    finally:
+        if not connection.closed:
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+
+
+def _begun(connection: Connection, work: Callable[[], T]) -> T:
+    for _ in range(_RACES - 1):
+        try:
+            with connection.begin():
+                return work()
+        except DBAPIError as error:
+            operational = isinstance(error, OperationalError)
+            lost = is_passing(error.orig, operational=operational) or is_taken(error.orig)
+            if error.connection_invalidated or not lost:
+                raise
+    with connection.begin():
+        return work()
+
+
+@contextmanager
+def _in_short_tries(
+    connection: Connection, policies: Table
+) -> Iterator[Callable[[Any], CursorResult[Any]]]:
+    """What runs statements that may have to wait for a lock, for about half a minute.
+
+    Whoever deletes by a default has locked its row until that is committed; on MariaDB and MySQL
+    whoever updates or deletes anything by it has. While a change waits for these, later ones wait
+    behind the change; so that gives way now and then.
+    """
+    if connection.dialect.name == "postgresql":
+        _lock_table(connection, policies)
     if connection.dialect.name not in MYSQL_FAMILY:
         yield connection.execute
         return
 
     def execute(statement: Any) -> CursorResult[Any]:
-        for _ in range(_TRIES - 1):
+        for _ in range(TRIES - 1):
             try:
                 return connection.execute(statement)
             except DBAPIError as error:
-                if code_of(error.orig) != _WAITED:  # a deadlock has ended the transaction
+                if code_of(error.orig) != WAITED:  # a deadlock has ended the transaction
                     raise
                 sleep(0.5)
         return connection.execute(statement)
@@ -185,6 +231,33 @@ def _in_short_tries(connection: Connection) -> Iterator[Callable[[Any], CursorRe
             connection.exec_driver_sql(put_back)
         raise
     connection.exec_driver_sql(put_back)
+
+
+def _lock_table(connection: Connection, policies: Table) -> None:
+    """Keep others from locking rows of the policies, on PostgreSQL.
+
+    There a row that is always shared by somebody is never free for a change: those who come later
+    share it, too. For a table they queue. Who only reads is not kept waiting.
+    """
+    schemas = connection.get_execution_options().get("schema_translate_map") or {}
+    preparer = connection.dialect.identifier_preparer
+    schema = schemas.get(policies.schema, policies.schema)
+    name = preparer.quote(policies.name)
+    name = name if schema is None else f"{preparer.quote_schema(schema)}.{name}"
+    setting = "SELECT set_config('lock_timeout', '{}', true)"
+    before = connection.exec_driver_sql("SELECT current_setting('lock_timeout')").scalar()
+    for last, wait in waits():
+        try:
+            with connection.begin_nested():
+                connection.exec_driver_sql(setting.format(f"{wait}ms"))
+                connection.execute(as_ddl(f"LOCK TABLE {name} IN EXCLUSIVE MODE"))
+        except DBAPIError as error:
+            if last or code_of(error.orig) != NOT_AVAILABLE:
+                raise
+            sleep(wait / 2_000)
+        else:
+            break
+    connection.exec_driver_sql(setting.format(before))
 
 
 def _places(targets: Sequence[Any], dialect: Dialect) -> list[tuple[PolicyTables, list[str]]]:

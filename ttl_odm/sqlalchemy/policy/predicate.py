@@ -39,6 +39,7 @@ class Predicate:
         clock: The database's clock.
         writing: Judge at the moment of the write, as an UPDATE or DELETE has to.
         overridable: ``include_expired`` makes it true for every row.
+        locking: Lock the stored defaults that it reads, shared, where the database locks rows.
         now: SQL for another instant to judge by, in the unit of ``_ts``.
     """
 
@@ -48,9 +49,11 @@ class Predicate:
         *,
         writing: bool = False,
         overridable: bool = False,
+        locking: bool = False,
         now: str | None = None,
     ) -> None:
         self._clock = clock
+        self._locking = locking and clock.locks_rows
         self._writing = writing
         self._now = clock.literal(now or (clock.now_at_write if writing else clock.now))
         self._overruled_by = INCLUDE_EXPIRED if overridable else BASE_ROW_WRITTEN
@@ -224,7 +227,7 @@ class Predicate:
     def _seconds(self, binding: Binding, columns: SourceColumns, part: Part) -> SQL:
         """What the default that a row inherits means: a bound value, or what a subquery reads."""
         if binding.stored is not None:
-            return stored_seconds(binding, columns, part, self._overruled_by)
+            return stored_seconds(binding, columns, part, self._overruled_by, locking=self._locking)
         otherwise = SecondsParameter(binding.default, part, self._overruled_by)
         # An abstract class has no rows of its own.
         variants = [variant for variant in binding.variants if variant.identities]

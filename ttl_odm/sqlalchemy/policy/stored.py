@@ -19,6 +19,7 @@ from uuid import UUID
 from sqlalchemy import (
     BigInteger,
     BindParameter,
+    Boolean,
     Column,
     ColumnElement,
     Connection,
@@ -44,6 +45,7 @@ from sqlalchemy.dialects.mysql import VARCHAR
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateTable
 from sqlalchemy.sql.elements import Grouping
+from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.visitors import InternalTraversal
 
 from ttl_odm.core.stored_rows import (
@@ -212,13 +214,22 @@ def _render_literal(element: Literal, compiler: SQLCompiler, **_: object) -> str
     return str(compiler.render_literal_value(element.text, element.type))
 
 
-def stored_seconds(binding: Binding, columns: SourceColumns, part: Part, overruled_by: str) -> SQL:
+def stored_seconds(
+    binding: Binding,
+    columns: SourceColumns,
+    part: Part,
+    overruled_by: str,
+    *,
+    locking: bool = False,
+) -> SQL:
     """What the stored default means: a part of `LifetimeSeconds`, read by the statement itself.
 
     Where no row is stored, or one that is not a ttl (as a CHECK keeps out), TTL is off: nothing
-    expires. An age is to be put into `once`, by itself or with what is made of it.
+    expires. An age is to be put into `once`, by itself or with what is made of it. `locking`: see
+    `age_of`.
     """
-    age = _age(binding, columns, overruled_by)
+    scope = columns.discriminator if binding.is_scoped else None
+    age = age_of(binding, scope, overruled_by, locking=locking)
     if part == "inherited_age":
         return age
     age = once(binding, age)
@@ -235,28 +246,30 @@ def stored_seconds(binding: Binding, columns: SourceColumns, part: Part, overrul
     return case((age <= _FOREVER, while_on), else_=while_off)
 
 
-def _age(binding: Binding, columns: SourceColumns, overruled_by: str) -> SQL:
-    scope = columns.discriminator if binding.is_scoped else None
-    return age_of(binding, scope, overruled_by)
-
-
 def age_of(
-    binding: Binding, scope: SQL | None, overruled_by: str, collation: str | None = None
+    binding: Binding,
+    scope: SQL | None,
+    overruled_by: str,
+    collation: str | None = None,
+    *,
+    locking: bool = False,
 ) -> SQL:
     """The age at which rows expire that inherit: that of their scope, or else the table's.
 
     Under a collation the scope is that of several defaults, by which Acme is acme; then it is the
-    shortest of these.
+    shortest of these. With `locking` it is read as it is now and locked, shared: a SELECT reads it
+    as the transaction's snapshot has it otherwise.
     """
     table = binding.first.table
     policies = tables_of(table).policies
     is_of_table = policies.c.name == Literal(name_of(table))
     row = select(_seconds_of(policies)).where(is_of_table).correlate(None)
+    if locking:
+        row = row.with_for_update(read=True)
     of_all = row.where(policies.c.scope == Literal(WHOLE_TABLE)).scalar_subquery()
     ages: list[SQL] = [Overruling(binding.default, overruled_by), of_all, _OFF]
     if scope is not None and collation is None:
-        is_scope = policies.c.scope == of_outer(as_text(scope))
-        ages.insert(1, row.where(is_scope).scalar_subquery())
+        ages.insert(1, row.where(same_scope(policies.c.scope, scope)).scalar_subquery())
     age = func.coalesce(*ages, type_=BigInteger())
     if scope is None or collation is None:
         return age
@@ -273,7 +286,7 @@ def own_scope(binding: Binding, columns: SourceColumns) -> SQL:
     assert columns.discriminator is not None  # noqa: S101 (or there are no scopes)
     c = tables_of(binding.first.table).policies.c
     is_of_table, whole = c.name == Literal(name_of(binding.first.table)), Literal(WHOLE_TABLE)
-    is_own = c.scope == of_outer(as_text(columns.discriminator))
+    is_own = same_scope(c.scope, columns.discriminator)
     own = select(c.scope).where(is_of_table, is_own, c.scope != whole)
     return own.correlate(None).scalar_subquery()
 
@@ -315,6 +328,57 @@ def _render_of_outer(element: _OfOuter, compiler: SQLCompiler, **kw: object) -> 
 def of_outer(column: SQL) -> SQL:
     """A column of the statement around a subquery, for a condition in that."""
     return _OfOuter(column)
+
+
+class _SameText(FunctionElement[bool]):
+    """Whether a stored scope is the text in a column of the statement around a subquery.
+
+    MariaDB and MySQL compare them as if both were padded with blanks. The column's own collation
+    may do so too, and then ``'acme '`` is ``'acme'`` to the application; or not, and then these are
+    two tenants, of which the first has no default of its own: see `ScopeColumn`.
+    """
+
+    inherit_cache = True
+    type = Boolean()
+
+    def __init__(self, stored: SQL, column: SQL) -> None:
+        super().__init__(stored, of_outer(as_text(column)), column)
+
+    def self_group(self, against: object = None) -> Any:  # noqa: ARG002 (SQLAlchemy's signature)
+        """As it is: a condition, which needs no ``= 1`` on databases without booleans."""
+        return self
+
+    @property
+    def _from_objects(self) -> list[FromClause]:
+        stored, *_ = self.clauses
+        return list(stored._from_objects)  # noqa: SLF001 (a subclass's)
+
+
+@compiles(_SameText)
+def _render_same(element: _SameText, compiler: SQLCompiler, **kw: Any) -> str:
+    stored, outer, _ = element.clauses
+    return f"{compiler.process(stored, **kw)} = {compiler.process(outer, **kw)}"
+
+
+@compiles(_SameText, "mysql", "mariadb")
+def _render_same_mysql(element: _SameText, compiler: SQLCompiler, **kw: Any) -> str:
+    stored, outer, column = (compiler.process(part, **kw) for part in element.clauses)
+    # Two columns of binary collations, as utf8mb4_0900_bin is one, can't be compared as they are.
+    return f"{stored} = {EXACTLY.format(outer)} AND {UNPADDED.format(column)}"
+
+
+EXACTLY: Final = "CONVERT({0} USING utf8mb4) COLLATE utf8mb4_bin"
+"""Text of any character set and collation as the column of scopes has it."""
+
+UNPADDED: Final = "{0} = TRIM(TRAILING ' ' FROM {0})"
+"""The condition for text that is, by its own collation, the same without blanks at its end."""
+
+
+def same_scope(stored: SQL, column: SQL) -> SQL:
+    """Whether a stored scope is that of a row of the statement around a subquery."""
+    if isinstance(column.type, String):
+        return _SameText(stored, column)
+    return stored == of_outer(as_text(column))
 
 
 def as_text(scope: SQL) -> SQL:

@@ -6,30 +6,51 @@ This module must not know how a value is changed, nor what a change would do.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Table, and_, collate, inspect, literal, select
+from sqlalchemy import (
+    CHAR,
+    BigInteger,
+    Boolean,
+    SmallInteger,
+    String,
+    Table,
+    Uuid,
+    and_,
+    collate,
+    inspect,
+    literal,
+    select,
+)
+from sqlalchemy.dialects import mysql
 
-from ttl_odm.core.stored_rows import INHERIT, LONGEST_SCOPE, WHOLE_TABLE, StoredNow
-from ttl_odm.core.values import lenient_ttl, short_repr
+from ttl_odm.core.scopes import ScopeColumn
+from ttl_odm.core.stored_rows import INHERIT, WHOLE_TABLE, StoredNow
+from ttl_odm.core.values import lenient_ttl
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
 from ttl_odm.sqlalchemy.policy.stored import (
+    UNPADDED,
     as_text,
     name_of,
-    of_outer,
     row_of,
+    same_scope,
     scope_of,
     tables_of,
 )
+from ttl_odm.sqlalchemy.time.clock import SQLTemplate
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Connection, FromClause
+    from sqlalchemy import Column, ColumnElement, Connection, FromClause
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.core.stored import Stored, StoredTTL
     from ttl_odm.sqlalchemy.policy.binding import Binding
+
+
+_BITS: Final = {mysql.TINYINT: 8, SmallInteger: 16, mysql.MEDIUMINT: 24, BigInteger: 64}
+"""Of columns of whole numbers; other ones have 32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +82,9 @@ class StoredDefault:
                 f"{binding.name}.__ttl__ = {stored!r}: no rows have a default of their own, so "
                 f"there is none for scope={scope!r}; declare Stored(..., by='field')."
             )
-        text = scope_of(binding.discriminator, scope, dialect)
-        if not 1 <= len(text) <= LONGEST_SCOPE:
-            raise TTLConfigurationError(
-                f"{binding.name}.{stored.by} = {short_repr(scope)}: a stored default of its own is "
-                f"for values of 1 to {LONGEST_SCOPE} characters."
-            )
-        return cls(binding, stored, text)
+        column = binding.discriminator
+        value = _scope_column(f"{binding.name}.{stored.by}", column, dialect).canonical(scope)
+        return cls(binding, stored, scope_of(column, value, dialect))
 
     @property
     def name(self) -> str:
@@ -104,16 +121,35 @@ class StoredDefault:
         column = self.binding.columns_of(source).discriminator
         if not self.binding.is_scoped or column is None:
             return []
-        text = as_text(column)
         if self.scope is not None:
-            scope: Any = literal(self.scope)
+            text, scope = as_text(column), literal(self.scope)
             if dialect.name in MYSQL_FAMILY:  # where Acme would be acme
-                scope = collate(scope, "utf8mb4_bin")
+                is_text = isinstance(column.type, String)
+                unpadded = [SQLTemplate(UNPADDED, Boolean(), column)] if is_text else []
+                return [text == collate(scope, "utf8mb4_bin"), *unpadded]
             return [text == scope]
         table = self.binding.first.table
         c = tables_of(table).policies.c
-        own = select(c.name).where(row_of(table)[0], c.scope == of_outer(text))
+        own = select(c.name).where(row_of(table)[0], same_scope(c.scope, column))
         return [~own.where(c.scope != WHOLE_TABLE).correlate(None).exists()]
+
+
+def _scope_column(where: str, column: Column[Any], dialect: Dialect) -> ScopeColumn:
+    """What a column can hold on a database, for the values that may have their own default."""
+    kind: Any = column.type.dialect_impl(dialect)
+    is_mysql, is_sqlite = dialect.name in MYSQL_FAMILY, dialect.name == "sqlite"
+    if isinstance(column.type, Uuid):
+        return ScopeColumn(where, "uuid")
+    if isinstance(column.type, String):
+        # A CHAR is padded with blanks. And MariaDB and MySQL compare stored scopes as if they were.
+        keeps = is_sqlite or not (is_mysql or isinstance(kind, CHAR))
+        longest = None if is_sqlite else kind.length
+        return ScopeColumn(where, "text", longest, keeps_blanks=keeps)
+    bits = next((bits for name, bits in _BITS.items() if isinstance(kind, name)), 32)
+    bits = 64 if is_sqlite else bits
+    if getattr(kind, "unsigned", False):
+        return ScopeColumn(where, "number", least=0, most=2**bits - 1)
+    return ScopeColumn(where, "number", least=-(2 ** (bits - 1)), most=2 ** (bits - 1) - 1)
 
 
 def stored_of(target: Any) -> Stored:

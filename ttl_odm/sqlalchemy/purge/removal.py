@@ -444,10 +444,18 @@ def purge_displaced(connection: Connection, binding: Binding, doomed: ColumnElem
 
 
 def expired_in(
-    connection: Connection, binding: Binding, source: FromClause | None = None
+    connection: Connection,
+    binding: Binding,
+    source: FromClause | None = None,
+    *,
+    locking: bool = False,
 ) -> ColumnElement[bool]:
-    """The predicate for the rows of a table, or of a partition, in a statement that deletes."""
-    predicate = Predicate(clock_of(connection.dialect), writing=True)
+    """The predicate for the rows of a table, or of a partition, in a statement that deletes.
+
+    `locking` is for transactions of an application's, which may have an old snapshot: see
+    `Predicate`.
+    """
+    predicate = Predicate(clock_of(connection.dialect), writing=True, locking=locking)
     return predicate.expired(
         binding, binding.columns_of(binding.table if source is None else source)
     )

@@ -59,7 +59,8 @@ class Together:
         binding = removal.binding
         for keys in chunks(self.keys):
             theirs = is_one_of(key_columns(binding.table), keys)
-            expired = expired_in(removal.connection, binding)
+            locking = removal.reason == "displaced"
+            expired = expired_in(removal.connection, binding, locking=locking)
             self.rows += removal.choose([theirs, expired], waits=waits)
 
     def remove(self) -> int:

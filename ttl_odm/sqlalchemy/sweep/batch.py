@@ -21,6 +21,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm.exc import StaleDataError
 
 from ttl_odm.sqlalchemy.policy.binding import key_columns
+from ttl_odm.sqlalchemy.policy.following import root_of
+from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_locked, is_refused, is_restricted
 from ttl_odm.sqlalchemy.purge.removal import Removal
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect
@@ -40,7 +42,7 @@ from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Table
 
@@ -91,7 +93,14 @@ def _purge_rows(
                 # A purge that a crash undoes is only done again, if nobody heard of it.
                 removal = Removal(connection, binding, request.hooks)
                 lazily = removal.leaves_no_trace and not endangers
-                with writing(connection, table, timeout, lazily=lazily, replicate=replicate):
+                with writing(
+                    connection,
+                    table,
+                    timeout,
+                    judged=(binding,),
+                    lazily=lazily,
+                    replicate=replicate,
+                ):
                     with phase("find"):
                         source, rows = _next_range(connection, binding, request, findings, by_scope)
                     if rows is None or not rows.rows:
@@ -120,10 +129,15 @@ def _purge_rows(
 
 def _carefully(batch: Batch, keys: ReferringKeys) -> BatchResult:
     """Begin a batch anew, and remove the rows that can go."""
-    connection, request = batch.connection, batch.request
-    again = (connection, batch.binding, request, batch.range, batch.source)
+    connection, request, binding = batch.connection, batch.request, batch.binding
+    again = (connection, binding, request, batch.range, batch.source)
     transaction = partial(
-        writing, connection, batch.binding.table, request.timeout, replicate=request.replicate
+        writing,
+        connection,
+        binding.table,
+        request.timeout,
+        judged=(binding, *_referring(Change(binding.table), set())),
+        replicate=request.replicate,
     )
     try:
         with transaction():
@@ -134,6 +148,20 @@ def _carefully(batch: Batch, keys: ReferringKeys) -> BatchResult:
     # No row of these is held, but one that goes along with them, or that a trigger changes.
     with transaction():
         return CarefulBatch(*again, keys=keys, waits=True).run()
+
+
+def _referring(change: Change, seen: set[Change]) -> Iterator[Binding]:
+    """The policies of the tables whose expired rows may keep the rows of a table."""
+    seen.add(change)
+    for consequence in change.consequences():
+        child = consequence.child
+        below = child if isinstance(child, Change) else Change(child.table)
+        if below in seen or not consequence.is_certain:
+            continue
+        root = None if isinstance(child, Change) else root_of(child.table)
+        if root is not None:
+            yield root
+        yield from _referring(below, seen)
 
 
 def _next_range(

@@ -24,8 +24,10 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from ttl_odm.dialects.mysql_partitions import MySQLPartitions
+from ttl_odm.sqlalchemy.policy.stored import tables_of
 from ttl_odm.sqlalchemy.purge.errors import is_away, is_locked
 from ttl_odm.sqlalchemy.sweep.due import count_rows
+from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 from ttl_odm.sqlalchemy.sweep.partition_work import (
     HELD,
@@ -114,6 +116,10 @@ class LockingWork(PartitionWork):
         return BatchResult(0)
 
     def _look(self, leaf: Leaf) -> BatchResult:
+        if self.binding.stored is not None:
+            # Under LOCK TABLES a statement may name a table once, and the predicate looks the
+            # default up several times.
+            return self._drop_if_empty(leaf, "a stored default is looked up for each row")
         if self._is_looked_through_later(leaf):
             return BatchResult(0)
         table, within = self._within(leaf)
@@ -171,7 +177,11 @@ class LockingWork(PartitionWork):
         """
         if not self._is_mariadb and self._is_busy():
             raise InUseError("somebody has used it in a transaction that goes on")
-        lock = self._ddl.lock(self._cut, is_mariadb=self._is_mariadb)
+        read: tuple[str, ...] = ()
+        if self.binding.stored is not None:  # and that stays as it is meanwhile
+            policies = tables_of(self.binding.first.table).policies
+            read = (self._ddl.quoted(*name_of(self.connection, policies)),)
+        lock = self._ddl.lock(self._cut, read, is_mariadb=self._is_mariadb)
         for left in reversed(range(AT_ONCE if self._is_mariadb else 1)):
             try:
                 with reading(self.connection, self.request.timeout):

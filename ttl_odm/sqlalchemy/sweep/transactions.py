@@ -16,9 +16,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.dialects.errors import is_forbidden
 from ttl_odm.dialects.mysql import NO_WAIT, SHORT_WAITS
-from ttl_odm.dialects.postgresql import milliseconds
+from ttl_odm.dialects.postgresql import MAY_SHARE, milliseconds
 from ttl_odm.dialects.sqlite import FILE_WAIT
+from ttl_odm.sqlalchemy.purge.default_locks import lock_defaults
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_away, is_passing
 from ttl_odm.sqlalchemy.purge.statements import take_file
 from ttl_odm.sqlalchemy.sweep.replication import under_origin
@@ -27,10 +29,12 @@ from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreErr
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator, Mapping
+    from collections.abc import Awaitable, Iterable, Iterator, Mapping
 
     from sqlalchemy import Connection, Select, Table
     from sqlalchemy.engine import Dialect
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 R = TypeVar("R")
 
@@ -240,15 +244,25 @@ def limit_statements(connection: Connection, seconds: float) -> None:
 
 
 @contextmanager
-def writing(
+def writing(  # noqa: PLR0913 (three by keyword)
     connection: Connection,
     table: Table,
     timeout: float | None = None,
     *,
+    judged: Iterable[Binding] = (),
     lazily: bool = False,
     replicate: bool = True,
 ) -> Iterator[None]:
-    """The same for a transaction that will delete from a table."""
+    """The same for a transaction that will delete from a table.
+
+    Rows are `judged` by these policies, whose stored defaults stay as they are until it ends.
+    """
     with reading(connection, timeout, lazily=lazily, replicate=replicate):
         take_file(connection, table)
+        try:
+            lock_defaults(connection, judged)
+        except DBAPIError as error:
+            if not is_forbidden(error.orig):
+                raise
+            raise StoreError(f"{in_short(error)}: {MAY_SHARE}") from error
         yield

@@ -46,7 +46,7 @@ from ttl_odm.sqlalchemy.sweep.partition_work import (
 from ttl_odm.sqlalchemy.sweep.partitions import leaf_table
 from ttl_odm.sqlalchemy.sweep.replication import unlogged
 from ttl_odm.sqlalchemy.sweep.table_walk import ctid
-from ttl_odm.sqlalchemy.sweep.transactions import limit_statements, prepared, reading
+from ttl_odm.sqlalchemy.sweep.transactions import limit_statements, prepared, reading, writing
 from ttl_odm.sweeper import BatchResult, StoreError
 
 if TYPE_CHECKING:
@@ -111,7 +111,8 @@ class _PostgreSQLWork(PartitionWork):
 
     def _changing(self) -> AbstractContextManager[None]:
         """A transaction that waits briefly for others, and keeps nobody waiting for long."""
-        return reading(self.connection, HELD, replicate=self.request.replicate)
+        table, replicate = self.binding.table, self.request.replicate
+        return writing(self.connection, table, HELD, judged=(self.binding,), replicate=replicate)
 
     # --- making ----------------------------------------------------------------------------------
 

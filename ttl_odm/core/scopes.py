@@ -1,0 +1,126 @@
+"""One canonical form for each value that may have a stored default of its own.
+
+Scopes are stored as text, and a row finds its scope by the text of its column. A scope in any other
+spelling (``042`` for 42) would be stored and match no row, so an operator would believe a tenant
+protected who isn't. What can be read in one way only is normalised; all else is an error.
+
+This module must not know databases or adapters.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+from uuid import UUID
+
+from ttl_odm.core.stored_rows import LONGEST_SCOPE
+from ttl_odm.core.values import short_repr
+from ttl_odm.errors import TTLConfigurationError
+
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+_WHOLE: Final = re.compile("[+-]?[0-9]+")
+_MOST_DIGITS: Final = 40
+
+_ASKS_FOR: Final = {"text": "text", "number": "whole numbers", "uuid": "UUIDs"}
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeColumn:
+    """What is known of the column, or field, whose values are scopes.
+
+    Attributes:
+        where: Its name for messages, such as ``Message.tenant_id``.
+        kind: What it holds.
+        longest: The most characters of a text; None where that isn't limited.
+        least: The lowest number that it holds.
+        most: The highest number that it holds.
+        keeps_blanks: Whether the database tells texts apart by blanks at their end.
+    """
+
+    where: str
+    kind: Literal["text", "number", "uuid"]
+    longest: int | None = None
+    least: int = -(2**63)
+    most: int = 2**63 - 1
+    keeps_blanks: bool = True
+
+    def canonical(self, value: object) -> str | int | UUID:
+        """Return a scope in the form that rows have it.
+
+        Raises:
+            TTLConfigurationError: The column holds no such value.
+        """
+        if self.kind == "text":
+            return self._text(value)
+        if self.kind == "number":
+            return self._number(value)
+        return self._uuid(value)
+
+    def _text(self, value: object) -> str:
+        if not isinstance(value, str):
+            self._reject(value, f"give a str, not {type(value).__name__}")
+        longest = LONGEST_SCOPE if self.longest is None else min(self.longest, LONGEST_SCOPE)
+        if not 1 <= len(value) <= longest:
+            self._reject(value, f"a scope has 1 to {longest} characters")
+        if "\0" in value or not is_encodable(value):
+            self._reject(value, "no text in the database has NUL or half of a surrogate pair")
+        if value.endswith(" ") and not self.keeps_blanks:
+            self._reject(
+                value, f"this database takes it for {value.rstrip(' ')!r}, so leave out the blanks"
+            )
+        return str(value)
+
+    def _number(self, value: object) -> int:
+        number = _whole_number(value)
+        if number is None:
+            self._reject(value, f"give a whole number, not {_described(value)}")
+        if not self.least <= number <= self.most:
+            self._reject(value, f"it holds numbers from {self.least} to {self.most}")
+        return number
+
+    def _uuid(self, value: object) -> UUID:
+        if isinstance(value, UUID):
+            return value
+        if not isinstance(value, str):
+            self._reject(value, f"give a UUID or its text, not {type(value).__name__}")
+        try:
+            return UUID(value)
+        except ValueError:
+            self._reject(value, "give a UUID")
+
+    def _reject(self, value: object, fix: str) -> NoReturn:
+        raise TTLConfigurationError(
+            f"{self.where} = {short_repr(value)}: no row can have this value, as the column holds "
+            f"{_ASKS_FOR[self.kind]}; {fix}."
+        )
+
+
+def _whole_number(value: object) -> int | None:
+    """What can only mean one whole number: not True, and no text but digits with a sign."""
+    if isinstance(value, str):
+        is_whole = len(value) <= _MOST_DIGITS and _WHOLE.fullmatch(value)
+        return int(value) if is_whole else None
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    try:
+        return int(value.__index__())  # type: ignore[attr-defined]
+    except AttributeError:
+        return None
+
+
+def _described(value: object) -> str:
+    return "this text" if isinstance(value, str) else type(value).__name__
+
+
+def is_encodable(text: str) -> bool:
+    """Whether a text has no half of a surrogate pair, which no database stores."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
