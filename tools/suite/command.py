@@ -223,7 +223,7 @@ class _Run:
         try:
             with self._screen.speaking():
                 run(self._slots, shared, self._hear)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             self._screen.print(*self._screen.interrupted())
             raise
         self._undone += self._tasks.drop()
