@@ -73,6 +73,7 @@ gc.set_threshold(20_000, 20, 20)
 
 _CONTRACT = Path(__file__).parent / "contract"
 _DJANGO = Path(__file__).parent / "django_app"
+_DOCS = Path(__file__).parent / "docs"
 _URL_FIXTURES = {f"{database}_url": database for database in VARIABLES}
 _BACKEND_FIXTURES = ("backend", "async_backend")
 
@@ -240,6 +241,10 @@ def _is_essential(item: pytest.Item) -> bool:
     return is_contract or item.get_closest_marker("every_driver") is not None
 
 
+def _is_wanted_page(item: pytest.Item) -> bool:
+    return bool(item.config.getoption("--all-pages")) and item.path.is_relative_to(_DOCS)
+
+
 def _variant(item: pytest.Item) -> Variant:
     """Describe an item to those who choose what runs in a turn."""
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
@@ -251,7 +256,7 @@ def _variant(item: pytest.Item) -> Variant:
         backend,
         every_server="every_server" in marks,
         slow="slow" in marks,
-        in_thirds="in_thirds" in marks and not item.config.getoption("--all-pages"),
+        in_thirds="in_thirds" in marks and not _is_wanted_page(item),
     )
 
 

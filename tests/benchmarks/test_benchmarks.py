@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from benchmarks.harness import Sample
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.in_thirds]
 
 ROOT = Path(__file__).parents[2]
 

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from tests.contract.case import Case
     from tests.examples.duckdb_subject import OnDuckDB
 
+# A statement of DuckDB takes ten times as long as one of SQLite.
+pytestmark = pytest.mark.in_thirds
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_database"
 ASKED = [
     case

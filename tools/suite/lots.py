@@ -67,11 +67,11 @@ LOTS_OF_NEWEST: Final = (
     (("sql",), 275),
     (("mongo", "leaks_mongo"), 220),
     (("cli", "metrics", "integrations", "faults"), 185),
-    (("docs", "examples", "adoption", "deploy"), 150),
+    (("docs", "examples", "adoption", "deploy"), 120),
     (("django_app", "migrations", "pg_cron"), 150),
     (("stores", "testkit", "fuzz", "servers"), 125),
     (("leaks", "apps"), 115),
-    (("packaging", "benchmarks", "beanie_suite", "oauth_suite"), 80),
+    (("packaging", "benchmarks", "beanie_suite", "oauth_suite"), 50),
 )
 """The other folders, as lots of `.venv`, and how many seconds each takes in one turn."""
 
