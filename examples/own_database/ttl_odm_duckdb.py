@@ -8,7 +8,7 @@ shipped suites, see tests/examples/test_own_database.py.
 from __future__ import annotations
 
 from ttl_odm.dialects import General
-from ttl_odm.dialects.family import ISO_PATTERN, ErrorCodes
+from ttl_odm.dialects.family import ISO_PATTERN, ErrorCodes, as_value
 from ttl_odm.sweeper import Pace
 
 
@@ -53,6 +53,18 @@ class DuckDB(General):
     def is_iso(self, column: str) -> str:
         """By a regular expression: a cast would raise."""
         return f"(regexp_matches({column}, '{ISO_PATTERN}$') AND LEFT({column}, 4) <> '0000')"
+
+    def column_types_query(self, schema: str | None, table: str) -> str:
+        """As a cast takes the types."""
+        where = "current_schema()" if schema is None else as_value(schema)
+        return (
+            "SELECT column_name, data_type FROM duckdb_columns() "  # noqa: S608 (quoted)
+            f"WHERE schema_name = {where} AND table_name = {as_value(table)}"
+        )
+
+    def stored_form(self, column_type: str) -> str:
+        """A cast."""
+        return f"CAST({{0}} AS {column_type})"
 
     def code_of(self, error: BaseException) -> str:
         """The name of its class, which is the same for all constraints."""
