@@ -134,7 +134,7 @@ class _Batch:
         """Remove what nobody holds, report it, and commit."""
         removal = Removal(self.binding.model, self.using, self.request.hooks)
         purged: Sequence[Purged] = ()
-        followers = FollowersRemoval(self.using, self.request.size)
+        followers = FollowersRemoval(self.using, self.request.size, self.request.hooks)
         with self.limited():
             if removal.is_plain and not as_objects:
                 free = self._without_followers(removal, followers, self._free(removal, keys))
@@ -143,7 +143,7 @@ class _Batch:
                 with phase("find"):  # as they are before their followers go
                     objs = list(locked(self._rows(keys), self.using, skip=True))
                 free = self._without_followers(removal, followers, [obj.pk for obj in objs])
-                purged = removal.by_objects(objs if free else [])
+                purged = [*removal.by_objects(objs if free else []), *removal.purged]
                 deleted = len(free)
         left = self.left(keys) if deleted < len(keys) and followers.is_done else 0
         own = removal.referring.pop(self.request.target, 0)
@@ -152,7 +152,7 @@ class _Batch:
             self.resume if followers.is_done else self.again,
             archived=removal.archived,
             skipped=_some({Skip.LOCKED: left}),
-            purged=purged,
+            purged=[*followers.purged, *purged],
             referring=removal.referring,
             loaded=removal.loaded,
             by_scope=removal.by_scope,
