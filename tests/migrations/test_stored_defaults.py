@@ -17,6 +17,7 @@ from ttl_odm.dialects.mysql import INHERITED_END
 from ttl_odm.sqlalchemy import create_policies, policy_tables, set_policy, stored_policies
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.sweep.stored_indexes import scope_index, stored_indexes
+from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -91,6 +92,22 @@ def test_nobody_drops_the_tables_of_the_policies(engine: Engine, project: Any) -
     policy_tables(without.metadata)
     here.metadata = without.metadata
     here.check()
+
+
+@pytest.mark.parametrize("are_declared", [True, False])
+def test_autogenerate_says_nothing_of_tables_that_are_ours(
+    engine: Engine, project: Any, caplog: pytest.LogCaptureFixture, *, are_declared: bool
+) -> None:
+    model = models(Stored(3600))
+    if are_declared:
+        policy_tables(model.metadata)
+    model.metadata.create_all(engine)
+    Sweeper(engine, model).run_once()
+    assert {POLICIES, CHANGES, "ttl_odm_lease"} <= set(inspect(engine).get_table_names())
+    here = project(model)
+    caplog.set_level("INFO")
+    assert lines(here.autogenerate()) == ([], [])
+    assert [line for line in caplog.messages if "Detected" in line] == []
 
 
 def test_the_tables_may_be_the_applications(engine: Engine, project: Any) -> None:

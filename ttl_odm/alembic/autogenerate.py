@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final
 
 import alembic.util
 from alembic.autogenerate import comparators
@@ -76,12 +76,15 @@ for _message in (
 def _hide_what_is_ours(
     autogen_context: AutogenContext, _upgrade_ops: ops.UpgradeOps, _schemas: set[str | None]
 ) -> None:
-    """Keep the indexes that are compared below from Alembic, which logs that they have changed.
+    """Keep what isn't the application's from Alembic, which logs that it has changed, or is gone.
 
-    It can't tell an expression from what the database makes of it, and no model has the virtual
-    columns of MariaDB and MySQL.
+    These are tables that no model has, and the indexes that are compared below: Alembic can't tell
+    an expression from what the database makes of it, and no model has the virtual columns of
+    MariaDB and MySQL.
     """
     default_schema = autogen_context.dialect.default_schema_name
+    declared = {table.name for table in autogen_context.sorted_tables}
+    leaves = set(_partitions(autogen_context))
     ours = {
         (None if table.schema == default_schema else table.schema, table.name, name)
         for table in autogen_context.sorted_tables
@@ -91,12 +94,23 @@ def _hide_what_is_ours(
     def is_none_of_ours(name: str | None, schema: str | None, table: str) -> bool:
         return (None if schema == default_schema else schema, table, name) not in ours
 
+    def is_table_of_ours(name: str | None, schema: str | None) -> bool:
+        if name is None or name in POLICY_TABLES:  # our own operations make these
+            return name is not None
+        is_extra = name in _OURS or name.endswith(f"_{JOB_LOG}")
+        where = None if schema == default_schema else schema
+        return (where, name) in leaves or (is_extra and name not in declared)
+
     def by_name(name: str | None, kind: str, parents: Any) -> bool:
+        if kind == "table":
+            return not is_table_of_ours(name, parents["schema_name"])
         return kind not in _HIDDEN or is_none_of_ours(
             name, parents["schema_name"], parents["table_name"]
         )
 
     def by_object(item: Any, name: str | None, kind: str, *_: object) -> bool:
+        if kind == "table":
+            return not is_table_of_ours(name, item.schema)
         return kind not in _HIDDEN or is_none_of_ours(name, item.table.schema, item.table.name)
 
     # As include_name and include_object of env.py.
@@ -108,6 +122,18 @@ def _hide_what_is_ours(
 if not _FIRST:  # Alembic has registered its own before
     _registered: list[Any] = comparators._registry["schema", "default"]  # noqa: SLF001
     _registered.insert(0, _registered.pop())
+
+
+def _partitions(context: AutogenContext) -> Iterator[tuple[str | None, str]]:
+    """The partitions of tables that are cut by time: no model has them, and none is to go."""
+    assert context.connection is not None  # noqa: S101 (autogenerate is never offline)
+    for table in context.sorted_tables:
+        binding = binding_of(table)
+        leaves = None if binding is None else read_leaves(context.connection, binding)
+        if leaves is not None:
+            for leaf in (*leaves.every, *filter(None, [leaves.rest])):
+                schema, name = leaf.name
+                yield None if schema == context.dialect.default_schema_name else schema, name
 
 
 def _compared_names(table: Table) -> Sequence[str]:
@@ -140,18 +166,6 @@ class _Comparison:
         self._default_schema = context.dialect.default_schema_name
 
     def run(self) -> None:
-        names = {table.name for table in self._context.sorted_tables}
-        logs = {op.table_name for op in self._upgrade.ops if _is_log(op)}
-        ignored = {*_OURS, *logs} - names
-        leaves = set(self._partitions())
-        self._upgrade.ops[:] = [
-            op
-            for op in self._upgrade.ops
-            if not isinstance(op, (ops.DropTableOp, ops.ModifyTableOps))
-            or not (op.table_name in ignored or (op.schema, op.table_name) in leaves)
-            # Our own operations make them.
-            if getattr(op, "table_name", None) not in POLICY_TABLES
-        ]
         for op in self._upgrade.ops:
             if isinstance(op, ops.CreateTableOp):
                 # Alembic writes a table's info into the revision; our policies are not Python text.
@@ -185,16 +199,6 @@ class _Comparison:
             and partitioning.declared.made_by != "others"
             and partition_ddl(name) is not None
         )
-
-    def _partitions(self) -> Iterator[tuple[str | None, str]]:
-        """The partitions of tables that are cut by time: no model has them, and none is to go."""
-        for table in self._context.sorted_tables:
-            binding = binding_of(table)
-            leaves = None if binding is None else read_leaves(self._connection, binding)
-            if leaves is not None:
-                for leaf in (*leaves.every, *filter(None, [leaves.rest])):
-                    schema, name = leaf.name
-                    yield None if schema == self._default_schema else schema, name
 
     # --- tables that declare a policy ------------------------------------------------------
 
@@ -411,11 +415,6 @@ class _Comparison:
             return position
         del self._upgrade.ops[position]
         return position - 1
-
-
-def _is_log(op: ops.MigrateOperation) -> TypeGuard[ops.DropTableOp]:
-    """Whether it would drop the log of a database's own job, which goes with its table's TTL."""
-    return isinstance(op, ops.DropTableOp) and op.table_name.endswith(f"_{JOB_LOG}")
 
 
 def _policy(binding: Binding) -> Policy:
