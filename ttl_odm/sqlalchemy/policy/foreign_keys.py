@@ -32,7 +32,12 @@ from ttl_odm.sqlalchemy.policy.binding import (
     root_binding_of,
     sub_binding_of,
 )
-from ttl_odm.sqlalchemy.policy.following import followers_of, following_of, gated_tables
+from ttl_odm.sqlalchemy.policy.following import (
+    followers_of,
+    following_of,
+    gated_tables,
+    root_of,
+)
 from ttl_odm.sweeper.hooks import Hooks
 
 if TYPE_CHECKING:
@@ -60,12 +65,14 @@ class Change:
     """What becomes of rows of a table: they are deleted, or columns (by key) get other values.
 
     `by_cascade`: the database does it, so the rows, and rows that follow them, may have expired. A
-    statement changes live rows, and what follows these is live too.
+    statement changes live rows, and what follows these is live too. `with_parent`: they go with
+    what they follow, and rows of the same family are no obstacle, as these go too.
     """
 
     table: Table
     columns: frozenset[str] | None = None
     by_cascade: bool = False
+    with_parent: bool = False
 
     def consequences(self, hooks: Hooks = _NO_HOOKS) -> Sequence[Consequence]:
         """What it does to the rows that refer to these, where expired ones can be in its way.
@@ -151,6 +158,8 @@ class Change:
                 for outcome in reference.outcomes(table, self.columns, recorded):
                     if outcome.is_link and not self.by_cascade:
                         continue
+                    if self.with_parent and outcome.change is None and self._is_family(outcome):
+                        continue
                     yield outcome
                     link = links.get(outcome.table)
                     is_gone = outcome.following is not None or (
@@ -160,7 +169,10 @@ class Change:
                         del links[outcome.table]
         for table, link in links.items():
             own, theirs = tuple(link.own), tuple(link.theirs)
-            yield Consequence(own, theirs, None, Change(table), is_certain=True)
+            yield Consequence(own, theirs, None, Change(table, with_parent=True), is_certain=True)
+
+    def _is_family(self, outcome: Consequence) -> bool:
+        return root_of(outcome.table) is root_of(self.table)
 
 
 @dataclass(frozen=True, slots=True)
