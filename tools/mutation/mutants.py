@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
@@ -182,7 +182,8 @@ class _Collector(cst.CSTVisitor):
         if isinstance(node, cst.SimpleStatementLine) and _is_call(node):
             replacements.append(node.with_changes(body=[cst.Pass()]))
         if replacements:
-            line = self.get_metadata(PositionProvider, node).start.line
+            position: Any = self.get_metadata(PositionProvider, node)
+            line: int = position.start.line
             self.changes += [(line, node, new) for new in replacements]
 
 

@@ -40,12 +40,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_runtestloop(session: pytest.Session) -> bool:
     """Record if need be, and try all mutants."""
     gc.unfreeze()  # get_objects() shows nothing that is frozen
-    file: Path = session.config.getoption("--recording")
+    option: Any = session.config.getoption
+    file: Path = option("--recording")
     if not file.exists():
         _in_child(lambda send: _record(session, file, send), timeout=None)
-    server = _Server(session, load(file), session.config.getoption("--seconds"))
-    mutants = json.loads(session.config.getoption("--mutants").read_text())
-    with session.config.getoption("--verdicts").open("a") as verdicts:
+    server = _Server(session, load(file), option("--seconds"))
+    mutants = json.loads(option("--mutants").read_text())
+    with option("--verdicts").open("a") as verdicts:
         for number, mutant in mutants.items():
             verdict = server.verdict(Mutant(**mutant))
             verdicts.write(json.dumps({"number": number, **verdict}) + "\n")

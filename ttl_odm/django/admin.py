@@ -154,8 +154,8 @@ class TTLAdminMixin:
 
     def _shows_expired(self, request: HttpRequest) -> bool:
         """Whether a request is for a list with expired rows."""
-        filters = self._expiry_filters(request)
-        return any(request.GET.get(item.parameter_name) in _EXPIRED for item in filters)
+        names = (str(item.parameter_name) for item in self._expiry_filters(request))
+        return any(request.GET.get(name) in _EXPIRED for name in names)
 
     def get_queryset(self, request: HttpRequest) -> AnyQuerySet:
         """Rows that come with their stored defaults, or the column would ask for each by itself."""

@@ -161,8 +161,8 @@ def _is_kept_text(value: str, field: Any, kind: str) -> bool:
 
 def _is_kept_number(value: int | Decimal, field: Any, kind: str) -> bool:
     exponent = value.as_tuple().exponent if isinstance(value, Decimal) else 0
-    is_decimal = kind == "DecimalField" and field.decimal_places is not None
-    return is_decimal and isinstance(exponent, int) and -exponent <= field.decimal_places
+    places: int | None = field.decimal_places if kind == "DecimalField" else None
+    return places is not None and isinstance(exponent, int) and -exponent <= places
 
 
 def _is_kept_time(value: datetime | time, _: Any, kind: str) -> bool:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.sql.compiler import SQLCompiler
 
-    from ttl_odm.django.time.fields import SQL, AnyField
+    from ttl_odm.django.time.fields import AnyField
 
 _MARK: Final = "_ttl_odm_associations"
 _FAR: Final = "ttl_far"
@@ -100,7 +100,7 @@ class _Through:
         return getattr(self._original, name)
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self.__key() == other.__key()  # type: ignore[attr-defined]
+        return isinstance(other, type(self)) and self.__key() == other.__key()
 
     def __hash__(self) -> int:
         return hash(self.__key())
@@ -144,7 +144,7 @@ def _live_far_row(alias: str, far: AnyField) -> LiveFarRow | None:
 class LiveFarRow(Expression):
     """Whether the row that a tie leads to is live."""
 
-    conditional = True
+    conditional = True  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
 
     def __init__(self, key: Col) -> None:
         """Take the foreign key of the tie."""
@@ -159,13 +159,14 @@ class LiveFarRow(Expression):
         """Take it again."""
         [self._key] = exprs
 
-    def relabeled_clone(self, change_map: Mapping[str | None, str]) -> LiveFarRow:
+    def relabeled_clone(self, change_map: Mapping[str, str]) -> LiveFarRow:
         """The same, for another alias."""
         return LiveFarRow(self._key.relabeled_clone(change_map))
 
-    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
         """Render it."""
-        query, far = compiler.query, self._key.target
+        query: Any = compiler.query
+        far: Any = self._key.target
         [(own, theirs)] = far.related_fields
         table = far.related_model._meta.db_table
         policy = policy_in(query, table)

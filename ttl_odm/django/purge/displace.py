@@ -230,6 +230,7 @@ def _unlink_with_parents(collector: Collector, tables: frozenset[str]) -> None:
 
     InnoDB checks foreign keys row by row, so Django sets those that can be NULL to NULL first.
     """
+    batches: Any  # of lists of instances, or of QuerySets
     for (field, _), batches in collector.field_updates.items():
         if following_of(field.model) is None:
             continue

@@ -33,6 +33,7 @@ from sqlalchemy.exc import DBAPIError
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.errors import is_denied, is_restricted, is_taken
 from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.rewrite.targets import uniques
 from ttl_odm.sqlalchemy.time.clock import clock_of, monotonic
 
@@ -235,7 +236,9 @@ def _takes_trials(context: Any, table: Table, *, for_certain: bool = False) -> b
     if not end or (for_certain and monotonic() > end):
         query = clock_of(context.dialect).takes_tried_inserts(*name)
         # A literal column, of whose percent signs SQLAlchemy knows what the driver makes.
-        answer = context.root_connection.scalar(select(literal_column(f"({query})")))
+        asked = select(literal_column(f"({query})"))
+        # Nothing of a table of the user's: those who watch for raw SQL needn't look at it.
+        answer = context.root_connection.scalar(asked, execution_options={INCLUDE_EXPIRED: True})
         takes_them = bool(answer)
         if answer is not None:  # else there is no such table, or none yet
             known[name] = takes_them, monotonic() + _MAX_AGE
