@@ -98,6 +98,7 @@ class Page:
         sections = scaffolding(self._path, self._evaluator)
         self._loop = asyncio.new_event_loop()
         sys.modules[self._module.__name__] = self._module
+        sys.path.insert(0, str(self._folder))  # for the files that it writes
         try:
             for key, example in keyed(examples):
                 section = sections.pop(key, Section())
@@ -233,6 +234,7 @@ class Page:
             if str(getattr(module, "__file__", None)).startswith(f"{self._folder}{os.sep}"):
                 del sys.modules[name]
         del sys.modules[self._module.__name__]
+        sys.path.remove(str(self._folder))
 
 
 def commands_of(block: str) -> list[tuple[str, str]]:

@@ -6,9 +6,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import BigInteger, Column, Computed, MetaData, Table, delete, text
+from sqlalchemy import DDL, BigInteger, Column, Computed, MetaData, Table, delete, event, text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateColumn
 
 from tests.contract import on_sqlalchemy, raw_tables
 from tests.contract.raw_tables import RawTables
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tests.backends import Backend
 
 DUCKDB = "duckdb"
+NUMBERS = "numbers"
 STORES_WHOLE_NUMBERS = "a column of integers takes nothing else"
 NOT_ASKED = {
     "what sqlite takes into a column of integers has no effect: `20.5`": STORES_WHOLE_NUMBERS,
@@ -45,6 +47,13 @@ NOT_ASKED = {
 def _not_generated(*_: object, **__: object) -> str:
     """A plain column: DuckDB stores no generated ones."""
     return ""
+
+
+@compiles(CreateColumn, DUCKDB)
+def _numbered(create: CreateColumn, compiler: Any, **kw: Any) -> str:
+    """A key that the database counts up: DuckDB has sequences, and no SERIAL."""
+    column: str = compiler.visit_create_column(create, **kw)
+    return column.replace(" SERIAL ", f" INTEGER DEFAULT nextval('{NUMBERS}') ")
 
 
 class DuckDBTables(RawTables):
@@ -79,6 +88,15 @@ class DuckDBTables(RawTables):
 
 class OnDuckDB(on_sqlalchemy.SyncSQLAlchemy):
     tables = DuckDBTables
+
+    def __init__(self, backend: Backend) -> None:
+        create_sequence = DDL(f"CREATE SEQUENCE IF NOT EXISTS {NUMBERS}")
+        metadata = self.declared.base.metadata
+        event.listen(metadata, "before_create", create_sequence)
+        try:
+            super().__init__(backend)
+        finally:
+            event.remove(metadata, "before_create", create_sequence)
 
 
 def stop_clock(connection: Connection, instant: datetime) -> None:
