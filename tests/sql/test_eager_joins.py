@@ -44,28 +44,28 @@ class Shop(Base):
 
 
 class Cart(TTLMixin, Base):
-    __tablename__ = "carts"
+    __tablename__ = "eager_carts"
     __ttl__ = 3600
     id: Mapped[int] = mapped_column(primary_key=True)
     kind: Mapped[str] = mapped_column(String(10))
     shop_id: Mapped[int] = mapped_column(ForeignKey("shops.id"))
     shop: Mapped[Shop] = relationship()
-    above_id: Mapped[int | None] = mapped_column(ForeignKey("carts.id"))
+    above_id: Mapped[int | None] = mapped_column(ForeignKey("eager_carts.id"))
     above: Mapped[Cart | None] = relationship(remote_side="Cart.id")
     __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "cart"}
 
 
 class Gift(Cart):
     __tablename__ = "gifts"
-    id: Mapped[int] = mapped_column(ForeignKey("carts.id"), primary_key=True)
+    id: Mapped[int] = mapped_column(ForeignKey("eager_carts.id"), primary_key=True)
     card: Mapped[str] = mapped_column(String(10), default="hello")
     __mapper_args__ = {"polymorphic_identity": "gift"}
 
 
 class Line(Base):
-    __tablename__ = "lines"
+    __tablename__ = "eager_lines"
     id: Mapped[int] = mapped_column(primary_key=True)
-    cart_id: Mapped[int] = mapped_column(ForeignKey("carts.id"))
+    cart_id: Mapped[int] = mapped_column(ForeignKey("eager_carts.id"))
     cart: Mapped[Cart | None] = relationship(lazy="joined", innerjoin=True)
 
 
@@ -75,7 +75,7 @@ class Note(Base):
     __tablename__ = "notes"
     __ttl__ = Follows("cart")
     id: Mapped[int] = mapped_column(primary_key=True)
-    cart_id: Mapped[int] = mapped_column(ForeignKey("carts.id", ondelete="CASCADE"))
+    cart_id: Mapped[int] = mapped_column(ForeignKey("eager_carts.id", ondelete="CASCADE"))
     cart: Mapped[Cart] = relationship()
 
 
@@ -105,7 +105,7 @@ Table(
     "clubs_carts",
     Base.metadata,
     Column("club_id", ForeignKey("clubs.id"), primary_key=True),
-    Column("cart_id", ForeignKey("carts.id"), primary_key=True),
+    Column("cart_id", ForeignKey("eager_carts.id"), primary_key=True),
 )
 
 
@@ -128,7 +128,7 @@ def stock(session: Session) -> None:
     ties = Base.metadata.tables["clubs_carts"]
     session.execute(ties.insert(), [{"club_id": n, "cart_id": n} for n in (1, 2)])
     for key in (2, 6):
-        age(session.connection(), "carts", key, 4000)
+        age(session.connection(), "eager_carts", key, 4000)
     age(session.connection(), "memberships", 2, 4000)
     session.commit()
     session.expunge_all()
@@ -322,10 +322,10 @@ def test_a_second_table_of_one_with_a_policy_is_joined_like_the_first(
     Other.metadata.reflect(engine)
 
     class OtherCart(Other):
-        __table__ = Other.metadata.tables["carts"]
+        __table__ = Other.metadata.tables["eager_carts"]
 
     class OtherLine(Other):
-        __table__ = Other.metadata.tables["lines"]
+        __table__ = Other.metadata.tables["eager_lines"]
         cart: Mapped[OtherCart | None] = relationship(lazy="joined", innerjoin=True)
 
     rows = session.scalars(select(OtherLine).order_by(OtherLine.id))

@@ -50,6 +50,8 @@ Name = tuple["str | None", str]
 Reference = tuple[Name, frozenset[str]]
 """A table, and its columns that refer to another."""
 
+_SKIP_EVENTS: Final = "skip_user_error_events"
+
 
 @dataclass(frozen=True, slots=True)
 class ReferringKey:
@@ -196,9 +198,13 @@ class ReferringKeys:
             orm = mode_of(binding).orm
             found = orm is not None and orm_takes_along(orm, self.hooks.named)
             if not found and any(True for _ in _recorded_tables(self.hooks)):
+                # Reflection on MariaDB and MySQL leaves it set: the user's listeners for errors
+                # would hear of no error of this connection any more.
+                before = connection.get_execution_options().get(_SKIP_EVENTS, False)
                 with reading(connection):
                     blocked = self.blocks(connection, binding, recorded_only=True)
                     found = blocked is not None
+                connection.execution_options(**{_SKIP_EVENTS: before})
             self._endangered[name] = found
         return self._endangered[name]
 
