@@ -273,7 +273,7 @@ def test_columns_of_that_name_are_columns(engine: Engine, filled: Any) -> None:
         pass
 
     class Message(TTLMixin, Base):
-        __tablename__ = "messages"
+        __tablename__ = "oid_messages"
         __ttl__ = 3600
         id: Mapped[int] = mapped_column(primary_key=True)
         oid: Mapped[int]
@@ -282,8 +282,8 @@ def test_columns_of_that_name_are_columns(engine: Engine, filled: Any) -> None:
     guard(engine, raw="rewrite")
     with engine.connect() as connection:
         connection.execute(insert(Message), [{"oid": 7}])
-        assert connection.scalars(text("SELECT oid FROM messages")).all() == [7]
-        others = "SELECT o.rowid FROM other o, messages m WHERE m.oid = 7"
+        assert connection.scalars(text("SELECT oid FROM oid_messages")).all() == [7]
+        others = "SELECT o.rowid FROM other o, oid_messages m WHERE m.oid = 7"
         assert connection.scalars(text(others)).all() == [1]
 
 
