@@ -78,7 +78,7 @@ class _Keyed(SQLCompiler):
             return self._freeing_inside(write, trial, held)
         try:
             return write()
-        except DatabaseError as error:  # MySQL's is no IntegrityError where a key is handed on
+        except DatabaseError as error:  # MySQL's is not an IntegrityError where a key is handed on
             if not is_taken(error):
                 raise
             with transaction.atomic(using=self.using, savepoint=False):

@@ -236,7 +236,7 @@ def _takes_trials(context: Any, table: Table, *, for_certain: bool = False) -> b
     if not end or (for_certain and monotonic() > end):
         query = clock_of(context.dialect).takes_tried_inserts(*name)
         # A literal column, of whose percent signs SQLAlchemy knows what the driver makes.
-        asked = select(literal_column(f"({query})"))
+        asked: Any = select(literal_column(f"({query})"))
         # Nothing of a table of the user's: those who watch for raw SQL needn't look at it.
         answer = context.root_connection.scalar(asked, execution_options={INCLUDE_EXPIRED: True})
         takes_them = bool(answer)

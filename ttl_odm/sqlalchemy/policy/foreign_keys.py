@@ -66,7 +66,7 @@ class Change:
 
     `by_cascade`: the database does it, so the rows, and rows that follow them, may have expired. A
     statement changes live rows, and what follows these is live too. `with_parent`: they go with
-    what they follow, and rows of the same family are no obstacle, as these go too.
+    what they follow, and rows of the same family don't keep them, as these go too.
     """
 
     table: Table
