@@ -376,3 +376,26 @@ def values_in(value: Any, *, by_key: bool = True) -> Iterator[object]:
                 yield from values_in(source, by_key=by_key)
     elif value is not None and not hasattr(value, "resolve_expression"):
         yield value
+
+
+def _replace_expressions(self: Any, replacements: Any) -> Any:
+    clone = self.create(connector=self.connector, negated=self.negated)
+    for child in self.children:
+        made = child
+        if isinstance(child, tuple):
+            name, value = child
+            path, _, lookup = name.partition("__")
+            new = replacements.get(models.F(path))
+            if new is not None:
+                is_null = value is None and lookup in ("", "exact")
+                made = new.get_lookup("isnull" if is_null else lookup or "exact")(
+                    new, is_null or value
+                )
+        elif hasattr(child, "replace_expressions"):
+            made = child.replace_expressions(replacements)
+        clone.children.append(made)
+    return clone
+
+
+if not hasattr(Q, "replace_expressions"):  # Django has it since 6.0
+    Q.replace_expressions = _replace_expressions  # type: ignore[attr-defined, unused-ignore]
