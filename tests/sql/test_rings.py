@@ -78,12 +78,15 @@ def posts(mode: str, heard: list[Purged]) -> Any:
     class Post(TTLMixin, Base):
         __tablename__ = "ring_posts"
         __ttl__ = HOUR
-        __ttl_purge__ = "orm" if mode.startswith("orm") else "delete"
+        __ttl_purge__ = "orm" if "orm" in mode else "delete"
         __ttl_archive__ = Archive(lambda: OldPost) if "archive" in mode else None
         __ttl_on_purged__ = Hook(heard.append, rows=True) if "hook" in mode else None
 
         id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-        answers: Mapped[int | None] = mapped_column(ForeignKey("ring_posts.id"), index=True)
+        answers: Mapped[int | None] = mapped_column(
+            ForeignKey("ring_posts.id", ondelete="CASCADE" if "cascade" in mode else None),
+            index=True,
+        )
 
         if "relationship" in mode:
             answered: Mapped[Any] = relationship("Post", remote_side=[id])  # noqa: A003 (the column)
@@ -98,6 +101,7 @@ def posts(mode: str, heard: list[Purged]) -> Any:
 
 
 MODES = ["delete", "archive", "hook", "archive, hook", "orm", "orm, hook", "orm, relationship"]
+MODES += ["cascade, archive", "cascade, hook", "cascade, orm, hook"]
 
 
 def write(connection: Connection, shape: Shape) -> None:

@@ -61,6 +61,7 @@ def purge_conditions(binding: Binding) -> tuple[object, ...]:
         getattr(owner, "__ttl_purge__", DELETE),
         getattr(owner, "__ttl_archive__", None),
         getattr(owner, "__ttl_on_purged__", None),
+        Change(binding.first.table).recorded(),
     )
 
 
@@ -70,7 +71,7 @@ def must_select_first(binding: Binding, dialect: Dialect) -> bool:
     A DELETE that finds nothing locks the gap where the key would be, on InnoDB, and two such
     sessions that then insert deadlock. A plain read locks nothing.
     """
-    *_, purge, archive, on_purged = purge_conditions(binding)
+    *_, purge, archive, on_purged, _ = purge_conditions(binding)
     return (
         dialect.name in MYSQL_FAMILY
         or purge != DELETE

@@ -4,6 +4,11 @@ An expired row doesn't exist, so it may keep no other from going. Which tables m
 follows from the foreign keys that are declared: those of tables with a policy and of their joined
 subclasses, and those above them by which the database hands a change on (ON DELETE CASCADE).
 
+Two kinds of expired rows must be removed before the database gets at them. A cascade would delete
+the rows of a *recorded* model (one with an archive, hooks or ``__ttl_purge__ = "orm"``) without a
+trace. And a foreign key that writes to a column of the policy itself (SET NULL on the column of
+`Stored(by=...)`) would give an expired row another lifetime.
+
 All tables with a policy are asked, whatever their `MetaData`: on which base a model was declared
 says nothing about the database that it is in.
 """
@@ -11,7 +16,7 @@ says nothing about the database that it is in.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Column, ColumnElement, Table, or_, true
@@ -26,6 +31,8 @@ from ttl_odm.sqlalchemy.policy.binding import (
     root_binding_of,
     sub_binding_of,
 )
+from ttl_odm.sqlalchemy.policy.following import followers_of
+from ttl_odm.sweeper.hooks import Hooks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,6 +42,11 @@ if TYPE_CHECKING:
     References = Mapping[str, list["_Reference"]]
     """By the full name of the table that they refer to."""
 
+    Recorded = frozenset[Table]
+    """The tables of recorded models."""
+
+
+_NO_HOOKS: Final = Hooks()
 
 _CONSEQUENCES: Final = "ttl_odm.consequences"
 """In ``MetaData.info``: what changes of its tables mean, while no table is added."""
@@ -47,8 +59,11 @@ class Change:
     table: Table
     columns: frozenset[str] | None = None
 
-    def consequences(self) -> Sequence[Consequence]:
-        """What it does to the rows that refer to these, where expired ones can be in its way."""
+    def consequences(self, hooks: Hooks = _NO_HOOKS) -> Sequence[Consequence]:
+        """What it does to the rows that refer to these, where expired ones can be in its way.
+
+        `hooks` are those that will be called, besides what the models declare.
+        """
         metadata = self.table.metadata
         state = bound_tables.changes, len(metadata.tables)
         # Of all foreign keys of all tables, which is too much for each execution. Kept beside the
@@ -58,50 +73,97 @@ class Change:
             known = {}
             metadata.info[_CONSEQUENCES] = state, known
         if self not in known:
-            references = _references_above(
-                table for table in bound_tables if first_of(table) is table
-            )
-            known[self] = [
+            known[self] = list(self._cascading(_references(), set())), {}
+        cascading, by_recorded = known[self]
+        # A model may get its archive, and a sweeper its hooks, after the table got its policy.
+        recorded = frozenset(
+            binding.table for binding in cascading if is_recorded(binding, hooks)
+        )
+        if recorded not in by_recorded:
+            references = _references()
+            by_recorded[recorded] = [
                 consequence
-                for consequence in self._outcomes(references)
-                if consequence.change is None or consequence.change._leads_on(references, set())  # noqa: SLF001 (its own)
+                for consequence in self._outcomes(references, recorded)
+                if consequence.change is None
+                or consequence.change._leads_on(references, recorded, set())  # noqa: SLF001 (its own)
             ]
-        return known[self]  # type: ignore[no-any-return]
+        return by_recorded[recorded]  # type: ignore[no-any-return]
 
-    def _leads_on(self, references: References, seen: set[Change]) -> bool:
+    def recorded(self, hooks: Hooks = _NO_HOOKS) -> tuple[bool, ...]:
+        """Which of the models that a cascade reaches are recorded: it may change at any time."""
+        self.consequences(hooks)
+        _, known = self.table.metadata.info[_CONSEQUENCES]
+        return tuple(is_recorded(binding, hooks) for binding in known[self][0])
+
+    def endangers_rows(self, hooks: Hooks = _NO_HOOKS, seen: frozenset[Change] = frozenset()) -> bool:
+        """Whether the database would get at expired rows that must be removed before."""
+        return any(
+            consequence.is_silent
+            or (
+                consequence.change is not None
+                and consequence.change not in seen
+                and consequence.change.endangers_rows(hooks, seen | {self})
+            )
+            for consequence in self.consequences(hooks)
+        )
+
+    def _cascading(self, references: References, seen: set[Change]) -> Iterator[Binding]:
+        """The policies of the tables that the database would delete rows of."""
+        for outcome in self._outcomes(references, frozenset()):
+            change = outcome.change
+            if change is None or change in seen:
+                continue
+            seen.add(change)
+            binding = root_binding_of(change.table)
+            if binding is not None and change.columns is None:
+                yield binding
+            yield from change._cascading(references, seen)
+
+    def _leads_on(
+        self, references: References, recorded: Recorded, seen: set[Change]
+    ) -> bool:
         """Whether an expired row can be in its way, however far below."""
         if self in seen:
             return False
         seen.add(self)
         return any(
-            outcome.change is None or outcome.change._leads_on(references, seen)  # noqa: SLF001
-            for outcome in self._outcomes(references)
+            outcome.change is None or outcome.change._leads_on(references, recorded, seen)  # noqa: SLF001
+            for outcome in self._outcomes(references, recorded)
         )
 
-    def _outcomes(self, references: References) -> Iterator[Consequence]:
+    def _outcomes(self, references: References, recorded: Recorded) -> Iterator[Consequence]:
         binding = binding_of(self.table) if self.columns is None else None
         # What a joined subclass has of a row goes with it.
         subtables = [] if binding is None else [sub.table for sub in all_subtables(binding)]
+        # Rows that follow these are deleted, whatever their foreign key says.
+        following = followers_of(self.table) if self.columns is None else ()
+        links = {Change(one.table): one.links() for one in following}
         for table in (self.table, *subtables):
             for reference in references.get(table.fullname, ()):
-                if reference.reaches(table):
-                    outcome = reference.outcome(table, self.columns)
-                    if outcome is not None:
-                        yield outcome
+                if not reference.reaches(table):
+                    continue
+                for outcome in reference.outcomes(table, self.columns, recorded):
+                    yield outcome
+                    link = links.get(outcome.change) if outcome.change else None
+                    if link is not None and set(link.own) == set(outcome.columns):
+                        del links[Change(outcome.table)]
+        for change, link in links.items():
+            yield Consequence(tuple(link.own), tuple(link.theirs), None, change, is_certain=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
     """What a change of rows does to those that refer to them by one foreign key.
 
-    Either they are changed too (`change`), or they restrict it. Then it is the expired ones that
-    are meant, of the policy `binding`, and they have to go before.
+    Either they are changed too (`change`), or expired ones of the policy `binding` have to go
+    before: they restrict it, or the database wouldn't treat them as their model says (`is_silent`).
 
     Attributes:
         columns: What refers to rows.
         referred: The columns of the rows that change, or of what a joined subclass has of them.
         is_certain: Whether the referring table is in the same database. Where its foreign key has
             only the name of a table, which its own `MetaData` doesn't know, it may not be.
+        is_silent: Whether the database raises no error if they are still there.
     """
 
     columns: tuple[Column[Any], ...]
@@ -109,6 +171,7 @@ class Consequence:
     binding: Binding | None
     change: Change | None
     is_certain: bool
+    is_silent: bool = False
 
     @property
     def table(self) -> Table:
@@ -167,11 +230,31 @@ class _Reference:
             return self.parent is table
         return all(key in table.c for key in self.keys)
 
-    def outcome(self, parent: Table, changed: frozenset[str] | None) -> Consequence | None:
+    def outcomes(
+        self, parent: Table, changed: frozenset[str] | None, recorded: Recorded
+    ) -> Iterator[Consequence]:
         """What it does when rows of a table are deleted, or these columns of them changed.
 
-        None if that is nothing, or nothing that expired rows can have to do with.
+        Nothing where expired rows can have nothing to do with it.
         """
+        outcome = self._outcome(parent, changed)
+        if outcome is None:
+            return
+        yield outcome
+        change, binding = outcome.change, root_binding_of(self.constraint.table)
+        if change is None or binding is None:
+            return
+        if change.columns is None:
+            goes_first = binding.table in recorded
+        else:
+            goes_first = change.table is binding.table and any(
+                column.key in change.columns or column.computed is not None
+                for column in binding.columns
+            )
+        if goes_first:
+            yield replace(outcome, binding=binding, change=None, is_silent=True)
+
+    def _outcome(self, parent: Table, changed: frozenset[str] | None) -> Consequence | None:
         if changed is not None and changed.isdisjoint(self.keys):
             return None
         constraint, table = self.constraint, self.constraint.table
@@ -203,6 +286,22 @@ class _Reference:
             change,
             self.parent is parent,
         )
+
+
+def is_recorded(binding: Binding, hooks: Hooks = _NO_HOOKS) -> bool:
+    """Whether expired rows of a table are archived, reported to hooks, or deleted by the ORM."""
+    owner = binding.default.owner
+    return (
+        getattr(owner, "__ttl_archive__", None) is not None
+        or bool(getattr(owner, "__ttl_on_purged__", None))
+        or getattr(owner, "__ttl_purge__", "delete") != "delete"
+        or hooks.watches(binding.table.fullname)
+    )
+
+
+def _references() -> References:
+    """The foreign keys of all tables with a policy, and of those above them."""
+    return _references_above(table for table in bound_tables if first_of(table) is table)
 
 
 def _references_above(tables: Iterable[Table]) -> References:

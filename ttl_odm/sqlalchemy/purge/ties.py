@@ -20,6 +20,7 @@ from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.purge.modes import mode_of
 from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepUpdate, is_one_of, take_file
+from ttl_odm.sweeper import Hooks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -77,17 +78,17 @@ def remove_together(parts: Sequence[Together]) -> int:
             for rows in chunks(part.rows):
                 part.removal.copy(rows)
         by_table = {part.removal.binding.table: part for part in parts}
-        for consequence in ties(list(by_table)):
+        for consequence in ties(list(by_table), parts[0].removal.hooks):
             assert consequence.binding is not None  # noqa: S101 (see `ties`)
             _untie(connection, consequence, by_table)
         return sum(part.remove() for part in parts)
 
 
-def ties(tables: Sequence[Table]) -> Iterator[Consequence]:
+def ties(tables: Sequence[Table], hooks: Hooks | None = None) -> Iterator[Consequence]:
     """What may refer to rows, and can be NULL, if rows of these tables go in this order."""
     place = {table: number for number, table in enumerate(tables)}
     for table in tables:
-        for consequence in Change(table).consequences():
+        for consequence in Change(table).consequences(hooks or Hooks()):
             child = consequence.binding
             if (
                 child is not None

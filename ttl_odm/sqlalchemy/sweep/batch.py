@@ -81,7 +81,7 @@ def _purge_rows(
 ) -> BatchResult:
     table, timeout = binding.table, request.timeout
     by_scope = scope_index(connection, binding) if request.part is Part.INHERITING else None
-    batch = None
+    batch: Batch | None = None
     replicate = request.replicate
     with prepared(connection, timeout), unlogged(connection, replicate=replicate):
         if request.resume is None:
@@ -90,15 +90,20 @@ def _purge_rows(
                 with reading(connection):
                     keys.check(connection, binding)
         try:
+            endangers = keys.endangers(connection, binding, request.hooks)
             try:
                 # A purge that a crash undoes is only done again, if nobody heard of it.
-                lazily = Removal(connection, binding, request.hooks).leaves_no_trace
+                removal = Removal(connection, binding, request.hooks)
+                lazily = removal.leaves_no_trace and not endangers
                 with writing(connection, table, timeout, lazily=lazily, replicate=replicate):
                     with phase("find"):
                         source, rows = _next_range(connection, binding, request, findings, by_scope)
                     if rows is None or not rows.rows:
                         return BatchResult(0, rows and rows.resume)
-                    batch = Batch(connection, binding, request, rows, source)
+                    if endangers:
+                        batch = CarefulBatch(connection, binding, request, rows, source, keys=keys)
+                    else:
+                        batch = Batch(connection, binding, request, rows, source)
                     return batch.run()
             except (DBAPIError, StaleDataError) as error:
                 # Without a range it is the table itself that somebody holds.

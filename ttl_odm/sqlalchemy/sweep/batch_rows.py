@@ -1,7 +1,8 @@
 """The rows of one batch, and how they are removed.
 
 A `Batch` takes the rows of a range by one statement; a `CarefulBatch` locks those that are free,
-leaves those that others refer to, and deletes the rest, after what follows them.
+leaves those that others refer to, and deletes the rest, after what follows them. It also comes first
+where a cascade would delete rows that have to be archived or reported.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.mysql import LOCKS_FIRST
 from ttl_odm.sqlalchemy.keys.displace import referred_rows, referring
 from ttl_odm.sqlalchemy.policy.binding import key_columns
-from ttl_odm.sqlalchemy.policy.foreign_keys import Change
+from ttl_odm.sqlalchemy.policy.foreign_keys import Change, is_recorded
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.errors import is_locked, is_passing, is_refused
-from ttl_odm.sqlalchemy.purge.followers import FollowersRemoval, all_followers, seal
+from ttl_odm.sqlalchemy.purge.followers import FollowersRemoval, seal
 from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect, hinted, is_mysql
 from ttl_odm.sqlalchemy.sweep import table_walk
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.sweep.due import KeyRange
-    from ttl_odm.sqlalchemy.sweep.foreign_keys import Reference, ReferringKeys
+    from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
     from ttl_odm.sweeper import BatchRequest
 
 
@@ -53,7 +54,8 @@ class Batch:
     waits: bool = field(default=False, kw_only=True)
     removals: list[Removal] = field(init=False)
     referring: Counter[str] = field(init=False, default_factory=Counter)
-    _has_more_followers: bool = field(init=False, default=False)
+    notes: list[str] = field(init=False, default_factory=list)
+    _has_more: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         removal = Removal(self.connection, self.binding, self.request.hooks, source=self.source)
@@ -80,7 +82,7 @@ class Batch:
         deleted = self._remove()
         # The rows before those that they referred to.
         purged = [item for removal in reversed(self.removals) for item in removal.report()]
-        again = (self.is_crowded and deleted == self.request.size) or self._has_more_followers
+        again = (self.is_crowded and deleted == self.request.size) or self._has_more
         for removal in self.removals:
             self.referring += removal.followers
         skips = self._skips() if deleted < self.range.rows and not again else {}
@@ -94,6 +96,7 @@ class Batch:
             purged=tuple(purged),
             oldest=self.range.oldest,
             loaded=sum(removal.loaded for removal in self.removals),
+            notes=self.notes,
             by_scope=sum(
                 (removal.by_scope for removal in self.removals if removal.binding is self.binding),
                 Counter(),
@@ -167,7 +170,7 @@ class Batch:
             self.referring += followers.removed
             if not followers.is_done:
                 seal(self.connection, removal.binding, keys)
-                self._has_more_followers = True
+                self._has_more = True
                 return 0
             return removal.by_key(rows, chunk=chunk)
 
@@ -198,12 +201,16 @@ class CarefulBatch(Batch):
     _blocked: ColumnElement[bool] | None = None
 
     def _remove(self) -> int:
-        if self.removals[0].mode.orm is not None:
-            self._remove_rings(self._blocks(self.binding, self.source))
-            # Its cascades may see to the rows that refer to these, so nobody knows but by trying.
-            return self._remove_by_key(1)
-        table = self.binding.table
+        table, hooks = self.binding.table, self.request.hooks
         change = Change(table)
+        if self.removals[0].mode.orm is not None:
+            # Its cascades may see to the rows that refer to these, so nobody knows but by trying;
+            # except for those that its events and cascades don't record.
+            self._remove_referring(change, self.range.criteria(table), (change,), recorded=True)
+            self._blocked = self._blocks(self.binding, self.source, recorded_only=True)
+            self._remove_rings(self._blocks(self.binding, self.source))
+            free = [] if self._blocked is None else [not_(self._blocked)]
+            return self._remove_by_key(1, *free)
         self._remove_referring(change, self.range.criteria(table), (change,))
         self._blocked = self._blocks(self.binding, self.source)
         if self._blocked is None and self.removals[0].mode.copy is None and not self.is_crowded:
@@ -217,7 +224,7 @@ class CarefulBatch(Batch):
 
     def _remove_rings(self, blocked: ColumnElement[bool] | None) -> None:
         """Remove rows that only expired ones keep, with these."""
-        if blocked is None or not may_have_rings(self.binding):
+        if blocked is None or not may_have_rings(self.binding, self.request.hooks):
             return
         kept = SweepSelect(*key_columns(self.source)).where(*self.range.criteria(self.source))
         keys = self.connection.execute(kept.where(blocked).limit(self.request.size)).all()
@@ -229,24 +236,33 @@ class CarefulBatch(Batch):
             self.removals.append(removal)
 
     def _remove_referring(
-        self, change: Change, doomed: Sequence[ColumnElement[bool]], above: tuple[Change, ...]
+        self,
+        change: Change,
+        doomed: Sequence[ColumnElement[bool]],
+        above: tuple[Change, ...],
+        *,
+        recorded: bool = False,
     ) -> None:
         """Remove expired rows that refer to these, whatever their tables' place in the sweep.
 
         Their tables are swept first. But rows that are written together expire together, perhaps
-        between the sweep of the one table and that of the other.
+        between the sweep of the one table and that of the other. With `recorded`, only those whose
+        model archives or reports them.
         """
-        for consequence in change.consequences():
+        hooks = self.request.hooks
+        for consequence in change.consequences(hooks):
             child = consequence.binding
             below = consequence.change if child is None else Change(child.table)
             if below is None or below in above[1:] or not consequence.is_certain:
                 continue
+            if recorded and child is not None and not is_recorded(child, hooks):
+                continue
             referred = referred_rows(consequence, change.table, *doomed)
             theirs = [referring(consequence, referred.options(include_expired()))]
             if child is None:
-                self._remove_referring(below, theirs, (*above, below))
+                self._remove_referring(below, theirs, (*above, below), recorded=recorded)
                 continue
-            removal = Removal(self.connection, child, self.request.hooks)
+            removal = Removal(self.connection, child, hooks)
             if removal.mode.orm is not None:
                 continue
             theirs.append(expired_in(self.connection, child))
@@ -255,26 +271,44 @@ class CarefulBatch(Batch):
             blocked = self._blocks(child)
             free = [] if blocked is None else [not_(blocked)]
             deleted = self._remove_chosen(removal, [*theirs, *free], CHUNK)
+            if deleted == self.request.size:
+                self._has_more = True
             self.referring += Counter({child.table.fullname: deleted})
             self.removals.append(removal)
 
     def _blocks(
-        self, binding: Binding, source: FromClause | None = None
+        self,
+        binding: Binding,
+        source: FromClause | None = None,
+        *,
+        recorded_only: bool = False,
     ) -> ColumnElement[bool] | None:
         """The condition for rows that others keep, but for their followers, which go first."""
-        followers: set[Reference] = set()
-        for following in all_followers(binding):
-            place = self.keys.place(self.connection, following.table)
-            own = {str(column.name) for column in following.links().own}
-            for key in following.table.foreign_key_constraints:
-                names = frozenset(str(column.name) for column in key.columns)
-                if names & own:
-                    followers.add((place, names))
-        return self.keys.blocks(self.connection, binding, source, followers)
+        return self.keys.blocks(
+            self.connection,
+            binding,
+            source,
+            self.keys.followed(self.connection, binding),
+            hooks=self.request.hooks,
+            recorded_only=recorded_only,
+        )
 
     def _skips(self) -> dict[Skip, int]:
         rows = self.count()
         restricted = self.count(self._blocked) if self._blocked is not None and rows else 0
         if restricted:
             self.keys.log(self.connection, self.binding)
+            self._note_recorded()
         return {Skip.RESTRICTED: restricted, Skip.LOCKED: rows - restricted}
+
+    def _note_recorded(self) -> None:
+        """Let the report say that rows stay for the sake of recorded ones."""
+        recorded = self._blocks(self.binding, self.source, recorded_only=True)
+        if recorded is None or not self.count(recorded):
+            return
+        keys = self.keys.recorded(self.connection, self.binding, self.request.hooks)
+        self.notes += [
+            f"rows to which {key} refers stay until the referring rows are gone: ON DELETE CASCADE "
+            "would delete these without their archive, hooks or ORM events"
+            for key in keys
+        ]

@@ -1,8 +1,10 @@
 """Foreign keys that refer to a swept table, as the live database has them.
 
-Two things hang on them. A key without an index lets each deleted row read the whole table that
-refers to it, so sweeping is refused until there is one. And rows that others refer to may have to
-stay: `ReferringKeys.blocks` finds them without trying one after the other.
+Three things depend on them. A key without an index lets each deleted row read the whole table that
+refers to it, so sweeping is rejected until there is one. Rows that others refer to may have to
+stay: `ReferringKeys.blocks` finds them without trying one after the other. And a cascade must not
+delete rows of a recorded model (see `ttl_odm.sqlalchemy.policy.foreign_keys`), live or expired:
+these keep the rows that they refer to, like a key that restricts.
 
 The database is asked, not the metadata: other applications have tables too.
 """
@@ -17,11 +19,19 @@ from sqlalchemy import and_, column, exists, inspect, or_, text
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.postgresql import relation
-from ttl_odm.sqlalchemy.policy.binding import all_subtables
+from ttl_odm.sqlalchemy.policy.binding import (
+    all_subtables,
+    bound_tables,
+    first_of,
+    root_binding_of,
+)
 from ttl_odm.sqlalchemy.policy.following import following_of
+from ttl_odm.sqlalchemy.policy.foreign_keys import Change, is_recorded
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
+from ttl_odm.sqlalchemy.purge.followers import all_followers
+from ttl_odm.sqlalchemy.sweep.transactions import reading
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sweeper import StoreError
+from ttl_odm.sweeper import Hooks, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -98,11 +108,15 @@ class ReferringKeys:
     def __init__(self, *, enforced: bool = True) -> None:
         self._enforced = enforced
         self._keys: dict[Name, list[ReferringKey]] = {}
+        self._places: dict[Name, Name] = {}
+        self._endangered: dict[Name, bool] = {}
         self._logged: set[Name] = set()
 
     def forget(self) -> None:
         """Ask again: a sweep has begun."""
         self._keys.clear()
+        self._places.clear()
+        self._endangered.clear()
         self._logged.clear()
 
     def log(self, connection: Connection, binding: Binding) -> None:
@@ -164,28 +178,50 @@ class ReferringKeys:
                 f"Run {fix}; or sweep with force=True."
             )
 
+    def endangers(self, connection: Connection, binding: Binding, hooks: Hooks) -> bool:
+        """Whether a plain DELETE of rows would delete or change rows that must be removed before.
+
+        By the foreign keys as they are declared, or as the database has them. It may begin a
+        transaction of its own to read these.
+        """
+        if Change(binding.table).endangers_rows(hooks):
+            return True
+        name = name_of(connection, binding.table)
+        if name not in self._endangered:
+            found = False
+            if any(True for _ in _recorded_tables(hooks)):
+                with reading(connection):
+                    blocked = self.blocks(connection, binding, hooks=hooks, recorded_only=True)
+                    found = blocked is not None
+            self._endangered[name] = found
+        return self._endangered[name]
+
     def blocks(
         self,
         connection: Connection,
         binding: Binding,
         source: FromClause | None = None,
         but: Collection[Reference] = (),
+        *,
+        hooks: Hooks,
+        recorded_only: bool = False,
     ) -> ColumnElement[bool] | None:
         """The condition for rows that a foreign key keeps from being deleted; None without any.
 
         `source` is where the table's rows are, if not there: one of its partitions. `but` are
-        foreign keys of rows that go too.
+        foreign keys of rows that go too. With `recorded_only`, only rows of recorded models count.
         """
         name = self.place(connection, binding.table)
         source = binding.table if source is None else source
         parts = self._parts(connection, binding)
         keys = (key for place in (name, *parts) for key in self.of(connection, place))
         skipped = {*but, *(key.reference for key in keys if _joins(key, parts))}
-        conditions = [self._blocks(connection, name, source, (name,), skipped)]
+        search = _Blocks(self, connection, hooks, skipped, self._links(connection, binding))
+        conditions = [search.of(name, source, (name,), recorded_only=recorded_only)]
         for part, sub in parts.items():  # the rest of the rows, which goes before
             names = {own.name for own, _ in sub.keys}
             rest = _bare(part, names.union(*(key.referred for key in self.of(connection, part))))
-            below = self._blocks(connection, part, rest, (name, part), skipped)
+            below = search.of(part, rest, (name, part), recorded_only=recorded_only)
             if below is not None:
                 is_rest = (rest.c[own.name] == source.c[root.name] for own, root in sub.keys)
                 conditions.append(exists().select_from(rest).where(*is_rest, below))
@@ -195,45 +231,136 @@ class ReferringKeys:
     def _parts(self, connection: Connection, binding: Binding) -> dict[Name, SubBinding]:
         return {self.place(connection, sub.table): sub for sub in all_subtables(binding)}
 
+    def followed(self, connection: Connection, binding: Binding) -> set[Reference]:
+        """The foreign keys by which rows follow those of a policy: they are removed first."""
+        return {
+            key.reference
+            for parent, links in self._links(connection, binding).items()
+            for key in self.of(connection, parent)
+            for link in links
+            if key.table == link.table and not set(key.columns).isdisjoint(link.columns)
+        }
+
+    def _links(self, connection: Connection, binding: Binding) -> dict[Name, list[ReferringKey]]:
+        """The tables whose rows follow those of a policy, at whatever depth, by their parents.
+
+        As if each link were a foreign key that cascades.
+        """
+        found: dict[Name, list[ReferringKey]] = {}
+        for following in all_followers(binding):
+            links = following.links()
+            own, theirs = (tuple(str(c.name) for c in some) for some in (links.own, links.theirs))
+            table = self.place(connection, following.table)
+            link = ReferringKey(table, own, theirs, "CASCADE", has_index=True)
+            found.setdefault(self.place(connection, links.parent), []).append(link)
+        return found
+
+    def recorded(
+        self, connection: Connection, binding: Binding, hooks: Hooks
+    ) -> list[ReferringKey]:
+        """The keys by which a cascade reaches rows of recorded models."""
+        name = self.place(connection, binding.table)
+        parts = self._parts(connection, binding)
+        links = self._links(connection, binding)
+        found: dict[ReferringKey, None] = {}
+        waiting, seen = [name, *parts], {name, *parts}
+        while waiting:
+            place = waiting.pop()
+            for key in (*self.of(connection, place), *links.get(place, ())):
+                if key.deletes != "CASCADE" or _joins(key, parts):
+                    continue
+                if self.is_recorded(connection, key.table, hooks):
+                    found[key] = None
+                elif key.table not in seen:
+                    seen.add(key.table)
+                    waiting.append(key.table)
+        return list(found)
+
+    def is_recorded(self, connection: Connection, name: Name, hooks: Hooks) -> bool:
+        """Whether a table is that of a recorded model, or of one of its joined subclasses."""
+        return any(
+            self.place(connection, table) == name
+            for table in _recorded_tables(hooks)
+            if table.name == name[1]
+        )
+
     def place(self, connection: Connection, table: Table) -> Name:
         """Where a table is, as the keys of others name it."""
         schema, name = name_of(connection, table)
-        if schema is None and connection.dialect.name == "postgresql":
-            schema = connection.execute(_SCHEMA, {"relation": relation(None, name)}).scalar()
-        return schema, name
+        if schema is not None or connection.dialect.name != "postgresql":
+            return schema, name
+        if (schema, name) not in self._places:
+            found = connection.execute(_SCHEMA, {"relation": relation(None, name)}).scalar()
+            self._places[schema, name] = found, name
+        return self._places[schema, name]
 
-    def _blocks(
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """The search for what keeps rows: the keys that refer to them, and to what cascades."""
+
+    keys: ReferringKeys
+    connection: Connection
+    hooks: Hooks
+    skipped: Collection[Reference]
+    links: Mapping[Name, Sequence[ReferringKey]]
+
+    def of(
+        self, name: Name, source: FromClause, above: tuple[Name, ...], *, recorded_only: bool
+    ) -> ColumnElement[bool] | None:
+        """The condition for rows of a table; `above` are those on the way there."""
+        conditions = [
+            self._by(key, name, source, above, recorded_only=recorded_only)
+            for key in self.keys.of(self.connection, name)
+            if not key.deletes.startswith("SET") and key.reference not in self.skipped
+        ]
+        # Whatever else refers to followers is met when these are deleted.
+        conditions += [
+            self._by(link, name, source, above, recorded_only=True)
+            for link in self.links.get(name, ())
+        ]
+        some = [condition for condition in conditions if condition is not None]
+        return or_(*some) if some else None
+
+    def _by(
         self,
-        connection: Connection,
+        key: ReferringKey,
         name: Name,
         source: FromClause,
         above: tuple[Name, ...],
-        skipped: Collection[Reference] = (),
+        *,
+        recorded_only: bool,
     ) -> ColumnElement[bool] | None:
-        conditions = []
-        for key in self.of(connection, name):
-            if key.deletes.startswith("SET") or key.reference in skipped:
-                continue
-            others = self.of(connection, key.table)
-            child = _bare(key.table, {*key.columns}.union(*(other.referred for other in others)))
-            refers = and_(
-                *(child.c[a] == source.c[b] for a, b in zip(key.columns, key.referred, strict=True))
-            )
-            if key.table == name and connection.dialect.name not in MYSQL_FAMILY:
-                # A row that refers to itself doesn't keep itself; on InnoDB it does, seen on 10.11.
-                refers = and_(refers, or_(*(child.c[b] != source.c[b] for b in key.referred)))
-            if key.deletes == "CASCADE":
-                # Its rows go along, unless something in turn keeps them.
-                below = (
-                    None
-                    if key.table in above
-                    else self._blocks(connection, key.table, child, (*above, key.table))
-                )
-                if below is None:
-                    continue
-                refers = and_(refers, below)
-            conditions.append(exists().select_from(child).where(refers))
-        return or_(*conditions) if conditions else None
+        """The condition for rows that a key keeps, or what its rows take along."""
+        cascades = key.deletes == "CASCADE"
+        if recorded_only and not cascades:
+            return None
+        others = (other.referred for other in self.keys.of(self.connection, key.table))
+        links = (link.referred for link in self.links.get(key.table, ()))
+        child = _bare(key.table, {*key.columns}.union(key.referred, *others, *links))
+        pairs = zip(key.columns, key.referred, strict=True)
+        refers = and_(*(child.c[own] == source.c[other] for own, other in pairs))
+        if key.table == name and (cascades or self.connection.dialect.name not in MYSQL_FAMILY):
+            # A row that refers to itself doesn't keep itself; on InnoDB it does, seen on 10.11.
+            refers = and_(refers, or_(*(child.c[own] != source.c[own] for own in key.referred)))
+        if cascades and not self.keys.is_recorded(self.connection, key.table, self.hooks):
+            # Its rows go along, unless something in turn keeps them.
+            if key.table in above:
+                return None
+            further = (*above, key.table)
+            below = self.of(key.table, child, further, recorded_only=recorded_only)
+            if below is None:
+                return None
+            refers = and_(refers, below)
+        return exists().select_from(child).where(refers)
+
+
+def _recorded_tables(hooks: Hooks) -> Iterator[Table]:
+    """The tables of recorded models in this process, and those of their joined subclasses."""
+    for table in bound_tables:
+        binding = root_binding_of(table)
+        if binding is not None and first_of(table) is table and is_recorded(binding, hooks):
+            yield table
 
 
 def _joins(key: ReferringKey, parts: Mapping[Name, SubBinding]) -> bool:

@@ -88,7 +88,7 @@ class Rings:
             below: set[Node] = set()
             for table, found in list(self._bindings.items()):
                 keys = _keys_of(table, rows)
-                for consequence in _restricting(found) if keys else ():
+                for consequence in _restricting(found, self.hooks) if keys else ():
                     for some in chunks(keys):
                         below |= self._children(found, consequence, some)
             rows = below - self._nodes
@@ -124,14 +124,14 @@ class Rings:
                 frozenset(str(column.name) for column in consequence.columns),
             )
             for binding in self._bindings.values()
-            for consequence in _restricting(binding)
+            for consequence in _restricting(binding, self.hooks)
         }
         for part in parts:
             binding, locked = part.removal.binding, part.removal.keys(part.rows)
             table = binding.table
             free = set(locked)
             self._held |= {node for node in self._nodes if node[0] is table and node[1] not in free}
-            blocked = self.keys.blocks(self.connection, binding, but=walked)
+            blocked = self.keys.blocks(self.connection, binding, but=walked, hooks=self.hooks)
             if blocked is None:
                 continue
             columns = key_columns(table)
@@ -153,15 +153,15 @@ def _keys_of(table: Table, nodes: Iterable[Node]) -> list[Key]:
     return [key for other, key in nodes if other is table]
 
 
-def _restricting(binding: Binding) -> list[Consequence]:
+def _restricting(binding: Binding, hooks: Hooks) -> list[Consequence]:
     """The foreign keys of tables with a policy that keep rows."""
-    consequences = Change(binding.table).consequences()
+    consequences = Change(binding.table).consequences(hooks)
     return [one for one in consequences if one.binding is not None and one.is_certain]
 
 
-def may_have_rings(binding: Binding) -> bool:
+def may_have_rings(binding: Binding, hooks: Hooks) -> bool:
     """Whether expired rows can be what keeps rows of a table."""
-    return bool(_restricting(binding))
+    return bool(_restricting(binding, hooks))
 
 
 def _referring(

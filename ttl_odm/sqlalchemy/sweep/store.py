@@ -20,7 +20,7 @@ from sqlalchemy.schema import sort_tables_and_constraints
 
 from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sqlalchemy.policy.binding import Binding, binding_of
+from ttl_odm.sqlalchemy.policy.binding import Binding, binding_of, bound_tables
 from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
 from ttl_odm.sqlalchemy.purge.modes import mode_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
@@ -102,8 +102,18 @@ class _Tables:
 
     @property
     def hooks(self) -> Hooks:
-        """What the models declare as ``__ttl_on_purged__``."""
-        tables = self._bindings.items()
+        """What the models declare as ``__ttl_on_purged__``.
+
+        Those of tables that are not swept too: their rows may go before those they refer to.
+        """
+        declared = dict(self._bindings)
+        metadata = {binding.table.metadata for binding in self._bindings.values()}
+        # Of two tables of one name, that of the same MetaData.
+        for table in sorted(bound_tables, key=lambda table: table.metadata not in metadata):
+            binding = binding_of(table)
+            if binding is not None and binding.origin is None:
+                declared.setdefault(table.fullname, binding)
+        tables = declared.items()
         return sum((hooks_of(binding.default.owner, name) for name, binding in tables), Hooks())
 
     def _lease_table(self) -> Table | None:
