@@ -145,6 +145,11 @@ class Hooks:
     def __add__(self, other: Hooks) -> Hooks:
         return Hooks(self.entries + other.entries)
 
+    @property
+    def named(self) -> Hooks:
+        """Those that were given for one target each."""
+        return Hooks(tuple(entry for entry in self.entries if entry[0] is not None))
+
     def watches(self, table: str) -> bool:
         """Whether any hook is interested in this table."""
         return any(True for _ in self._of(table))

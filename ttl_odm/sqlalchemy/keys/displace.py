@@ -198,8 +198,17 @@ class KeyReclaimer:
         if consequence.change is None:
             assert consequence.binding is not None  # noqa: S101 (one of the two it has)
             return self.displace(consequence.binding, refers)
-        keys = self._keys(consequence.change, refers)
-        return sum(self._clear(consequence.change, some) for some in _batches(keys))
+        return self.clear_below(consequence.change, refers)
+
+    def clear_below(self, change: Change, criterion: ColumnElement[bool]) -> int:
+        """Delete the expired rows below others that are about to change; return how many.
+
+        The condition finds those others.
+        """
+        if not change.consequences():
+            return 0
+        keys = self._keys(change, criterion)
+        return sum(self._clear(change, some) for some in _batches(keys))
 
     def _clear(self, changed: Binding | Change, keys: Keys) -> int:
         """Delete rows, if they are expired ones, and expired rows below them, from the last on."""

@@ -14,6 +14,7 @@ from sqlalchemy import or_, select
 
 from ttl_odm.sqlalchemy.policy.binding import key_columns, root_binding_of
 from ttl_odm.sqlalchemy.policy.following import following_of
+from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.purge.followers import FollowersRemoval, seal
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, is_one_of
@@ -70,9 +71,11 @@ class FollowingRows:
         if not expired:
             return 0
         _seal_root(reclaimer, self.following, [tuple(row[width:]) for row in expired])
+        doomed = is_one_of(columns, [tuple(row[:width]) for row in expired])
+        below = reclaimer.clear_below(Change(table), doomed)
         removal = FollowersRemoval(connection)
-        removal.of_table(table, is_one_of(columns, [tuple(row[:width]) for row in expired]))
-        return removal.removed.total()
+        removal.of_table(table, doomed)
+        return below + removal.removed.total()
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,9 +76,7 @@ class Change:
             known[self] = list(self._cascading(_references(), set())), {}
         cascading, by_recorded = known[self]
         # A model may get its archive, and a sweeper its hooks, after the table got its policy.
-        recorded = frozenset(
-            binding.table for binding in cascading if is_recorded(binding, hooks)
-        )
+        recorded = frozenset(binding.table for binding in cascading if is_recorded(binding, hooks))
         if recorded not in by_recorded:
             references = _references()
             by_recorded[recorded] = [
@@ -95,7 +93,9 @@ class Change:
         _, known = self.table.metadata.info[_CONSEQUENCES]
         return tuple(is_recorded(binding, hooks) for binding in known[self][0])
 
-    def endangers_rows(self, hooks: Hooks = _NO_HOOKS, seen: frozenset[Change] = frozenset()) -> bool:
+    def endangers_rows(
+        self, hooks: Hooks = _NO_HOOKS, seen: frozenset[Change] = frozenset()
+    ) -> bool:
         """Whether the database would get at expired rows that must be removed before."""
         return any(
             consequence.is_silent
@@ -117,11 +117,9 @@ class Change:
             binding = root_binding_of(change.table)
             if binding is not None and change.columns is None:
                 yield binding
-            yield from change._cascading(references, seen)
+            yield from change._cascading(references, seen)  # noqa: SLF001 (its own)
 
-    def _leads_on(
-        self, references: References, recorded: Recorded, seen: set[Change]
-    ) -> bool:
+    def _leads_on(self, references: References, recorded: Recorded, seen: set[Change]) -> bool:
         """Whether an expired row can be in its way, however far below."""
         if self in seen:
             return False

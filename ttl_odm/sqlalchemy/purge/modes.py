@@ -8,10 +8,13 @@ hold of a row goes first: see `subtables`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from sqlalchemy import inspect
 
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sqlalchemy.policy.binding import SubBinding, all_subtables
+from ttl_odm.sqlalchemy.policy.binding import SubBinding, all_subtables, root_binding_of
+from ttl_odm.sqlalchemy.policy.foreign_keys import is_recorded
 from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sweeper import Hooks
 from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of, purge_of
@@ -79,3 +82,20 @@ def subtables(binding: Binding, dialect: str) -> list[SubBinding]:
         )
 
     return [sub for sub in all_subtables(binding) if dialect == "sqlite" or not cascades(sub)]
+
+
+def orm_takes_along(owner: type, hooks: Hooks) -> bool:
+    """Whether cascades of the ORM delete rows of models that are archived or reported to hooks."""
+    waiting, seen = [owner], {owner}
+    while waiting:
+        mapper: Any = inspect(waiting.pop())
+        for relation in mapper.relationships:
+            target = relation.mapper.class_
+            if not relation.cascade.delete or relation.viewonly or target in seen:
+                continue
+            binding = root_binding_of(relation.mapper.local_table)
+            if binding is not None and is_recorded(binding, hooks):
+                return True
+            seen.add(target)
+            waiting += [target, *(sub.class_ for sub in relation.mapper.self_and_descendants)]
+    return False

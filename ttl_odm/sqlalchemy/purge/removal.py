@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import func, insert, inspect, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import StaleDataError
@@ -22,7 +22,7 @@ from sqlalchemy.util import await_only
 
 from ttl_odm.dialects.mysql import BY_KEY
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import key_columns
+from ttl_odm.sqlalchemy.policy.binding import key_columns, root_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.stored import own_scope
@@ -42,6 +42,7 @@ from ttl_odm.sweeper import (
     HookError,
     Hooks,
     Purged,
+    RefusedError,
     TransientStoreError,
     archive,
     archive_async,
@@ -50,13 +51,15 @@ from ttl_odm.sweeper import (
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Row, Select, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.purge.archive import Copy
     from ttl_odm.sweeper.hooks import Reason
+
+    Keys = Sequence[tuple[Any, ...]]
 
 _SCOPE: Final = "ttl_odm_scope"
 """The name of a row's scope among what is read of it."""
@@ -70,7 +73,8 @@ class Removal:
     """Rows of one table that one transaction purges.
 
     `source` is where they are, if not in the binding's table: one of its partitions. `archived`
-    counts those that were archived so far, `loaded` the bytes of those that came to Python whole.
+    counts those that were archived so far, `loaded` the bytes of those that came to Python whole,
+    `undeleted` has the keys of those that the application keeps from being deleted.
     `by_scope` counts those that have expired and are of a scope with a default of its own,
     `followers` the rows that were deleted before these because they follow them, by table.
     """
@@ -82,6 +86,7 @@ class Removal:
     source: Table | None = None
     archived: int = 0
     loaded: int = 0
+    undeleted: list[tuple[Any, ...]] = field(init=False, default_factory=list)
     by_scope: Counter[str] = field(init=False, default_factory=Counter)
     mode: Mode = field(init=False)
     followers: Counter[str] = field(init=False, default_factory=Counter)
@@ -254,31 +259,84 @@ class Removal:
     def _delete_objects(self, rows: Sequence[Row[Any]]) -> int:
         """Delete rows that this transaction has locked, as objects by one flush.
 
+        The application's events may keep rows from being deleted, as a soft delete does. Whatever a
+        flush did to these instead is undone, or they might live again: the others go without them.
+        """
+        keys, stay = self.keys(rows), set[tuple[Any, ...]]()
+        while True:
+            doomed = [key for key in keys if key not in stay]
+            if not doomed:
+                break
+            kept, is_undone = self._flush_deletions(doomed)
+            stay |= kept
+            if not is_undone:
+                break
+        if stay:
+            self.undeleted += stay
+            if self.reason == "displaced":
+                assert self.mode.orm is not None  # noqa: S101 (or this isn't called)
+                raise HookError(
+                    f"Expired rows of {self.binding.table.fullname} are in the way of this write, "
+                    f"and session.delete() of {self.mode.orm.__name__} doesn't delete them: an ORM "
+                    "event or a do_orm_execute criterion of the application keeps them."
+                )
+        gone = [row for row, key in zip(rows, keys, strict=True) if key not in stay]
+        self._note(gone)
+        return len(gone)
+
+    def _flush_deletions(self, keys: Keys) -> tuple[set[tuple[Any, ...]], bool]:
+        """Delete objects by their keys; return the keys that remain, and whether it was undone.
+
         With all that hangs on that: cascades and events of the ORM. Nothing but the sweeper sees
         these rows, so the gate is told to let the flush through, which is otherwise not to touch
         what has expired.
         """
-        assert self.mode.orm is not None  # noqa: S101 (or this isn't called)
+        orm = self.mode.orm
+        assert orm is not None  # noqa: S101 (or this isn't called)
         own = key_columns(self.binding.table)
-        doomed: Select[Any] = select(self.mode.orm).where(is_one_of(own, self.keys(rows)))
+        mapper: Any = inspect(orm)
+        names = [mapper.get_property_by_column(column).key for column in own]
+        doomed: Select[Any] = select(orm).where(is_one_of(own, keys))
         token = base_row_written.set(True)
         try:
-            with (
-                Session(self.connection, join_transaction_mode="create_savepoint") as session,
-                session.begin(),
-            ):
-                for row in session.scalars(doomed.options(include_expired())).all():
+            with Session(self.connection, join_transaction_mode="create_savepoint") as session:
+                objects = session.scalars(doomed.options(include_expired())).all()
+                loaded = {tuple(getattr(row, name) for name in names) for row in objects}
+                for row in objects:
                     self.loaded += weight(vars(row).values())
                     session.delete(row)
-        except (DBAPIError, StaleDataError):  # the database, or the gate, keeps a row
+                self._check_recorded(session.deleted, objects)
+                session.flush()
+                found = self.connection.execute(SweepSelect(*own).where(is_one_of(own, keys)))
+                stay = {tuple(key) for key in found}
+                if stay.isdisjoint(loaded):
+                    session.commit()
+                    return stay, False
+                session.rollback()
+                return stay, True
+        except (DBAPIError, StaleDataError, RefusedError):  # the database, or the gate, keeps a row
             raise
         except Exception as error:
-            name = self.mode.orm.__name__
-            raise HookError(f"Deleting {name} through a session failed: {error}") from error
+            raise HookError(f"Deleting {orm.__name__} through a session failed: {error}") from error
         finally:
             base_row_written.reset(token)
-        self._note(rows)
-        return len(rows)
+
+    def _check_recorded(self, deleted: Iterable[Any], own: Sequence[Any]) -> None:
+        """Reject cascades of the ORM to rows that have to be archived, or reported to hooks."""
+        if self.reason == "displaced":  # then these are live
+            return
+        chosen = set(map(id, own))
+        for row in deleted:
+            mapper: Any = inspect(type(row))
+            binding = root_binding_of(mapper.local_table)
+            if binding is None or id(row) in chosen:
+                continue
+            mode, name = mode_of(binding), binding.table.fullname
+            if mode.copy is not None or mode.sink is not None or self.hooks.named.watches(name):
+                raise RefusedError(
+                    f"rows of {name} that are archived or reported to hooks refer to it, and a "
+                    "cascade of the ORM would delete them unarchived and unreported"
+                )
 
     def _copied(self, copy: Copy) -> list[ColumnElement[Any]]:
         return [self._table.c[column.key] for column in copy.columns]

@@ -13,20 +13,19 @@ Everything goes through a `Connection`; asynchronous engines run it by ``run_syn
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import not_
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm.exc import StaleDataError
 
 from ttl_odm.sqlalchemy.policy.binding import key_columns
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_locked, is_refused, is_restricted
 from ttl_odm.sqlalchemy.purge.removal import Removal
-from ttl_odm.sqlalchemy.purge.statements import SweepSelect, is_one_of
+from ttl_odm.sqlalchemy.purge.statements import SweepSelect
 from ttl_odm.sqlalchemy.sweep import table_walk
-from ttl_odm.sqlalchemy.sweep.batch_rows import Batch, CarefulBatch
+from ttl_odm.sqlalchemy.sweep.batch_rows import Batch, Beside, CarefulBatch, beside
 from ttl_odm.sqlalchemy.sweep.due import PartIndex
 from ttl_odm.sqlalchemy.sweep.leaves import left_to_partitions
 from ttl_odm.sqlalchemy.sweep.orphans import purge_orphans
@@ -53,10 +52,6 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper import BatchRequest
 
 
-_MOST_BESIDE: Final = 500
-"""Rows of a crowd that a statement leaves out by their keys."""
-
-
 def purge(
     connection: Connection,
     binding: Binding,
@@ -68,7 +63,7 @@ def purge(
     if request.part is Part.PARTITIONS:
         return purge_partition(connection, binding, request, findings)
     if request.part is Part.ORPHANS:
-        return purge_orphans(connection, binding, request)
+        return purge_orphans(connection, binding, request, keys)
     return _purge_rows(connection, binding, request, keys, findings)
 
 
@@ -84,13 +79,14 @@ def _purge_rows(
     batch: Batch | None = None
     replicate = request.replicate
     with prepared(connection, timeout), unlogged(connection, replicate=replicate):
+        keys.hooks = request.hooks
         if request.resume is None:
             keys.forget()
             if not request.force:
                 with reading(connection):
                     keys.check(connection, binding)
         try:
-            endangers = keys.endangers(connection, binding, request.hooks)
+            endangers = keys.endangers(connection, binding)
             try:
                 # A purge that a crash undoes is only done again, if nobody heard of it.
                 removal = Removal(connection, binding, request.hooks)
@@ -110,9 +106,10 @@ def _purge_rows(
                 if batch is None or not batch.is_worth_care(error):
                     raise
             return _carefully(batch, keys)
-        except HookError as error:
+        except (HookError, RefusedError) as error:
             assert batch is not None  # noqa: S101 (there was a batch to report)
-            return _left_behind(batch, Skip.HOOK, error)
+            reason = Skip.HOOK if isinstance(error, HookError) else Skip.RESTRICTED
+            return _left_behind(batch, reason, error)
         except (DBAPIError, StaleDataError) as error:
             if batch is None or not is_refused(error):
                 raise
@@ -181,23 +178,6 @@ def _next_range(
     return table, next_range(table, (resume, request.until))
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """Where a sweep goes on among rows that no bound tells apart; some of them have to stay."""
-
-    at: object
-    keys: tuple[tuple[Any, ...], ...]
-
-    def narrowed(self, rows: KeyRange, binding: Binding) -> KeyRange:
-        """The rows without those."""
-
-        def bounds(source: FromClause) -> list[ColumnElement[bool]]:
-            own = [source.c[key.key] for key in key_columns(binding.table)]
-            return [*rows.bounds(source), not_(is_one_of(own, self.keys))]
-
-        return replace(rows, bounds=bounds, again=Beside(rows.again, self.keys))
-
-
 def _left_behind(batch: Batch, reason: Skip, failure: HookError | RefusedError) -> BatchResult:
     """Report a batch that was undone, and which rows it had."""
     rows, size = batch.range, batch.request.size
@@ -209,9 +189,9 @@ def _left_behind(batch: Batch, reason: Skip, failure: HookError | RefusedError) 
         keys = tuple(tuple(key) for key in batch.connection.execute(chosen))
         resume, left = rows.resume, len(keys)
         if batch.is_crowded:
-            at = rows.again if isinstance(rows.again, Beside) else Beside(rows.again, ())
-            if len(at.keys) + left <= _MOST_BESIDE:
-                resume = replace(at, keys=(*at.keys, *keys))
+            at = beside(rows, keys)
+            if at is not None:
+                resume = at
             else:
                 left = batch.count()
     skipped = {reason: left}

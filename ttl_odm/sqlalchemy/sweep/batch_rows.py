@@ -1,7 +1,7 @@
 """The rows of one batch, and how they are removed.
 
 A `Batch` takes the rows of a range by one statement; a `CarefulBatch` locks those that are free,
-leaves those that others refer to, and deletes the rest, after what follows them. It also comes first
+leaves those that others refer to, and deletes the rest, after what follows them. It is used at once
 where a cascade would delete rows that have to be archived or reported.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import any_, func, not_, select, tuple_
 
@@ -23,7 +23,13 @@ from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.errors import is_locked, is_passing, is_refused
 from ttl_odm.sqlalchemy.purge.followers import FollowersRemoval, seal
 from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect, hinted, is_mysql
+from ttl_odm.sqlalchemy.purge.statements import (
+    SweepDelete,
+    SweepSelect,
+    hinted,
+    is_mysql,
+    is_one_of,
+)
 from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.due import count_rows
 from ttl_odm.sqlalchemy.sweep.rings import Rings, may_have_rings
@@ -40,6 +46,40 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.sweep.due import KeyRange
     from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
     from ttl_odm.sweeper import BatchRequest
+
+
+_UNDELETED: Final = (
+    "rows stay that session.delete() doesn't delete: an ORM event or a do_orm_execute criterion of "
+    "the application keeps them, as a soft delete does"
+)
+
+_MOST_BESIDE: Final = 500
+"""Rows of a crowd that a statement leaves out by their keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Where a sweep goes on among rows that no bound tells apart; some of them have to stay."""
+
+    at: object
+    keys: tuple[tuple[Any, ...], ...]
+
+    def narrowed(self, rows: KeyRange, binding: Binding) -> KeyRange:
+        """The rows without those."""
+
+        def bounds(source: FromClause) -> list[ColumnElement[bool]]:
+            own = [source.c[key.key] for key in key_columns(binding.table)]
+            return [*rows.bounds(source), not_(is_one_of(own, self.keys))]
+
+        return replace(rows, bounds=bounds, again=Beside(rows.again, self.keys))
+
+
+def beside(rows: KeyRange, keys: Sequence[tuple[Any, ...]]) -> Beside | None:
+    """Where to go on in a range without some of its rows; None if these are too many."""
+    at = rows.again if isinstance(rows.again, Beside) else Beside(rows.again, ())
+    if len(at.keys) + len(keys) > _MOST_BESIDE:
+        return None
+    return replace(at, keys=(*at.keys, *keys))
 
 
 @dataclass(slots=True)
@@ -82,14 +122,24 @@ class Batch:
         deleted = self._remove()
         # The rows before those that they referred to.
         purged = [item for removal in reversed(self.removals) for item in removal.report()]
-        again = (self.is_crowded and deleted == self.request.size) or self._has_more
+        undeleted = self.removals[0].undeleted
+        is_full = deleted + len(undeleted) == self.request.size
+        again = (self.is_crowded and is_full) or self._has_more
         for removal in self.removals:
             self.referring += removal.followers
         skips = self._skips() if deleted < self.range.rows and not again else {}
+        resume = self.range.again if again else self.range.resume
+        if undeleted:
+            self.notes.append(_UNDELETED)
+            if again:
+                resume = beside(self.range, undeleted) or self.range.resume
+            if Skip.LOCKED in skips:
+                skips[Skip.LOCKED] -= len(undeleted)
+            skips[Skip.REFUSED] = len(undeleted)
         own = self.referring.pop(self.binding.table.fullname, 0)
         return BatchResult(
             deleted + own,
-            self.range.again if again else self.range.resume,
+            resume,
             archived=self.removals[0].archived,
             skipped={reason: rows for reason, rows in skips.items() if rows},
             referring=self.referring,
@@ -201,7 +251,7 @@ class CarefulBatch(Batch):
     _blocked: ColumnElement[bool] | None = None
 
     def _remove(self) -> int:
-        table, hooks = self.binding.table, self.request.hooks
+        table = self.binding.table
         change = Change(table)
         if self.removals[0].mode.orm is not None:
             # Its cascades may see to the rows that refer to these, so nobody knows but by trying;
@@ -255,7 +305,8 @@ class CarefulBatch(Batch):
             below = consequence.change if child is None else Change(child.table)
             if below is None or below in above[1:] or not consequence.is_certain:
                 continue
-            if recorded and child is not None and not is_recorded(child, hooks):
+            is_known = child is None or consequence.is_silent or is_recorded(child, hooks.named)
+            if recorded and not is_known:
                 continue
             referred = referred_rows(consequence, change.table, *doomed)
             theirs = [referring(consequence, referred.options(include_expired()))]
@@ -289,7 +340,6 @@ class CarefulBatch(Batch):
             binding,
             source,
             self.keys.followed(self.connection, binding),
-            hooks=self.request.hooks,
             recorded_only=recorded_only,
         )
 
@@ -306,7 +356,7 @@ class CarefulBatch(Batch):
         recorded = self._blocks(self.binding, self.source, recorded_only=True)
         if recorded is None or not self.count(recorded):
             return
-        keys = self.keys.recorded(self.connection, self.binding, self.request.hooks)
+        keys = self.keys.recorded(self.connection, self.binding)
         self.notes += [
             f"rows to which {key} refers stay until the referring rows are gone: ON DELETE CASCADE "
             "would delete these without their archive, hooks or ORM events"

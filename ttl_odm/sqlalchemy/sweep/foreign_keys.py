@@ -29,6 +29,7 @@ from ttl_odm.sqlalchemy.policy.following import following_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change, is_recorded
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.purge.followers import all_followers
+from ttl_odm.sqlalchemy.purge.modes import mode_of, orm_takes_along
 from ttl_odm.sqlalchemy.sweep.transactions import reading
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Hooks, StoreError
@@ -101,11 +102,15 @@ class ReferringKey:
 class ReferringKeys:
     """What was asked for in the sweep at hand, by table.
 
+    Attributes:
+        hooks: The sweeper's; they too make a model a recorded one.
+
     Args:
         enforced: Leave out keys whose rules the connection doesn't enforce (SQLite's, unless told).
     """
 
     def __init__(self, *, enforced: bool = True) -> None:
+        self.hooks = Hooks()
         self._enforced = enforced
         self._keys: dict[Name, list[ReferringKey]] = {}
         self._places: dict[Name, Name] = {}
@@ -178,20 +183,21 @@ class ReferringKeys:
                 f"Run {fix}; or sweep with force=True."
             )
 
-    def endangers(self, connection: Connection, binding: Binding, hooks: Hooks) -> bool:
-        """Whether a plain DELETE of rows would delete or change rows that must be removed before.
+    def endangers(self, connection: Connection, binding: Binding) -> bool:
+        """Whether deleting rows would delete or change others that must be removed before.
 
-        By the foreign keys as they are declared, or as the database has them. It may begin a
-        transaction of its own to read these.
+        By the foreign keys as they are declared, or as the database has them, and by cascades of
+        the ORM where that deletes rows. It may begin a transaction of its own.
         """
-        if Change(binding.table).endangers_rows(hooks):
+        if Change(binding.table).endangers_rows(self.hooks):
             return True
         name = name_of(connection, binding.table)
         if name not in self._endangered:
-            found = False
-            if any(True for _ in _recorded_tables(hooks)):
+            orm = mode_of(binding).orm
+            found = orm is not None and orm_takes_along(orm, self.hooks.named)
+            if not found and any(True for _ in _recorded_tables(self.hooks)):
                 with reading(connection):
-                    blocked = self.blocks(connection, binding, hooks=hooks, recorded_only=True)
+                    blocked = self.blocks(connection, binding, recorded_only=True)
                     found = blocked is not None
             self._endangered[name] = found
         return self._endangered[name]
@@ -203,7 +209,6 @@ class ReferringKeys:
         source: FromClause | None = None,
         but: Collection[Reference] = (),
         *,
-        hooks: Hooks,
         recorded_only: bool = False,
     ) -> ColumnElement[bool] | None:
         """The condition for rows that a foreign key keeps from being deleted; None without any.
@@ -216,7 +221,7 @@ class ReferringKeys:
         parts = self._parts(connection, binding)
         keys = (key for place in (name, *parts) for key in self.of(connection, place))
         skipped = {*but, *(key.reference for key in keys if _joins(key, parts))}
-        search = _Blocks(self, connection, hooks, skipped, self._links(connection, binding))
+        search = _Blocks(self, connection, skipped, self._links(connection, binding))
         conditions = [search.of(name, source, (name,), recorded_only=recorded_only)]
         for part, sub in parts.items():  # the rest of the rows, which goes before
             names = {own.name for own, _ in sub.keys}
@@ -227,6 +232,16 @@ class ReferringKeys:
                 conditions.append(exists().select_from(rest).where(*is_rest, below))
         some = [condition for condition in conditions if condition is not None]
         return or_(*some) if some else None
+
+    def keeps_followers(
+        self, connection: Connection, binding: Binding, table: Table
+    ) -> ColumnElement[bool] | None:
+        """The condition for rows of a follower's table that rows of recorded models keep."""
+        if not any(True for _ in _recorded_tables(self.hooks)):
+            return None
+        name = self.place(connection, table)
+        search = _Blocks(self, connection, (), self._links(connection, binding))
+        return search.of(name, table, (name,), recorded_only=True)
 
     def _parts(self, connection: Connection, binding: Binding) -> dict[Name, SubBinding]:
         return {self.place(connection, sub.table): sub for sub in all_subtables(binding)}
@@ -255,9 +270,7 @@ class ReferringKeys:
             found.setdefault(self.place(connection, links.parent), []).append(link)
         return found
 
-    def recorded(
-        self, connection: Connection, binding: Binding, hooks: Hooks
-    ) -> list[ReferringKey]:
+    def recorded(self, connection: Connection, binding: Binding) -> list[ReferringKey]:
         """The keys by which a cascade reaches rows of recorded models."""
         name = self.place(connection, binding.table)
         parts = self._parts(connection, binding)
@@ -269,18 +282,18 @@ class ReferringKeys:
             for key in (*self.of(connection, place), *links.get(place, ())):
                 if key.deletes != "CASCADE" or _joins(key, parts):
                     continue
-                if self.is_recorded(connection, key.table, hooks):
+                if self.is_recorded(connection, key.table):
                     found[key] = None
                 elif key.table not in seen:
                     seen.add(key.table)
                     waiting.append(key.table)
         return list(found)
 
-    def is_recorded(self, connection: Connection, name: Name, hooks: Hooks) -> bool:
+    def is_recorded(self, connection: Connection, name: Name) -> bool:
         """Whether a table is that of a recorded model, or of one of its joined subclasses."""
         return any(
             self.place(connection, table) == name
-            for table in _recorded_tables(hooks)
+            for table in _recorded_tables(self.hooks)
             if table.name == name[1]
         )
 
@@ -301,7 +314,6 @@ class _Blocks:
 
     keys: ReferringKeys
     connection: Connection
-    hooks: Hooks
     skipped: Collection[Reference]
     links: Mapping[Name, Sequence[ReferringKey]]
 
@@ -343,7 +355,7 @@ class _Blocks:
         if key.table == name and (cascades or self.connection.dialect.name not in MYSQL_FAMILY):
             # A row that refers to itself doesn't keep itself; on InnoDB it does, seen on 10.11.
             refers = and_(refers, or_(*(child.c[own] != source.c[own] for own in key.referred)))
-        if cascades and not self.keys.is_recorded(self.connection, key.table, self.hooks):
+        if cascades and not self.keys.is_recorded(self.connection, key.table):
             # Its rows go along, unless something in turn keeps them.
             if key.table in above:
                 return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, exists, false, not_, or_, select
+from sqlalchemy import ColumnElement, and_, exists, false, not_, or_, select
 
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.followers import FollowersRemoval, all_followers
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.policy.following import Following
+    from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
     from ttl_odm.sweeper import BatchRequest
 
 
@@ -40,8 +41,16 @@ def has_orphans(connection: Connection, binding: Binding) -> bool:
         return any(connection.execute(rows).first() is not None for rows in found)
 
 
-def purge_orphans(connection: Connection, binding: Binding, request: BatchRequest) -> BatchResult:
-    """Delete a batch of them, and what follows them, by a connection fresh from the pool."""
+def purge_orphans(
+    connection: Connection, binding: Binding, request: BatchRequest, keys: ReferringKeys
+) -> BatchResult:
+    """Delete a batch of them, and what follows them, by a connection fresh from the pool.
+
+    Rows of recorded models that a cascade would delete keep them until these are gone.
+    """
+    keys.hooks = request.hooks
+    if request.resume is None:
+        keys.forget()
     with (
         prepared(connection, request.timeout),
         unlogged(connection, replicate=request.replicate),
@@ -49,7 +58,8 @@ def purge_orphans(connection: Connection, binding: Binding, request: BatchReques
     ):
         removal = FollowersRemoval(connection, request.size)
         for table, orphaned in _orphans(connection.dialect, binding):
-            removal.of_table(table, orphaned)
+            kept = keys.keeps_followers(connection, binding, table)
+            removal.of_table(table, orphaned if kept is None else and_(orphaned, not_(kept)))
     before = request.resume if isinstance(request.resume, int) else 0
     resume = None if removal.is_done else before + removal.removed.total()
     return BatchResult(0, resume, referring=removal.removed)

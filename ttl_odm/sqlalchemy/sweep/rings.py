@@ -131,7 +131,7 @@ class Rings:
             table = binding.table
             free = set(locked)
             self._held |= {node for node in self._nodes if node[0] is table and node[1] not in free}
-            blocked = self.keys.blocks(self.connection, binding, but=walked, hooks=self.hooks)
+            blocked = self.keys.blocks(self.connection, binding, but=walked)
             if blocked is None:
                 continue
             columns = key_columns(table)

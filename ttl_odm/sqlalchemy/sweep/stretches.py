@@ -14,7 +14,7 @@ from sqlalchemy import StaticPool
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.sweep import table_walk
-from ttl_odm.sqlalchemy.sweep.batch import Beside
+from ttl_odm.sqlalchemy.sweep.batch_rows import Beside
 from ttl_odm.sqlalchemy.sweep.due import PartIndex
 from ttl_odm.sqlalchemy.sweep.partitions import Resume, leaf_table, leaves_of
 from ttl_odm.sqlalchemy.sweep.stored_indexes import scope_index
