@@ -448,7 +448,7 @@ def test_composite_keys_are_told_apart(engine: Engine, made: Any) -> None:
         id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
 
     class Line(TTLMixin, Base):
-        __tablename__ = "lines"
+        __tablename__ = "order_lines"
         __ttl__ = HOUR
         __ttl_archive__ = Archive(lambda: OldLine)
 
@@ -480,7 +480,7 @@ def test_composite_keys_are_told_apart(engine: Engine, made: Any) -> None:
         connection.execute(text(f"UPDATE orders SET _ts = _ts - {2 * HOUR} * {second}"))  # noqa: S608
         connection.execute(
             text(
-                f"UPDATE lines SET _ts = _ts - {2 * HOUR} * {second} "  # noqa: S608
+                f"UPDATE order_lines SET _ts = _ts - {2 * HOUR} * {second} "  # noqa: S608
                 "WHERE tenant <> 2 OR order_id <> 1 OR id <> 1"
             )
         )
