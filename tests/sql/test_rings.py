@@ -455,3 +455,45 @@ def test_a_condition_of_no_keys_is_false(engine: Engine, made: Any) -> None:
         for columns in ([post.id], [post.id, post.answers]):
             rows = select(post.id).where(is_one_of(columns, [])).options(include_expired())
             assert connection.scalars(rows).all() == []
+
+
+@pytest.mark.parametrize("mode", ["archive", "hook"])
+def test_rings_that_cascade_by_a_column_that_cannot_be_null_are_recorded(
+    engine: Engine, made: Any, mode: str
+) -> None:
+    heard: list[Purged] = []
+    post, old = posts(f"cascade, {mode}", heard)
+    post.__table__.c.answers.nullable = False
+    made(post)
+    if engine.dialect.name == "postgresql":
+        with engine.begin() as connection:
+            connection.exec_driver_sql(
+                "ALTER TABLE ring_posts ALTER CONSTRAINT ring_posts_answers_fkey "
+                "DEFERRABLE INITIALLY DEFERRED"
+            )
+    with engine.begin() as connection:
+        add_referring(connection, {1: 1, 2: 1, 3: 2, 4: 4, 5: 4, 6: 7, 7: 6})
+    for _ in range(3):
+        Sweeper(engine, post, batch_size=4).run_once().raise_for_failures()
+    with engine.connect() as connection:
+        assert left(connection, post) == set()
+        if mode == "archive":
+            assert set(connection.scalars(select(old.id))) == set(range(1, 8))
+        else:
+            assert sorted(key for one in heard for (key,) in one.keys) == list(range(1, 8))
+
+
+def add_referring(connection: Connection, refers: dict[int, int]) -> None:
+    """Write rows whose references can't be NULL."""
+    clock, dialect = clock_of(connection.dialect), connection.dialect.name
+    if dialect == "sqlite":
+        connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
+    elif dialect == "mysql":
+        connection.exec_driver_sql("SET foreign_key_checks = 0")
+    past = f"{clock.now} - {2 * HOUR} * {clock.second}"
+    values = "ring_posts (id, answers, _ts) VALUES (:id, :to, " + past + ")"
+    connection.execute(
+        text(f"INSERT INTO {values}"), [{"id": key, "to": to} for key, to in refers.items()]
+    )
+    if dialect == "mysql":
+        connection.exec_driver_sql("SET foreign_key_checks = 1")

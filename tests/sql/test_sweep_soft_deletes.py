@@ -57,16 +57,16 @@ def hides(model: Any) -> Callable[..., None]:
     return hide
 
 
-def marks(model: Any, which: Callable[[Any], bool] = lambda _: True) -> Callable[..., None]:
-    """Build what marks rows where the session would delete them."""
+def keeps(model: Any, which: Callable[[Any], bool], *, marks: bool) -> Callable[..., None]:
+    """Build what keeps rows that the session would delete, and may mark them."""
 
-    def mark(session: Session, *_: Any) -> None:
+    def keep(session: Session, *_: Any) -> None:
         for row in list(session.deleted):
             if isinstance(row, model) and which(row):
                 session.add(row)
-                row.deleted = True
+                row.deleted = marks
 
-    return mark
+    return keep
 
 
 def keys(heard: list[Purged]) -> list[int]:
@@ -96,14 +96,18 @@ def test_rows_that_a_criterion_hides_are_not_counted_as_deleted(
 
 
 @pytest.mark.parametrize("batch_size", [None, 2])
-def test_rows_that_an_event_marks_stay_expired_and_the_others_go(
-    engine: Engine, made: Any, batch_size: int | None
+@pytest.mark.parametrize("marks", [True, False])
+def test_rows_that_an_event_keeps_stay_expired_and_the_others_go(
+    engine: Engine,
+    made: Any,
+    marks: bool,  # noqa: FBT001
+    batch_size: int | None,
 ) -> None:
     heard: list[Purged] = []
     model = made(cart(heard))
     with engine.begin() as connection:
         add(connection, "carts", [(n, None, 2 * HOUR + n) for n in range(1, 6)])
-    with listening("before_flush", marks(model, lambda row: row.id > 2)):
+    with listening("before_flush", keeps(model, lambda row: row.id > 2, marks=marks)):
         for deleted in (2, 0):
             report = Sweeper(engine, model, batch_size=batch_size).run_once()
             report.raise_for_failures()
