@@ -17,10 +17,18 @@ from django.db.models.deletion import Collector, ProtectedError, RestrictedError
 
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.binding import is_historical, table_policy
-from ttl_odm.django.purge.followers import FollowersRemoval, seal_above
+from ttl_odm.django.purge.cascades import (
+    NO_HOOKS,
+    endangering,
+    endangers,
+    is_recorded,
+    is_silent,
+)
+from ttl_odm.django.purge.followers import FollowersRemoval, every, seal_above
 from ttl_odm.django.purge.removal import (
     Removal,
     locked,
+    recorded_error,
     referring,
     rows_of,
     sweeping_removal,
@@ -35,6 +43,8 @@ if TYPE_CHECKING:
 
     from ttl_odm.django.policy.binding import AnyQuerySet, Model
     from ttl_odm.django.policy.following import Following
+    from ttl_odm.sweeper import Hooks
+    from ttl_odm.sweeper.hooks import Reason
 
 _doomed: ContextVar[frozenset[tuple[Model, Any]]] = ContextVar(
     "ttl_odm_doomed", default=frozenset()
@@ -58,7 +68,11 @@ def displace(
     if policy is None or policy.binding.is_off:
         return 0
     hooks = hooks_of(policy.model, policy.model._meta.db_table)
-    removal = Removal(model, using, hooks, reason="displaced")
+    reason: Reason = "displaced"
+    if sweeping is not None:
+        hooks, reason = sweeping.hooks_below, "expired"
+    own = hooks if policy.follows is None else NO_HOOKS
+    removal = Removal(model, using, own, reason=reason, below=hooks)
     removed = 0
     # The database asks what refers to a row, even where Django was told to do nothing about it.
     hangs = removal.is_referred or removal.is_followed
@@ -70,18 +84,7 @@ def displace(
             objs = _with_others(model, using, list(locked(expired, using)))
             if policy.follows is not None and objs:
                 seal_above(cast("Following", policy), using, [obj.pk for obj in objs])
-            if removal.is_followed:
-                followers = FollowersRemoval(using, reason="displaced")
-                followers.of(removal.root, [obj.pk for obj in objs])
-            if sweeping is not None and sweeping.root is removal.root:
-                sweeping.by_scope += removal.scopes_of([obj.pk for obj in objs])
-            try:
-                removal.by_objects(objs)
-            except (ProtectedError, RestrictedError) as error:
-                raise IntegrityError(
-                    f"An expired row of {model._meta.label} is in the way of this write and can't "
-                    f"be deleted: {error.args[0]}"
-                ) from error
+            _remove(removal, objs, sweeping)
             removed += len(objs)
         elif connections[using].vendor != "mysql":
             removed += removal.by_statement(expired)
@@ -91,6 +94,29 @@ def displace(
             by_key = rows_of(model, using).filter(pk__in=keys)
             removed += removal.by_statement(by_key, by_key=True)
     return removed
+
+
+def _remove(removal: Removal, objs: list[Instance], sweeping: Removal | None) -> None:
+    """Remove rows as objects, after what follows them."""
+    keys = [obj.pk for obj in objs]
+    if removal.is_followed:
+        followers = FollowersRemoval(
+            removal.using, hooks=removal.hooks_below, reason=removal.reason
+        )
+        followers.of(removal.root, keys)
+        removal.purged += followers.purged
+    if sweeping is not None and sweeping.root is removal.root:
+        sweeping.by_scope += removal.scopes_of(keys)
+    try:
+        purged = removal.by_objects(objs)
+    except (ProtectedError, RestrictedError) as error:
+        raise IntegrityError(
+            f"An expired row of {removal.model._meta.label} is in the way of this write and can't "
+            f"be deleted: {error.args[0]}"
+        ) from error
+    if sweeping is not None:
+        sweeping.purged += [*removal.purged, *purged]
+        removal.purged.clear()
 
 
 def _with_others(model: Model, using: str, objs: list[Instance]) -> list[Instance]:
@@ -131,7 +157,14 @@ def install() -> None:
             (relation, list(instances))
             for model, instances in self.data.items()
             if instances and not is_historical(model)
-            for relation in referring(model)
+            for relation in _in_the_way(model)
+        ]
+        # Of what goes by one statement nobody but the database would notice.
+        relations += [
+            (relation, list(rows))
+            for rows in self.fast_deletes
+            if hasattr(rows, "model") and not is_historical(rows.model)
+            for relation in endangering(rows.model, _hooks())
         ]
         if not relations:
             return original(self)
@@ -149,7 +182,24 @@ def install() -> None:
     Collector.delete = delete  # type: ignore[method-assign]
 
 
-def _make_way(relation: Any, instances: list[Instance], using: str) -> None:
+def _hooks() -> Hooks:
+    """Those of a sweep at work, besides what models declare."""
+    sweeping = sweeping_removal.get()
+    return NO_HOOKS if sweeping is None else sweeping.hooks_below
+
+
+def _in_the_way(model: Model) -> list[Any]:
+    """The relations by which expired rows may refer to those of a model, at whatever depth."""
+    found = referring(model)
+    return found + [one for one in endangering(model, _hooks()) if one not in found]
+
+
+def _make_way(
+    relation: Any,
+    instances: Sequence[Instance],
+    using: str,
+    above: frozenset[tuple[Model, Any]] = frozenset(),
+) -> None:
     """Purge the expired rows that refer to others, but for those that are being removed already.
 
     InnoDB checks foreign keys row by row, so what can be NULL in these doesn't refer any more.
@@ -169,3 +219,23 @@ def _make_way(relation: Any, instances: list[Instance], using: str) -> None:
     removed = displace(model, using, [condition], sweeping=sweeping)
     if removed and sweeping is not None:
         sweeping.referring[model._meta.db_table] += removed
+    if is_silent(relation):
+        _make_way_below(model, condition, using, above)
+
+
+def _make_way_below(
+    model: Model, condition: Q, using: str, above: frozenset[tuple[Model, Any]]
+) -> None:
+    """Purge the expired rows that refer to rows which the database is about to delete."""
+    sweeping = sweeping_removal.get()
+    keeps = sweeping is not None and is_recorded(model, sweeping.hooks_below)
+    relations = _in_the_way(model) if endangers(model, _hooks()) else []
+    if not (keeps or relations):
+        return
+    left = every(model, using).filter(condition)
+    if keeps and (objs := list(left[:1])):
+        raise recorded_error(model, objs)
+    rest = [obj for obj in left if (model, obj.pk) not in above]
+    below = above | {(model, obj.pk) for obj in rest}
+    for relation in relations if rest else ():
+        _make_way(relation, rest, using, below)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ttl_odm.django.policy.binding import AnyQuerySet, Binding, Model
+    from ttl_odm.sweeper import Purged
     from ttl_odm.sweeper.hooks import Reason
 
 _CHUNK: Final = 500
@@ -87,12 +88,15 @@ class FollowersRemoval:
 
     Args:
         limit: How many rows may go; None for all.
+        hooks: Those of rows that refer to followers, and are removed before.
     """
 
     using: str
     limit: int | None = None
+    hooks: Hooks = field(default_factory=Hooks)
     reason: Reason = "expired"
     removed: Counter[str] = field(default_factory=Counter)
+    purged: list[Purged] = field(default_factory=list)
 
     @property
     def is_done(self) -> bool:
@@ -146,12 +150,13 @@ class FollowersRemoval:
         for reference in _self_references(model):
             if reference.null:
                 self._untie(model, reference, keys)
-        doomed = removal.Removal(model, self.using, Hooks(), reason=self.reason)
+        doomed = removal.Removal(model, self.using, Hooks(), reason=self.reason, below=self.hooks)
         if doomed.is_plain:
             deleted = doomed.by_key(keys)
         else:
             objs = list(removal.rows_of(model, self.using).filter(pk__in=list(keys)))
-            doomed.by_objects(objs)
+            self.purged += [*doomed.by_objects(objs), *doomed.purged]
+            self.removed += doomed.referring
             deleted = len(objs)
         self.removed[model._meta.db_table] += deleted
         return deleted

@@ -1,9 +1,9 @@
 """Removing expired rows for good: for the sweeper, and for writes that take their keys.
 
-Where nothing hangs on a row (no relation with ``on_delete``, no signal receiver, no hook, no sink)
-one DELETE takes it, with the predicate in it. Otherwise the rows are locked, and Django's own
-`Collector` deletes them, so that cascades, ``PROTECT``, ``SET_NULL`` and signals are what they
-are on any other deletion.
+Where nothing hangs on a row (no relation with ``on_delete``, no signal receiver, no hook, no sink,
+no recorded row that the database would delete) one DELETE takes it, with the predicate in it.
+Otherwise the rows are locked, and Django's own `Collector` deletes them, so that cascades,
+``PROTECT``, ``SET_NULL`` and signals are what they are on any other deletion.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from django.db import DatabaseError, InterfaceError, connections
-from django.db.models import DO_NOTHING, QuerySet
+from django.db.models import DO_NOTHING, QuerySet, RestrictedError
 from django.db.models.deletion import Collector
 from django.db.models.deletion import get_candidate_relations_to_delete as relations_of
 from django.db.models.sql import DeleteQuery
@@ -24,6 +24,7 @@ from ttl_odm.django.policy import options, stored
 from ttl_odm.django.policy.binding import binding_of, table_policy
 from ttl_odm.django.policy.following import followers_of
 from ttl_odm.django.purge.archive import sink_of
+from ttl_odm.django.purge.cascades import endangers, is_recorded
 from ttl_odm.django.time.clock import database_now
 from ttl_odm.sweeper import HookError, Hooks, Purged, archive, weight
 
@@ -48,18 +49,22 @@ def rows_of(model: Model, using: str) -> AnyQuerySet:
 class Removal:
     """Rows of one model that one transaction removes.
 
-    `hooks` get a report, those that the model declares included; `archived` counts rows, `loaded`
+    `hooks` get a report, those that the model declares included, and `below` one of rows of other
+    models that go before these (None: the same hooks); `archived` counts rows, `loaded`
     the bytes of those that came to Python, and `referring` the rows of other tables that had
-    expired too and went because they referred to these. `by_scope` counts those that have expired
-    and are of a scope with a default of its own.
+    expired too and went because they referred to these; `purged` is what hooks after the commit are
+    to get of these. `by_scope` counts those that have expired and are of a scope with a default of
+    its own.
     """
 
     model: Model
     using: str
     hooks: Hooks
     reason: Reason = "expired"
+    below: Hooks | None = None
     archived: int = 0
     referring: Counter[str] = field(default_factory=Counter)
+    purged: list[Purged] = field(default_factory=list)
     loaded: int = 0
     by_scope: Counter[str] = field(default_factory=Counter)
 
@@ -71,6 +76,11 @@ class Removal:
         self._table = self.root._meta.db_table
 
     @property
+    def hooks_below(self) -> Hooks:
+        """Those of rows of other models that go before these."""
+        return self.hooks if self.below is None else self.below
+
+    @property
     def is_referred(self) -> bool:
         """Whether rows that may have expired can refer to these."""
         return bool(referring(self.model))
@@ -80,7 +90,7 @@ class Removal:
         """Whether nothing hangs on the rows, so that one statement will do."""
         reported = self._sink is not None or self.hooks.watches(self._table)
         rows, collector = rows_of(self.model, self.using), Collector(self.using)
-        if reported:
+        if reported or endangers(self.model, self.hooks_below):
             return False
         return collector.can_fast_delete(rows) or self._is_plain_without(collector)
 
@@ -169,6 +179,14 @@ class Removal:
         if self._sink is not None:
             archive(self._sink, replace(purged, transaction=connection))
             self.archived += len(objs)
+        self._delete(objs)
+        if not self.hooks.watches(self._table):
+            return []
+        self.hooks.call(replace(purged, transaction=connection))
+        return [purged]
+
+    def _delete(self, objs: Sequence[Instance]) -> None:
+        """Delete rows with all that hangs on them."""
         collector = Collector(self.using)
         rows: Any = objs  # whose kind of collection django-stubs has a Protocol for
         family = (self.model, *self.model._meta.all_parents)
@@ -176,9 +194,12 @@ class Removal:
         token = None
         if self.reason == "expired":
             self.by_scope += self.scopes_of([obj.pk for obj in objs])
-            token = sweeping_removal.set(self)
+            if sweeping_removal.get() is None:
+                token = sweeping_removal.set(self)
         try:
             collector.collect(rows)
+            if self.reason == "expired":
+                self._check_recorded(collector, family)
             with options.purging(frozenset(model._meta.db_table for model in family)):
                 collector.delete()
         except (DatabaseError, InterfaceError, HookError):
@@ -191,10 +212,20 @@ class Removal:
         finally:
             if token is not None:
                 sweeping_removal.reset(token)
-        if not self.hooks.watches(self._table):
-            return []
-        self.hooks.call(replace(purged, transaction=connection))
-        return [purged]
+
+    def _check_recorded(self, collector: Any, family: Sequence[Model]) -> None:
+        """Let no cascade of Django's delete live rows of a model with an archive or hooks."""
+        found = [model for model, rows in collector.data.items() if rows]
+        found += [rows.model for rows in collector.fast_deletes if hasattr(rows, "model")]
+        for model in dict.fromkeys(found):
+            if model in family or not is_recorded(model, self.hooks_below.named):
+                continue
+            objs = list(collector.data.get(model, ()))
+            for rows in collector.fast_deletes:
+                if not objs and rows.model is model:
+                    objs = list(rows[:1])
+            if objs:
+                raise recorded_error(model, objs)
 
     def _purged(self, objs: Sequence[Instance]) -> Purged:
         with_rows = self._sink is not None or self.hooks.wants_rows(self._table)
@@ -212,6 +243,15 @@ class Removal:
             duration=time.monotonic() - self._began,
             reason=self.reason,
         )
+
+
+def recorded_error(model: Model, objs: Sequence[Instance]) -> RestrictedError:
+    """The error for rows that stay for the sake of others, which a cascade would delete."""
+    return RestrictedError(
+        f"Rows of {model._meta.label} refer to it, and a cascade would delete them without their "
+        "archive or hooks.",
+        set(objs),
+    )
 
 
 def _named(scopes: Counter[str | None]) -> Counter[str]:

@@ -131,7 +131,7 @@ class _Batch:
         """Remove what nobody holds, report it, and commit."""
         removal = Removal(self.binding.model, self.using, self.request.hooks)
         purged: Sequence[Purged] = ()
-        followers = FollowersRemoval(self.using, self.request.size)
+        followers = FollowersRemoval(self.using, self.request.size, self.request.hooks)
         with self.limited():
             free = self._without_followers(removal, followers, keys)
             if removal.is_plain and not as_objects:
@@ -141,7 +141,7 @@ class _Batch:
             else:
                 with phase("find"):
                     objs = list(locked(self._rows(free), self.using, skip=True))
-                purged = removal.by_objects(objs)
+                purged = [*removal.by_objects(objs), *removal.purged]
                 deleted = len(objs)
         left = self.left(keys) if deleted < len(keys) and followers.is_done else 0
         own = removal.referring.pop(self.request.target, 0)
@@ -150,7 +150,7 @@ class _Batch:
             self.resume if followers.is_done else self.again,
             archived=removal.archived,
             skipped=_some({Skip.LOCKED: left}),
-            purged=purged,
+            purged=[*followers.purged, *purged],
             referring=removal.referring,
             loaded=removal.loaded,
             by_scope=removal.by_scope,

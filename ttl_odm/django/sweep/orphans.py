@@ -36,7 +36,7 @@ def has_orphans(binding: Binding, using: str) -> bool:
 
 def purge_orphans(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
     """Delete a batch of them, and what follows them."""
-    removal = FollowersRemoval(using, request.size)
+    removal = FollowersRemoval(using, request.size, request.hooks)
     with transaction.atomic(using=using, durable=True):
         take_file(binding.model, using)
         with under_origin(using, replicate=request.replicate):
@@ -46,7 +46,7 @@ def purge_orphans(binding: Binding, using: str, request: BatchRequest) -> BatchR
                 connections[using].check_constraints()
     before = request.resume if isinstance(request.resume, int) else 0
     resume = None if removal.is_done else before + removal.removed.total()
-    return BatchResult(0, resume, referring=removal.removed)
+    return BatchResult(0, resume, referring=removal.removed, purged=removal.purged)
 
 
 def _orphans(binding: Binding, using: str) -> Iterator[tuple[Following, Q]]:

@@ -96,8 +96,11 @@ class DjangoStore:
 
     @property
     def hooks(self) -> Hooks:
-        """What the models declare as ``__ttl_on_purged__``."""
-        models = self.models()
+        """What the models declare as ``__ttl_on_purged__``.
+
+        Those of models that are not swept too: their rows may go before those they refer to.
+        """
+        models = [binding.model for binding in bindings()]
         return sum((hooks_of(model, model._meta.db_table) for model in models), Hooks())
 
     @property
