@@ -34,6 +34,7 @@ from ttl_odm.sqlalchemy.purge.statements import (
 )
 from ttl_odm.sqlalchemy.purge.ties import displace_together, ties
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.instants import exact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -283,7 +284,7 @@ class KeyReclaimer:
         self, changed: Binding | Change, criterion: ColumnElement[bool], limit: int | None = None
     ) -> Keys:
         """What `_identity` says of rows: of expired ones, or of such as the database changes."""
-        columns = _identity(changed)
+        columns = exact(self.dialect, _identity(changed))
         if isinstance(changed, Binding):
             rows = self.expired_rows(changed, columns)
         else:

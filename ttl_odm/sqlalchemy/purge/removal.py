@@ -38,6 +38,8 @@ from ttl_odm.sqlalchemy.purge.statements import (
     take_file,
 )
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.instants import exact, is_timestamp
+from ttl_odm.sqlalchemy.time.timestamps import copied_from
 from ttl_odm.sweeper import (
     HookError,
     Hooks,
@@ -63,6 +65,9 @@ if TYPE_CHECKING:
 
 _SCOPE: Final = "ttl_odm_scope"
 """The name of a row's scope among what is read of it."""
+
+_KEY: Final = "ttl_odm_key_"
+"""What the names begin with of the columns of a key that are read by `exact`."""
 
 CHUNK: Final = 500
 """Keys in one statement: well below every database's limit of bound values."""
@@ -141,9 +146,20 @@ class Removal:
         """What has to be known of each row: its key, or all of it, and when that was."""
         table, clock = self._table, clock_of(self.connection.dialect)
         if not self._is_reported:
-            return [*key_columns(table), *self._scope()]
+            return [*key_columns(table), *self._scope(), *self._exact_keys()]
         now = clock.literal(clock.now_at_write).label("ttl_odm_as_of")
-        return [*(table.c if self._needs_rows else key_columns(table)), *self._scope(), now]
+        columns = table.c if self._needs_rows else key_columns(table)
+        return [*columns, *self._scope(), *self._exact_keys(), now]
+
+    def _exact_keys(self) -> list[ColumnElement[Any]]:
+        """The key as it finds the same rows again, where its columns don't."""
+        own = list(key_columns(self._table))
+        columns = exact(self.connection.dialect, own)
+        return [
+            column.label(f"{_KEY}{place}")
+            for place, column in enumerate(columns)
+            if column is not own[place]
+        ]
 
     def by_statement(self, statement: SweepDelete) -> int:
         """Remove the rows that a DELETE finds, and return how many."""
@@ -206,8 +222,12 @@ class Removal:
         return rows
 
     def keys(self, rows: Sequence[Row[Any]]) -> list[tuple[Any, ...]]:
-        """The primary keys of rows that were chosen."""
-        columns = key_columns(self._table)
+        """The primary keys of rows that were chosen, to find them again."""
+        exactly = {str(column.name): column for column in self._exact_keys()}
+        columns: list[Any] = [
+            f"{_KEY}{place}" if f"{_KEY}{place}" in exactly else key
+            for place, key in enumerate(key_columns(self._table))
+        ]
         return [tuple(row._mapping[key] for key in columns) for row in rows]  # noqa: SLF001 (it is public)
 
     def copy(self, rows: Sequence[Row[Any]]) -> None:
@@ -299,22 +319,20 @@ class Removal:
         orm = self.mode.orm
         assert orm is not None  # noqa: S101 (or this isn't called)
         own = key_columns(self.binding.table)
-        mapper: Any = inspect(orm)
-        names = [mapper.get_property_by_column(column).key for column in own]
         doomed: Select[Any] = select(orm).where(is_one_of(own, keys))
         token = base_row_written.set(True)
         try:
             with Session(self.connection, join_transaction_mode="create_savepoint") as session:
                 objects = session.scalars(doomed.options(include_expired())).all()
-                loaded = {tuple(getattr(row, name) for name in names) for row in objects}
                 for row in objects:
                     self.loaded += weight(vars(row).values())
                     session.delete(row)
                 self._check_recorded(session.deleted, objects)
                 session.flush()
-                found = self.connection.execute(SweepSelect(*own).where(is_one_of(own, keys)))
+                left = SweepSelect(*exact(self.connection.dialect, own))
+                found = self.connection.execute(left.where(is_one_of(own, keys)))
                 stay = {tuple(key) for key in found}
-                if stay.isdisjoint(loaded):
+                if len(objects) <= len(keys) - len(stay):  # none of those that it was given
                     session.commit()
                     return stay, False
                 session.rollback()
@@ -344,7 +362,17 @@ class Removal:
                 )
 
     def _copied(self, copy: Copy) -> list[ColumnElement[Any]]:
-        return [self._table.c[column.key] for column in copy.columns]
+        columns = [self._table.c[column.key] for column in copy.columns]
+        version = self.connection.dialect.server_version_info or ()
+        if not is_mysql(self.connection) or version < (8, 0, 19):  # which takes no offsets
+            return columns
+        into = copy.archive.c
+        return [
+            copied_from(column)
+            if is_timestamp(column) and is_timestamp(into[str(column.name)])
+            else column
+            for column in columns
+        ]
 
     def _weigh(self, rows: Sequence[Row[Any]]) -> None:
         if self._needs_rows:

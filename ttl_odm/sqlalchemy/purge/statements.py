@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import eq
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
@@ -18,6 +19,7 @@ from sqlalchemy import (
 )
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.time.timestamps import KeptInstant, compare_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -101,14 +103,21 @@ def at_root(sub: SubBinding | None, condition: ColumnElement[bool]) -> ColumnEle
 def is_one_of(
     columns: Sequence[ColumnElement[Any]], keys: Iterable[Sequence[Any]]
 ) -> ColumnElement[bool]:
-    """The condition for the rows with these keys."""
-    if len(columns) == 1:
+    """The condition for the rows with these keys, which may have been read by `exact`."""
+    keys = list(keys)
+    if len(columns) == 1 and not any(isinstance(value, KeptInstant) for (value,) in keys):
         return columns[0].in_([value for (value,) in keys])
     # SQLite reads the whole table for (a, b) IN (VALUES ...).
     return or_(
         false(),
         *(
-            and_(*(column == value for column, value in zip(columns, key, strict=True)))
+            and_(*(_equals(column, value) for column, value in zip(columns, key, strict=True)))
             for key in keys
         ),
     )
+
+
+def _equals(column: ColumnElement[Any], value: Any) -> ColumnElement[bool]:
+    if isinstance(value, KeptInstant):
+        return compare_exactly(column, eq, value)
+    return column == value

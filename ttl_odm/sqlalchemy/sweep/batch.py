@@ -36,6 +36,7 @@ from ttl_odm.sqlalchemy.sweep.stored_indexes import scope_index
 from ttl_odm.sqlalchemy.sweep.transactions import has_no_wait, prepared, reading, writing
 from ttl_odm.sqlalchemy.sweep.whole_partitions import purge_partition
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.instants import exact
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
 from ttl_odm.sweeper.phases import phase
 
@@ -181,7 +182,8 @@ def _next_range(
 def _left_behind(batch: Batch, reason: Skip, failure: HookError | RefusedError) -> BatchResult:
     """Report a batch that was undone, and which rows it had."""
     rows, size = batch.range, batch.request.size
-    chosen = SweepSelect(*key_columns(batch.source)).where(*rows.criteria(batch.source))
+    columns = exact(batch.connection.dialect, key_columns(batch.source))
+    chosen = SweepSelect(*columns).where(*rows.criteria(batch.source))
     chosen = chosen.limit(size)
     if clock_of(batch.connection.dialect).locks_rows:
         chosen = chosen.with_for_update(skip_locked=True)

@@ -34,6 +34,7 @@ from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.due import count_rows
 from ttl_odm.sqlalchemy.sweep.rings import Rings, may_have_rings
 from ttl_odm.sqlalchemy.sweep.transactions import at_once
+from ttl_odm.sqlalchemy.time.instants import exact
 from ttl_odm.sweeper import BatchResult, Skip
 
 if TYPE_CHECKING:
@@ -177,7 +178,8 @@ class Batch:
             free = self._free(alias, *(alias.c[column.key] for column in columns))
             key = columns[0] if len(columns) == 1 else tuple_(*columns)
             return removal.by_statement(SweepDelete(source).where(key.in_(free)))
-        if removal.takes_statements and is_mysql(self.connection):
+        is_exact = exact(self.connection.dialect, key_columns(source)) == [*key_columns(source)]
+        if removal.takes_statements and is_mysql(self.connection) and is_exact:
             return removal.by_statement(self._of_free_rows())
         if (
             removal.takes_statements
@@ -276,7 +278,8 @@ class CarefulBatch(Batch):
         """Remove rows that only expired ones keep, with these."""
         if blocked is None or not may_have_rings(self.binding, self.request.hooks):
             return
-        kept = SweepSelect(*key_columns(self.source)).where(*self.range.criteria(self.source))
+        columns = exact(self.connection.dialect, key_columns(self.source))
+        kept = SweepSelect(*columns).where(*self.range.criteria(self.source))
         keys = self.connection.execute(kept.where(blocked).limit(self.request.size)).all()
         if not keys:
             return

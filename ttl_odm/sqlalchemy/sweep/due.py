@@ -17,6 +17,7 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import (
@@ -354,7 +355,18 @@ class PartIndex:
 
     def _place_of(self, entries: Select[Any]) -> ColumnElement[Any]:
         """The first of some entries, as the bookmark that the next batch gets."""
+        if self._is_by_column:
+            entries = entries.with_only_columns(self._format.place(self._start(self._source)))
         return self._time.as_bookmark(entries.limit(1).scalar_subquery())
+
+    def _compared(
+        self, source: FromClause, compare: Callable[[Any, Any], Any], place: Any
+    ) -> ColumnElement[bool]:
+        """An end compared with a bookmark."""
+        if self._is_by_column:
+            return self._format.compared(self._start(source), compare, place)
+        condition: ColumnElement[bool] = compare(self.end(source), self.bound(place))
+        return condition
 
     def _ends_after(self, cutoff: ColumnElement[Any]) -> ColumnElement[bool]:
         source = self._source
@@ -403,11 +415,10 @@ class PartIndex:
         if self._beside is not None:
             entries = entries.where(*self._beside(self._source))
         if resume is not None:
-            bound = self.bound(resume)
-            entries = entries.where(
-                end > bound.value if isinstance(bound, _After) else end >= bound
-            )
-        return entries if until is None else entries.where(end < self.bound(until))
+            is_after = isinstance(resume, _After)
+            place = resume.value if is_after else resume
+            entries = entries.where(self._compared(self._source, gt if is_after else ge, place))
+        return entries if until is None else entries.where(self._compared(self._source, lt, until))
 
     def next_range(
         self, connection: Connection, size: int, resume: Any, until: Any = None
@@ -469,12 +480,14 @@ class PartIndex:
         return [mark for mark in dict.fromkeys(marks) if mark not in (first, None)]
 
     def _range(self, rows: int, first: Any, end: Any, resume: Any) -> KeyRange:
+        is_last = isinstance(end, _After)
+        last = end.value if is_last else end
+
         def bounds(source: FromClause) -> list[ColumnElement[bool]]:
-            ordered, bound = self.end(source), self.bound(end)
             return [
                 self.holds(source),
-                ordered >= self.bound(first),
-                ordered <= bound.value if isinstance(bound, _After) else ordered < bound,
+                self._compared(source, ge, first),
+                self._compared(source, le if is_last else lt, last),
             ]
 
         expired = partial(self.expired, writing=True)
@@ -483,8 +496,6 @@ class PartIndex:
 
     def bound(self, value: Any) -> Any:
         """A bookmark, to compare an end with."""
-        if isinstance(value, _After):
-            return _After(self.bound(value.value))
         raw = self._format.raw if self._is_by_column else self._clock.storage
         return self._time.of_bookmark(value, raw)
 

@@ -21,6 +21,7 @@ from ttl_odm.sqlalchemy.purge.errors import is_restricted
 from ttl_odm.sqlalchemy.purge.removal import Removal, expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, is_one_of
 from ttl_odm.sqlalchemy.purge.ties import Together, chunks, keys_in, remove_together
+from ttl_odm.sqlalchemy.time.instants import exact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -136,7 +137,8 @@ class Rings:
                 continue
             columns = key_columns(table)
             for keys in chunks(locked):
-                theirs = SweepSelect(*columns).where(is_one_of(columns, keys), blocked)
+                read = exact(self.connection.dialect, columns)
+                theirs = SweepSelect(*read).where(is_one_of(columns, keys), blocked)
                 self._held |= {(table, tuple(key)) for key in self.connection.execute(theirs)}
 
     def _free(self) -> set[Node]:
@@ -180,5 +182,6 @@ def _referring(
         joins = zip(keys_in(refers, child, part), below, strict=True)
         conditions += [own == root for own, root in joins]
     expired = expired_in(connection, child, rows)
-    chosen = select(*above, *below, expired).where(is_one_of(above, keys), *conditions)
+    both = exact(connection.dialect, [*above, *below])
+    chosen = select(*both, expired).where(is_one_of(above, keys), *conditions)
     return chosen.options(include_expired())

@@ -8,7 +8,7 @@ sweep.
 
 from __future__ import annotations
 
-from operator import gt, le, lt
+from operator import eq, gt, le, lt
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import ColumnClause, String, and_, cast, column, func, literal, or_, select, tuple_
@@ -23,6 +23,8 @@ from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.sweep.due import KeyRange, PartIndex, measure
 from ttl_odm.sqlalchemy.sweep.stored_indexes import is_narrowed
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.instants import exact
+from ttl_odm.sqlalchemy.time.timestamps import KeptInstant, compared
 from ttl_odm.sweeper import Part
 
 if TYPE_CHECKING:
@@ -154,7 +156,8 @@ def _next_keys(
     def after(columns: Sequence[ColumnElement[Any]]) -> list[ColumnElement[bool]]:
         return [] if resume is None else [_compared(columns, gt, gt, resume, clock)]
 
-    keys = select(*columns).where(*after(columns)).order_by(*columns)
+    read = exact(connection.dialect, columns)
+    keys = select(*read).where(*after(columns)).order_by(*columns)
     last = connection.execute(
         keys.offset(size - 1).limit(1).options(include_expired())
     ).one_or_none()
@@ -185,12 +188,14 @@ def _compared(
     clock: Clock,
 ) -> ColumnElement[bool]:
     """A key compared with values: by `last` in its last column, by `first` in those before."""
-    bound = [literal(value, key.type) for key, value in zip(columns, values, strict=True)]
-    if clock.compares_rows and len(columns) > 1:
+    is_plain = not any(isinstance(value, KeptInstant) for value in values)
+    if clock.compares_rows and is_plain and len(columns) > 1:
+        bound = [literal(value, key.type) for key, value in zip(columns, values, strict=True)]
         result: ColumnElement[bool] = last(tuple_(*columns), tuple_(*bound))
         return result
     # MariaDB and MySQL search no index for a comparison of rows.
-    result = last(columns[-1], bound[-1])
-    for key, value in zip(reversed(columns[:-1]), reversed(bound[:-1]), strict=True):
-        result = or_(first(key, value), and_(key == value, result))
+    result = compared(columns[-1], last, values[-1])
+    for key, value in zip(reversed(columns[:-1]), reversed(values[:-1]), strict=True):
+        same = and_(compared(key, eq, value), result)
+        result = or_(compared(key, first, value), same)
     return result

@@ -29,6 +29,7 @@ from ttl_odm.sqlalchemy.time.clock import SQLTemplate, clock_of
 from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from sqlalchemy import Column
@@ -193,6 +194,16 @@ class ColumnFormat:
     def ahead_after(self, column: SQL, seconds: SQL, moment: SQL) -> Condition:
         """The same as `ahead` for an instant so many seconds later."""
         return self.ahead(column, moment - self.clock.span(seconds))
+
+    def place(self, column: SQL) -> SQL:
+        """Where a row is in an index on the column, as `compared` takes it once it was read."""
+        return self.plain(column)
+
+    def compared(self, column: SQL, compare: Callable[[Any, Any], Any], place: Any) -> Condition:
+        """The condition for rows whose place compares so with one that was read before."""
+        bound = dialect_time_of(self.clock).of_bookmark(place, self.raw)
+        condition: Condition = compare(self.plain(column), bound)
+        return condition
 
     def instant(self, column: SQL) -> SQL:
         """The moment that the column holds; NULL where it holds none."""

@@ -35,9 +35,10 @@ from ttl_odm.sqlalchemy.time.dialect_time import (
     clock_face,
 )
 from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
+from ttl_odm.sqlalchemy.time.timestamps import compare_exactly, kept_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ttl_odm.sqlalchemy.time.dialect_time import DialectTime
     from ttl_odm.sqlalchemy.time.zones import Offsets
@@ -277,17 +278,20 @@ class MySQLTimestamps(ColumnFormat):
 
     def reached(self, column: SQL, moment: SQL) -> Condition:
         is_date = SQLTemplate("(UNIX_TIMESTAMP({0}) > 0)", Boolean(), column)
-        return and_(self.within(column, moment), is_date, self._kept(column) <= moment)
+        return and_(self.within(column, moment), is_date, kept_in(column) <= moment)
+
+    def place(self, column: SQL) -> SQL:
+        return kept_in(column)
+
+    def compared(self, column: SQL, compare: Callable[[Any, Any], Any], place: Any) -> Condition:
+        return compare_exactly(column, compare, place)
 
     def instant(self, column: SQL) -> SQL:
         text = "CASE WHEN UNIX_TIMESTAMP({0}) > 0 THEN {1} END"
-        return SQLTemplate(text, _INTEGER, column, self._kept(column))
+        return SQLTemplate(text, _INTEGER, column, kept_in(column))
 
     def stored(self, moment: SQL) -> SQL:
         moment = dialect_time_of(self.clock).rounded_up(moment, self.precision)
         seconds = SQLTemplate("(({0}) / 1000000)", _INTEGER, moment)
         text = "FROM_UNIXTIME(GREATEST({0}, 2 * {0} - UNIX_TIMESTAMP(FROM_UNIXTIME({0}))))"
         return SQLTemplate(text, MYSQL_TIMESTAMP(fsp=6), seconds)
-
-    def _kept(self, column: SQL) -> SQL:
-        return SQLTemplate("CAST(UNIX_TIMESTAMP({0}) * 1000000 AS SIGNED)", _INTEGER, column)

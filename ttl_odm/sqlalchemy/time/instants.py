@@ -57,9 +57,11 @@ from ttl_odm.sqlalchemy.time.formats import (
     MySQLTimestamps,
     WallTimes,
 )
+from ttl_odm.sqlalchemy.time.timestamps import kept_in
 from ttl_odm.sqlalchemy.time.zones import offsets_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from sqlalchemy import Column, ColumnElement
@@ -310,6 +312,21 @@ def kept_type(type_: TypeEngine[Any], family: str) -> TypeEngine[Any]:
         if isinstance(kept, TypeDecorator):
             kept = kept.dialect_impl(dialect)
     return kept
+
+
+def exact(dialect: Dialect, columns: Iterable[ColumnElement[Any]]) -> list[ColumnElement[Any]]:
+    """Columns, to be read so that their values find the same rows again.
+
+    On MariaDB and MySQL a ``TIMESTAMP`` is read as a `KeptInstant`.
+    """
+    if dialect.name not in MYSQL_FAMILY:
+        return list(columns)
+    return [kept_in(column) if is_timestamp(column) else column for column in columns]
+
+
+def is_timestamp(column: ColumnElement[Any]) -> bool:
+    """Whether a column is a ``TIMESTAMP`` on MariaDB and MySQL."""
+    return isinstance(kept_type(column.type, "mysql"), TIMESTAMP)
 
 
 @cache
