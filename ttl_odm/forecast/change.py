@@ -117,7 +117,7 @@ def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
 
         change(connection, default, asked.after, by=by, reason=reason, check=check)
 
-    in_transaction(connection, work)
+    in_transaction(connection, default, work)
 
 
 def _change(

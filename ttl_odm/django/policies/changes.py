@@ -259,15 +259,24 @@ def in_transaction(using: str, work: Callable[[], R]) -> R:
     """
     for _ in range(0 if connections[using].in_atomic_block else _RACES - 1):
         try:
-            with transaction.atomic(using=using):
+            with _begun(using):
                 return work()
         except DatabaseError as error:
             cause, operational = error.__cause__, isinstance(error, OperationalError)
             lost = is_passing(cause, operational=operational) or is_taken(cause)
             if not lost or is_away(cause, operational=operational):
                 raise
-    with transaction.atomic(using=using):
+    with _begun(using):
         return work()
+
+
+@contextmanager
+def _begun(using: str) -> Iterator[None]:
+    """A transaction that has SQLite's file: one that has only read by then may not get it."""
+    with transaction.atomic(using=using):
+        if connections[using].vendor == "sqlite":
+            Policy.objects.using(using).filter(name="").update(ttl=models.F("ttl"))
+        yield
 
 
 def begin_policies(*, using: str = DEFAULT_DB_ALIAS) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from time import sleep
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, false, insert, select, update
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ttl_odm.core.stored_rows import INHERIT, WHOLE_TABLE, PolicyChange, StoredPolicy
@@ -107,7 +107,7 @@ def set_policy(  # noqa: PLR0913 (all but the first three by keyword)
     default = StoredDefault.of(target, scope, connection.dialect)
     checked = default.checked(ttl)
     work = partial(change, connection, default, checked, by=by, reason=reason)
-    return in_transaction(connection, work)
+    return in_transaction(connection, default, work)
 
 
 def change(  # noqa: PLR0913 (three by keyword)
@@ -154,7 +154,7 @@ def change(  # noqa: PLR0913 (three by keyword)
     return before
 
 
-def in_transaction(connection: Connection, work: Callable[[], T]) -> T:
+def in_transaction(connection: Connection, default: StoredDefault, work: Callable[[], T]) -> T:
     """Run a change in the transaction at hand, or in one of its own.
 
     One of its own is begun anew where it has lost a race for a row against another change.
@@ -170,6 +170,8 @@ def in_transaction(connection: Connection, work: Callable[[], T]) -> T:
                 "connection that has executed nothing yet, or another isolation_level."
             )
         return work()
+    if dialect.name == "sqlite":
+        work = partial(_with_file, connection, default, work)
     if not is_autocommit:
         return _begun(connection, work)
     connection.execution_options(isolation_level="READ COMMITTED")
@@ -178,6 +180,13 @@ def in_transaction(connection: Connection, work: Callable[[], T]) -> T:
     finally:
         if not connection.closed:
             connection.execution_options(isolation_level="AUTOCOMMIT")
+
+
+def _with_file(connection: Connection, default: StoredDefault, work: Callable[[], T]) -> T:
+    """Take SQLite's file first: a transaction that has only read by then may not get it."""
+    policies = tables_of(default.binding.first.table).policies
+    connection.execute(delete(policies).where(false()))
+    return work()
 
 
 def _begun(connection: Connection, work: Callable[[], T]) -> T:
