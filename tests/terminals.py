@@ -35,14 +35,19 @@ def at_a_terminal(
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     screen, is_answered = b"", False
-    for chunk in iter(lambda: _read(ours), b""):
-        screen += chunk
-        shown = screen.decode(errors="replace")
-        if not is_answered and re.search(f"{prompt}$", shown):
-            os.write(ours, f"{answer(shown)}\n".encode())
-            is_answered = True
-    os.close(ours)
-    return process.wait(GUARD), screen.decode().replace("\r\n", "\n")
+    try:
+        for chunk in iter(lambda: _read(ours), b""):
+            screen += chunk
+            shown = screen.decode(errors="replace")
+            if not is_answered and re.search(f"{prompt}$", shown):
+                os.write(ours, f"{answer(shown)}\n".encode())
+                is_answered = True
+        status = process.wait(GUARD)
+    finally:
+        process.kill()
+        process.wait(GUARD)
+        os.close(ours)
+    return status, screen.decode().replace("\r\n", "\n")
 
 
 def _read(terminal: int) -> bytes:
