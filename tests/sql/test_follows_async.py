@@ -74,6 +74,18 @@ async def test_the_keys_of_expired_rows_are_free(async_engine: AsyncEngine) -> N
     assert await counts(async_engine) == [2, 3, 2, 3, 3]
 
 
+async def test_a_joined_table_that_names_an_expired_parent_moves_no_row(
+    async_engine: AsyncEngine,
+) -> None:
+    items: Any = Item.__table__
+    others = items.alias("o")
+    named = update(items).where(items.c.id == others.c.id).values(cart_id=others.c.id - 9)
+    async with async_engine.begin() as connection:
+        await connection.execute(named)  # 10 to the live cart, 11 to the expired one
+        rows = await connection.execute(select(items.c.id, items.c.cart_id).order_by(items.c.id))
+        assert rows.all() == [(10, LIVE), (11, LIVE)]
+
+
 async def test_a_sweep_takes_families(async_engine: AsyncEngine) -> None:
     report = await AsyncSweeper(async_engine, Base, lease=False).run_once()
     assert report.outcome == "finished", report.problems

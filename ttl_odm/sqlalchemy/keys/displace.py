@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import ColumnElement, Table, and_, inspect, select
 from sqlalchemy.exc import DBAPIError, NoSuchTableError
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.keys.followers import remove_followers
 from ttl_odm.sqlalchemy.policy.binding import Binding, bound_tables, key_columns, sub_binding_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.second_tables import on_first
 from ttl_odm.sqlalchemy.purge.errors import is_restricted
-from ttl_odm.sqlalchemy.purge.followers import all_followers
+from ttl_odm.sqlalchemy.purge.followers import all_followers, expired_followers
 from ttl_odm.sqlalchemy.purge.modes import DELETE, subtables
 from ttl_odm.sqlalchemy.purge.removal import expired_in, purge_displaced
 from ttl_odm.sqlalchemy.purge.statements import (
@@ -42,10 +44,12 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
     from sqlalchemy.engine.default import DefaultExecutionContext
 
+    from ttl_odm.sqlalchemy.policy.following import Following
     from ttl_odm.sqlalchemy.policy.foreign_keys import Consequence
 
     Keys = Sequence[Sequence[Any]]
-    Layer = list[tuple[Binding | Change, Keys]]
+    Policy = Binding | Following
+    Layer = list[tuple[Policy | Change, Keys]]
     """Expired rows of policies, and rows that the database changes as others go."""
 
 _BATCH: Final = 200
@@ -159,9 +163,10 @@ class KeyReclaimer:
                 take_file(self.connection, table)
         return self.execute(rows, parameters)
 
-    def expired_rows(self, binding: Binding, columns: Iterable[ColumnElement[Any]]) -> Select[Any]:
+    def expired_rows(self, policy: Policy, columns: Iterable[ColumnElement[Any]]) -> Select[Any]:
         """A SELECT of expired rows."""
-        rows = SweepSelect(*columns).where(expired_in(self.connection, binding))
+        expired = expired_in if isinstance(policy, Binding) else expired_followers
+        rows = SweepSelect(*columns).where(expired(self.connection, policy))  # type: ignore[arg-type]
         return rows.with_for_update(read=True) if self.current else rows
 
     def displace(self, binding: Binding, criterion: ColumnElement[bool]) -> int:
@@ -173,19 +178,26 @@ class KeyReclaimer:
         # InnoDB locks what a DELETE reads: by primary keys no other row, but the whole table where
         # MariaDB has a subquery for a value. (And MariaDB's takes no WITH.)
         if self.dialect.name in MYSQL_FAMILY or Change(binding.table).consequences():
-            total = 0
-            while True:
-                keys = self._keys(binding, criterion, limit=_BATCH)
-                deleted = self._clear(binding, keys)
-                total += deleted
-                if not deleted or len(keys) < _BATCH:
-                    return total
+            return self._displace_by_key(binding, criterion)
         if must_select_first(binding, self.dialect):
             first = next(iter(binding.table.c))
             rows = self.expired_rows(binding, [first]).where(criterion)
             if self.read(binding.table, rows.limit(1)).first() is None:
                 return 0
         return self._purge(binding, criterion)
+
+    def displace_followers(self, following: Following, criterion: ColumnElement[bool]) -> int:
+        """Do the same for rows that follow others."""
+        return self._displace_by_key(following, criterion)
+
+    def _displace_by_key(self, policy: Policy, criterion: ColumnElement[bool]) -> int:
+        total = 0
+        while True:
+            keys = self._keys(policy, criterion, limit=_BATCH)
+            deleted = self._clear(policy, keys)
+            total += deleted
+            if not deleted or len(keys) < _BATCH:
+                return total
 
     def make_way(self, consequence: Consequence, rows: Select[Any]) -> int:
         """Delete the expired rows that keep others from being changed; return how many are gone.
@@ -194,11 +206,12 @@ class KeyReclaimer:
         """
         if not (consequence.is_certain or self._is_here(consequence.table)):
             return 0
-        refers = referring(consequence, rows)
-        if consequence.change is None:
-            assert consequence.binding is not None  # noqa: S101 (one of the two it has)
-            return self.displace(consequence.binding, refers)
-        return self.clear_below(consequence.change, refers)
+        child, refers = consequence.child, referring(consequence, rows)
+        if isinstance(child, Change):
+            return self.clear_below(child, refers)
+        if isinstance(child, Binding):
+            return self.displace(child, refers)
+        return self.displace_followers(child, refers)
 
     def clear_below(self, change: Change, criterion: ColumnElement[bool]) -> int:
         """Delete the expired rows below others that are about to change; return how many.
@@ -210,16 +223,21 @@ class KeyReclaimer:
         keys = self._keys(change, criterion)
         return sum(self._clear(change, some) for some in _batches(keys))
 
-    def _clear(self, changed: Binding | Change, keys: Keys) -> int:
+    def _clear(self, changed: Policy | Change, keys: Keys) -> int:
         """Delete rows, if they are expired ones, and expired rows below them, from the last on."""
-        layers = self._layers(changed, keys)
-        doomed = [
-            (below, rows)
-            for layer in reversed(layers)
-            for below, rows in layer
-            if isinstance(below, Binding)
-        ]
-        if doomed and self._takes_all_at_once(doomed):
+        below = [part for layer in reversed(self._layers(changed, keys)) for part in layer]
+        deleted = 0
+        for kind, parts in groupby(below, key=lambda part: type(part[0])):
+            if kind is Binding:
+                deleted += self._purge_all(cast("list[tuple[Binding, Keys]]", list(parts)))
+            elif kind is not Change:
+                for following, rows in cast("Iterable[tuple[Following, Keys]]", parts):
+                    with self._purging(following.table):
+                        deleted += remove_followers(self, following, rows)
+        return deleted
+
+    def _purge_all(self, doomed: Sequence[tuple[Binding, Keys]]) -> int:
+        if self._takes_all_at_once(doomed):
             return self._purge_together(doomed)
         return sum(
             self._purge(below, is_one_of(key_columns(below.table), some))
@@ -240,7 +258,7 @@ class KeyReclaimer:
         for below, keys in doomed:
             rows.setdefault(below.table, (below, {}))[1].update(dict.fromkeys(map(tuple, keys)))
         parts = [(below, list(keys)) for below, keys in rows.values()]
-        with self._purging(parts[-1][0]):
+        with self._purging(parts[-1][0].table):
             return displace_together(self.connection, parts)
 
     def _is_here(self, table: Table) -> bool:
@@ -264,34 +282,34 @@ class KeyReclaimer:
     def _purge(self, binding: Binding, criterion: ColumnElement[bool]) -> int:
         """Archive and delete as the model says."""
         doomed = and_(expired_in(self.connection, binding), criterion)
-        with self._purging(binding):
+        with self._purging(binding.table):
             return purge_displaced(self.connection, binding, doomed)
 
     @contextmanager
-    def _purging(self, binding: Binding) -> Iterator[None]:
+    def _purging(self, table: Table) -> Iterator[None]:
         """Give the connection the options of the write, and a foreign key's error a hint."""
         connection, options = self.connection, self.options or {}
         before = connection.get_execution_options()
         connection.execution_options(**options)
         try:
-            with with_hint(binding.table):
+            with with_hint(table):
                 yield
         finally:
             connection.execution_options(**{name: before.get(name) for name in options})
 
     def _keys(
-        self, changed: Binding | Change, criterion: ColumnElement[bool], limit: int | None = None
+        self, changed: Policy | Change, criterion: ColumnElement[bool], limit: int | None = None
     ) -> Keys:
         """What `_identity` says of rows: of expired ones, or of such as the database changes."""
         columns = _identity(changed)
-        if isinstance(changed, Binding):
-            rows = self.expired_rows(changed, columns)
-        else:
-            rows = SweepSelect(*columns)
+        if isinstance(changed, Change):
+            rows: Select[Any] = SweepSelect(*columns)
             rows = rows.with_for_update(read=True) if self.current else rows
+        else:
+            rows = self.expired_rows(changed, columns)
         return self.read(changed.table, rows.where(criterion).limit(limit)).all()
 
-    def _layers(self, changed: Binding | Change, keys: Keys) -> list[Layer]:
+    def _layers(self, changed: Policy | Change, keys: Keys) -> list[Layer]:
         """Rows, then the rows below that have to go or change before these, and so on.
 
         A row that refers to several is in several layers; the last one counts. Rows that refer to
@@ -301,10 +319,9 @@ class KeyReclaimer:
         rows = {(changed.table, tuple(key)) for key in keys}
         while len(layers) <= len(rows):
             below = [
-                (child, child_keys)
+                (consequence.child, child_keys)
                 for parent, some in layers[-1]
                 for consequence in _change(parent).consequences()
-                if (child := consequence.change or consequence.binding) is not None
                 if (child_keys := self._referring(consequence, parent, some))
             ]
             if not below:
@@ -313,9 +330,9 @@ class KeyReclaimer:
             rows.update((child.table, tuple(key)) for child, keys in below for key in keys)
         return layers
 
-    def _referring(self, consequence: Consequence, parent: Binding | Change, keys: Keys) -> Keys:
-        child, columns = consequence.change or consequence.binding, _identity(parent)
-        if child is None or not (consequence.is_certain or self._is_here(consequence.table)):
+    def _referring(self, consequence: Consequence, parent: Policy | Change, keys: Keys) -> Keys:
+        child, columns = consequence.child, _identity(parent)
+        if not (consequence.is_certain or self._is_here(consequence.table)):
             return []
         found: list[Sequence[Any]] = []
         for some in _batches(keys):
@@ -324,13 +341,13 @@ class KeyReclaimer:
         return found
 
 
-def _change(changed: Binding | Change) -> Change:
+def _change(changed: Policy | Change) -> Change:
     return changed if isinstance(changed, Change) else Change(changed.table)
 
 
-def _identity(changed: Binding | Change) -> Sequence[Column[Any]]:
-    """The columns to know rows by: of such as are not deleted here, what is referred to in them."""
-    if isinstance(changed, Binding):
+def _identity(changed: Policy | Change) -> Sequence[Column[Any]]:
+    """The columns that identify a row: its key, or, if it only changes, what others refer to."""
+    if not isinstance(changed, Change):
         return key_columns(changed.table)
     referred = [column for below in changed.consequences() for column in below.referred]
     return list(dict.fromkeys(referred))

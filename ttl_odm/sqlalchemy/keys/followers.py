@@ -1,29 +1,29 @@
 """The rows that may hold a key of a table whose rows follow others: `FollowingRows`.
 
-A row whose parent has expired is expired, so its keys are free too. It has nothing in it that says
-so, hence the rows with a key are looked up, and those of them that are live; the others go, after
-what follows them.
+A row whose parent has expired is expired, so its keys are free too, and it keeps no other from
+going. It goes after what follows it.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import or_, select
+from sqlalchemy import and_, or_, select
 
-from ttl_odm.sqlalchemy.policy.binding import key_columns, root_binding_of
-from ttl_odm.sqlalchemy.policy.following import following_of
-from ttl_odm.sqlalchemy.policy.foreign_keys import Change
-from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
+from ttl_odm.sqlalchemy.policy.binding import key_columns
+from ttl_odm.sqlalchemy.policy.following import following_of, root_of
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.followers import FollowersRemoval, seal
+from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, is_one_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import ColumnElement, Table
+    from sqlalchemy import ColumnElement, FromClause, Table
 
     from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
     from ttl_odm.sqlalchemy.keys.lookup import NamedKey
@@ -54,28 +54,7 @@ class FollowingRows:
 
     def displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
         """Delete those that a condition finds, and that are expired; return how many."""
-        table, connection = self.table, reclaimer.connection
-        columns, own = key_columns(table), self.following.links().own
-        rows: Any = SweepSelect(*columns, *own).where(condition)
-        if reclaimer.current and clock_of(reclaimer.dialect).locks_rows:
-            rows = rows.with_for_update(read=True)
-        held = reclaimer.read(table, rows).all()
-        if not held:
-            return 0
-        width = len(columns)
-        keys = [tuple(row[:width]) for row in held]
-        live: Any = select(*columns).where(is_one_of(columns, keys))
-        live = live.execution_options(**{INCLUDE_EXPIRED: False})
-        found = set(map(tuple, reclaimer.execute(live)))
-        expired = [row for row, key in zip(held, keys, strict=True) if key not in found]
-        if not expired:
-            return 0
-        _seal_root(reclaimer, self.following, [tuple(row[width:]) for row in expired])
-        doomed = is_one_of(columns, [tuple(row[:width]) for row in expired])
-        below = reclaimer.clear_below(Change(table), doomed)
-        removal = FollowersRemoval(connection)
-        removal.of_table(table, doomed)
-        return below + removal.removed.total()
+        return reclaimer.displace_followers(self.following, condition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +83,60 @@ class FollowersPurge:
                     yield held
 
 
-def _seal_root(reclaimer: KeyReclaimer, following: Following, keys: Keys) -> None:
-    """See that what rows followed stays expired, since it isn't whole any more."""
-    links, some = following.links(), [key for key in keys if None not in key]
-    above = following_of(links.parent)
-    while some:
-        columns = key_columns(links.parent) if above is None else above.links().own
-        parents = SweepSelect(*columns).where(is_one_of(links.theirs, some))
-        some = [tuple(row) for row in reclaimer.execute(parents) if None not in tuple(row)]
-        if above is None:
-            binding = root_binding_of(links.parent)
-            if binding is not None and some:
-                seal(reclaimer.connection, binding, some)
-            return
-        links, above = above.links(), following_of(above.links().parent)
+def remove_followers(reclaimer: KeyReclaimer, following: Following, keys: Keys) -> int:
+    """Delete expired rows, by primary key, after all that follows them; return how many.
+
+    What they followed isn't whole any more, so it is locked, and made to stay expired. Rows stay
+    that are live again by then.
+    """
+    columns, removal = key_columns(following.table), FollowersRemoval(reclaimer.connection)
+    for start in range(0, len(keys), _BATCH):
+        doomed = _doomed(reclaimer, following, is_one_of(columns, keys[start : start + _BATCH]))
+        if doomed:
+            removal.of_table(following.table, is_one_of(columns, doomed))
+    return removal.removed.total()
+
+
+def _doomed(
+    reclaimer: KeyReclaimer, following: Following, condition: ColumnElement[bool]
+) -> list[tuple[Any, ...]]:
+    """The keys of rows whose root has expired, and is locked and sealed now; and of orphans.
+
+    The root is locked before the rows, as in a sweep.
+    """
+    own = key_columns(following.table)
+    source: FromClause = following.table
+    joined: FromClause = following.table
+    levels = [following]
+    met: list[ColumnElement[Any]] = []
+    for level in levels:
+        links = level.links()
+        parent = links.parent.alias()
+        same = (source.c[mine.key] == parent.c[theirs.key] for mine, theirs in links.pairs)
+        joined = joined.outerjoin(parent, and_(*same))
+        met.append(parent.c[links.theirs[0].key])
+        source, above = parent, following_of(links.parent)
+        if above is not None:
+            levels.append(above)
+    binding = root_of(following.table)
+    assert binding is not None  # noqa: S101 (that is where a chain ends)
+    root = [source.c[column.key] for column in key_columns(binding.table)]
+    found: Any = select(*own, *met, *root).select_from(joined).where(condition)
+    doomed: list[tuple[Any, ...]] = []
+    under: dict[tuple[Any, ...], list[tuple[Any, ...]]] = defaultdict(list)
+    for row in reclaimer.execute(found.options(include_expired())):
+        key, parents = tuple(row[: len(own)]), row[len(own) : len(own) + len(met)]
+        if None not in parents:
+            under[tuple(row[len(own) + len(met) :])].append(key)
+        elif levels[list(parents).index(None)].declared.orphan == "expired":
+            doomed.append(key)
+    if under:
+        columns = key_columns(binding.table)
+        roots: Any = SweepSelect(*columns).where(is_one_of(columns, under))
+        roots = roots.where(expired_in(reclaimer.connection, binding))
+        if clock_of(reclaimer.dialect).locks_rows:
+            roots = roots.with_for_update()
+        expired = [tuple(row) for row in reclaimer.execute(roots)]
+        seal(reclaimer.connection, binding, expired)
+        doomed += [key for row in expired for key in under[row]]
+    return doomed

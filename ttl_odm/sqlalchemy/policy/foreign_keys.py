@@ -1,16 +1,17 @@
 """What a DELETE, or an UPDATE of a key, means for the rows that refer to those it changes.
 
 An expired row doesn't exist, so it may keep no other from going. Which tables may have such rows
-follows from the foreign keys that are declared: those of tables with a policy and of their joined
-subclasses, and those above them by which the database hands a change on (ON DELETE CASCADE).
+follows from the foreign keys that are declared: those of tables with a policy, of their joined
+subclasses and of tables that follow others, and those above them by which the database hands a
+change on (ON DELETE CASCADE).
 
 Two kinds of expired rows must be removed before the database gets at them. A cascade would delete
 the rows of a *recorded* model (one with an archive, hooks or ``__ttl_purge__ = "orm"``) without a
 trace. And a foreign key that writes to a column of the policy itself (SET NULL on the column of
 `Stored(by=...)`) would give an expired row another lifetime.
 
-All tables with a policy are asked, whatever their `MetaData`: on which base a model was declared
-says nothing about the database that it is in.
+All these tables are asked, whatever their `MetaData`: on which base a model was declared says
+nothing about the database that it is in.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ from ttl_odm.sqlalchemy.policy.binding import (
     root_binding_of,
     sub_binding_of,
 )
-from ttl_odm.sqlalchemy.policy.following import followers_of
+from ttl_odm.sqlalchemy.policy.following import followers_of, following_of, gated_tables
 from ttl_odm.sweeper.hooks import Hooks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from sqlalchemy import ForeignKeyConstraint
+
+    from ttl_odm.sqlalchemy.policy.following import Following
 
     References = Mapping[str, list["_Reference"]]
     """By the full name of the table that they refer to."""
@@ -54,10 +57,15 @@ _CONSEQUENCES: Final = "ttl_odm.consequences"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of rows of a table: they are deleted, or columns (by key) get other values."""
+    """What becomes of rows of a table: they are deleted, or columns (by key) get other values.
+
+    `by_cascade`: the database does it, so the rows, and rows that follow them, may have expired. A
+    statement changes live rows, and what follows these is live too.
+    """
 
     table: Table
     columns: frozenset[str] | None = None
+    by_cascade: bool = False
 
     def consequences(self, hooks: Hooks = _NO_HOOKS) -> Sequence[Consequence]:
         """What it does to the rows that refer to these, where expired ones can be in its way.
@@ -135,26 +143,33 @@ class Change:
         subtables = [] if binding is None else [sub.table for sub in all_subtables(binding)]
         # Rows that follow these are deleted, whatever their foreign key says.
         following = followers_of(self.table) if self.columns is None else ()
-        links = {Change(one.table): one.links() for one in following}
+        links = {one.table: one.links() for one in following}
         for table in (self.table, *subtables):
             for reference in references.get(table.fullname, ()):
                 if not reference.reaches(table):
                     continue
                 for outcome in reference.outcomes(table, self.columns, recorded):
+                    if outcome.is_link and not self.by_cascade:
+                        continue
                     yield outcome
-                    link = links.get(outcome.change) if outcome.change else None
-                    if link is not None and set(link.own) == set(outcome.columns):
-                        del links[Change(outcome.table)]
-        for change, link in links.items():
-            yield Consequence(tuple(link.own), tuple(link.theirs), None, change, is_certain=True)
+                    link = links.get(outcome.table)
+                    is_gone = outcome.following is not None or (
+                        outcome.change is not None and outcome.change.columns is None
+                    )
+                    if link is not None and is_gone and set(link.own) == set(outcome.columns):
+                        del links[outcome.table]
+        for table, link in links.items():
+            own, theirs = tuple(link.own), tuple(link.theirs)
+            yield Consequence(own, theirs, None, Change(table), is_certain=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
     """What a change of rows does to those that refer to them by one foreign key.
 
-    Either they are changed too (`change`), or expired ones of the policy `binding` have to go
-    before: they restrict it, or the database wouldn't treat them as their model says (`is_silent`).
+    Either they are changed too (`change`), or expired ones of the policy `binding`, or of the table
+    of `following`, have to go before: they restrict it, or the database wouldn't treat them as
+    their model says (`is_silent`).
 
     Attributes:
         columns: What refers to rows.
@@ -170,15 +185,29 @@ class Consequence:
     change: Change | None
     is_certain: bool
     is_silent: bool = False
+    following: Following | None = None
 
     @property
     def table(self) -> Table:
         """The table that refers."""
         return self.columns[0].table
 
+    @property
+    def child(self) -> Binding | Following | Change:
+        """The kind of the rows that refer, or what becomes of them."""
+        child = self.change or self.binding or self.following
+        assert child is not None  # noqa: S101 (one of the three it has)
+        return child
+
+    @property
+    def is_link(self) -> bool:
+        """Whether the rows that restrict it follow those that they refer to."""
+        following = self.following
+        return following is not None and set(following.links().own) == set(self.columns)
+
     def refers_to_another_row(self) -> ColumnElement[bool]:
         """The condition for rows that don't refer to themselves by it, which is not an obstacle."""
-        if self.binding is not root_binding_of(self.referred[0].table):
+        if self.following is None and self.binding is not root_binding_of(self.referred[0].table):
             return true()
         sub = sub_binding_of(self.table)
         own = {} if sub is None else {root: column for column, root in sub.keys}
@@ -267,22 +296,25 @@ class _Reference:
             if is_own_part and changed is None and binding_of(parent) is not None:
                 return None  # see `Change._outcomes`
             pairs = zip(self.columns, self.keys, strict=True)
-            change = Change(
-                table,
+            columns = (
                 None
                 if changed is None
-                else frozenset(column.key for column, key in pairs if key in changed),
+                else frozenset(column.key for column, key in pairs if key in changed)
             )
+            change = Change(table, columns, by_cascade=True)
         elif action.upper().startswith("SET"):
-            change = Change(table, frozenset(column.key for column in self.columns))
-        elif is_own_part or root_binding_of(table) is None:
+            columns = frozenset(column.key for column in self.columns)
+            change = Change(table, columns, by_cascade=True)
+        binding, following = root_binding_of(table), following_of(table)
+        if change is None and (is_own_part or (binding is None and following is None)):
             return None
         return Consequence(
             self.columns,
             tuple(parent.c[key] for key in self.keys),
-            root_binding_of(table) if change is None else None,
+            binding if change is None else None,
             change,
             self.parent is parent,
+            following=following if change is None else None,
         )
 
 
@@ -298,8 +330,8 @@ def is_recorded(binding: Binding, hooks: Hooks = _NO_HOOKS) -> bool:
 
 
 def _references() -> References:
-    """The foreign keys of all tables with a policy, and of those above them."""
-    return _references_above(table for table in bound_tables if first_of(table) is table)
+    """The foreign keys of all tables whose rows may expire, and of those above them."""
+    return _references_above(table for table in gated_tables if first_of(table) is table)
 
 
 def _references_above(tables: Iterable[Table]) -> References:

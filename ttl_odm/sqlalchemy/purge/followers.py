@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import and_, not_
 from sqlalchemy import column as bare_column
 
 from ttl_odm.core.follows import check_options, sealing_ttl
@@ -20,6 +22,7 @@ from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.purge.family_ties import CHUNK, Tie, ties_to, untie
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect, SweepUpdate, is_one_of
+from ttl_odm.sqlalchemy.rewrite.from_clauses import LiveRows, binding_of_source
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
@@ -42,6 +45,20 @@ def all_followers(binding: Binding) -> list[Following]:
         found += below
         tables += [following.table for following in below]
     return found
+
+
+def expired_followers(connection: Connection, following: Following) -> ColumnElement[bool]:
+    """The condition for rows that follow others and have expired with them, in a statement of ours.
+
+    Orphans have expired too, unless their model says that they live.
+    """
+    dialect = connection.dialect
+    predicate = Predicate(clock_of(dialect), writing=True)
+    rows = LiveRows(
+        lambda binding, source: predicate.live(binding, binding.columns_of(source)),
+        partial(binding_of_source, dialect=dialect),
+    )
+    return not_(and_(*rows.where([following.table])))
 
 
 def seal(connection: Connection, binding: Binding, keys: Keys) -> None:
