@@ -84,3 +84,55 @@ class Label(models.Model):
     __ttl__ = Follows("thing")
     id = models.BigIntegerField(primary_key=True)
     thing = models.ForeignKey(Thing, models.CASCADE, null=True)
+
+
+class Card(models.Model):
+    """Has no lifetime; `spot` is the cart before the one that an item is to have."""
+
+    id = models.BigIntegerField(primary_key=True)
+    item = models.ForeignKey(Item, models.DO_NOTHING, null=True, db_constraint=False)
+    spot = models.BigIntegerField(default=0)
+    code = models.CharField(max_length=10, null=True, unique=True)  # noqa: DJ001
+
+
+class Sticker(models.Model):
+    __ttl__ = Follows("cart")
+    id = models.BigIntegerField(primary_key=True)
+    cart = models.ForeignKey(Cart, models.DO_NOTHING, null=True)
+    label = models.ForeignKey(Card, models.PROTECT)
+
+
+class Claim(TTLModel):
+    """Has a lifetime of its own, and refers by a code."""
+
+    __ttl__ = HOUR
+    id = models.BigIntegerField(primary_key=True)
+    label = models.ForeignKey(Card, models.DO_NOTHING, to_field="code")
+
+
+class Mark(models.Model):
+    __ttl__ = Follows("sticker")
+    id = models.BigIntegerField(primary_key=True)
+    sticker = models.ForeignKey(Sticker, models.DO_NOTHING)
+
+
+class Ware(models.Model):
+    """Is in the cart after the one that it names."""
+
+    __ttl__ = Follows(Cart, on={"basket": "id"})
+    id = models.BigIntegerField(primary_key=True)
+    spot = models.BigIntegerField(default=1)
+    basket = models.GeneratedField(
+        expression=models.F("spot") + 1,
+        output_field=models.BigIntegerField(),
+        db_persist=True,
+        db_index=True,
+    )
+
+
+class Toy(models.Model):
+    """Goes by itself into a cart."""
+
+    __ttl__ = Follows(Cart, on={"basket": "id"})
+    id = models.BigIntegerField(primary_key=True)
+    basket = models.BigIntegerField(db_default=2, db_index=True)

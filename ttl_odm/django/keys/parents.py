@@ -2,8 +2,8 @@
 
 Before an INSERT one look at the parents, which locks them, so that no sweeper takes one away until
 the transaction is over. An UPDATE carries the condition, where a foreign key does the rest; with
-values for several rows, or without a foreign key, there is a look before it too. Which parent the
-database computes isn't known by then: such a row stays where it is.
+values for several rows, or without a foreign key, there is a look before it too. A row stays where
+it is if the new parent that the database computes for it has expired.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections, models, transaction
-from django.db.models import QuerySet, Value
+from django.db.models import QuerySet
 from django.db.models.expressions import Expression
 
 from ttl_odm.core.follows import under_expired
-from ttl_odm.django.keys.conditions import is_plain, values_in
+from ttl_odm.django.keys.links import keys_of, named_in, set_by, stored_fields
 from ttl_odm.django.keys.renewals import parents_matched, renew
 from ttl_odm.django.policy.following import Following, is_one_of
 from ttl_odm.django.policy.options import keeps_last_modified, only_expired
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from ttl_odm.django.policy.binding import AnyQuerySet
     from ttl_odm.django.policy.following import Key
-    from ttl_odm.django.time.fields import AnyField
 
 _CHUNK: Final = 500
 """Keys in one statement."""
@@ -43,7 +42,7 @@ _SHARED: Final = {"postgresql": " FOR KEY SHARE", "mysql": " LOCK IN SHARE MODE"
 
 def insert(following: Following, query: InsertQuery, using: str, write: Callable[[], Any]) -> Any:
     """Run an INSERT, unless a parent of its rows has expired: then `ExpiredError`."""
-    keys = following.keys_of(query.objs)
+    keys = keys_of(following, query.objs, using)
     with transaction.atomic(using=using, savepoint=False):
         take_file(following.model, using)
         if (
@@ -56,7 +55,7 @@ def insert(following: Following, query: InsertQuery, using: str, write: Callable
 
 def update(following: Following, query: UpdateQuery, using: str, write: Callable[[], Any]) -> Any:
     """Run an UPDATE, unless it moves rows to a parent that has expired: then `ExpiredError`."""
-    keys = _named(following, query)
+    keys = named_in(following, query, using)
     if following.follows.renews and not keeps_last_modified(query):
         with transaction.atomic(using=using, savepoint=False):
             take_file(following.model, using)
@@ -85,25 +84,6 @@ def _moving(following: Following, using: str, keys: list[Key], write: Callable[[
         take_file(following.model, using)
         check(following, using, keys)
         return write()
-
-
-def _named(following: Following, query: UpdateQuery) -> list[Key]:
-    """The parents that an UPDATE names, by their keys: not those that the database computes."""
-    written = {field: value for field, _, value in query.values}
-    pairs = following.links.pairs
-    values = [written[own] for own, _ in pairs if own in written]
-    if len(values) < len(pairs) or not all(map(is_plain, values)):
-        return []
-    if len(pairs) > 1:
-        plain = [value.value if isinstance(value, Value) else value for value in values]
-        is_one = not any(hasattr(value, "resolve_expression") for value in plain)
-        return [tuple(plain)] if is_one and None not in plain else []
-    [theirs] = following.links.theirs
-    named = (
-        getattr(value, theirs.attname) if isinstance(value, models.Model) else value
-        for value in values_in(values[0], by_key=False)
-    )
-    return list(dict.fromkeys((theirs.to_python(value),) for value in named))
 
 
 def check(following: Following, using: str, keys: Sequence[Key], *, shared: bool = True) -> None:
@@ -151,18 +131,19 @@ class NotUnderExpired(Expression):
         """Take it from what the UPDATE sets."""
         super().__init__(output_field=models.BooleanField())
         self._following = following
-        written = {field: value for field, _, value in query.values}
-        self.is_needed = any(own in written for own in following.links.own)
-        self._values = [written.get(own, models.F(own.attname)) for own, _ in following.links.pairs]
+        written = {field for field, _, _ in query.values}
+        self.is_needed = not written.isdisjoint(stored_fields(following))
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
         """Render it."""
         links, quote = self._following.links, connection.ops.quote_name
         alias, ties = "ttl_new_parent", []
         params: list[Any] = []
-        for (_, theirs), value in zip(links.pairs, self._values, strict=True):
-            sql, bound = compiler.compile(_resolved(value, theirs, compiler.query))
-            ties.append(f"{quote(alias)}.{quote(str(theirs.column))} = {sql}")
+        query: Any = compiler.query
+        values = set_by(query, self._following, connection)
+        for theirs, value in zip(links.theirs, values, strict=True):
+            sql, bound = compiler.compile(value)
+            ties.append(f"{quote(alias)}.{quote(str(theirs.column))} = ({sql})")
             params += bound
         expired, _ = Predicate(links.policy, alias, "expired", writing=True).as_sql(
             compiler, connection
@@ -170,12 +151,3 @@ class NotUnderExpired(Expression):
         rows = f"{quote(links.parent._meta.db_table)} {quote(alias)}"
         condition = " AND ".join([*ties, expired])
         return f"NOT EXISTS (SELECT 1 FROM {rows} WHERE {condition})", params  # noqa: S608
-
-
-def _resolved(value: Any, field: AnyField, query: Any) -> Any:
-    """What an UPDATE sets a field to, as an expression of its query."""
-    if isinstance(value, models.Model):
-        value = getattr(value, field.attname)
-    if not hasattr(value, "resolve_expression"):
-        value = Value(value, output_field=field)
-    return value.resolve_expression(query, allow_joins=False, for_save=True)

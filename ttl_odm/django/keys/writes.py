@@ -14,15 +14,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from django.core.exceptions import EmptyResultSet
-from django.db import DatabaseError, IntegrityError, OperationalError, transaction
+from django.db import DatabaseError, OperationalError, transaction
 from django.db.models.constants import OnConflict
 from django.db.models.sql.constants import NO_RESULTS
 
 from ttl_odm.django.keys import conditions, trials
 from ttl_odm.django.policy import options
-from ttl_odm.django.policy.binding import policy_in
+from ttl_odm.django.policy.binding import is_historical, policy_in
 from ttl_odm.django.policy.predicate import Predicate
-from ttl_odm.django.purge.displace import displace
+from ttl_odm.django.policy.references import referring_keys
+from ttl_odm.django.purge.displace import displace, give_way
 from ttl_odm.django.purge.errors import is_taken
 from ttl_odm.django.time.fields import Stamp
 
@@ -77,13 +78,13 @@ class _Keyed(SQLCompiler):
             return self._freeing_inside(write, trial, held)
         try:
             return write()
-        except IntegrityError as error:
+        except DatabaseError as error:  # MySQL's is no IntegrityError where a key is handed on
             if not is_taken(error):
                 raise
             with transaction.atomic(using=self.using, savepoint=False):
                 try:
                     return self._freeing_inside(write, trial, held)
-                except IntegrityError as another:
+                except DatabaseError as another:
                     raise another from error
 
     def _freeing_inside(
@@ -274,6 +275,21 @@ class KeyedUpdate(_Keyed, SQLUpdateCompiler):
 
     def _with_free_keys(self, write: Callable[[], Any]) -> Any:
         query = self.query
+        referring = referring_keys(query.model)
+        written = [
+            (foreign_key, target, value)
+            for foreign_key, target in referring
+            for field, _, value in query.values
+            if field is target and not is_historical(query.model)
+        ]
+        if not written:
+            return self._with_own_keys(write)
+        with transaction.atomic(using=self.using, savepoint=False):
+            give_way(query, str(self.using), written)
+            return self._with_own_keys(write)
+
+    def _with_own_keys(self, write: Callable[[], Any]) -> Any:
+        query = self.query
         policy = policy_in(query, query.get_meta().db_table)
         if policy is not None and policy.follows is not None and not options.root_written(query):
             from ttl_odm.django.keys import parents  # noqa: PLC0415 (only where it is used)
@@ -292,7 +308,7 @@ def _try(write: Callable[[], Any]) -> Any:
     """Run what is undone by itself where it fails."""
     try:
         return write()
-    except IntegrityError as error:
+    except DatabaseError as error:
         if not is_taken(error):
             raise
         return _TAKEN

@@ -315,6 +315,11 @@ def table_policies() -> list[TablePolicy]:
     return list(_policies.values())
 
 
+def number_of_policies() -> int:
+    """How many tables hang on a policy, by which one sees that another was declared."""
+    return len(_policies)
+
+
 def has_subclass_tables(model: Model) -> bool:
     """Whether rows of a model with a policy continue in other tables."""
     return any(policy.link and policy.binding.model is model for policy in _policies.values())

@@ -1,12 +1,25 @@
-"""Which foreign keys get in the way of a sweep: they keep expired rows, and no policy ends that."""
+"""Which foreign keys are in the way: of a sweep, or of an UPDATE of what they refer to."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from django.db.models import DO_NOTHING, PROTECT, RESTRICT
+from django.db.models.deletion import get_candidate_relations_to_delete as relations_of
 
-from ttl_odm.django.policy.binding import table_policy
+from ttl_odm.django.policy.binding import number_of_policies, table_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.policy.following import Following
+
+    Relations = Sequence[tuple[Any, Any]]
+    """Foreign keys, each with the field that it refers to."""
+
+_referring: Final[dict[Model, tuple[int, Relations]]] = {}
+"""What is known of a model, and of how many policies that was."""
 
 
 def keeping_rows(relation: Any) -> tuple[str, str] | None:
@@ -25,3 +38,27 @@ def keeping_rows(relation: Any) -> tuple[str, str] | None:
         "on_delete=models.CASCADE."
     )
     return message, hint
+
+
+def referring_keys(model: Model) -> Relations:
+    """The foreign keys by which rows that may have expired refer to live rows of a model.
+
+    Not those by which rows follow them, and live with them.
+    """
+    number, known = _referring.get(model, (0, ()))
+    if number != number_of_policies():
+        known = [
+            (relation.field, target)
+            for relation in cast("Any", relations_of)(model._meta)
+            if getattr(relation.field, "db_constraint", True) and _may_expire_alone(relation)
+            for target in relation.field.foreign_related_fields
+        ]
+        _referring[model] = number_of_policies(), known
+    return known
+
+
+def _may_expire_alone(relation: Any) -> bool:
+    field, policy = relation.field, table_policy(relation.related_model._meta.db_table)
+    if policy is None or field.remote_field.parent_link:
+        return False
+    return policy.follows is None or field not in cast("Following", policy).links.own

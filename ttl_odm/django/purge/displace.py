@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from django.db import IntegrityError, connections, transaction
 from django.db.models import Q, QuerySet
 from django.db.models.deletion import Collector, ProtectedError, RestrictedError
+from django.db.models.sql import Query
 
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.binding import is_historical, table_policy
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django.db.models import Model as Instance
+    from django.db.models.sql import UpdateQuery
 
     from ttl_odm.django.policy.binding import AnyQuerySet, Model
     from ttl_odm.django.policy.following import Following
@@ -89,6 +91,19 @@ def displace(
             by_key = rows_of(model, using).filter(pk__in=keys)
             removed += removal.by_statement(by_key, by_key=True)
     return removed
+
+
+def give_way(query: UpdateQuery, using: str, written: Sequence[tuple[Any, Any, Any]]) -> None:
+    """Remove the expired rows that keep the rows of an UPDATE from getting other keys.
+
+    `written` is what refers to rows, which of their fields, and what that is set to.
+    """
+    for foreign_key, target, value in written:
+        rows: Any = query.chain(klass=Query)
+        rows.clear_ordering(force=True)
+        rows.add_q(~Q((target.name, value)))  # a key that stays as it is needs no room
+        rows.set_values([target.attname])
+        displace(foreign_key.model, using, [Q((f"{foreign_key.attname}__in", rows))])
 
 
 def _with_others(model: Model, using: str, objs: list[Instance]) -> list[Instance]:

@@ -1,0 +1,199 @@
+"""The link of a row: the fields that say which parent it has, and what a write makes of them.
+
+A field may be generated, or get an expression, or its database's default. Then the database is
+asked what it makes of the values of new rows; an UPDATE has a condition with the same SQL in it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import models
+from django.db.models import Case, F, Value
+from django.db.models.expressions import Col, DatabaseDefault
+from django.db.models.functions import Cast
+from django.db.models.sql import Query
+from django.db.models.sql.constants import SINGLE
+
+from ttl_odm.django.keys.conditions import is_plain, values_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models import Model as Instance
+    from django.db.models.sql import UpdateQuery
+
+    from ttl_odm.django.policy.following import Following, Key
+    from ttl_odm.django.time.fields import AnyField
+
+_AT_ONCE: Final = 100
+"""Rows of which one statement computes the links."""
+
+
+def keys_of(following: Following, objs: Iterable[Instance], using: str) -> list[Key]:
+    """The keys of the parents that new rows get: without NULLs, each once."""
+    own = following.links.own
+    if not any(field.generated for field in own):
+        plain = ([getattr(obj, field.attname) for field in own] for obj in objs)
+        return _keys(following, plain, using)
+    rows: list[Sequence[Any]] = []
+    for obj in objs:
+
+        def value_of(field: AnyField, obj: Instance = obj) -> Any:
+            return getattr(obj, field.attname)
+
+        rows.append([_made_of(field, value_of) for field in own])
+    return _keys(following, rows, using)
+
+
+def named_in(following: Following, query: UpdateQuery, using: str) -> list[Key]:
+    """The parents that an UPDATE names, by their keys: not those that it computes for each row."""
+    written = {field: value for field, _, value in query.values}
+    fields = stored_fields(following)
+    if not all(field in written and is_plain(written[field]) for field in fields):
+        return []
+    named: list[dict[AnyField, Any]] = []
+    if len(fields) == 1:  # of several rows, perhaps, in a CASE
+        (field,) = fields
+        named += ({field: value} for value in values_in(written[field], by_key=False))
+    elif not any(isinstance(written[field], (Case, Cast)) for field in fields):
+        named.append({field: _unwrapped(written[field]) for field in fields})
+    rows = []
+    for values in named:
+
+        def value_of(field: AnyField, values: Mapping[AnyField, Any] = values) -> Any:
+            value = values[field]
+            if isinstance(value, models.Model):
+                return getattr(value, _target_of(field).attname)
+            return value
+
+        rows.append([_made_of(own, value_of) for own in following.links.own])
+    return _keys(following, rows, using)
+
+
+def _unwrapped(value: Any) -> Any:
+    return value.value if isinstance(value, Value) else value
+
+
+def stored_fields(following: Following) -> list[AnyField]:
+    """The fields of the link; in place of generated ones, those that they are computed from."""
+    fields: dict[AnyField, None] = {}
+    waiting = list(following.links.own)
+    while waiting:
+        field = waiting.pop(0)
+        if field.generated:
+            waiting += _sources_of(field)
+        else:
+            fields[field] = None
+    return list(fields)
+
+
+def set_by(query: UpdateQuery, following: Following, connection: BaseDatabaseWrapper) -> list[Any]:
+    """The link that an UPDATE gives a row, as expressions of its query."""
+    written = _Assigned()
+    for field, _, value in query.values:
+        named = value
+        if isinstance(value, models.Model):
+            named = getattr(value, _target_of(field).attname)
+        expression = _as_expression(named, field)
+        expression = expression.resolve_expression(query, allow_joins=False, for_save=True)
+        if connection.vendor == "mysql":  # which reads what the statement has set before
+            expression = written.placed_in(expression)
+        written[field] = expression
+    return [_set_to(own, query, written) for own in following.links.own]
+
+
+def _set_to(field: AnyField, query: UpdateQuery, written: _Assigned) -> Any:
+    if field in written:
+        return written[field]
+    if not field.generated:
+        return F(field.attname).resolve_expression(query, allow_joins=False)
+    made = _Assigned({source: _set_to(source, query, written) for source in _sources_of(field)})
+    return made.placed_in(_computed_by(field).resolve_expression(query, allow_joins=False))
+
+
+class _Assigned(dict[Any, Any]):
+    """What an UPDATE sets fields to; `replace_expressions` finds it by the columns of these."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """What stands for an expression."""
+        return super().get(key.target, default) if isinstance(key, Col) else default
+
+    def placed_in(self, expression: Any) -> Any:
+        """An expression with these in the place of columns."""
+        is_read = any(self.get(part) is not None for part in expression.flatten())
+        return expression.replace_expressions(self) if is_read else expression
+
+
+def _target_of(field: Any) -> AnyField:
+    return field.target_field if field.is_relation else field  # type: ignore[no-any-return]
+
+
+def _computed_by(field: Any) -> Any:
+    """The expression of a generated field, of which django-stubs doesn't know."""
+    return field.expression
+
+
+def _made_of(field: AnyField, value_of: Callable[[AnyField], Any]) -> Any:
+    """What a row has in a field: a value, or an expression of values."""
+    if not field.generated:
+        return value_of(field)
+    values: dict[Any, Any] = {}
+    for source in _sources_of(field):
+        value = _as_expression(_made_of(source, value_of), source)
+        values |= {F(source.name): value, F(source.attname): value}
+        if source.primary_key:
+            values[F("pk")] = value
+    return _computed_by(field).replace_expressions(values)
+
+
+def _as_expression(value: Any, field: AnyField) -> Any:
+    if isinstance(value, DatabaseDefault):  # an INSERT says DEFAULT there
+        (value,) = value.get_source_expressions()
+    return value if hasattr(value, "resolve_expression") else Value(value, output_field=field)
+
+
+def _sources_of(field: AnyField) -> list[AnyField]:
+    """The fields that a generated one is computed from."""
+    model: Any = field.model
+    fields = {"pk": model._meta.pk}
+    for own in model._meta.local_concrete_fields:
+        fields |= {own.name: own, own.attname: own}
+    names = (name for name, *_ in model._get_expr_references(_computed_by(field)))
+    return list(dict.fromkeys(fields[name] for name in names))
+
+
+def _keys(following: Following, rows: Iterable[Sequence[Any]], using: str) -> list[Key]:
+    """Links of values and expressions as the keys of parents, without those with NULLs."""
+    keys: dict[Key, None] = {}
+    computed = []
+    for row in rows:
+        if any(hasattr(value, "resolve_expression") for value in row):
+            computed.append(row)
+        elif None not in row:
+            keys[_as_key(following, row)] = None
+    for start in range(0, len(computed), _AT_ONCE):
+        for row in _computed(following, computed[start : start + _AT_ONCE], using):
+            if None not in row:
+                keys[_as_key(following, row)] = None
+    return list(keys)
+
+
+def _as_key(following: Following, row: Sequence[Any]) -> Key:
+    pairs = zip(following.links.theirs, row, strict=True)
+    return tuple(theirs.to_python(value) for theirs, value in pairs)
+
+
+def _computed(
+    following: Following, rows: Sequence[Sequence[Any]], using: str
+) -> Iterator[Sequence[Any]]:
+    """What the database makes of them."""
+    query: Any = Query(None)  # as in Q.check()
+    own = following.links.own
+    for number, row in enumerate(rows):
+        for place, (value, field) in enumerate(zip(row, own, strict=True)):
+            query.add_annotation(_as_expression(value, field), f"ttl_{number}_{place}")
+    made = query.get_compiler(using).execute_sql(SINGLE)
+    for start in range(0, len(made), len(own)):
+        yield made[start : start + len(own)]
