@@ -164,7 +164,7 @@ def test_the_end_of_a_row_is_that_of_its_parent(backend: Backend) -> None:
 
 def test_a_follower_has_no_columns_of_the_contract() -> None:
     names = {field.name for field in Item._meta.get_fields()}
-    assert names == {"id", "cart", "name", "note"}
+    assert names == {"id", "cart", "name", "note", "card"}
     assert Item._meta.indexes == []
 
 

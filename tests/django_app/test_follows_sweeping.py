@@ -138,6 +138,13 @@ def test_a_follower_is_no_target_of_its_own(backend: Backend) -> None:
         sweeper(Item)
 
 
+def test_a_follower_may_be_named_beside_its_root(backend: Backend) -> None:
+    fill()
+    report = sweeper(Cart, Item, Note).run_once()
+    assert [target.table for target in report.targets] == ["family_cart"]
+    assert stored(Cart, Item, Note) == [1, 2, 2]
+
+
 def posts(on_delete: Any, *, null: bool) -> AbstractContextManager[Any]:
     class Answer(models.Model):
         __ttl__ = Follows("cart")

@@ -9,6 +9,7 @@ from sqlalchemy import create_engine, func, insert, select
 from sqlalchemy.orm import Session
 
 from tests.sql.following import EXPIRED, Base, Cart, Item, Memo, Note, expire, fill, stored
+from ttl_odm import TTLConfigurationError
 from ttl_odm.sqlalchemy import include_expired
 from ttl_odm.sweeper import Sweeper
 
@@ -120,3 +121,15 @@ def test_orphans_go_with_all_that_follows_them(engine: Engine) -> None:
     assert report.targets[0].referring["memos"] == 1_203
     assert stored(engine, *TREE) == [1, 2, 2, 1, 3]
     assert not sweeper(engine).run_once().targets[0].referring
+
+
+def test_a_follower_may_be_named_beside_its_root(engine: Engine) -> None:
+    report = Sweeper(engine, [Cart, Item, Note.__table__], lease=False).run_once()
+    assert [target.table for target in report.targets] == ["carts"]
+    assert stored(engine, "carts", "items", "remarks") == [1, 2, 2]
+
+
+@pytest.mark.databases("sqlite")
+def test_a_follower_is_no_target_of_its_own(engine: Engine) -> None:
+    with pytest.raises(TTLConfigurationError, match=r"'remarks' can't be swept alone.* Sweep Cart"):
+        Sweeper(engine, [Note])

@@ -121,9 +121,7 @@ class Predicate(Expression):
             for own, theirs in links.pairs
         )
         kind: Kind = "live" if needs_parent else "expired"
-        parent = Predicate(
-            links.policy, alias, kind, writing=self.writing, orphaned=self.orphaned
-        )
+        parent = Predicate(links.policy, alias, kind, writing=self.writing, orphaned=self.orphaned)
         condition = parent._render(connection, quote(alias))
         rows = f"{quote(links.parent._meta.db_table)} {quote(alias)} WHERE {ties} AND {condition}"
         exists = f"EXISTS (SELECT 1 FROM {rows})"  # noqa: S608 (names that Django quotes)

@@ -28,7 +28,7 @@ from ttl_odm.sweeper import Hooks, MissingTargetError, Pace, StoreError
 from ttl_odm.sweeper.declarations import hooks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -155,18 +155,27 @@ class DjangoStore:
         by_table = {binding.model._meta.db_table: binding for binding in self._bindings()}
         return by_table[target]
 
+    @staticmethod
+    def _roots(models: Collection[Model], known: Mapping[Model, Binding]) -> dict[Model, Binding]:
+        """The policies of models; rows of a follower go with those of its root, named beside it."""
+        concrete: Any = [
+            model._meta.concrete_model if hasattr(model, "_meta") else None for model in models
+        ]
+        roots = {model: known[model] for model in concrete if model in known}
+        for model, target in zip(concrete, models, strict=True):
+            following = None if model is None else following_of(model)
+            root = model if following is None else following.binding.model
+            if root not in roots:
+                raise _no_target(target)
+        return roots
+
     def _bindings(self) -> list[Binding]:
         """The policies, by foreign keys: rows go before those that they refer to."""
         known = {binding.model: binding for binding in bindings()}
         models = self._models
         if models is None:
             models = [model for model in known if router.allow_migrate_model(self._using, model)]
-        by_model = {}
-        for model in models:
-            meta = getattr(model, "_meta", None)
-            if meta is None or meta.concrete_model not in known:
-                raise _no_target(model)
-            by_model[meta.concrete_model] = known[meta.concrete_model]
+        by_model = self._roots(models, known)
         ordered: dict[Model, Binding] = {}
         visiting: set[Model] = set()
 
