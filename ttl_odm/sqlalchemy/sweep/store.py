@@ -20,7 +20,6 @@ from sqlalchemy.schema import sort_tables_and_constraints
 
 from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sqlalchemy.policy.binding import Binding, binding_of
 from ttl_odm.sqlalchemy.policy.binding import Binding, binding_of, bound_tables
 from ttl_odm.sqlalchemy.policy.following import following_of, root_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
