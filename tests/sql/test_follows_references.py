@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import ForeignKey, bindparam, delete, event, insert, select, update
+from sqlalchemy import ForeignKey, bindparam, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
@@ -76,7 +76,6 @@ class Claim(TTLMixin, Base):
 
 TABLES = ("labels", "carts", "items", "remarks", "claims")
 LABELS: Any = Label.__table__
-CARTS: Any = Cart.__table__
 
 
 def fill(connection: Connection) -> None:
@@ -178,18 +177,3 @@ async def test_an_asynchronous_session_deletes_it_too(async_engine: AsyncEngine)
     async with async_engine.connect() as connection:
         count = "SELECT (SELECT count(*) FROM items), (SELECT count(*) FROM labels)"
         assert (await connection.exec_driver_sql(count)).one() == (2, 2)
-
-
-def test_nobody_asks_whether_what_follows_live_rows_has_expired(session: Session) -> None:
-    asked: list[str] = []
-
-    def note(_c: Any, _cursor: Any, sql: str, *_: object) -> None:
-        asked.append(sql.split(maxsplit=1)[0])
-
-    event.listen(session.get_bind(), "before_cursor_execute", note)
-    try:
-        session.execute(delete(Note), execution_options={"synchronize_session": False})
-        session.connection().execute(delete(CARTS).where(CARTS.c.id == 99))
-    finally:
-        event.remove(session.get_bind(), "before_cursor_execute", note)
-    assert asked == ["DELETE", "DELETE"]

@@ -10,6 +10,7 @@ from sqlalchemy import (
     bindparam,
     cast,
     delete,
+    event,
     insert,
     inspect,
     literal,
@@ -253,3 +254,17 @@ def test_an_upsert_that_may_update_expired_rows_is_refused(session: Session) -> 
         statement = statement.on_duplicate_key_update(cart_id=LIVE)
     with pytest.raises((TTLConfigurationError, CompileError), match="parent has expired"):
         session.execute(statement)
+
+
+def test_nobody_asks_whether_what_follows_live_rows_has_expired(session: Session) -> None:
+    asked: list[str] = []
+
+    def note(_c: Any, _cursor: Any, sql: str, *_: object) -> None:
+        asked.append(sql.split(maxsplit=1)[0])
+
+    connection = session.connection()
+    event.listen(connection, "before_cursor_execute", note)
+    for model in (Note, Item, Cart):
+        table: Any = model.__table__
+        connection.execute(delete(table).where(table.c.id == 99))
+    assert asked == ["DELETE"] * 3
