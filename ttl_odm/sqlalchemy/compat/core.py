@@ -333,3 +333,18 @@ def in_schemas(context: Any, statement: str) -> str:
 def set_rowcount(context: Any, rowcount: int) -> None:
     """Let an execution tell how many rows it wrote."""
     context._rowcount = rowcount
+
+
+def set_parameter(context: Any, number: int, name: str, value: object) -> None:
+    """Give one of an execution's statements another value for a parameter, just before it is sent.
+
+    The value is what the driver gets.
+    """
+    context.compiled_parameters[number][name] = value
+    sent, compiled = context.parameters[number], context.compiled
+    if not compiled.positional:
+        sent[compiled.escaped_bind_names.get(name, name)] = value
+        return
+    places = zip(compiled.positiontup, sent, strict=True)
+    changed = [value if place == name else old for place, old in places]
+    context.parameters[number] = context.dialect.execute_sequence_format(changed)
