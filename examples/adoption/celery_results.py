@@ -9,6 +9,7 @@ until then a result that is over is still served. With the policy it is over on 
 from __future__ import annotations
 
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,19 @@ from ttl_odm.sweeper import Sweeper
 RESULTS = (Task, TaskSet)
 
 
-def make_app(url: str) -> Celery:
+def make_app(url: str, result_expires: float | timedelta | None = timedelta(days=1)) -> Celery:
     """Make an application whose results are in a database."""
     app = Celery("shop", broker="memory://", backend=f"db+{url}")
+    app.conf.result_expires = result_expires
     if url.startswith("postgresql"):
         # There Celery's naive dates are in the time zone of the connection: let it be UTC.
         app.conf.database_engine_options = {"connect_args": {"options": "-c timezone=utc"}}
 
-    # The adoption. Elsewhere they are in the time zone of the application.
-    zone = app.conf.timezone or "UTC"
-    for model in RESULTS:
-        enable(model, ExpireAfter("date_done", app.conf.result_expires, timezone=str(zone)))
+    # The adoption. On other databases the dates are in the time zone of the application.
+    if app.conf.result_expires:  # with 0 and None, Celery keeps results for ever
+        zone = app.conf.timezone or "UTC"
+        for model in RESULTS:
+            enable(model, ExpireAfter("date_done", app.conf.result_expires, timezone=str(zone)))
 
     return app
 

@@ -76,6 +76,19 @@ def test_a_task_that_is_not_done_never_ends(app: Any, state: Any, database: Engi
     assert state("sum").startswith("STARTED")
 
 
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("never", [0, timedelta(0), None])
+def test_results_stay_where_the_setting_of_celery_says_for_ever(
+    backend: Backend, database: Engine, never: Any
+) -> None:
+    celery_results = example("celery_results")
+    app = celery_results.make_app(backend.sync_url, never)
+    app.backend.store_result("sum", 6, "SUCCESS")
+    with database.begin() as connection:
+        connection.execute(moved("celery_taskmeta", "date_done", 9 * DAY))
+    assert celery_results.state_of(app, "sum") == "SUCCESS 6"
+
+
 def test_groups_end_too(app: Any, database: Engine) -> None:
     app.backend.save_group("g", app.GroupResult("g", [app.AsyncResult("sum")]))
     assert app.backend.restore_group("g", cache=False) is not None

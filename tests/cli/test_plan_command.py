@@ -377,6 +377,8 @@ def test_a_policy_is_tried_on_a_model_that_has_none(engine: Engine, app: list[st
         (["nothing", "--policy", 'ExpireAt("end")'], "there is no table 'nothing'"),
         (["carts", "--policy", "3600", "--default-ttl", "1"], "give one of them"),
         (["carts", "--policy", 'ExpireAfter("_ts", -2)'], "not a duration"),
+        (["carts", "--policy", 'ExpireAfter("_ts", "0d")'], 'in many settings 0 means "never"'),
+        (["carts", "--policy", 'ExpireAfter("_ts", None)'], "never expire, declare no policy"),
     ],
 )
 def test_what_can_not_be_planned_is_refused(

@@ -221,7 +221,7 @@ FIELDS = st.text(
 UNITS = st.sampled_from([None, "s", "ms", "us", "iso"])
 POLICIES = st.one_of(
     st.builds(ExpireAt, FIELDS, unit=UNITS, null=st.sampled_from(["never", "expired"])),
-    st.builds(ExpireAfter, FIELDS, st.integers(0, 2**31 - 1), unit=UNITS),
+    st.builds(ExpireAfter, FIELDS, st.integers(1, 2**31 - 1), unit=UNITS),
     st.builds(
         lambda default, fields, never, unit: TTL(
             default, last_modified=fields[0], override=fields[1], never=tuple(never), unit=unit

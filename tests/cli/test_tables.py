@@ -215,6 +215,7 @@ def test_models_and_tables_go_together(
         ("login = {sweep = 'scan'}", "give it a policy"),
         ("login = 'ExpireAt('", "is not a policy"),
         ('login = \'ExpireAfter("a", "9x")\'', "'9x' is not a duration"),
+        ('login = \'ExpireAfter("a", "0d")\'', "declare ExpireAt('a')"),
         ("login = {policy = '90d', sweeps = 'scan'}", "did you mean 'sweep'"),
         ("login = {policy = '90d', sweep = true}", "give a string"),
         ("login = {policy = 'ExpireAt(\"expires_at\")', sweep = 'never'}", "'index' or 'scan'"),

@@ -83,6 +83,8 @@ def test_what_a_model_may_declare_is_read(source: str, policy: Policy | None) ->
         *("TTL('1d', override='2d', by='30m x'", "ExpireAfter('a', '9x')", "timedelta(days='1d')"),
         *("__ttl__ = __ttl__ = 1", "__ttl__", "__ttl__: int", "-True", "-" * 950 + "1"),
         *("'x'", "1e999", "...", "b'x'", "0", "-2", "1.5"),
+        *("ExpireAfter('at', 0)", "ExpireAfter('at', '0d')", "ExpireAfter('at', None)"),
+        *("ExpireAfter('at', timedelta(0))", "enable(Task, ExpireAfter('at', 0.0))"),
     ],
 )
 def test_everything_else_is_refused_and_nothing_is_run(source: str) -> None:

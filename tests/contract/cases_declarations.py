@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -182,14 +183,6 @@ def what_is_not_a_date_in_an_array_is_ignored(s: DocumentSubject) -> None:
     sees(s, "visits", 0, 2)
 
 
-@case(AFTER, MONGODB)
-def zero_seconds_expire_at_the_date(s: Subject) -> None:
-    s.set_policy("visits", ExpireAfter("made", 0))
-    s.put("visits", 1, age=-60)
-    s.put("visits", 2, age=1)
-    sees(s, "visits", 1)
-
-
 @case(AFTER, OURS)
 def the_key_of_an_expired_row_is_free_here_too(s: Subject) -> None:
     s.put("visits", 1, age=HOUR + 60, views=8)
@@ -278,7 +271,15 @@ def seconds_of_expire_after_are_refused(s: Subject, seconds: Any) -> None:
         s.declare(ExpireAfter("at", seconds))
 
 
-@case(ERRORS, MONGODB, of=[0, 1, MAX_TTL])
+@case(ERRORS, OURS, of=named({"0": 0, "timedelta(0)": timedelta(0), "None": None}))
+def no_seconds_of_expire_after_are_refused_with_the_way_to_say_never(
+    s: Subject, seconds: Any
+) -> None:
+    with pytest.raises(InvalidTTL, match="never expire, declare no policy"):
+        s.declare(ExpireAfter("at", seconds))
+
+
+@case(ERRORS, MONGODB, of=[1, MAX_TTL])
 def seconds_of_expire_after_are_taken(s: Subject, seconds: int) -> None:
     s.declare(ExpireAfter("at", seconds))
 

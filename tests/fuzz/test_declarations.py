@@ -104,7 +104,7 @@ policies: st.SearchStrategy[Policy] = st.one_of(
         created=st.just("made"),
         unit=st.sampled_from([None, "us", "iso"]),
     ),
-    st.builds(ExpireAfter, st.just("at"), st.integers(0, 2**31 - 1)),
+    st.builds(ExpireAfter, st.just("at"), st.integers(1, 2**31 - 1)),
     st.builds(ExpireAt, st.just("at"), null=st.sampled_from(["never", "expired"])),
 )
 

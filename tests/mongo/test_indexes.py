@@ -53,7 +53,7 @@ def seconds(place: Scratch) -> dict[str, int | None]:
             {"__ttl_default": 60, "__ttl_own": 0},
         ),
         (ExpireAfter("at", 600), {"__ttl_date": 600}),
-        (ExpireAfter("at", 0), {"__ttl_date": 0}),
+        (ExpireAfter("at", 1), {"__ttl_date": 1}),
         (ExpireAfter("meta.at", MAX_TTL), {"__ttl_date": MAX_TTL}),
         (ExpireAt("at"), {"__ttl_date": 0}),
         (ExpireAt("at", null="expired"), {"__ttl_date": 0}),

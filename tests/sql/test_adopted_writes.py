@@ -165,7 +165,7 @@ def test_the_defaults_of_the_application_give_way_to_the_databases_clock(engine:
 
 
 @pytest.mark.parametrize(
-    "policy", [ExpireAt("at"), ExpireAfter("at", 0), TTL(1, last_modified="at", override=None)]
+    "policy", [ExpireAt("at"), ExpireAfter("at", 1), TTL(1, last_modified="at", override=None)]
 )
 def test_keys_of_expired_rows_are_free_and_nothing_brings_them_back(
     engine: Engine, policy: Any
@@ -230,13 +230,13 @@ def test_an_object_whose_date_has_come_is_gone_for_the_session(engine: Engine) -
             session.commit()
 
 
-@pytest.mark.parametrize("policy", [ExpireAt("at"), ExpireAfter("at", 0)])
+@pytest.mark.parametrize("policy", [ExpireAt("at"), ExpireAfter("at", 1)])
 def test_a_flush_of_an_expired_object_says_so(engine: Engine, policy: Any) -> None:
     base = new_base()
     model = table("rows", policy, base, KINDS["variant"].type)
     base.metadata.create_all(engine)
     with Session(engine, expire_on_commit=False) as session:
-        row = model(id="1", at=utcnow() - SECOND)
+        row = model(id="1", at=utcnow() - 2 * SECOND)
         session.add(row)
         session.commit()
         row.views = 5

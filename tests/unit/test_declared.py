@@ -143,5 +143,5 @@ def test_what_is_no_ttl_is_refused_by_its_place() -> None:
 
 def test_the_shape_of_a_policy_is_all_but_its_default() -> None:
     assert shape_of(TTL(5, override=None)) == TTL(override=None)
-    assert shape_of(ExpireAfter("at", 5)) == ExpireAfter("at", 0)
+    assert shape_of(ExpireAfter("at", 5)) == ExpireAfter("at", 1)
     assert shape_of(ExpireAt("at", null="expired")) == ExpireAt("at", null="expired")

@@ -75,7 +75,26 @@ SLIPS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = [
         ExpireAfter,
         ("at", -1),
         {},
-        f"ExpireAfter.seconds = -1 is not a duration: give {SECONDS.replace('1', '0', 1)}",
+        f"ExpireAfter.seconds = -1 is not a duration: give {SECONDS}",
+    ),
+    (
+        ExpireAfter,
+        ("at", None),
+        {},
+        (
+            "ExpireAfter.seconds = None: for rows that never expire, declare no policy at all; "
+            f"otherwise give {SECONDS}"
+        ),
+    ),
+    (
+        ExpireAfter,
+        ("at", 0),
+        {},
+        (
+            'ExpireAfter.seconds = 0: in many settings 0 means "never", in others "at once". For '
+            "rows that never expire, declare no policy at all; for rows that expire at the date "
+            f"itself, declare ExpireAt('at'); otherwise give {SECONDS}"
+        ),
     ),
     (ExpireAfter, ("at", 1), {"timezone": 1}, f"ExpireAfter.timezone = 1: {ZONE}."),
     (ExpireAfter, ("at", 1), {"unit": "h"}, f"ExpireAfter.unit = 'h': {UNITS}"),

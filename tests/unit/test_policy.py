@@ -29,7 +29,7 @@ POLICIES: list[Policy] = [
     TTL({"cart": 3600, 7: None}, by="resource", other=-1, unit="iso"),
     TTL(1800, max_lifetime=86_400, created="created_at"),
     ExpireAfter("created_at", 3600),
-    ExpireAfter("created_at", 0, timezone="local", unit="s"),
+    ExpireAfter("created_at", 1, timezone="local", unit="s"),
     ExpireAt("expires_at"),
     ExpireAt("expires_at", null="expired", timezone="America/New_York", unit="us"),
 ]
@@ -163,11 +163,9 @@ def test_the_repr_of_a_ttl_is_the_shortest_declaration_of_it() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "stored"),
-    [(0, 0), (3600.0, 3600), (timedelta(0), 0), (timedelta(hours=1), 3600), (MAX_TTL, MAX_TTL)],
+    [(1, 1), (3600.0, 3600), (timedelta(hours=1), 3600), (MAX_TTL, MAX_TTL)],
 )
-def test_expire_after_takes_whole_seconds_from_zero(
-    seconds: float | timedelta, stored: int
-) -> None:
+def test_expire_after_takes_whole_seconds_from_one(seconds: float | timedelta, stored: int) -> None:
     policy = ExpireAfter("created_at", seconds)
 
     assert policy.seconds == stored
@@ -179,8 +177,21 @@ def test_expire_after_takes_whole_seconds_from_zero(
     [-1, 1.5, MAX_TTL + 1, "60", None, True, timedelta(seconds=-1), timedelta(milliseconds=1)],
 )
 def test_expire_after_refuses_other_seconds(seconds: Any) -> None:
-    with pytest.raises(InvalidTTL, match=r"ExpireAfter\.seconds = .*0 to 2147483647"):
+    with pytest.raises(InvalidTTL, match=r"ExpireAfter\.seconds = .*1 to 2147483647"):
         ExpireAfter("created_at", seconds)
+
+
+@pytest.mark.parametrize("zero", [0, 0.0, -0.0, timedelta(0)])
+def test_zero_seconds_are_rejected_with_both_of_their_usual_meanings(zero: Any) -> None:
+    with pytest.raises(InvalidTTL) as caught:
+        ExpireAfter("date_done", zero)
+    assert "never expire, declare no policy at all" in str(caught.value)
+    assert "at the date itself, declare ExpireAt('date_done')" in str(caught.value)
+
+
+def test_none_seconds_are_rejected_with_the_way_to_say_never() -> None:
+    with pytest.raises(InvalidTTL, match="never expire, declare no policy at all"):
+        ExpireAfter("date_done", None)  # type: ignore[arg-type]
 
 
 FIELDS = [
@@ -362,7 +373,7 @@ def test_the_repr_of_a_policy_makes_an_equal_one(policy: Policy) -> None:
 
 def test_policies_are_equal_only_within_a_type_and_with_equal_fields() -> None:
     assert len(set(POLICIES)) == len(POLICIES)
-    assert ExpireAfter("at", 0) != ExpireAt("at")
+    assert ExpireAfter("at", 1) != ExpireAt("at")
     assert TTL(3600) != 3600
 
 

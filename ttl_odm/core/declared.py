@@ -138,4 +138,4 @@ def shape_of(policy: Policy) -> Policy:
     """Return what of a policy can't change while the application runs: all but the default ttl."""
     if isinstance(policy, TTL):
         return policy.shape
-    return replace(policy, seconds=0) if isinstance(policy, ExpireAfter) else policy
+    return replace(policy, seconds=1) if isinstance(policy, ExpireAfter) else policy

@@ -273,7 +273,7 @@ class ExpireAfter:
 
     Attributes:
         field: The date field that the seconds are counted from.
-        seconds: 0..MAX_TTL.
+        seconds: 1..MAX_TTL. Not 0: see `ExpireAt`, or declare no policy if rows never expire.
         timezone: What naive datetimes in `field` mean: "UTC", "local" or an IANA name.
         unit: "s", "ms" or "us" where `field` holds epoch numbers, "iso" where it holds ISO-8601
             strings in UTC; None where it holds datetimes or dates.
@@ -299,11 +299,11 @@ class ExpireAfter:
         if isinstance(given, Stored):
             fix = "give the seconds themselves; only the default of a TTL can be stored"
             raise _misdeclared(given, "ExpireAfter.seconds", fix)
-        whole = whole_seconds(seconds, lowest=0)
+        whole = whole_seconds(seconds, lowest=1)
         if whole is None:
             raise InvalidTTL(
-                f"ExpireAfter.seconds = {short_repr(seconds)} is not a duration: give whole "
-                f"seconds from 0 to {MAX_TTL} as an int, an integral float or a timedelta."
+                f"ExpireAfter.seconds = {short_repr(seconds)}{_no_seconds(seconds, field)} give "
+                f"whole seconds from 1 to {MAX_TTL} as an int, an integral float or a timedelta."
             )
         _store(self, field=field, seconds=whole, timezone=timezone, unit=unit)
 
@@ -449,6 +449,22 @@ def _limit(max_lifetime: object, created: object, others: set[str | None]) -> in
         fix = f"give whole seconds from 1 to {MAX_TTL} as an int, an integral float or a timedelta"
         raise _misdeclared(max_lifetime, "TTL.max_lifetime", fix)
     return seconds
+
+
+def _no_seconds(value: object, field: str) -> str:
+    """Say what is wrong with the seconds of `ExpireAfter`, and what to declare instead.
+
+    They often come from an application's setting, where None and 0 mean "never".
+    """
+    if value is None:
+        return ": for rows that never expire, declare no policy at all; otherwise"
+    if whole_seconds(value, lowest=0) == 0:
+        return (
+            ': in many settings 0 means "never", in others "at once". For rows that never expire, '
+            "declare no policy at all; for rows that expire at the date itself, declare "
+            f"ExpireAt({field!r}); otherwise"
+        )
+    return " is not a duration:"
 
 
 def _check_choice(value: object, choices: tuple[str | None, ...], where: str) -> None:

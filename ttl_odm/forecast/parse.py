@@ -86,9 +86,11 @@ def planned_policy(
     if not isinstance(current, ExpireAfter):
         return current.with_default(parse_default(default, where))
     try:
-        seconds: Any = duration(default)  # which may not be a whole number
+        seconds: Any = None if default in _OFF else duration(default)  # or a broken number
         return replace(current, seconds=seconds)
-    except (ValueError, InvalidTTL) as error:
+    except InvalidTTL as error:
+        raise InvalidTTL(f"{where}: {error}") from error
+    except ValueError as error:
         raise InvalidTTL(f"{where}: {_FIX}, or as in 90d.") from error
 
 
