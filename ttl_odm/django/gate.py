@@ -214,8 +214,12 @@ class GatedDelete(GatedSelect, SQLDeleteCompiler):
         query.get_initial_alias()
         by_key = table in options.purged_tables() or options.purges(query) == "by key"
         kind: Final = "expired" if by_key or options.purges(query) else "live"
+        predicate = Predicate.of(policy, table, kind, writing=True)
+        if policy.follows is not None and kind == "live" and options.orphaned_tables():
+            orphaned = options.orphaned_tables()
+            predicate = Predicate.of(policy, table, kind, writing=True, orphaned=orphaned)
         before = query.where
-        query.where = _and(before, Predicate.of(policy, table, kind, writing=True))
+        query.where = _and(before, predicate)
         try:
             sql, params = super().as_sql()
         finally:
@@ -264,7 +268,10 @@ class GatedUpdate(KeyedUpdate, GatedSelect, SQLUpdateCompiler):
         if policy is None or options.root_written(query):
             return result
         if not any(isinstance(condition, Predicate) for condition in query.where.children):
-            query.where = _and(query.where, Predicate.of(policy, table, "live", writing=True))
+            predicate = Predicate.of(policy, table, "live", writing=True)
+            if policy.follows is not None and (orphaned := options.orphaned_for(query)):
+                predicate = Predicate.of(policy, table, "live", writing=True, orphaned=orphaned)
+            query.where = _and(query.where, predicate)
             if policy.follows is not None:
                 self._keep_from_expired(policy)
         return result

@@ -1,4 +1,7 @@
-"""Carts with items that follow them, and notes that follow the items; threads that are renewed."""
+"""Carts with items that follow them, and notes that follow the items; threads that are renewed.
+
+Chests refer to one of the things that follow them.
+"""
 
 # ruff: noqa: DJ008
 from __future__ import annotations
@@ -58,3 +61,26 @@ class Reply(models.Model):
     __ttl__ = Follows("message", renews=True, at_most_every=60)
     id = models.BigIntegerField(primary_key=True)
     message = models.ForeignKey(Message, models.CASCADE)
+
+
+class Owner(models.Model):
+    id = models.BigIntegerField(primary_key=True)
+
+
+class Chest(TTLModel):
+    __ttl__ = HOUR
+    id = models.BigIntegerField(primary_key=True)
+    owner = models.ForeignKey(Owner, models.CASCADE, null=True)
+    best = models.ForeignKey("Thing", models.SET_NULL, null=True, related_name="+")
+
+
+class Thing(models.Model):
+    __ttl__ = Follows("chest")
+    id = models.BigIntegerField(primary_key=True)
+    chest = models.ForeignKey(Chest, models.CASCADE, null=True)
+
+
+class Label(models.Model):
+    __ttl__ = Follows("thing")
+    id = models.BigIntegerField(primary_key=True)
+    thing = models.ForeignKey(Thing, models.CASCADE, null=True)

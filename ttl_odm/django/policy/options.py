@@ -25,6 +25,8 @@ _KEEPS = "_ttl_odm_keeps"
 _PURGES = "_ttl_odm_purges"
 _ROOT_WRITTEN = "_ttl_odm_root_written"
 
+_ORPHANED = "_ttl_odm_orphaned"
+
 _purged: ContextVar[frozenset[str]] = ContextVar("ttl_odm_purged", default=frozenset())
 
 
@@ -94,6 +96,39 @@ def purging(tables: frozenset[str]) -> Iterator[None]:
 def purged_tables() -> frozenset[str]:
     """Those of `purging`."""
     return _purged.get()
+
+
+_orphaned: ContextVar[frozenset[str]] = ContextVar("ttl_odm_orphaned", default=frozenset())
+
+
+@contextmanager
+def deleting_with_parents(tables: frozenset[str]) -> Iterator[None]:
+    """Let DELETEs take rows of these tables that have no parent any more.
+
+    Django's `Collector` has chosen them while they had one, and may delete that first. Rows whose
+    parent has expired since then are left alone, as by any other DELETE.
+    """
+    token = _orphaned.set(tables)
+    try:
+        yield
+    finally:
+        _orphaned.reset(token)
+
+
+def orphaned_tables() -> frozenset[str]:
+    """Those of `deleting_with_parents`."""
+    return _orphaned.get()
+
+
+def with_orphaned(queryset: Q, tables: frozenset[str]) -> Q:
+    """A queryset whose ``update()`` takes them too: see `deleting_with_parents`."""
+    return _marked(queryset, _ORPHANED, tables)
+
+
+def orphaned_for(query: Query) -> frozenset[str]:
+    """The tables of `with_orphaned`."""
+    tables: frozenset[str] = getattr(query, _ORPHANED, frozenset())
+    return tables
 
 
 def _marked(queryset: Q, name: str, value: object) -> Q:

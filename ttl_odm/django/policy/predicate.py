@@ -45,10 +45,20 @@ class Predicate(Expression):
     """Whether the row of a table in a statement is live, or whether it is expired."""
 
     def __init__(
-        self, policy: TablePolicy, alias: str, kind: Kind, *, writing: bool = False
+        self,
+        policy: TablePolicy,
+        alias: str,
+        kind: Kind,
+        *,
+        writing: bool = False,
+        orphaned: frozenset[str] = frozenset(),
     ) -> None:
-        """Say which row; when `writing`, it is judged at the moment of the write."""
+        """Say which row; when `writing`, it is judged at the moment of the write.
+
+        Rows of the tables `orphaned` are live without a parent: they are deleted together with it.
+        """
         super().__init__(output_field=_BOOLEAN)
+        self.orphaned = orphaned
         self.policy = policy
         self.alias = alias
         self.kind: Kind = kind
@@ -57,9 +67,16 @@ class Predicate(Expression):
 
     @staticmethod
     @functools.lru_cache(maxsize=1_000)
-    def of(policy: TablePolicy, alias: str, kind: Kind, *, writing: bool = False) -> Predicate:
+    def of(
+        policy: TablePolicy,
+        alias: str,
+        kind: Kind,
+        *,
+        writing: bool = False,
+        orphaned: frozenset[str] = frozenset(),
+    ) -> Predicate:
         """The same, made once: it is asked for with each statement."""
-        return Predicate(policy, alias, kind, writing=writing)
+        return Predicate(policy, alias, kind, writing=writing, orphaned=orphaned)
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
         """Render it, in parentheses; no values are bound."""
@@ -97,13 +114,14 @@ class Predicate(Expression):
         """Whether there is a live parent; or none that has expired, where orphans are live."""
         following = cast("Following", self.policy)
         links, quote = following.links, connection.ops.quote_name
-        alias, needs_parent = f"ttl_parent{following.depth}", following.follows.orphan == "expired"
+        alias, table = f"ttl_parent{following.depth}", following.model._meta.db_table
+        needs_parent = following.follows.orphan == "expired" and table not in self.orphaned
         ties = " AND ".join(
             f"{quote(alias)}.{quote(str(theirs.column))} = {source}.{quote(str(own.column))}"
             for own, theirs in links.pairs
         )
         kind: Kind = "live" if needs_parent else "expired"
-        parent = Predicate(links.policy, alias, kind, writing=self.writing)
+        parent = Predicate(links.policy, alias, kind, writing=self.writing, orphaned=self.orphaned)
         condition = parent._render(connection, quote(alias))
         rows = f"{quote(links.parent._meta.db_table)} {quote(alias)} WHERE {ties} AND {condition}"
         exists = f"EXISTS (SELECT 1 FROM {rows})"  # noqa: S608 (names that Django quotes)

@@ -7,7 +7,6 @@ refer to from being deleted; they are purged first.
 from __future__ import annotations
 
 import functools
-from contextvars import ContextVar
 from operator import or_
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -17,14 +16,18 @@ from django.db.models.deletion import Collector, ProtectedError, RestrictedError
 
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.binding import is_historical, table_policy
+from ttl_odm.django.policy.following import following_of
 from ttl_odm.django.purge.followers import FollowersRemoval, seal_above
 from ttl_odm.django.purge.removal import (
     Removal,
+    being_removed,
     locked,
     referring,
+    removing,
     rows_of,
     sweeping_removal,
     take_file,
+    untie,
 )
 from ttl_odm.sweeper.declarations import hooks_of
 
@@ -35,11 +38,6 @@ if TYPE_CHECKING:
 
     from ttl_odm.django.policy.binding import AnyQuerySet, Model
     from ttl_odm.django.policy.following import Following
-
-_doomed: ContextVar[frozenset[tuple[Model, Any]]] = ContextVar(
-    "ttl_odm_doomed", default=frozenset()
-)
-"""Rows that are being removed, by model and primary key: a cycle of references comes to its end."""
 
 _MARK: Final = "_ttl_odm_collector"
 
@@ -104,7 +102,7 @@ def _with_others(model: Model, using: str, objs: list[Instance]) -> list[Instanc
         for relation in referring(model)
         if relation.related_model is model and (is_deferred or relation.field.null)
     ]
-    known, layer = _being_removed(model) | {obj.pk for obj in objs}, objs
+    known, layer = being_removed(model) | {obj.pk for obj in objs}, objs
     while fields and layer:
         refers = functools.reduce(or_, (Q((f"{field.name}__in", layer)) for field in fields))
         rows = locked(rows_of(model, using).filter(refers), using)
@@ -112,10 +110,6 @@ def _with_others(model: Model, using: str, objs: list[Instance]) -> list[Instanc
         known |= {obj.pk for obj in layer}
         objs = [*objs, *layer]
     return objs
-
-
-def _being_removed(model: Model) -> set[Any]:
-    return {pk for owner, pk in _doomed.get() if owner is model}
 
 
 def install() -> None:
@@ -134,19 +128,50 @@ def install() -> None:
             for relation in referring(model)
         ]
         if not relations:
-            return original(self)
-        rows = {(model, obj.pk) for model, objs in self.data.items() for obj in objs}
-        token = _doomed.set(_doomed.get() | rows)
-        try:
-            with transaction.atomic(using=self.using, savepoint=False):
-                for relation, instances in relations:
-                    _make_way(relation, instances, self.using)
+            with options.deleting_with_parents(frozenset()):
                 return original(self)
-        finally:
-            _doomed.reset(token)
+        rows = {(model, obj.pk) for model, objs in self.data.items() for obj in objs}
+        with removing(rows), transaction.atomic(using=self.using, savepoint=False):
+            for relation, instances in relations:
+                _make_way(relation, instances, self.using)
+            tables = _deleted_with_parents(self)
+            if tables:
+                _unlink_with_parents(self, tables)
+            with options.deleting_with_parents(tables):
+                return original(self)
 
     setattr(delete, _MARK, True)
     Collector.delete = delete  # type: ignore[method-assign]
+
+
+def _deleted_with_parents(collector: Collector) -> frozenset[str]:
+    """The tables of which a collector deletes rows together with rows that these follow."""
+    models = {model for model, instances in collector.data.items() if instances}
+    models |= {queryset.model for queryset in collector.fast_deletes}
+    tables = {model._meta.db_table for model in models}
+    followings = (following_of(model) for model in models)
+    return frozenset(
+        following.model._meta.db_table
+        for following in followings
+        if following is not None and following.links.parent._meta.db_table in tables
+    )
+
+
+def _unlink_with_parents(collector: Collector, tables: frozenset[str]) -> None:
+    """Let a collector's updates of followers take rows that an earlier one has unlinked.
+
+    InnoDB checks foreign keys row by row, so Django sets those that can be NULL to NULL first.
+    """
+    for (field, _), batches in collector.field_updates.items():
+        if following_of(field.model) is None:
+            continue
+        instances: Any  # a list, or a QuerySet that may not have been run
+        for number, instances in enumerate(batches):
+            rows = instances
+            if not isinstance(rows, QuerySet) or rows._result_cache is not None:
+                keys = [obj.pk for obj in instances]
+                rows = QuerySet(model=field.model, using=collector.using).filter(pk__in=keys)
+            batches[number] = options.with_orphaned(rows, tables)
 
 
 def _make_way(relation: Any, instances: list[Instance], using: str) -> None:
@@ -156,12 +181,17 @@ def _make_way(relation: Any, instances: list[Instance], using: str) -> None:
     """
     model: Model = relation.related_model
     field = relation.field
-    doomed = _being_removed(model)
+    doomed = being_removed(model)
     referred = Q((f"{field.name}__in", instances))
     is_deferred = connections[using].features.can_defer_constraint_checks
     if doomed and not is_deferred and field.null and field.db_constraint:
-        rows: AnyQuerySet = options.include_expired(QuerySet(model=model, using=using))
-        options.after_root(rows.filter(referred, pk__in=doomed)).update(**{field.name: None})
+        following = following_of(model)
+        if following is not None and field in following.links.own:
+            # Live ones stay what they are until Django unlinks them itself.
+            untie(rows_of(model, using).filter(referred, pk__in=doomed), field)
+        else:
+            rows: AnyQuerySet = options.include_expired(QuerySet(model=model, using=using))
+            options.after_root(rows.filter(referred, pk__in=doomed)).update(**{field.name: None})
     condition, sweeping = (
         referred & ~Q(pk__in=doomed) if doomed else referred,
         sweeping_removal.get(),

@@ -15,7 +15,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from ttl_odm.core.follows import sealing_ttl
 from ttl_odm.django.policy.following import Following, followers_of, is_one_of
-from ttl_odm.django.policy.options import after_root, include_expired
+from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.policy.predicate import inherits_in
 from ttl_odm.django.purge import removal
 from ttl_odm.sweeper import Hooks
@@ -101,6 +101,10 @@ class FollowersRemoval:
 
     def of(self, model: Model, keys: Sequence[Any]) -> None:
         """Remove those of expired rows of a model, by primary keys."""
+        with removal.removing((model, key) for key in keys):
+            self._of(model, keys)
+
+    def _of(self, model: Model, keys: Sequence[Any]) -> None:
         for following in followers_of(model):
             links = following.links
             for start in range(0, len(keys), _CHUNK):
@@ -131,6 +135,8 @@ class FollowersRemoval:
     def _choose(self, model: Model, condition: Q, size: int) -> list[Any]:
         """Lock some rows; of those that refer to one another the ones that nothing refers to."""
         rows = removal.rows_of(model, self.using).filter(condition)
+        if doomed := removal.being_removed(model):
+            rows = rows.exclude(pk__in=doomed)
         bound = [each for each in _self_references(model) if not each.null]
         leaves = rows
         for reference in bound:
@@ -143,9 +149,8 @@ class FollowersRemoval:
         return []
 
     def _remove(self, model: Model, keys: Sequence[Any]) -> int:
-        for reference in _self_references(model):
-            if reference.null:
-                self._untie(model, reference, keys)
+        for relation in removal.referring(model):
+            self._untie(model, relation, keys)
         doomed = removal.Removal(model, self.using, Hooks(), reason=self.reason)
         if doomed.is_plain:
             deleted = doomed.by_key(keys)
@@ -156,13 +161,20 @@ class FollowersRemoval:
         self.removed[model._meta.db_table] += deleted
         return deleted
 
-    def _untie(self, model: Model, reference: Any, keys: Sequence[Any]) -> None:
-        """Let expired rows no longer refer to rows of their own table that go."""
-        referring = removal.rows_of(model, self.using).filter(**{f"{reference.name}__in": keys})
-        found = list(referring.values_list("pk", flat=True))
-        if found:
-            rows = after_root(every(model, self.using).filter(pk__in=found))
-            rows.update(**{reference.name: None})
+    def _untie(self, model: Model, relation: Any, keys: Sequence[Any]) -> None:
+        """Let expired rows no longer refer to rows that go before them.
+
+        Those of the same table, and the ones that these rows follow.
+        """
+        field, owner = relation.field, relation.related_model
+        above = removal.being_removed(owner)
+        is_enforced = getattr(field, "db_constraint", False)
+        if not (field.null and is_enforced and (owner is model or above)):
+            return
+        referring = removal.rows_of(owner, self.using).filter(**{f"{field.name}__in": keys})
+        if owner is not model:
+            referring = referring.filter(pk__in=above)
+        removal.untie(referring, field)
 
 
 def _self_references(model: Model) -> list[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -28,15 +29,38 @@ from ttl_odm.django.time.clock import database_now
 from ttl_odm.sweeper import HookError, Hooks, Purged, archive, weight
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from django.db.models import Model as Instance
 
     from ttl_odm.django.policy.binding import AnyQuerySet, Binding, Model
+    from ttl_odm.django.time.fields import AnyField
     from ttl_odm.sweeper.hooks import Reason
 
 sweeping_removal: ContextVar[Removal | None] = ContextVar("ttl_odmsweeping_removal", default=None)
 """Where a sweep counts rows that go because they refer to its own."""
+
+_doomed: ContextVar[frozenset[tuple[Model, Any]]] = ContextVar(
+    "ttl_odm_doomed", default=frozenset()
+)
+
+
+@contextmanager
+def removing(rows: Iterable[tuple[Model, Any]]) -> Iterator[None]:
+    """Note rows, by model and primary key, while rows that refer to them are removed first.
+
+    Of a cycle of references none is removed twice.
+    """
+    token = _doomed.set(_doomed.get().union(rows))
+    try:
+        yield
+    finally:
+        _doomed.reset(token)
+
+
+def being_removed(model: Model) -> set[Any]:
+    """The primary keys of a model's rows that are being removed: see `removing`."""
+    return {pk for owner, pk in _doomed.get() if owner is model}
 
 
 def rows_of(model: Model, using: str) -> AnyQuerySet:
@@ -217,6 +241,15 @@ class Removal:
 def _named(scopes: Counter[str | None]) -> Counter[str]:
     """The counts without that of rows that have no scope with a default of its own."""
     return Counter({scope: rows for scope, rows in scopes.items() if scope is not None})
+
+
+def untie(expired: AnyQuerySet, field: AnyField) -> None:
+    """Set a foreign key of expired rows to NULL."""
+    keys = list(expired.values_list("pk", flat=True))
+    if keys:
+        rows: AnyQuerySet = QuerySet(model=expired.model, using=expired.db)
+        rows = options.include_expired(rows).filter(pk__in=keys)
+        options.after_root(rows).update(**{field.name: None})
 
 
 def take_file(model: Model, using: str) -> None:

@@ -133,16 +133,15 @@ class _Batch:
         purged: Sequence[Purged] = ()
         followers = FollowersRemoval(self.using, self.request.size)
         with self.limited():
-            free = self._without_followers(removal, followers, keys)
             if removal.is_plain and not as_objects:
-                if not removal.is_followed:
-                    free = self._free(keys)
+                free = self._without_followers(removal, followers, self._free(removal, keys))
                 deleted = removal.by_key(free)
             else:
-                with phase("find"):
-                    objs = list(locked(self._rows(free), self.using, skip=True))
-                purged = removal.by_objects(objs)
-                deleted = len(objs)
+                with phase("find"):  # as they are before their followers go
+                    objs = list(locked(self._rows(keys), self.using, skip=True))
+                free = self._without_followers(removal, followers, [obj.pk for obj in objs])
+                purged = removal.by_objects(objs if free else [])
+                deleted = len(free)
         left = self.left(keys) if deleted < len(keys) and followers.is_done else 0
         own = removal.referring.pop(self.request.target, 0)
         return BatchResult(
@@ -156,9 +155,10 @@ class _Batch:
             by_scope=removal.by_scope,
         )
 
-    def _free(self, keys: Sequence[Any]) -> Sequence[Any]:
+    def _free(self, removal: Removal, keys: Sequence[Any]) -> Sequence[Any]:
         """Lock the rows that nobody holds, where the database can pass over the others."""
-        if not connections[self.using].features.has_select_for_update_skip_locked:
+        can_skip = connections[self.using].features.has_select_for_update_skip_locked
+        if not can_skip and not removal.is_followed:
             return keys
         with phase("find"):
             by_key = self._rows(keys).values_list("pk", flat=True)
@@ -167,17 +167,14 @@ class _Batch:
     def _without_followers(
         self, removal: Removal, followers: FollowersRemoval, keys: Sequence[Any]
     ) -> Sequence[Any]:
-        """Remove what follows rows that nobody holds; none of these may go before all of that."""
+        """Remove what follows rows that are locked; return those that may go after it."""
         if not removal.is_followed:
             return keys
-        with phase("find"):
-            by_key = self._rows(keys).values_list("pk", flat=True)
-            free = list(locked(by_key, self.using, skip=True))
-        followers.of(removal.root, free)
+        followers.of(removal.root, keys)
         removal.referring += followers.removed
         if followers.is_done:
-            return free
-        seal(self.binding, self.using, free)
+            return keys
+        seal(self.binding, self.using, keys)
         return []
 
     def undone(

@@ -17,6 +17,7 @@ from sqlalchemy.orm import (
     loading,
     persistence,
 )
+from sqlalchemy.orm.base import PassiveFlag
 from sqlalchemy.orm.exc import UnmappedClassError
 from sqlalchemy.orm.mapper import _all_registries
 from sqlalchemy.sql.base import CompileState
@@ -145,6 +146,12 @@ def version_column(mapper: Mapper[Any], table: Table) -> ColumnElement[Any] | No
     """The column of one of a mapper's tables that an UPDATE or DELETE of a flush checks."""
     version = mapper.version_id_col
     return version if version in mapper._cols_by_table[table] else None
+
+
+def flushes_from_memory(session: Session, passive: PassiveFlag | None) -> bool:
+    """Whether a flush looks an object up, to order its statements, that it may not load."""
+    may_load = passive is None or passive & PassiveFlag.RELATED_OBJECT_OK
+    return not may_load and session._flushing
 
 
 STATE: Final = 0

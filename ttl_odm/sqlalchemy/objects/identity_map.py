@@ -49,12 +49,15 @@ def live_lookups(lookup: Handler) -> Handler:
             return row
         if kw.get("execution_options", EMPTY_DICT).get(INCLUDE_EXPIRED):
             return row
-        if lifetime is None:
-            return None
-        state = instance_state(row)
-        if state.mapper is not mapper:  # a subclass may have a default of its own
-            lifetime = lifetime_of(state.mapper) or lifetime
-        return None if _in_doubt(session, state, lifetime) else row
+        is_known = False  # of a follower, whose parent's end only the database knows
+        if lifetime is not None:
+            state = instance_state(row)
+            if state.mapper is not mapper:  # a subclass may have a default of its own
+                lifetime = lifetime_of(state.mapper) or lifetime
+            is_known = not _in_doubt(session, state, lifetime)
+        if is_known or compat.flushes_from_memory(session, kw.get("passive")):
+            return row
+        return None
 
     return live_lookup
 
