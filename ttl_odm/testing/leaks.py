@@ -150,7 +150,7 @@ def _leaking(sql: str, context: Any) -> tuple[str, ...]:
             tables.update(meant_by(tuple(piece.fullname.lower().split("."))))
         elif may_name_tables(piece.sql):
             raw = parse(piece.sql, dialect.name, piece.kind, piece.marks)
-            named = tables_named(raw)
+            named = tables_named(piece.sql, raw)
             tables.update(table for table in named if stamp_of(table) not in raw.names)
     return tuple(sorted({table.fullname for table in tables}))
 

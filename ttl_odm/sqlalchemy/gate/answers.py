@@ -13,8 +13,8 @@ Answer = Literal["off", "warn", "raise", "rewrite"]
 
 
 class RawSQLError(TTLError, DontWrapMixin):
-    """Raw SQL names a TTL table without a condition; it was not sent."""
+    """Raw SQL names a TTL table without a condition, or can't be checked; it was not sent."""
 
 
 class RawSQLWarning(UserWarning):
-    """Raw SQL names a TTL table without a condition; it was sent."""
+    """Raw SQL names a TTL table without a condition, or can't be checked; it was sent."""

@@ -22,8 +22,10 @@ def guard(engine: Engine | AsyncEngine, *, raw: Answer) -> None:
     Statements that SQLAlchemy compiles from models and Tables have the predicate anyway, and cost
     nothing here. `text()`, `exec_driver_sql()`, `from_statement()`, literal columns and the
     lightweight `table()` are parsed, once for each text. A statement leaks if it names a table
-    with a policy (also in a join, a subquery or a CTE) without a condition on its ``_ts``. One
-    with ``include_expired`` does not. Call `guard` again to change ``raw``.
+    with a policy (also in a join, a subquery or a CTE) without a condition on its ``_ts``. What
+    can't be understood counts as a leak: a program, SQL in a string, syntax that the parser
+    doesn't know. A statement with ``include_expired`` doesn't leak. Call `guard` again to change
+    ``raw``.
 
     Args:
         engine: An Engine or an AsyncEngine; its copies by ``execution_options()`` share the

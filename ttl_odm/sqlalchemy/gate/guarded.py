@@ -96,7 +96,7 @@ class Guard:
             return sql
         marks = Marks.of_driver(self._dialect.paramstyle)
         leaks = self.leaks_in(sql, "statement", marks)
-        if not leaks.tables or is_migrating(self._dialect):
+        if not leaks or is_migrating(self._dialect):
             return sql
         if self.rewrites(leaks):
             return _rewritten(leaks, lambda table: _written_out(table, self._dialect))
@@ -112,18 +112,26 @@ class Guard:
                 warnings.warn(message, RawSQLWarning, stacklevel=2)
             return
         reason = ""
-        if self.answer == "rewrite" and leaks.obstacle:
+        if self.answer == "rewrite" and leaks.obstacle and not leaks.problem:
             reason = f" It can't be rewritten: {leaks.obstacle}."
         raise RawSQLError(_message(leaks) + reason)
 
 
 def _message(leaks: RawLeaks) -> str:
     names = ", ".join(sorted({table.fullname for table in leaks.tables}))
+    sql = shorten(leaks.sql, _SQL_LENGTH)
+    if leaks.problem is not None:
+        which = f" of {names}" if names else ""
+        return (
+            f"Raw SQL can't be checked, since {leaks.problem}: it may see expired rows{which}: "
+            f"{sql!r}. Write it with models or Tables, or so that the guard can read it; or use "
+            "execution_options(include_expired=True) if it may see expired rows."
+        )
     bindings = filter(None, map(root_of, leaks.tables))
     stamps = sorted({f"{one.table.name}.{one.last_modified.name.lower()}" for one in bindings})
     return (
         f"Raw SQL names {names} without a condition on {' and '.join(stamps)}, so it sees expired "
-        f"rows: {shorten(leaks.sql, _SQL_LENGTH)!r}. Write it with the model or its Table; or add "
+        f"rows: {sql!r}. Write it with the model or its Table; or add "
         "such a condition to the query that names the table; or use "
         "execution_options(include_expired=True) if you want expired rows."
     )
@@ -229,7 +237,7 @@ def _filled(sql: str, rows: list[str]) -> str:
 def _is_to_rewrite(compiler: GuardedCompiler, leaks: RawLeaks) -> bool:
     """Whether tables are to be replaced; what isn't, and leaks, is noted for whoever runs it."""
     guard: Guard = compiler.dialect.ttl_odm_guard  # type: ignore[attr-defined]
-    if not leaks.tables or guard.answer == "off" or _is_deliberate(compiler):
+    if not leaks or guard.answer == "off" or _is_deliberate(compiler):
         return False
     if is_migrating(compiler.dialect):
         compiler.ttl_let_through = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import Table
 
@@ -25,6 +25,7 @@ from ttl_odm.sqlalchemy.policy.second_tables import (
     names_of_different_policies,
 )
 from ttl_odm.sqlalchemy.rewrite.raw_sql import RawSQL, Source, parse
+from ttl_odm.sqlalchemy.rewrite.raw_statements import may_compose
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.rewrite.raw_sql import Kind
     from ttl_odm.sqlalchemy.rewrite.raw_words import Marks
+
+
+_ESCAPES: Final = (*((mark, 2 * mark) for mark in '"`]%'), (":", r"\:"))
+"""How a character of a name is written in SQL, by a database or by ``text()``."""
 
 
 class Replaceable(NamedTuple):
@@ -49,6 +54,7 @@ class RawLeaks:
     Attributes:
         sql: The piece.
         tables: The tables with a policy that it names without a condition.
+        problem: Why nobody can tell what it reads; None if that is known.
         replaceable: The same, where they stand.
         obstacle: Why no subquery of live rows can stand in their place; None if one can.
         is_reported: Whether its warning was given.
@@ -58,19 +64,23 @@ class RawLeaks:
     tables: tuple[Table, ...] = ()
     replaceable: tuple[Replaceable, ...] = ()
     obstacle: str | None = None
+    problem: str | None = None
     is_reported: bool = False
+
+    def __bool__(self) -> bool:
+        """Whether it leaks, or may."""
+        return bool(self.tables or self.problem)
 
 
 def leaks_in(sql: str, dialect: Dialect, kind: Kind, marks: Marks) -> RawLeaks:
     """Look for leaks in a piece of SQL; it is parsed only if a table's name is in it."""
-    if not may_name_tables(sql):
+    if not may_name_tables(sql) and not (may_compose(sql, dialect.name) and any_tables()):
         return RawLeaks(sql)
     raw = parse(sql, dialect.name, kind, marks)
-    if raw.problem is not None:
-        tables = [
-            table for table in gated_tables if table.name.lower() in raw.names or not raw.names
-        ]
-        return RawLeaks(sql, tuple(dict.fromkeys(map(first_of, tables))), (), raw.problem)
+    problem = raw.problem or _escaped_in(sql)
+    if problem is not None:
+        tables = tuple(dict.fromkeys(map(first_of, _spelled_in(sql))))
+        return RawLeaks(sql, tables, obstacle=problem, problem=problem)
     return leaks_of(sql, raw.sources, dialect)
 
 
@@ -89,7 +99,9 @@ def leaks_of(sql: str, sources: tuple[Source, ...], dialect: Dialect) -> RawLeak
         leaks.replaceable += (Replaceable(source, tables[0]),)
         models = _names_of_different(tables)
         ambiguous = models and f"{models} have different policies for a table of that name"
-        leaks.obstacle = leaks.obstacle or source.obstacle or ambiguous
+        hidden = source.pseudo - {column.name.lower() for column in tables[0].columns}
+        lost = f"the live rows have no {min(hidden)}" if hidden else None
+        leaks.obstacle = leaks.obstacle or source.obstacle or ambiguous or lost
     return leaks
 
 
@@ -139,17 +151,41 @@ def _stamped(table: Table) -> Table | None:
 
 def may_name_tables(sql: str) -> bool:
     """Whether a text has the name of any table with a policy in it, as whatever."""
+    return next(_spelled_in(sql), None) is not None
+
+
+def any_tables() -> bool:
+    """Whether any table has a policy."""
+    return next(iter(gated_tables), None) is not None
+
+
+def _escaped_in(sql: str) -> str | None:
+    """Say that a name is written with escapes of ``text()`` or a driver, if one is."""
+    for table in _spelled_in(sql):
+        if table.name.lower() not in sql.lower() and any(mark in table.name for mark in "%:"):
+            return f"{table.name} is written with escapes in it"
+    return None
+
+
+def _spelled_in(sql: str) -> Iterator[Table]:
+    """The tables with a policy whose names are in a text, also in literals and comments."""
     lowered = sql.lower()
-    return any(table.name.lower() in lowered for table in gated_tables)
+    return (table for table in gated_tables if _is_spelled_in(table.name.lower(), lowered))
 
 
-def tables_named(raw: RawSQL) -> Iterator[Table]:
+def _is_spelled_in(name: str, sql: str) -> bool:
+    return name in sql or any(
+        mark in name and name.replace(mark, escaped) in sql for mark, escaped in _ESCAPES
+    )
+
+
+def tables_named(sql: str, raw: RawSQL) -> Iterator[Table]:
     """The tables with a policy that raw SQL reads, updates or deletes from, or may."""
     if raw.problem is None:
         for source in raw.sources:
             yield from meant_by(source.name)
     else:
-        yield from (table for table in gated_tables if table.name.lower() in raw.names)
+        yield from _spelled_in(sql)
 
 
 def meant_by(name: tuple[str, ...], default_schema: str | None = None) -> list[Table]:

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from ttl_odm.dialects import MYSQL_FAMILY
 
 # First: it says what to install where sqlglot is missing.
-from ttl_odm.sqlalchemy.rewrite.raw_words import Marks, Words, chunks  # isort: split
+from ttl_odm.sqlalchemy.rewrite.raw_words import Marks, Words  # isort: split
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
+
+from ttl_odm.sqlalchemy.rewrite.raw_statements import NotUnderstoodError, check_words, chunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,12 +41,21 @@ _AROUND: Final = {"from": ("SELECT * FROM ",), "piece": ("SELECT ", "SELECT 1 OR
 
 _QUERIES: Final = (exp.Select, exp.Update, exp.Delete, exp.Merge)
 _STATEMENTS: Final = (*_QUERIES, exp.Query, exp.Values, exp.Insert, exp.Create, exp.Copy)
-_NAMES_TABLES: Final = (exp.From, exp.Join, exp.Subquery, exp.Paren, exp.Table)
+_WRITTEN: Final = (exp.Schema, exp.Create, exp.Into, exp.Lock, exp.Reference, exp.LikeProperty)
+"""What names a table without reading its rows; also INSERT, beside what it inserts."""
+
 _TARGETS: Final = ((exp.Update, {"this"}), (exp.Delete, {"this", "using"}))
 _MERGED: Final = {"this", "using"}
 _CONDITIONS: Final = {"where", "having", "qualify", "on"}
 _REPLACEABLE: Final = {"this", "db", "catalog", "alias", "joins", "laterals"}
 """The parts of a table in FROM that may stand beside a subquery too."""
+
+_PSEUDO: Final = {
+    "sqlite": frozenset({"rowid", "oid", "_rowid_"}),
+    "postgres": frozenset({"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"}),
+    "mysql": frozenset({"_rowid"}),
+}
+"""Columns that the database adds to each table. SQLite gives NULL for those of a subquery."""
 
 _APART: Final = " \t\r\n(),;"
 
@@ -72,6 +83,8 @@ class Source:
             SQL has an alias there.
         asked: The columns that conditions of its own query are about, in lower case.
         obstacle: Why no subquery can stand in its place; None if one can.
+        pseudo: The names of columns that may be those a database adds to each table, such as
+            ``rowid``, in lower case: a subquery doesn't have them.
     """
 
     name: tuple[str, ...]
@@ -79,6 +92,7 @@ class Source:
     called: str
     asked: frozenset[str]
     obstacle: str | None
+    pseudo: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +128,20 @@ def parse(sql: str, dialect: str, kind: Kind = "statement", marks: Marks = Marks
     if kind == "piece" and words.begin_a_statement:
         kind = "statement"
     try:
-        if words.hidden is not None:
-            return RawSQL(names=words.names, problem=words.hidden)
+        check_words(words, dialect)
         if kind == "statement":
             parts = [
-                part for chunk in chunks(words) for part in _parsed(chunk.text, parser, chunk.start)
+                part
+                for chunk in chunks(words, dialect)
+                for part in _parsed(chunk.text, parser, chunk.start)
             ]
         else:
             parts = _piece(words, parser, kind)
+    except NotUnderstoodError as error:
+        return RawSQL(names=words.names, problem=str(error))
     except (SqlglotError, RecursionError) as error:
         return RawSQL(names=words.names, problem=_first_line(error))
-    return RawSQL(tuple(_sources(sql, parts)), words.names)
+    return RawSQL(tuple(_sources(sql, parts, _PSEUDO.get(parser, frozenset()))), words.names)
 
 
 def replaced(sql: str, sources: list[Source], rows: Callable[[Source], str]) -> str:
@@ -172,7 +189,7 @@ def _first_line(error: BaseException) -> str:
     return f"sqlglot can't read it: {message}" if message else f"{type(error).__name__} in sqlglot"
 
 
-def _sources(sql: str, parts: list[_Part]) -> Iterator[Source]:
+def _sources(sql: str, parts: list[_Part], pseudo: frozenset[str]) -> Iterator[Source]:
     for tree, start in parts:
         tables = [table for table in tree.find_all(exp.Table) if _is_read(table)]
         obstacle = next((_OBSTACLES[kind] for kind in _OBSTACLES if tree.find(kind)), None)
@@ -180,6 +197,7 @@ def _sources(sql: str, parts: list[_Part]) -> Iterator[Source]:
         qualified = {
             column.table.lower() for column in tree.find_all(exp.Column) if column.args.get("db")
         }
+        hidden = [column for column in tree.find_all(exp.Column) if column.name.lower() in pseudo]
         for table in tables:
             first, last = (_span(part, start) for part in (table.parts[0], table.parts[-1]))
             has_alias = bool(table.args.get("alias"))
@@ -188,7 +206,10 @@ def _sources(sql: str, parts: list[_Part]) -> Iterator[Source]:
             problem = obstacle or _problem(table, sql, first, last)
             if not has_alias and name[-1] in qualified:
                 problem = problem or "columns are named with its schema: give it an alias"
-            yield Source(name, (first[0], last[1]), called, asked.of(table), problem)
+            names = {"", table.alias_or_name.lower()}
+            used = {column.name.lower() for column in hidden if column.table.lower() in names}
+            span = (first[0], last[1])
+            yield Source(name, span, called, asked.of(table), problem, frozenset(used))
 
 
 def _span(part: Any, start: int) -> tuple[int, int]:
@@ -218,12 +239,14 @@ def _is_read(table: exp.Table) -> bool:
         return False
     if isinstance(parent, exp.Merge):
         return key in _MERGED
+    if isinstance(parent, exp.Insert):
+        return key != "this"
     if isinstance(parent, exp.Copy):
         return not parent.args.get("kind")  # TO, not FROM
     for kind, keys in _TARGETS:
         if isinstance(parent, kind):
             return key in keys
-    return isinstance(parent, _NAMES_TABLES) and key in {"this", "expressions"}
+    return not isinstance(parent, _WRITTEN)
 
 
 def _is_cte(table: exp.Table) -> bool:

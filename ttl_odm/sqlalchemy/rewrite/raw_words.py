@@ -23,14 +23,11 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from sqlglot import Token
 
-_READING: Final = {"SELECT", "WITH", "VALUES", "TABLE", "(", "COPY"}
-_WRITING: Final = {"INSERT", "UPDATE", "DELETE", "MERGE"}
+READING: Final = {"SELECT", "WITH", "VALUES", "TABLE", "(", "COPY"}
+WRITING: Final = {"INSERT", "UPDATE", "DELETE", "MERGE"}
 _OF_QUERIES: Final = {"SELECT", "FROM", "JOIN", "TABLE", "USING"}
-_MODIFIERS: Final = {"LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "IGNORE"}
 _UNNAMED: Final = {TokenType.STRING, TokenType.NUMBER}
 _HIDDEN: Final = ("/*!", "/*M!")
 """How comments begin that MariaDB and MySQL carry out."""
@@ -64,20 +61,13 @@ class Marks(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """One statement of several, and where it begins."""
-
-    text: str
-    start: int
-
-
-@dataclass(frozen=True, slots=True)
 class Words:
     """A text and its tokens."""
 
     text: str
     tokens: list[Token]
     hidden: str | None
+    parser: str
 
     @classmethod
     def of(cls, text: str, parser: str) -> Words:
@@ -87,7 +77,7 @@ class Words:
             text = text.replace(word[0], "INSERT ", 1)
         hides = parser == "mysql" and any(mark in text for mark in _HIDDEN)
         tokens = list(Dialect.get_or_raise(parser or None).tokenize(text))
-        return cls(text, tokens, "a comment in it is carried out" if hides else None)
+        return cls(text, tokens, "a comment in it is carried out" if hides else None, parser)
 
     @property
     def names(self) -> frozenset[str]:
@@ -103,56 +93,16 @@ class Words:
     @property
     def begin_a_statement(self) -> bool:
         """Whether a text that is a piece of a statement is one in itself."""
-        return bool(self.tokens) and _word(self.tokens[0]) in {*_READING, *_WRITING} - {"("}
+        return bool(self.tokens) and word_of(self.tokens[0]) in {*READING, *WRITING} - {"("}
 
     @property
     def may_name_tables(self) -> bool:
         """Whether a piece of a statement has a query in it."""
-        return any(_word(token) in _OF_QUERIES for token in self.tokens)
+        return any(word_of(token) in _OF_QUERIES for token in self.tokens)
 
 
-def chunks(words: Words) -> Iterator[Chunk]:
-    """The statements of a text that read or change rows.
-
-    What else is in it (SET, SHOW, PRAGMA, BEGIN, DDL) is nobody's business here.
-    """
-    statement: list[Token] = []
-    for token in [*words.tokens, None]:
-        if token is not None and token.token_type is not TokenType.SEMICOLON:
-            statement.append(token)
-        elif statement:
-            if _is_about_rows(statement):
-                start, end = statement[0].start, statement[-1].end + 1
-                text = _blanked(words.text, statement)[start:end]
-                yield Chunk(text, start)
-            statement = []
-
-
-def _is_about_rows(statement: list[Token]) -> bool:
-    first, *others = map(_word, statement)
-    if first == "CREATE":  # TABLE ... AS SELECT
-        return "TABLE" in others[:3] and "AS" in others and "SELECT" in others
-    return first in _READING or first in _WRITING
-
-
-def _blanked(text: str, statement: list[Token]) -> str:
-    """The text, in which words that the parser doesn't know are other ones of their length."""
-    first, rest = statement[0], statement[1:]
-    word = _word(first)
-    if word not in _WRITING:
-        return text
-    if word == "UPDATE" and rest and _word(rest[0]) == "OR":
-        unknown = rest[:2]
-    else:
-        unknown = []
-        for token in rest:
-            if _word(token) not in _MODIFIERS:
-                break
-            unknown.append(token)
-    for token in unknown:
-        text = text[: token.start] + " " * (token.end + 1 - token.start) + text[token.end + 1 :]
-    return text
-
-
-def _word(token: Token) -> str:
-    return "" if token.token_type is TokenType.IDENTIFIER else token.text.upper()
+def word_of(token: Token) -> str:
+    """A word in upper case; empty for a quoted name and for text."""
+    kind = token.token_type
+    is_quoted = kind is TokenType.IDENTIFIER or kind.name.endswith("STRING")
+    return "" if is_quoted else token.text.upper()
