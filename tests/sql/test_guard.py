@@ -235,7 +235,7 @@ def test_what_cannot_be_rewritten_is_not_sent(
         ):
             with pytest.raises(RawSQLError, match=REFUSED[sql]) as refused:
                 send()
-            assert "web_sessions._ts" in str(refused.value)
+            assert "web_sessions" in str(refused.value)
             assert sql in str(refused.value)
         assert sent == []
         assert connection.scalar(select(filled.views).where(filled.id == "b")) == 2
