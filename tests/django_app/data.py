@@ -185,4 +185,7 @@ def tables_of(*made: Any) -> Iterator[None]:
                 editor.delete_model(model)
             unbind(model._meta.db_table)
             del apps.all_models["shop"][model._meta.model_name]
+            for field in model._meta.local_many_to_many:
+                if field.remote_field.through._meta.auto_created:
+                    del apps.all_models["shop"][field.remote_field.through._meta.model_name]
         apps.clear_cache()

@@ -17,6 +17,7 @@ from ttl_odm.core.follows import Follows
 from ttl_odm.core.policy import as_policy
 from ttl_odm.django import gate
 from ttl_odm.django.objects import guard
+from ttl_odm.django.policy import associations
 from ttl_odm.django.policy.binding import (
     Binding,
     bind,
@@ -37,6 +38,7 @@ def install() -> None:
     """Put the gate into Django, and look at every model from now on."""
     gate.install()
     displace.install()
+    associations.install()
     class_prepared.connect(_prepared, dispatch_uid="ttl_odm")
     ModelBase.__setattr__ = _set  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -1,5 +1,6 @@
 """What ``__ttl__`` means for a table.
 
+- `associations`: which ties of a many-to-many relation a query sees.
 - `binding`: what a policy means for one Django model, and which tables have one.
 - `following`: models whose rows follow those of another, and what they follow.
 - `joins`: which rows of a query need no look at their parents.
