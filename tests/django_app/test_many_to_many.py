@@ -116,8 +116,8 @@ QUERIES: dict[str, Callable[[Any], Any]] = {
     "F": lambda made: pairs(made.party.objects.annotate(g=F("guests")), "pk", "g"),
     "filtered relation": lambda made: pairs(
         made.party.objects.annotate(
-            some=FilteredRelation("guests", condition=Q(guests__gt=1))
-        ).annotate(n=Count("some")),
+            later=FilteredRelation("guests", condition=Q(guests__gt=1))
+        ).annotate(n=Count("later")),
         *("pk", "n"),
     ),
     "order": lambda made: [
