@@ -5,7 +5,9 @@
         list_display = ["key", "expires"]
         list_filter = [ExpiryFilter]
 
-Without these the admin hides expired rows like everything else.
+Without these the admin hides expired rows like everything else. With them expired rows can be read,
+and nothing else: lists that show some have no actions, and their pages have no buttons to save or
+delete.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from django.contrib import admin
+from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 
 from ttl_odm.django.policy import options
@@ -33,12 +36,35 @@ if TYPE_CHECKING:
 _AGE: Final = "ttl_stored_age"
 """The attribute that rows have their stored default in."""
 
+_READS_EXPIRED: Final = "_ttl_odm_reads_expired"
+"""The attribute of an expired row that is shown, and of the request for its page."""
+
+_EXPIRED: Final = ("expired", "all")
+"""The choices of the filter with expired rows."""
+
 
 class ExpiryFilter(admin.SimpleListFilter):
-    """A list filter: live rows, expired rows that have not been purged yet, or both."""
+    """A list filter: live rows, expired rows that have not been purged yet, or both.
+
+    The ModelAdmin needs `TTLAdminMixin`, which keeps expired rows from being changed.
+    """
 
     title = _("expiry")
     parameter_name = "ttl"
+
+    def __init__(
+        self, request: HttpRequest, params: Any, model: type[Model], model_admin: Any
+    ) -> None:
+        """Check that the ModelAdmin has the mixin, before Django's own methods."""
+        bases = type(model_admin).__mro__
+        if TTLAdminMixin not in bases or bases.index(TTLAdminMixin) > bases.index(admin.ModelAdmin):
+            name = type(model_admin).__name__
+            raise ImproperlyConfigured(
+                f"{name}.list_filter has ExpiryFilter, so write "
+                f"class {name}(TTLAdminMixin, admin.ModelAdmin): without the mixin, expired rows "
+                "would have actions and forms that change nothing."
+            )
+        super().__init__(request, params, model, model_admin)
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:  # noqa: ARG002
         """The choices, besides live rows."""
@@ -57,14 +83,86 @@ class ExpiryFilter(admin.SimpleListFilter):
 
 
 class TTLAdminMixin:
-    """A read-only column ``expires`` for a ModelAdmin, on any model with a policy."""
+    """A read-only column ``expires`` for a ModelAdmin, on any model with a policy.
+
+    With `ExpiryFilter`, expired rows can be read: lists with expired rows have no actions and no
+    editable columns, and the pages of expired rows no buttons.
+    """
 
     readonly_fields: ClassVar[Sequence[str]] = ("expires",)
+
+    def get_actions(self, request: HttpRequest, action_location: Any = None) -> Any:
+        """The actions of a list; none where it shows expired rows, and on their pages."""
+        if self._shows_expired(request) or hasattr(request, _READS_EXPIRED):
+            return {}
+        parent: Any = super()
+        if action_location is None:  # before Django 6.1, which also has actions on a row's page
+            return parent.get_actions(request)
+        return parent.get_actions(request, action_location=action_location)
+
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        """The list, without editable columns if it shows expired rows."""
+        parent: Any = super()
+        changelist: ChangeList = parent.get_changelist_instance(request)
+        if self._shows_expired(request):
+            changelist.list_editable = ()
+        return changelist
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Model | None:
+        """The row of a page; an expired one can be read if the list can show it."""
+        parent: Any = super()
+        obj: Model | None = parent.get_object(request, object_id, from_field)
+        if obj is not None or request.method != "GET" or not self._expiry_filters(request):
+            return obj
+        setattr(request, _READS_EXPIRED, True)
+        obj = parent.get_object(request, object_id, from_field)
+        if obj is None:
+            delattr(request, _READS_EXPIRED)
+        else:
+            setattr(obj, _READS_EXPIRED, True)
+        return obj
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Whether somebody may change a row: nobody an expired one."""
+        parent: Any = super()
+        return not _is_expired(obj) and bool(parent.has_change_permission(request, obj))
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Whether somebody may delete a row: nobody an expired one, which isn't there for it."""
+        parent: Any = super()
+        return not _is_expired(obj) and bool(parent.has_delete_permission(request, obj))
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Whether somebody may read a row: who may change live ones may read expired ones."""
+        parent: Any = super()
+        return bool(parent.has_view_permission(request, None if _is_expired(obj) else obj))
+
+    def get_view_on_site_url(self, obj: Model | None = None) -> str | None:
+        """The page of a row on the site; an expired one has none."""
+        parent: Any = super()
+        return None if _is_expired(obj) else parent.get_view_on_site_url(obj)
+
+    def _expiry_filters(self, request: HttpRequest) -> list[type[ExpiryFilter]]:
+        own: Any = self
+        return [
+            item
+            for item in own.get_list_filter(request)
+            if isinstance(item, type) and issubclass(item, ExpiryFilter)
+        ]
+
+    def _shows_expired(self, request: HttpRequest) -> bool:
+        """Whether a request is for a list with expired rows."""
+        filters = self._expiry_filters(request)
+        return any(request.GET.get(item.parameter_name) in _EXPIRED for item in filters)
 
     def get_queryset(self, request: HttpRequest) -> AnyQuerySet:
         """Rows that come with their stored defaults, or the column would ask for each by itself."""
         parent: Any = super()
         rows: AnyQuerySet = parent.get_queryset(request)
+        if hasattr(request, _READS_EXPIRED):
+            rows = options.only_expired(rows)
         binding = binding_of(rows.model)
         if binding is None or not binding.is_stored:
             return rows
@@ -81,3 +179,8 @@ class TTLAdminMixin:
             return None if found is None else found[0].expires_at(found[1])
         binding = binding_of(type(obj))
         return None if binding is None else binding.expires_at(obj, vars(obj).get(_AGE))
+
+
+def _is_expired(obj: Model | None) -> bool:
+    """Whether a row was read although it has expired."""
+    return hasattr(obj, _READS_EXPIRED)
