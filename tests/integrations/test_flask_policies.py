@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from flask import Flask, request
+from flask import Flask, Response, abort, request
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -84,6 +84,65 @@ def test_what_is_wrong_is_said_and_not_made(client: FlaskClient, engine: Engine)
     assert client.post("/ttl/preview", json=[1], headers=ADMIN).status_code == 400
     with engine.connect() as connection:
         assert policy_changes(connection) == []
+
+
+BAD_TEXTS = {"nul": "a\0b", "surrogate": "a\ud800", "long": "x" * 70_000}
+BAD_BODIES: dict[str, bytes] = {
+    "deep list": b"[" * 100_000 + b"]" * 100_000,
+    "deep table": b'{"ttl": 60, "table": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "not UTF-8": b'{"ttl": 60, "table": "\xff"}',
+    "not JSON": b"{",
+    "a digit too many": b'{"ttl": ' + b"9" * 5_000 + b', "table": "web_sessions"}',
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("page", ["preview", "set"])
+def test_no_request_is_an_error_of_the_server(
+    client: FlaskClient, engine: Engine, page: str
+) -> None:
+    client.application.config["PROPAGATE_EXCEPTIONS"] = False
+    valid = {"table": "web_sessions", "ttl": 60, "token": "2-nonsense"}
+    changes: list[dict[str, Any]] = [{"table": value} for value in ([], {}, 1, None, [[]])]
+    changes += [{"ttl": value} for value in ([], {}, True, 1e300, "\0", "\ud800", -5)]
+    changes += [{name: bad} for name in ("scope", "table") for bad in BAD_TEXTS.values()]
+    if page == "set":
+        changes += [{name: bad} for name in ("reason", "token") for bad in BAD_TEXTS.values()]
+        changes += [{"reason": value} for value in ([], {}, 1)]
+    for change in changes:
+        answer = client.post(f"/ttl/{page}", json={**valid, **change}, headers=ADMIN)
+        assert answer.status_code == 400, change
+        assert answer.is_json
+        assert isinstance(answer.json, dict)
+        assert answer.json["error"]
+    for name, body in BAD_BODIES.items():
+        answer = client.post(
+            f"/ttl/{page}", data=body, headers=ADMIN, content_type="application/json"
+        )
+        assert (answer.status_code, answer.is_json) == (400, True), name
+        assert "error" in (answer.json or {})
+    with engine.connect() as connection:
+        assert policy_changes(connection) == []
+
+
+@pytest.mark.databases("sqlite")
+def test_errors_of_http_are_json_and_keep_their_headers(
+    client: FlaskClient, engine: Engine, model: Any
+) -> None:
+    def busy() -> bool:
+        abort(Response("later", 503, {"Retry-After": "9"}))
+
+    for answer, status in (
+        (client.post("/ttl/set", data="x=1", headers=ADMIN), 415),
+        (client.get("/ttl/"), 403),
+    ):
+        assert (answer.status_code, answer.is_json) == (status, True)
+        assert (answer.json or {})["error"]
+    app = Flask("busy")
+    app.register_blueprint(policies(engine, [model], allowed=busy, who=str), url_prefix="/ttl")
+    answer = app.test_client().get("/ttl/")
+    assert (answer.status_code, answer.text) == (503, "later")
+    assert answer.headers["Retry-After"] == "9"
 
 
 def test_nobody_gets_in_whom_the_application_doesnt_let(client: FlaskClient) -> None:
