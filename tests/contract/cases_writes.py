@@ -375,6 +375,19 @@ def a_displaced_row_is_archived_and_told_to_the_hook(s: Subject) -> None:
     assert set().union(*(keys for _, keys in told)) == {1, 2}
 
 
+@case(KEYS, OURS)
+def an_archive_keeps_every_life_of_a_key(s: Subject) -> None:
+    for life in range(1, 3):
+        s.put("seats", 1, age=OLD)
+        assert s.sweep("seats") == 1
+        assert s.archived_lives(1) == life
+    s.put("seats", 1, age=OLD)
+    s.insert("seats", 1, name="new")
+    sees(s, "seats", 1)
+    assert s.archived_lives(1) == 3
+    assert s.archived() == {1}
+
+
 @case(KEYS, OURS, not_on=NO_TABLES)
 def a_live_row_that_refers_to_an_expired_one_keeps_its_key(s: TableSubject) -> None:
     s.put("carts", 1, age=OLD)

@@ -149,7 +149,8 @@ def _make(place: Place) -> Models:
             db_table = f"{place.prefix}tickets"
 
     class OldSeat(models.Model):
-        id = models.BigIntegerField(primary_key=True)
+        number = models.BigAutoField(primary_key=True)
+        id = models.BigIntegerField()
 
         class Meta(InShop):
             db_table = f"{place.prefix}old_seats"

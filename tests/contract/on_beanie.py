@@ -453,7 +453,12 @@ class OnBeanie(DocumentSubject):
         return [(each.reason, {key for (key,) in each.keys}) for each in documents.told]
 
     def archived(self) -> set[int]:
-        return self.keys("old_seats")
+        found = self._at("old_seats").find()
+        return {each.get("_original_id", each["_id"]) for each in found}
+
+    def archived_lives(self, key: int) -> int:
+        known = {"$or": [{"_id": key}, {"_original_id": key}]}
+        return self._at("old_seats").count_documents(known)
 
     def make_indexes(self) -> Mapping[str, Any]:
         self._wait(ensure_indexes(MODELS["natives"]))

@@ -331,6 +331,9 @@ class OnDjango(TableSubject):
     def archived(self) -> set[int]:
         return self.raw.keys("old_seats")
 
+    def archived_lives(self, key: int) -> int:
+        return self.raw.count("old_seats", key)
+
     def insert_gift(self, key: int) -> None:
         self.raw.uses("orders", "gifts")
         self._made.tables["gifts"].objects.using(self.alias).create(pk=key, wish="old")

@@ -391,6 +391,9 @@ class OnSQLAlchemy(TableSubject):
     def archived(self) -> set[int]:
         return self.raw.keys("old_seats")
 
+    def archived_lives(self, key: int) -> int:
+        return self.raw.count("old_seats", key)
+
     def insert_gift(self, key: int) -> None:
         self.raw.uses("orders", "gifts")
         self.do(lambda session: session.add(self.declared.gift(id=key, wish="old")))

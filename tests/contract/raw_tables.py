@@ -9,7 +9,7 @@ import warnings
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Integer, MetaData, Table, create_engine, delete, event, select, text
+from sqlalchemy import Integer, MetaData, Table, create_engine, delete, event, func, select, text
 from sqlalchemy.exc import SAWarning
 from sqlalchemy.pool import QueuePool
 
@@ -122,6 +122,13 @@ class RawTables:
         table = self.table(container)
         with self.engine.connect() as connection:
             return set(connection.scalars(select(table.c.id)))
+
+    def count(self, name: str, key: int) -> int:
+        """How many rows have an id, in a table that has another primary key."""
+        table = self.table(name)
+        counted = select(func.count()).select_from(table).where(table.c.id == key)
+        with self.engine.connect() as connection:
+            return connection.scalar(counted) or 0
 
     def clear(self) -> None:
         """Empty every table that was used since the last time, the last ones first."""

@@ -256,6 +256,10 @@ class Subject(ABC):
         """The keys in the archive of `seats`."""
 
     @abstractmethod
+    def archived_lives(self, key: int) -> int:
+        """How many rows of a key are in the archive of `seats`."""
+
+    @abstractmethod
     def close(self) -> None:
         """Leave nothing."""
 

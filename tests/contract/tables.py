@@ -104,7 +104,8 @@ def models_of(policy: Callable[[str], Policy]) -> Tables:
     class OldSeat(Base):
         __tablename__ = "old_seats"
 
-        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        number: Mapped[int] = mapped_column(primary_key=True)
+        id: Mapped[int]
 
     class Seat(TTLMixin, Named, Base):
         __tablename__ = "seats"

@@ -576,9 +576,11 @@ def test_a_report_reads_as_a_sentence() -> None:
     )
 
     assert str(report) == (
-        "app.events: created __ttl_own; changed __ttl_default; "
-        "left to the sweeper documents that are odd"
+        "app.events: created __ttl_own; changed __ttl_default. "
+        "MongoDB doesn't delete documents that are odd: a sweeper does."
     )
+    again = IndexReport("app.events", unchanged=BOTH, left_to_sweeper=("documents that are odd",))
+    assert str(again) == "app.events: unchanged __ttl_default, __ttl_own"
     assert str(IndexReport("app.events")) == "app.events: nothing to do"
 
 

@@ -84,7 +84,8 @@ class IndexReport:
         removed: Those that are no longer needed, or were dropped to be built again.
         unchanged: Those that were right.
         relied_on: Indexes of the user's own that do just what the policy needs.
-        left_to_sweeper: Which expired documents MongoDB will not delete by itself.
+        left_to_sweeper: Which expired documents MongoDB will not delete by itself. The text of the
+            report says so when an index is created or changed.
     """
 
     collection: str
@@ -102,10 +103,14 @@ class IndexReport:
             "removed": self.removed,
             "unchanged": self.unchanged,
             "relied on": self.relied_on,
-            "left to the sweeper": self.left_to_sweeper,
         }
         texts = [f"{what} {', '.join(names)}" for what, names in parts.items() if names]
-        return f"{self.collection}: {'; '.join(texts) or 'nothing to do'}"
+        text = f"{self.collection}: {'; '.join(texts) or 'nothing to do'}"
+        if not (self.left_to_sweeper and (self.created or self.changed)):
+            return text  # the same at every start of an application: nobody has to read it again
+        return (
+            f"{text}. MongoDB doesn't delete {', or '.join(self.left_to_sweeper)}: a sweeper does."
+        )
 
 
 async def _show_nothing(step: Step | None) -> None:

@@ -278,12 +278,12 @@ def date_fields(policy: Policy) -> tuple[str, ...]:
 
 
 def left_to_sweeper(policy: Policy, *, is_simple: bool = False) -> tuple[str, ...]:
-    """Say what expires and is in no TTL index, one sentence for each kind of document.
+    """Say what expires and is in no TTL index, for each kind of document.
 
     `is_simple` where the indexes are those of `documentdb_indexes`.
     """
     if isinstance(policy, ExpireAt) and policy.null == "expired":
-        return (f"documents with nothing in {policy.field!r}: a TTL index deletes by dates only",)
+        return (f"documents with nothing in {policy.field!r}",)
     if not isinstance(policy, TTL) or shortest_default(policy) in (None, NEVER):
         return ()
     old = f"documents whose {policy.last_modified!r} is before {_OLDEST:%Y-%m-%d}"
