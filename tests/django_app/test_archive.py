@@ -11,7 +11,17 @@ from django.db import connections, transaction
 from django.test import override_settings
 
 from tests.django_app.data import kill, raw
-from tests.django_app.shop.models import Event, KeptSeat, Seat, Session, StoredSeat, User
+from tests.django_app.shop.models import (
+    Event,
+    KeptSeat,
+    KeyedLink,
+    Link,
+    Seat,
+    Session,
+    StoredLink,
+    StoredSeat,
+    User,
+)
 from ttl_odm import TTLConfigurationError
 from ttl_odm.django import Archive, DjangoStore
 from ttl_odm.sweeper import HookError, Skip, Sweeper
@@ -93,6 +103,40 @@ def test_a_row_that_the_archive_refuses_stays(backend: Backend) -> None:
     with pytest.raises(HookError), transaction.atomic():
         Seat.objects.create(row="a", number=2)
     assert Seat.all_objects.count() == 1
+
+
+def used(*, years_ago: int) -> None:
+    """Write a link that has expired, in the place of one that had."""
+    ends = DjangoStore().now() - timedelta(days=365 * years_ago)
+    Link.objects.create(token="a", expires=ends)
+
+
+def test_an_archive_with_a_key_of_its_own_keeps_every_row_of_a_key(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Link, "__ttl_archive__", Archive(StoredLink), raising=False)
+    for years in (4, 3):
+        used(years_ago=years)
+        Sweeper(connections["default"], Link).run_once().raise_for_failures()
+    used(years_ago=2)
+    used(years_ago=1)
+    assert StoredLink.objects.filter(token="a").count() == 3
+    assert raw("SELECT COUNT(*) FROM shop_link") == [(1,)]
+
+
+def test_an_archive_with_the_models_key_refuses_a_second_row(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Link, "__ttl_archive__", Archive(KeyedLink), raising=False)
+    used(years_ago=3)
+    used(years_ago=2)
+    (target,) = Sweeper(connections["default"], Link).run_once().targets
+    assert isinstance(target.error, HookError)
+    assert (target.deleted, target.skips) == (0, {Skip.HOOK: 1})
+    with pytest.raises(HookError), transaction.atomic():
+        used(years_ago=1)
+    assert KeyedLink.objects.count() == 1
+    assert raw("SELECT COUNT(*) FROM shop_link") == [(1,)]
 
 
 def test_rows_of_an_archive_with_a_ttl_begin_their_life_there(

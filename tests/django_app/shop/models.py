@@ -151,6 +151,20 @@ class Link(models.Model):
     expires = models.DateTimeField(null=True)
 
 
+class StoredLink(models.Model):
+    """An archive with a key of its own."""
+
+    token = models.CharField(max_length=20)
+    expires = models.DateTimeField(null=True)
+
+
+class KeyedLink(models.Model):
+    """An archive with the key of what it keeps."""
+
+    token = models.CharField(max_length=20, primary_key=True)
+    expires = models.DateTimeField(null=True)
+
+
 class Upload(models.Model):
     __ttl__ = ExpireAfter("created", 3600, unit="s")
     name = models.CharField(max_length=20)

@@ -65,6 +65,8 @@ class Copy:
     archive: TableClause
     columns: list[Column[Any]]
     extra: dict[str, ColumnElement[Any]] = field(default_factory=dict)
+    has_own_key: bool = True
+    """Whether the archive can keep a key that is used, expires, and is used again."""
 
     @classmethod
     def of(cls, binding: Binding, archive: Archive, where: str) -> Copy:
@@ -96,7 +98,8 @@ class Copy:
             *(bare_column(column.name, column.type) for column in into.c),
             schema=into.schema,
         )
-        return cls(bare, columns, extra)
+        own, theirs = ({column.name for column in one.primary_key} for one in (into, table))
+        return cls(bare, columns, extra, has_own_key=not own or not own <= theirs)
 
     @property
     def names(self) -> list[str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import func, insert, inspect, select
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.util import await_only
@@ -26,7 +26,7 @@ from ttl_odm.sqlalchemy.policy.binding import key_columns, root_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.stored import own_scope
-from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing
+from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing, is_restricted
 from ttl_odm.sqlalchemy.purge.followers import FollowersRemoval, all_followers
 from ttl_odm.sqlalchemy.purge.modes import Mode, mode_of, subtables
 from ttl_odm.sqlalchemy.purge.statements import (
@@ -224,11 +224,21 @@ class Removal:
         except DBAPIError as error:
             if is_passing(error):
                 raise
-            raise HookError(
-                f"The archive {copy.archive.name} didn't take rows of "
-                f"{self.binding.table.fullname}: {in_short(error)}"
-            ) from error
+            raise self.not_archived(copy, error) from error
         self.archived += len(rows)
+
+    def not_archived(self, copy: Copy, error: DBAPIError) -> HookError:
+        """The error that the archive has refused rows."""
+        fix = ""
+        if isinstance(error, IntegrityError) and not copy.has_own_key:
+            fix = (
+                " If the key was used before, the archive needs a primary key of its own to keep "
+                "both rows."
+            )
+        return HookError(
+            f"The archive {copy.archive.name} didn't take rows of "
+            f"{self.binding.table.fullname}: {in_short(error)}{fix}"
+        )
 
     def delete(self, rows: Sequence[Row[Any]], *, judged: bool = False) -> int:
         """Delete rows that this transaction has locked, and return how many.
@@ -412,11 +422,20 @@ def purge_displaced(connection: Connection, binding: Binding, doomed: ColumnElem
 
     They are archived like any others, and the hooks of their model that run inside the
     transaction are called. Those after the commit are not: the commit is the application's.
-    IntegrityError: a live row refers to one of them, and the foreign key restricts it.
+    IntegrityError: a live row refers to one of them, and the foreign key restricts it. HookError:
+    the archive has refused one, or a hook has failed.
     """
     removal = Removal(connection, binding, mode_of(binding).hooks, reason="displaced")
     if removal.takes_statements:
-        deleted = removal.by_statement(SweepDelete(binding.table).where(doomed))
+        copy = removal.mode.copy
+        try:
+            deleted = removal.by_statement(SweepDelete(binding.table).where(doomed))
+        except (
+            DBAPIError
+        ) as error:  # of the archive, unless a row that refers to these is in the way
+            if copy is None or is_passing(error) or is_restricted(error):
+                raise
+            raise removal.not_archived(copy, error) from error
     else:
         take_file(connection, binding.table)
         deleted = removal.by_key(removal.choose([doomed], waits=True))
