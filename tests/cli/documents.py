@@ -83,3 +83,16 @@ class Lid(TTLMixin, Document):
 
 
 FAMILY = [Crate, Lid]
+
+
+class Undeclared(Document):
+    """Has a lifetime that nothing enforces."""
+
+    __ttl__ = 3600
+    id: int
+
+    class Settings:
+        name = "undeclared"
+
+
+UNENFORCED = [Event, Undeclared]

@@ -437,6 +437,15 @@ def test_forgotten_ttl_indexes_of_mongodb_are_errors(mongodb: Any) -> None:
         assert finding["fix"] == f"drop or declare it; then await ensure_indexes({model})"
 
 
+@pytest.mark.parametrize("command", ["check", "sweep", "status"])
+def test_a_class_whose_lifetime_nothing_enforces_is_named(mongodb: Any, command: str) -> None:
+    url, _ = mongodb
+    arguments = [command, "--app", "tests.cli.documents:UNENFORCED", "--url", url]
+    finished = CliRunner().invoke(cli, arguments)
+    assert finished.exit_code == 2
+    assert "Undeclared declares 3600, but has no TTLMixin" in finished.output
+
+
 def test_an_index_that_its_scopes_do_not_lead_is_found(mongodb: Any) -> None:
     url, database = mongodb
     indexes = wanted_indexes(outline(declared_policy(Letter)), "sweeper")
