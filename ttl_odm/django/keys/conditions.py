@@ -398,4 +398,4 @@ def _replace_expressions(self: Any, replacements: Any) -> Any:
 
 
 if not hasattr(Q, "replace_expressions"):  # Django has it since 6.0
-    Q.replace_expressions = _replace_expressions  # type: ignore[attr-defined, unused-ignore]
+    setattr(Q, "replace_expressions", _replace_expressions)  # noqa: B010 - not in its stubs
