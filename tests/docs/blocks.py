@@ -24,6 +24,8 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
+import time
 import types
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,7 +49,7 @@ else:
     import tomli as tomllib
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from sybil import Example
 
@@ -68,6 +70,7 @@ class Page:
 
     Attributes:
         names: What its Python blocks share; `__name__` is a module that others can import from.
+            `opened` is an ExitStack for its scaffolding, closed at the end of the page.
         environment: The variables of its commands.
     """
 
@@ -85,7 +88,8 @@ class Page:
             "COLUMNS": "80",
         }
         self.names = vars(self._module)
-        self.names.update(names, environment=self.environment)
+        self._opened = contextlib.ExitStack()
+        self.names.update(names, environment=self.environment, opened=self._opened)
 
     def run(self) -> None:
         """Run all blocks in order, but for those that are said to be left out.
@@ -221,6 +225,7 @@ class Page:
 
     def _close(self) -> None:
         """Close what the page has opened, and forget the modules that it has written."""
+        self._opened.close()
         if clocks := [value for value in self.names.values() if isinstance(value, TTLClock)]:
             clocks[0].__exit__(None, None, None)  # nothing, where the page itself has ended it
         opened = {id(value): value for value in self.names.values() if isinstance(value, _OPENED)}
@@ -235,6 +240,22 @@ class Page:
                 del sys.modules[name]
         del sys.modules[self._module.__name__]
         sys.path.remove(str(self._folder))
+
+
+@contextlib.contextmanager
+def sleep_moves(clock: TTLClock) -> Iterator[None]:
+    """Let `time.sleep` move a clock in this thread; others, such as a driver's, really sleep."""
+    really_sleep = time.sleep
+    thread = threading.get_ident()
+
+    def sleep(seconds: float) -> None:
+        if threading.get_ident() == thread:
+            clock.advance(seconds)
+        else:
+            really_sleep(seconds)
+
+    with mock.patch.object(time, "sleep", sleep):
+        yield
 
 
 def commands_of(block: str) -> list[tuple[str, str]]:

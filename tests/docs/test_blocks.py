@@ -19,7 +19,7 @@ import sqlalchemy
 import ttl_odm
 import ttl_odm.sqlalchemy  # a clock moves the adapters that are imported
 from tests.backends import fresh
-from tests.docs.blocks import Page
+from tests.docs.blocks import Page, sleep_moves
 from tests.docs.pages import ROOT, Section, blocks, keyed, scaffolding
 from ttl_odm.testing import TTLClock
 
@@ -213,9 +213,8 @@ def test_the_first_example_of_the_readme_runs_twice(
     )
     program, shown = blocks[:2]
     code = compile(program, "README.md", "exec", dont_inherit=True)
-    with TTLClock() as clock:
+    with TTLClock() as clock, sleep_moves(clock):
         clock.freeze()
-        monkeypatch.setattr("time.sleep", clock.advance)
         for _ in range(2):
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
