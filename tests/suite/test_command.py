@@ -149,7 +149,8 @@ def test_the_options_choose_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "changed_last", lambda: {"docs/index.md"})
     usual = planned()
     assert usual.about == "turn 1135 (to repeat it: --turn 1135)"
-    assert [task.name for task in usual.tasks if task.first][-2:] == ["unit", "contract on SQLite"]
+    names = [task.name for task in usual.tasks if task.first]
+    assert names[:3] == ["contract on SQLite", "unit", "pyright"]
     assert all("1135" in task.words for task in usual.tasks if task.tests)
     assert any("--all-pages" in task.words for task in usual.tasks)
     assert planned(turn=3).turn == 3

@@ -20,7 +20,7 @@ from suite.lots import (
     everything,
     in_order,
 )
-from suite.quick import belonging, tasks
+from suite.quick import BELONGING, belonging, tasks
 
 ROOT = Path(__file__).parents[2]
 NEWEST = Environment(ROOT / ".venv", "python3", ())
@@ -86,7 +86,7 @@ def test_the_lowest_versions_run_each_test_once() -> None:
 def test_unit_tests_and_the_contract_come_first_and_then_the_longest_lots() -> None:
     tasks = in_order(lots(Choice(7)))
     names = [task.name for task in tasks]
-    assert names[:2] == ["unit", "contract on SQLite"]
+    assert names[:2] == ["contract on SQLite", "unit"]
     rest = [task.seconds for task in tasks if not task.first]
     assert rest == sorted(rest, reverse=True)
     assert not any(task.servers for task in tasks if task.first)
@@ -122,6 +122,12 @@ def test_the_inner_loop_runs_what_belongs_to_the_files_that_have_changed() -> No
     expected = ["tests/cli", "tests/migrations", "tests/mongo/test_counts.py", "tests/packaging"]
     assert belonging(changed) == expected
     assert belonging(set()) == []
+
+
+def test_the_inner_loop_knows_folders_that_are_there() -> None:
+    for place, names in BELONGING.items():
+        assert (ROOT / place).exists()
+        assert all((ROOT / "tests" / name).is_dir() for name in names)
 
 
 def test_the_inner_loop_needs_no_server() -> None:

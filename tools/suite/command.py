@@ -125,7 +125,7 @@ def _plan(options: Options, development: Environment, lowest: Environment) -> Pl
     if options.everything:
         choice = lots.Choice(None, options.only)
         again = "everything"
-    tasks = [*checks, *lots.everything(development, lowest, choice)]
+    tasks = [*lots.everything(development, lowest, choice), *checks]
     return Plan(lots.in_order(tasks), turn, options.only, again)
 
 

@@ -87,11 +87,11 @@ ONLY_NEWEST: Final = ("packaging", "benchmarks", "beanie_suite", "oauth_suite")
 """What the lowest versions run with `--all` only: it is slow, or belongs to `.venv`."""
 
 _CHECKS: Final = (
+    ("pyright", ("pyright",), 60),
+    ("mypy", ("mypy",), 45),
+    ("import-linter", ("lint-imports", "--no-logo"), 5),
     ("ruff check", ("ruff", "check", "."), 1),
     ("ruff format", ("ruff", "format", "--check", "."), 1),
-    ("import-linter", ("lint-imports", "--no-logo"), 10),
-    ("mypy", ("mypy",), 60),
-    ("pyright", ("pyright",), 60),
 )
 
 
@@ -189,12 +189,12 @@ def _lot(
 def _first(development: Environment, choice: Choice) -> Iterator[Task]:
     """List the lots that run before all others, and the rest of their folders."""
     *others, contract = _paths(FIRST)
-    unit = pytest(development, "unit", [*others, *choice.newest()], 25)
-    yield replace(unit, servers=False, first=True)
     if SQLITE in choice.databases:
         words = [contract, *choice.newest([SQLITE])]
         lot = pytest(development, "contract on SQLite", words, 20)
         yield replace(lot, servers=False, first=True)
+    unit = pytest(development, "unit", [*others, *choice.newest()], 35)
+    yield replace(unit, servers=False, first=True)
     if servers := [name for name in SERVERS if name in choice.databases]:
         words = [contract, *choice.newest(servers)]
         yield pytest(development, "contract on servers", words, 60)
@@ -206,7 +206,7 @@ def chosen(
     """List the lots that run what somebody has chosen, in both environments."""
     options = {
         development: choice.newest(),
-        lowest: choice.lowest() if choice.turn else only_on(choice.only),
+        lowest: only_on(choice.only) if choice.turn is None else choice.lowest(),
     }
     return [
         replace(pytest(environment, "chosen", [*given, *words], 60), may_be_empty=True)

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from environments import Environment
     from suite.lots import Task
 
+_MATRIX: Final = "test_a_path_sees_what_it_would_see_without_the_expired_rows"
 _BASE: Final = (
-    ("unit, contract", ("tests/unit", "tests/contract"), 40),
-    ("leaks", ("tests/leaks", "tests/django_app/test_leaks.py"), 40),
+    ("unit, contract", ("tests/unit", "tests/contract"), 30),
+    ("leaks", (f"tests/leaks/test_leaks.py::{_MATRIX}", "tests/django_app/test_leaks.py"), 30),
 )
 
-_TESTS: Final = {
+BELONGING: Final = {
     "ttl_odm/alembic/": ("migrations",),
     "ttl_odm/cli/": ("cli",),
     "ttl_odm/django/": ("django_app",),
@@ -35,11 +36,13 @@ _TESTS: Final = {
     "ttl_odm/testing/": ("testkit",),
     "examples/": ("examples", "adoption"),
     "deploy/": ("deploy",),
-    "tools/": ("servers",),
+    "tools/": ("servers", "suite"),
+    "tests/turns.py": ("suite",),
+    "tests/recorder.py": ("suite",),
 }
 """Which folders of tests belong to code, besides those that run anyway."""
 
-_OWN = ("tests/unit/", "tests/contract/", "tests/leaks/")
+_RUN_ANYWAY: Final = ("tests/unit/", "tests/contract/", "tests/django_app/test_leaks.py")
 
 
 def tasks(
@@ -72,13 +75,13 @@ def belonging(changed: Collection[str]) -> list[str]:
     """
     wanted = set()
     for path in changed:
-        if path.startswith(_OWN):
+        if path.startswith(_RUN_ANYWAY):
             continue
         folder, _, name = path.rpartition("/")
         if path.startswith("tests/") and path.count("/") > 1:
             is_test = name.startswith("test_") and name.endswith(".py")
             wanted.add(path if is_test else "/".join(folder.split("/")[:2]))
-        for place, folders in _TESTS.items():
+        for place, folders in BELONGING.items():
             if path.startswith(place):
                 wanted.update(f"tests/{each}" for each in folders)
     return sorted(path for path in wanted if not _is_inside_another(path, wanted))
