@@ -351,6 +351,7 @@ def test_a_server_out_of_reach_fails_without_telling_the_password(
     assert "sesame" not in str(report)
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_a_sweep_waits_for_a_server_that_restarts(
     backend: Backend, away: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -71,6 +71,7 @@ def test_of_many_parents_each_goes_after_its_followers(backend: Backend) -> None
     assert stored() == [0] * 5
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_a_parent_that_somebody_holds_stays_with_its_followers(backend: Backend) -> None:
     fill()

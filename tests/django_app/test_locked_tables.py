@@ -117,6 +117,7 @@ def test_a_sweep_that_meets_a_locked_table_can_be_stopped(backend: Backend) -> N
         assert sweeper.run_once().ended is Ending.STOPPED
 
 
+@pytest.mark.slow
 def test_questions_about_a_locked_table_fail_in_time(backend: Backend) -> None:
     expired_rows()
     store = DjangoStore("default", [Seat])

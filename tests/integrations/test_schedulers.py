@@ -95,6 +95,7 @@ def celery(shop: Shop) -> Iterator[Celery]:
     app.close()
 
 
+@pytest.mark.slow
 def test_the_beat_of_celery_sends_a_task_that_sweeps_or_tells_what_failed(
     celery: Celery, shop: Shop
 ) -> None:

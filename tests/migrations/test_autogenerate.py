@@ -42,6 +42,7 @@ def test_a_check_says_nothing_of_indexes_that_are_as_they_should_be(
     assert [line for line in caplog.messages if "_ttl_" in line or "Detected" in line] == []
 
 
+@pytest.mark.slow
 def test_a_revision_brings_the_operations_with_it(before: Any, project: Any) -> None:
     here = project(models(3600))
     here.autogenerate()

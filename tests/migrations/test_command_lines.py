@@ -63,6 +63,7 @@ def read(url: URL, query: str) -> set[str]:
     return set(finished.stdout.split())
 
 
+@pytest.mark.slow
 def test_no_expired_row_of_the_leak_matrix_is_in_a_view(engine: Engine) -> None:
     world: Any = LivingWorld(engine.url.render_as_string(hide_password=False))
     live: dict[str, set[str]] = {}

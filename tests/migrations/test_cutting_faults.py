@@ -148,6 +148,7 @@ def state(engine: Engine) -> Any:
     return is_cut, stored
 
 
+@pytest.mark.slow
 def test_a_connection_may_be_killed_before_any_statement(
     engine: Engine, other: Engine, here: Any
 ) -> None:
@@ -184,6 +185,7 @@ def test_a_connection_may_be_killed_before_any_statement(
     assert str(catalogue(other, "events")) == made
 
 
+@pytest.mark.slow
 def test_a_migration_may_break_off_at_any_change(
     engine: Engine, other: Engine, project: Any
 ) -> None:
@@ -243,6 +245,7 @@ def test_a_long_reader_delays_the_migration_and_nobody_else(
     assert "events_past" in partitions(engine, "events")
 
 
+@pytest.mark.slow
 def test_one_that_gets_no_lock_leaves_no_check(engine: Engine, other: Engine, project: Any) -> None:
     plain(engine)
     here = project(ttl_odm={"give_up_after": 0.5, "lock_timeout": 0.1})
@@ -303,6 +306,7 @@ def test_what_can_not_be_carried_over_is_refused_even_then(
     assert "ttl_odm_bound" not in str(catalogue(engine, "events"))
 
 
+@pytest.mark.slow
 def test_validating_for_too_long_takes_a_later_bound(
     engine: Engine, other: Engine, here: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -456,6 +460,7 @@ def test_so_is_what_makes_no_sense(
         here.upgrade()
 
 
+@pytest.mark.slow
 def test_a_table_in_partitions_gets_its_index_while_others_write(
     engine: Engine, project: Any
 ) -> None:

@@ -234,6 +234,7 @@ def test_a_subclass_may_have_a_default_of_its_own(engine: Engine, project: Any) 
         assert remove_job(connection, binding)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [String(40), BigInteger()])
 def test_each_scope_has_its_default(engine: Engine, project: Any, kind: Any) -> None:
     policy = TTL(Stored(HOUR, by="tenant"))
@@ -275,6 +276,7 @@ def bin_of(key: str) -> str:
     return key.replace("Acme", "A-cme")
 
 
+@pytest.mark.slow
 def test_many_rows_of_many_scopes_go_in_several_batches(engine: Engine, project: Any) -> None:
     policy = TTL(Stored(HOUR, by="tenant"))
     model = models(policy, "events", tenant=mapped_column(String(40), nullable=True))

@@ -167,6 +167,7 @@ def fill_up(engine: Engine, expired: int, live: int) -> None:
         connection.execute(text(f"UPDATE web_sessions SET _ts = {past} WHERE ttl = 5"))  # noqa: S608
 
 
+@pytest.mark.slow
 def test_too_many_expired_rows_blow_the_fuse(
     there: Any, call: Callable[[], Any], engine: Engine
 ) -> None:
@@ -187,6 +188,7 @@ def test_too_many_expired_rows_blow_the_fuse(
     assert call() == (900, 900, "swept")
 
 
+@pytest.mark.slow
 def test_a_share_that_is_allowed_goes_at_once(
     there: Any, call: Callable[[], Any], engine: Engine
 ) -> None:

@@ -59,6 +59,7 @@ def project(folder: Path, policy: str, imported: str) -> None:
     (folder / "scripts" / "env.py").write_text(_ENV.format(imported=imported))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exists", [True, False], ids=["a table that exists", "a new table"])
 @pytest.mark.parametrize("policy", ["3600", 'ExpireAt("at")'])
 def test_without_the_import_no_revision_is_written_that_could_not_run(
@@ -79,6 +80,7 @@ def test_without_the_import_no_revision_is_written_that_could_not_run(
     assert revisions == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ['TTL(3600, last_modified="at")', "TTL(3600, override=None)"])
 def test_a_revision_that_names_our_types_imports_them(tmp_path: Path, policy: str) -> None:
     project(tmp_path, policy, "import ttl_odm.alembic")
@@ -93,6 +95,7 @@ def test_a_revision_that_names_our_types_imports_them(tmp_path: Path, policy: st
     assert alembic(tmp_path, "check").returncode == 0
 
 
+@pytest.mark.slow
 def test_whoever_else_asks_gets_the_representation(tmp_path: Path) -> None:
     (tmp_path / "models.py").write_text(_MODELS.format(policy="3600"))
     code = (

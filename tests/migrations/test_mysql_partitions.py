@@ -148,6 +148,7 @@ def test_an_empty_table_begins_with_today(engine: Engine, project: Any) -> None:
     assert partitions(engine, "events") == named(engine, 0, -1, -2)
 
 
+@pytest.mark.slow
 def test_columns_that_ttl_brings_are_kept(engine: Engine, project: Any) -> None:
     class Base(DeclarativeBase):
         pass
@@ -442,6 +443,7 @@ def other(engine: Engine) -> Iterator[Engine]:
     second.dispose()
 
 
+@pytest.mark.slow
 def test_a_kill_at_every_statement_leaves_it_cut_or_as_it_was(
     engine: Engine, other: Engine, project: Any
 ) -> None:

@@ -268,6 +268,7 @@ target_metadata = {"one": models.Carts.metadata, "two": models.Logs.metadata}
 """
 
 
+@pytest.mark.slow
 def test_every_database_of_an_environment_is_migrated_by_itself(tmp_path: Path) -> None:
     """Alembic's template for several databases, changed as the documentation says."""
 

@@ -211,6 +211,7 @@ def test_a_user_without_the_right_is_told_before_anything_happens(
     assert "ttl_odm_migration" not in inspect(engine).get_table_names()
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres")
 def test_partitions_of_partitions_get_their_indexes_only_under_a_lock_that_was_asked_for(
     engine: Engine, project: Any

@@ -66,10 +66,12 @@ def careless(engine: Engine) -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_migration_may_break_off_at_any_statement(engine: Engine, project: Any) -> None:
     break_off_everywhere(engine, project, "created_at")
 
 
+@pytest.mark.slow
 @pytest.mark.databases("mariadb", "mysql", "sqlite")  # on PostgreSQL it is one statement
 def test_so_may_one_that_leaves_old_rows_alone(engine: Engine, project: Any) -> None:
     break_off_everywhere(engine, project, None)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -153,6 +155,7 @@ def pytest_run(folder: Path, **files: str) -> str:
     return run.stdout + run.stderr
 
 
+@pytest.mark.slow
 def test_the_fixture_is_found_and_undoes_itself(tmp_path: Path) -> None:
     out = pytest_run(tmp_path, conftest=CONFTEST, test_carts=TESTS)
     assert "6 passed" in out, out
@@ -160,5 +163,6 @@ def test_the_fixture_is_found_and_undoes_itself(tmp_path: Path) -> None:
     assert "ERROR test_carts.py::test_5_whose_fixture_fails - RuntimeError" in out
 
 
+@pytest.mark.slow
 def test_a_suite_that_does_not_use_it_pays_nothing(tmp_path: Path) -> None:
     assert "1 passed" in pytest_run(tmp_path, test_other=NO_DATABASE)

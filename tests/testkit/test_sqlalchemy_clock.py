@@ -525,6 +525,7 @@ move_the_host(engine, model, freeze_time)
 """
 
 
+@pytest.mark.slow
 def test_freezegun_moves_this_host_only() -> None:
     """In a process of its own, since it looks at every module that has been imported."""
     run = subprocess.run(
