@@ -184,8 +184,17 @@ def tables_of(*made: Any) -> Iterator[None]:
             with connection.schema_editor() as editor:
                 editor.delete_model(model)
             unbind(model._meta.db_table)
-            del apps.all_models["shop"][model._meta.model_name]
             for field in model._meta.local_many_to_many:
                 if field.remote_field.through._meta.auto_created:
-                    del apps.all_models["shop"][field.remote_field.through._meta.model_name]
-        apps.clear_cache()
+                    forget(field.remote_field.through._meta.model_name)
+            forget(model._meta.model_name)
+
+
+def forget(name: str) -> None:
+    """Remove a model of the shop from Django's registry, even one whose class was rejected.
+
+    The fields of such a class still wait for it, which Django's checks report (E307).
+    """
+    apps.all_models["shop"].pop(name, None)
+    apps._pending_operations.pop(("shop", name), None)  # type: ignore[attr-defined]
+    apps.clear_cache()

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.apps import apps
 from django.db import connections, models
 
-from tests.django_app.data import kill, tables_of
+from tests.django_app.data import forget, kill, tables_of
 from tests.django_app.family.models import Cart, Item, Memo
 from tests.django_app.following import EXPIRED, fill, stored
 from tests.django_app.shop.models import Concert, Event, Tag, Upload
@@ -37,8 +36,7 @@ def declared(declared: Any, *, base: Any = models.Model, **members: Any) -> Iter
         yield type("Odd", (base,), body)
     finally:
         unbind("shop_odd")
-        apps.all_models["shop"].pop("odd", None)
-        apps.clear_cache()
+        forget("odd")
 
 
 def to(model: Any, **options: Any) -> Any:
@@ -86,8 +84,7 @@ def test_a_follower_has_no_subclasses_with_tables_and_keeps_its_parent() -> None
             (Memo,),
             {"__module__": __name__, "Meta": type("Meta", (), {"app_label": "shop"})},
         )
-    apps.all_models["shop"].pop("odd", None)
-    apps.clear_cache()
+    forget("odd")
     with pytest.raises(TTLConfigurationError, match=r"Item.__ttl__: what rows follow can't change"):
         Item.__ttl__ = 60
 

@@ -23,7 +23,7 @@ from oauth2_provider.models import AccessToken, Application, RefreshToken
 from oauth2_provider.oauth2_validators import OAuth2Validator
 
 from tests.django_app import project
-from tests.django_app.data import raw, tables_of
+from tests.django_app.data import forget, raw, tables_of
 from tests.django_app.shop.models import Link
 from ttl_odm import (
     TTL,
@@ -278,7 +278,6 @@ def test_existing_columns_may_have_the_whole_contract(backend: Backend) -> None:
 
 
 def test_checks_find_what_works_badly() -> None:
-    from django.apps import apps
 
     class Bare(models.Model):
         __ttl__ = ExpireAt("at")
@@ -304,8 +303,7 @@ def test_checks_find_what_works_badly() -> None:
         assert {"ttl_odm.W001", "ttl_odm.W002", "ttl_odm.E002"} <= found
     finally:
         for name in ("bare", "referring", "twin"):
-            del apps.all_models["shop"][name]
-        apps.clear_cache()
+            forget(name)
 
 
 def test_an_index_for_a_model_of_others_is_asked_of_the_database(backend: Backend) -> None:
@@ -339,8 +337,6 @@ def test_dates_that_are_not_kept_in_utc_are_refused(backend: Backend) -> None:
 
 
 def test_subclasses_with_a_policy_of_their_own_are_refused() -> None:
-    from django.apps import apps
-
     from tests.django_app.shop.models import Event, User
 
     def declared(base: Any, **meta: Any) -> None:
@@ -349,8 +345,7 @@ def test_subclasses_with_a_policy_of_their_own_are_refused() -> None:
         try:
             type("Sub", base, members)
         finally:
-            apps.all_models["shop"].pop("sub", None)
-            apps.clear_cache()
+            forget("sub")
 
     with pytest.raises(TTLConfigurationError, match="tells them apart"):
         declared((Event,))

@@ -11,14 +11,13 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.apps import apps
 from django.core.management import call_command
 from django.db import DatabaseError, connections, models, transaction
 from django.test import modify_settings
 from sqlalchemy import BigInteger, create_engine, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from tests.django_app.data import kill, raw
+from tests.django_app.data import forget, kill, raw
 from tests.django_app.shop import models as shop
 from tests.django_app.stored import DAY, HOUR, stored_models
 from tests.guard import GUARD
@@ -370,8 +369,7 @@ def test_a_field_that_no_scope_can_be_of_is_refused() -> None:
     }
     with pytest.raises(TTLConfigurationError, match="by='at' is a DateTimeField"):
         type("Odd", (TTLModel,), members)
-    apps.all_models["shop"].pop("odd", None)
-    apps.clear_cache()
+    forget("odd")
 
 
 def test_a_plan_says_what_another_default_would_do(cart: Any) -> None:
