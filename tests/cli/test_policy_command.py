@@ -195,7 +195,7 @@ def test_a_tenant_in_another_spelling_is_the_same(app: list[str]) -> None:
     assert preview["scope"] == "7"
     finished = run(app, "set", "Note", "tenant_id=abc", "10s")
     assert finished.exit_code == 2
-    said = " ".join(finished.output.split())
+    said = " ".join(finished.stderr.split())
     assert "Note.tenant_id = 'abc': no row can have this value" in said
 
 
