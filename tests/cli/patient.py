@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from typing import Any
 
 import click
+from click import termui
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -44,6 +46,27 @@ def blocking_in_a_loop() -> Any:
 def awaiting() -> Any:
     url = os.environ["SHOP_URL"].replace("sqlite:", "sqlite+aiosqlite:")
     return create_async_engine(url), Base, {"throttle": wait_async}
+
+
+def interrupt_question(text: str) -> str:
+    """What asks, in a terminal: here ^C and then ``y`` are typed.
+
+    From outside nobody knows when the process reads, and a driver's thread may take the signal.
+    """
+    click.echo(text)
+    signal.raise_signal(signal.SIGINT)
+    return "y"
+
+
+def answering() -> Any:
+    termui.visible_prompt_func = interrupt_question
+    return create_engine(os.environ["SHOP_URL"]), Base
+
+
+def answering_async() -> Any:
+    termui.visible_prompt_func = interrupt_question
+    url = os.environ["SHOP_URL"].replace("sqlite:", "sqlite+aiosqlite:")
+    return create_async_engine(url), Base
 
 
 if os.environ.get("PATIENT") == "import":

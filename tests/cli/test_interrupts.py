@@ -1,6 +1,7 @@
 """Ctrl-C: it ends what hasn't begun to delete at once, and a sweep at its second time.
 
-The processes wait for lines of standard input, so nothing here depends on how fast they are.
+The processes wait for lines of standard input, or interrupt themselves where they are to be
+interrupted, so nothing here depends on how fast they are.
 """
 
 from __future__ import annotations
@@ -154,29 +155,22 @@ def interrupted_twice(engine: Engine, words: list[str], **environment: str) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("app", ["managed", "managed_async"])
+@pytest.mark.parametrize("app", ["answering", "answering_async"])
 def test_an_interrupt_at_the_question_is_no(engine: Engine, url: str, app: str) -> None:
     ours, theirs = pty.openpty()
-    if app == "managed_async":
-        url = url.replace("sqlite:", "sqlite+aiosqlite:")
-    # Who opens a terminal and has none is sent a signal when ^C is typed there.
-    opens = 'exec "$@" <"$TERMINAL" >"$TERMINAL" 2>&1'
     process = subprocess.Popen(
-        ["/bin/sh", "-c", opens, "sh", *command("sweep", "--app", f"tests.cli.shop:{app}")],
+        command("sweep", "--app", f"tests.cli.patient:{app}"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
         start_new_session=True,
-        env=variables(TERM="xterm", COLUMNS="100", SHOP_URL=url, TERMINAL=os.ttyname(theirs)),
+        env=variables(TERM="xterm", COLUMNS="100", SHOP_URL=url),
     )
-    screen, typed = b"", [b"\x03", b"y\n"]
-    for chunk in iter(lambda: _read(ours), b""):
-        if not screen:  # it has opened it
-            os.close(theirs)
-        screen += chunk
-        if b"[y/N]: " in screen:
-            with suppress(OSError):  # it has ended, as it should
-                while typed:
-                    os.write(ours, typed.pop(0))
+    os.close(theirs)
+    screen = b"".join(iter(lambda: _read(ours), b""))
     os.close(ours)
     assert process.wait(GUARD) == 1, screen
+    assert b"Delete 20 rows? [y/N]:" in screen
     assert b"Aborted!" in screen
     assert stored(engine) == 15
 
