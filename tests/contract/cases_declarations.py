@@ -95,11 +95,11 @@ def an_insert_stamps_the_named_field_and_takes_expired_keys(s: Subject) -> None:
 
 @case(ADOPTED, OURS, not_on={"Django": "a model of one's own has no helpers: those are TTLModel's"})
 def a_row_tells_its_end_by_the_named_fields(s: Subject) -> None:
-    s.put("grants", 1, age=60, ttl=90)
+    s.put("grants", 1, age=60, ttl=900)
     stored = s.stored("grants", 1)
     assert stored is not None
     with s.loaded("grants", 1) as row:
-        assert row.expires_at == stored["at"] + 90 * SECOND
+        assert row.expires_at == stored["at"] + 900 * SECOND
         row.write(lifetime=0)
         assert row.expires_at is None
 

@@ -172,7 +172,7 @@ def raw_sql_is_kept_from_storing_bytes_by_a_check(s: TableSubject) -> None:
 def counts(s: Subject, value: Any, seconds: int) -> None:
     """Hold a stored own ttl against the seconds that it should mean."""
     container = s.unchecked
-    s.put(container, 1, age=seconds - 10, ttl=value)
+    s.put(container, 1, age=seconds // 2, ttl=value)
     s.put(container, 2, age=seconds + 10, ttl=value)
     sees(s, container, 1)
     assert s.sweep(container) == 1
@@ -181,17 +181,17 @@ def counts(s: Subject, value: Any, seconds: int) -> None:
 
 @case(LENIENT, COSMOS_MONGO)
 def an_int32_counts(s: Subject) -> None:
-    counts(s, 20, 20)
+    counts(s, 1200, 1200)
 
 
 @case(LENIENT, COSMOS_MONGO)
 def an_int64_that_fits_int32_counts(s: Subject) -> None:
-    counts(s, _int64(20), 20)
+    counts(s, _int64(1200), 1200)
 
 
 @case(LENIENT, COSMOS_MONGO, not_on=INTEGER)
 def a_double_without_decimals_counts(s: Subject) -> None:
-    counts(s, 20.0, 20)
+    counts(s, 1200.0, 1200)
 
 
 @case(LENIENT, COSMOS)
@@ -209,7 +209,7 @@ def _int64(value: int) -> Any:
 def means_nothing(s: Subject, value: Any) -> None:
     """Hold a stored own ttl against the default, which should apply."""
     container = s.unchecked
-    s.put(container, 1, age=HOUR - 10, ttl=value)
+    s.put(container, 1, age=HOUR // 2, ttl=value)
     s.put(container, 2, age=HOUR + 10, ttl=value)
     s.put(container, 3, age=60, ttl=value)
     sees(s, container, 1, 3)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-HOUR = 3600
+DAY = 86400
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,17 @@ class Life:
     live: bool
 
 
-# The default ttl is an hour.
+# The default ttl is a day: no run takes so long that a live row expires in it.
 FRESH = Life(age=0, ttl=None, live=True)
-LONG = Life(age=2 * HOUR, ttl=24 * HOUR, live=True)  # the default would have ended it
-ENDLESS = Life(age=2 * HOUR, ttl=-1, live=True)
-STALE = Life(age=2 * HOUR, ttl=None, live=False)
-SHORT = Life(age=HOUR // 6, ttl=60, live=False)  # the default would have kept it
+LONG = Life(age=2 * DAY, ttl=24 * DAY, live=True)  # the default would have ended it
+ENDLESS = Life(age=2 * DAY, ttl=-1, live=True)
+STALE = Life(age=2 * DAY, ttl=None, live=False)
+SHORT = Life(age=DAY // 6, ttl=60, live=False)  # the default would have kept it
 
 # Where a subclass has a default of its own, age decides otherwise.
-OLD = Life(age=2 * HOUR, ttl=None, live=True)
-FORTY_MINUTES = Life(age=2 * HOUR // 3, ttl=None, live=True)
-FORTY_MINUTES_TOO_OLD = replace(FORTY_MINUTES, live=False)
+OLD = Life(age=2 * DAY, ttl=None, live=True)
+SIXTEEN_HOURS = Life(age=2 * DAY // 3, ttl=None, live=True)
+SIXTEEN_HOURS_TOO_OLD = replace(SIXTEEN_HOURS, live=False)
 
 ALWAYS = Life(age=0, ttl=None, live=True)  # in tables without a ttl
 
@@ -177,22 +177,22 @@ ROWS: list[Row] = [
         (ALWAYS, 3, "a lamp back", 6),
         (ALWAYS, 4, "two lamps back", 7),  # of an expired credit note
     ),
-    *_rows("Event", "id name", (FRESH, 1, "start"), (STALE, 2, "boot"), (FORTY_MINUTES, 3, "tick")),
+    *_rows("Event", "id name", (FRESH, 1, "start"), (STALE, 2, "boot"), (SIXTEEN_HOURS, 3, "tick")),
     *_rows("Login", "id name", (FRESH, 4, "ann in"), (STALE, 5, "bob in")),
     *_rows("Audit", "id name", (OLD, 6, "grant"), (SHORT, 7, "revoke")),
     *_rows(
         "Debug",
         "id name",
         (FRESH, 8, "probe"),
-        (FORTY_MINUTES_TOO_OLD, 9, "old probe"),
+        (SIXTEEN_HOURS_TOO_OLD, 9, "old probe"),
         (LONG, 10, "kept probe"),
     ),
-    *_rows("Trace", "id name", (FRESH, 11, "step"), (FORTY_MINUTES_TOO_OLD, 12, "old step")),
+    *_rows("Trace", "id name", (FRESH, 11, "step"), (SIXTEEN_HOURS_TOO_OLD, 12, "old step")),
     *_rows(
         "SlowTrace",
         "id name",
         (OLD, 13, "slow step"),
-        (Life(age=11 * HOUR, ttl=None, live=False), 14, "slowest step"),
+        (Life(age=11 * DAY, ttl=None, live=False), 14, "slowest step"),
     ),
     *_rows("Asset", "id name", (FRESH, 1, "desk"), (STALE, 2, "chair")),
     *_rows("Car", "id name seats", (FRESH, 3, "coupe", 2), (SHORT, 4, "wagon", 5)),

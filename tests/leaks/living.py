@@ -9,7 +9,7 @@ from sqlalchemy import inspect
 from sqlalchemy.orm.attributes import set_committed_value
 
 from tests.clocks import age
-from tests.leaks.data import HOUR, ROWS
+from tests.leaks.data import DAY, ROWS
 from tests.leaks.worlds import TimelessWorld, lasting_table
 from ttl_odm.sqlalchemy import TTLMixin
 
@@ -66,7 +66,7 @@ class LivingWorld(TimelessWorld):
             mapper = inspect(each).mapper
             (key,) = inspect(each).identity
             table = self.lasting(lasting_table(mapper)).name
-            age(session.connection(), table, key, 2 * HOUR)
+            age(session.connection(), table, key, 2 * DAY)
             if "last_modified" in vars(each):
-                earlier = each.last_modified - timedelta(hours=2)
+                earlier = each.last_modified - timedelta(days=2)
                 set_committed_value(each, "last_modified", earlier)

@@ -41,7 +41,7 @@ from tests.leaks.models_keys import theatre
 from tests.leaks.models_references import ENFORCED, declare_firms, declare_folders
 from tests.leaks.models_unusual import hotel, share_tables
 
-HOUR = 3600
+DAY = 86400
 """The default ttl of every class that has one, but for some single-table subclasses."""
 
 Key = Annotated[int, mapped_column(primary_key=True, autoincrement=False)]
@@ -97,7 +97,7 @@ def _shop(mixin: type, base: Any) -> dict[str, Any]:
         customers = relationship("Customer", back_populates="region", order_by="Customer.id")
         tag_labels = association_proxy("customers", "tag_labels")
 
-    class Customer(mixin, base, ttl=HOUR):
+    class Customer(mixin, base, ttl=DAY):
         __tablename__ = "customers"
 
         id: Mapped[Key]
@@ -143,7 +143,7 @@ def _shop(mixin: type, base: Any) -> dict[str, Any]:
                 .scalar_subquery()
             )
 
-    class Profile(mixin, base, ttl=HOUR):
+    class Profile(mixin, base, ttl=DAY):
         __tablename__ = "profiles"
 
         id: Mapped[Key]
@@ -151,7 +151,7 @@ def _shop(mixin: type, base: Any) -> dict[str, Any]:
         customer_id: Mapped[int | None] = mapped_column(ForeignKey("customers.id"))
         customer = relationship("Customer", back_populates="profile")
 
-    class Order(mixin, base, ttl=HOUR):
+    class Order(mixin, base, ttl=DAY):
         __tablename__ = "orders"
 
         id: Mapped[Key]
@@ -161,7 +161,7 @@ def _shop(mixin: type, base: Any) -> dict[str, Any]:
         customer = relationship("Customer", back_populates="orders")
         items = relationship("Item", back_populates="order", order_by="Item.id")
 
-    class Item(mixin, base, ttl=HOUR):
+    class Item(mixin, base, ttl=DAY):
         __tablename__ = "items"
 
         id: Mapped[Key]
@@ -201,14 +201,14 @@ def _ties(mixin: type, base: Any) -> dict[str, Any]:
         Column("name", String(40)),
     )
 
-    class Tag(mixin, base, ttl=HOUR):
+    class Tag(mixin, base, ttl=DAY):
         __tablename__ = "tags"
 
         id: Mapped[Key]
         label: Mapped[Text]
         customers = relationship("Customer", secondary=customer_tags, back_populates="tags")
 
-    class Membership(mixin, base, ttl=HOUR):
+    class Membership(mixin, base, ttl=DAY):
         __tablename__ = "memberships"
 
         id: Mapped[Key]
@@ -240,7 +240,7 @@ def _ties(mixin: type, base: Any) -> dict[str, Any]:
 
 
 def _catalogue(mixin: type, base: Any) -> dict[str, Any]:
-    class Category(mixin, base, ttl=HOUR):
+    class Category(mixin, base, ttl=DAY):
         __tablename__ = "categories"
 
         id: Mapped[Key]
@@ -258,7 +258,7 @@ def _catalogue(mixin: type, base: Any) -> dict[str, Any]:
 def _documents(mixin: type, base: Any) -> dict[str, Any]:
     """Joined inheritance: the lifetime is in the base's table."""
 
-    class Document(mixin, base, ttl=HOUR):
+    class Document(mixin, base, ttl=DAY):
         __tablename__ = "documents"
 
         id: Mapped[Key]
@@ -323,7 +323,7 @@ def _documents(mixin: type, base: Any) -> dict[str, Any]:
 def _events(mixin: type, base: Any) -> dict[str, Any]:
     """Single-table inheritance: some subclasses have a default ttl of their own."""
 
-    class Event(mixin, base, ttl=HOUR):
+    class Event(mixin, base, ttl=DAY):
         __tablename__ = "events"
 
         id: Mapped[Key]
@@ -337,7 +337,7 @@ def _events(mixin: type, base: Any) -> dict[str, Any]:
     class Audit(Event, ttl=-1):
         __mapper_args__ = {"polymorphic_identity": "audit"}
 
-    class Debug(Event, ttl=HOUR // 2):
+    class Debug(Event, ttl=DAY // 2):
         __mapper_args__ = {"polymorphic_identity": "debug"}
 
     class Trace(Debug):
@@ -345,7 +345,7 @@ def _events(mixin: type, base: Any) -> dict[str, Any]:
 
         __mapper_args__ = {"polymorphic_identity": "trace"}
 
-    class SlowTrace(Trace, ttl=10 * HOUR):
+    class SlowTrace(Trace, ttl=10 * DAY):
         __mapper_args__ = {"polymorphic_identity": "slow_trace"}
 
     return {
@@ -361,7 +361,7 @@ def _events(mixin: type, base: Any) -> dict[str, Any]:
 def _assets(mixin: type, base: Any) -> dict[str, Any]:
     """Concrete inheritance: each class has a table of its own, and a lifetime in it."""
 
-    class Asset(ConcreteBase, mixin, base, ttl=HOUR):
+    class Asset(ConcreteBase, mixin, base, ttl=DAY):
         __tablename__ = "assets"
 
         id: Mapped[Key]

@@ -10,13 +10,13 @@ from typing import Any
 from sqlalchemy import Computed, String, UniqueConstraint, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from tests.leaks.data import HOUR
+from tests.leaks.data import DAY
 
 
 def office(mixin: type, base: Any) -> dict[str, Any]:
     """Declare classes with such keys."""
 
-    class Setting(mixin, base, ttl=HOUR):
+    class Setting(mixin, base, ttl=DAY):
         """Defaults of the server's: two literals, and SQL."""
 
         __tablename__ = "settings"
@@ -34,7 +34,7 @@ def office(mixin: type, base: Any) -> dict[str, Any]:
         area: Mapped[str] = mapped_column(String(40), server_default=text("(lower('MAIN'))"))
         item: Mapped[str | None] = mapped_column(String(40))
 
-    class Arrival(mixin, base, ttl=HOUR):
+    class Arrival(mixin, base, ttl=DAY):
         """Defaults of Python's: SQL, a value, and a function."""
 
         __tablename__ = "arrivals"
@@ -47,7 +47,7 @@ def office(mixin: type, base: Any) -> dict[str, Any]:
         day: Mapped[int] = mapped_column(default=lambda: 7)
         number: Mapped[str | None] = mapped_column("pass", String(40))
 
-    class Mailbox(mixin, base, ttl=HOUR):
+    class Mailbox(mixin, base, ttl=DAY):
         """Generated columns, of one and of a default, and columns that every UPDATE sets."""
 
         __tablename__ = "mailboxes"

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ForeignKey, Integer, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from tests.leaks.data import HOUR
+from tests.leaks.data import DAY
 
 
 def theatre(mixin: type, base: Any) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def theatre(mixin: type, base: Any) -> dict[str, Any]:
         id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
         size: Mapped[int]
 
-    class Seat(mixin, base, ttl=HOUR):
+    class Seat(mixin, base, ttl=DAY):
         __tablename__ = "seats"
         __table_args__ = (UniqueConstraint("stage_id", "place"),)
 
@@ -29,7 +29,7 @@ def theatre(mixin: type, base: Any) -> dict[str, Any]:
         place: Mapped[int]
         holder: Mapped[str] = mapped_column(String(40))
 
-    class Pass(mixin, base, ttl=HOUR):
+    class Pass(mixin, base, ttl=DAY):
         __tablename__ = "passes"
 
         id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from sqlalchemy import ForeignKey, ForeignKeyConstraint, MetaData, String
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-HOUR = 3600
+DAY = 86400
 
 Key = Annotated[int, mapped_column(primary_key=True, autoincrement=False)]
 Text = Annotated[str, mapped_column(String(40))]
@@ -37,13 +37,13 @@ def declare_firms(mixin: type, base: Any) -> dict[str, Any]:
         branches = relationship("Branch", passive_deletes=True)
         tickets = relationship("Ticket", cascade="all, delete-orphan")
 
-    class Visit(mixin, Enforced, ttl=HOUR):
+    class Visit(mixin, Enforced, ttl=DAY):
         __tablename__ = "visits"
 
         id: Mapped[Key]
         firm_id: Mapped[int] = mapped_column(ForeignKey("firms.id"), index=True)
 
-    class Badge(mixin, Enforced, ttl=HOUR):
+    class Badge(mixin, Enforced, ttl=DAY):
         """Refers to a unique value, not to the primary key."""
 
         __tablename__ = "badges"
@@ -51,7 +51,7 @@ def declare_firms(mixin: type, base: Any) -> dict[str, Any]:
         id: Mapped[Key]
         firm_code: Mapped[str] = mapped_column(String(10), ForeignKey("firms.code"), index=True)
 
-    class Party(mixin, Enforced, ttl=HOUR):
+    class Party(mixin, Enforced, ttl=DAY):
         __tablename__ = "parties"
 
         id: Mapped[Key]
@@ -70,7 +70,7 @@ def declare_firms(mixin: type, base: Any) -> dict[str, Any]:
         name: Mapped[str] = mapped_column(String(10), unique=True)
         __mapper_args__ = {"polymorphic_identity": "caller"}
 
-    class Meal(mixin, Enforced, ttl=HOUR):
+    class Meal(mixin, Enforced, ttl=DAY):
         __tablename__ = "meals"
 
         id: Mapped[Key]
@@ -84,19 +84,19 @@ def declare_firms(mixin: type, base: Any) -> dict[str, Any]:
         id: Mapped[Key]
         firm_id: Mapped[int] = mapped_column(ForeignKey("firms.id", ondelete="CASCADE"), index=True)
 
-    class Desk(mixin, Enforced, ttl=HOUR):
+    class Desk(mixin, Enforced, ttl=DAY):
         __tablename__ = "desks"
 
         id: Mapped[Key]
         branch_id: Mapped[int] = mapped_column(ForeignKey("branches.id"), index=True)
 
-    class Ticket(mixin, Enforced, ttl=HOUR):
+    class Ticket(mixin, Enforced, ttl=DAY):
         __tablename__ = "tickets"
 
         id: Mapped[Key]
         firm_id: Mapped[int] = mapped_column(ForeignKey("firms.id", ondelete="CASCADE"), index=True)
 
-    class Reply(mixin, Enforced, ttl=HOUR):
+    class Reply(mixin, Enforced, ttl=DAY):
         __tablename__ = "replies"
 
         id: Mapped[Key]
@@ -108,7 +108,7 @@ def declare_firms(mixin: type, base: Any) -> dict[str, Any]:
         __table_args__: Any = {"info": {ENFORCED: True}}
         metadata = MetaData()
 
-    class Permit(mixin, Elsewhere, ttl=HOUR):
+    class Permit(mixin, Elsewhere, ttl=DAY):
         """Is declared on another `MetaData`, in the same database."""
 
         __tablename__ = "permits"
@@ -132,7 +132,7 @@ def declare_folders(mixin: type, base: Any) -> dict[str, Any]:
             ForeignKey("folders.id", ondelete="CASCADE"), index=True
         )
 
-    class Paper(mixin, base, ttl=HOUR):
+    class Paper(mixin, base, ttl=DAY):
         __tablename__ = "papers"
         __table_args__ = {"info": {ENFORCED: True}}
 
@@ -146,7 +146,7 @@ def declare_folders(mixin: type, base: Any) -> dict[str, Any]:
         house: Mapped[Key]
         number: Mapped[Key]
 
-    class Booking(mixin, base, ttl=HOUR):
+    class Booking(mixin, base, ttl=DAY):
         __tablename__ = "bookings"
         __table_args__ = (
             ForeignKeyConstraint(

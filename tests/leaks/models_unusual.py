@@ -34,7 +34,7 @@ from sqlalchemy.orm import (
     relationship,
 )
 
-from tests.leaks.data import HOUR
+from tests.leaks.data import DAY
 
 if TYPE_CHECKING:
     from tests.leaks.models import Models
@@ -66,7 +66,7 @@ class GuestKey(TypeDecorator[str]):
 def hotel(mixin: type, base: Any) -> dict[str, Any]:
     """Declare classes that have unusual attributes and keys."""
 
-    class Guest(mixin, base, ttl=HOUR):
+    class Guest(mixin, base, ttl=DAY):
         __tablename__ = "guests"
 
         id: Mapped[str] = mapped_column(GuestKey, primary_key=True, autoincrement=False)
@@ -101,7 +101,7 @@ def hotel(mixin: type, base: Any) -> dict[str, Any]:
             first, last = value.split()
             return [(cls.first, first), (cls.last, last)]
 
-    class Wish(mixin, base, ttl=HOUR):
+    class Wish(mixin, base, ttl=DAY):
         __tablename__ = "guest_wishes"
 
         id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -109,7 +109,7 @@ def hotel(mixin: type, base: Any) -> dict[str, Any]:
         place: Mapped[int | None]
         what: Mapped[str] = mapped_column(String(40))
 
-    class Room(mixin, base, ttl=HOUR):
+    class Room(mixin, base, ttl=DAY):
         __tablename__ = "rooms"
 
         id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -135,7 +135,7 @@ def hotel(mixin: type, base: Any) -> dict[str, Any]:
         ).ddl_if(callable_=lambda *_, dialect, **__: dialect.name != "mysql")
         __table_args__ = (UniqueConstraint("floor", "number"), one_free_room)
 
-    class Stay(mixin, base, ttl=HOUR):
+    class Stay(mixin, base, ttl=DAY):
         __tablename__ = "stays"
 
         id: Mapped[int | None]

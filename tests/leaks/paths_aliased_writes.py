@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import bindparam, delete, exists, func, insert, select, union_all, update
 from sqlalchemy.orm import aliased
 
+from tests.leaks.data import DAY
 from tests.leaks.paths_writes import table
 from tests.leaks.registry import path, rows
 
@@ -47,7 +48,7 @@ def living_on(s: Session, m: World, model: Any, write: Callable[[], Any]) -> lis
     """The rows of a class whose lives a write has prolonged, and those without an end."""
     owner = m.Pass if model is m.Voucher else model
     for act in (write, lambda: None):
-        m.let_pass(s, model, 40 * 60)
+        m.let_pass(s, model, 2 * DAY // 3)
         act()
     return sorted(s.scalars(select(owner.id)))
 

@@ -12,7 +12,9 @@ from typing import Any
 
 from bson import Int64
 
-from tests.leaks.data import ALWAYS, ENDLESS, FRESH, HOUR, LONG, SHORT, STALE, Life, Row
+from tests.leaks.data import ALWAYS, ENDLESS, FRESH, LONG, SHORT, STALE, Life, Row
+
+HOUR = 3600
 
 NULL = object()
 """A ttl that is stored, and null."""

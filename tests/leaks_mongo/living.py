@@ -9,8 +9,8 @@ from beanie import Document, UnionDoc
 from beanie.migrations.database import DBHandler
 from beanie.odm.documents import DocumentWithSoftDelete
 
-from tests.leaks.data import HOUR, LONG, SHORT
-from tests.leaks_mongo.data import DOUBLE_SHORT, INT64_LONG, NULL, SHORT_BUT_OFF, UNSTAMPED
+from tests.leaks.data import LONG, SHORT
+from tests.leaks_mongo.data import DOUBLE_SHORT, HOUR, INT64_LONG, NULL, SHORT_BUT_OFF, UNSTAMPED
 from tests.leaks_mongo.worlds import Bases, Raw, TimelessWorld
 from ttl_odm import TTL, ExpireAfter, ExpireAt
 from ttl_odm.beanie import TTLMixin, keep_lifetimes, ttl_database

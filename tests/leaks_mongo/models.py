@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from pymongo import IndexModel
 from pymongo.collation import Collation
 
-from tests.leaks.data import HOUR
+from tests.leaks_mongo.data import HOUR
 
 if TYPE_CHECKING:
     from tests.leaks_mongo.worlds import Bases

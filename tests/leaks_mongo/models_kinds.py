@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from beanie import Document, Link, TimeSeriesConfig, View
 from pydantic import BaseModel, ConfigDict, Field
 
-from tests.leaks.data import HOUR
+from tests.leaks_mongo.data import HOUR
 
 if TYPE_CHECKING:
     from tests.leaks_mongo.worlds import Bases

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from tests.leaks.data import HOUR
+from tests.leaks_mongo.data import HOUR
 from tests.leaks_mongo.registry import failure, key, keys, path
 from ttl_odm.beanie import keep_last_modified
 
@@ -232,7 +232,7 @@ async def _(w: World) -> Any:
 
 @ours("a changed default: higher", sorted([*LIVE, 4, 7, 11]))
 async def _(w: World) -> Any:
-    with declared(w.Event, 24 * HOUR):
+    with declared(w.Event, 240 * HOUR):
         return await seen(w)
 
 
@@ -262,7 +262,7 @@ async def _(w: World) -> Any:
 )
 async def _(w: World) -> Any:
     seen_by_default = []
-    for default in (24 * HOUR, -1, None):
+    for default in (240 * HOUR, -1, None):
         with declared(w.Window, default):
             seen_by_default.append(keys(await w.Window.find().to_list()))
     return seen_by_default
@@ -270,7 +270,7 @@ async def _(w: World) -> Any:
 
 @ours("a changed default: writes follow it", (10, None))
 async def _(w: World) -> Any:
-    with declared(w.Event, 24 * HOUR):
+    with declared(w.Event, 240 * HOUR):
         result = await w.Event.update_all(SET)
         return result.matched_count, await failure(w.Event.find_one({"_id": 4}).set({"score": 1}))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from beanie.operators import In
 
-from tests.leaks.data import HOUR
+from tests.leaks_mongo.data import HOUR
 from tests.leaks_mongo.models import IGNORING_CASE
 from tests.leaks_mongo.models_kinds import Value
 from tests.leaks_mongo.paths_numbers import NO_DISTINCT

@@ -28,8 +28,8 @@ from beanie.odm.queries.find import FindMany, FindOne
 from pydantic import BaseModel, Field
 
 from tests.backends import server_url
-from tests.leaks.data import HOUR
 from tests.leaks.registry import Path, Sees
+from tests.leaks_mongo.data import HOUR
 from tests.leaks_mongo.registry import LINE, all_paths
 from tests.leaks_mongo.worlds import Bases, CleanWorld, Raw, TimelessWorld
 
