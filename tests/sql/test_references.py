@@ -25,6 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.clocks import age
+from tests.leaks.data import DAY
 from tests.leaks.living import Lasting
 from tests.leaks.models import make_models
 from tests.sql.sweeping import HOUR, left
@@ -58,7 +59,7 @@ def expire(session: Session, *rows: Any) -> None:
     """Let objects expire that were added, and forget them."""
     session.flush()
     for row in rows:
-        age(session.connection(), row.__mapper__.base_mapper.local_table.name, row.id, 2 * HOUR)
+        age(session.connection(), row.__mapper__.base_mapper.local_table.name, row.id, 2 * DAY)
     session.commit()
     session.expunge_all()
 
