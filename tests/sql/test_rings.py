@@ -11,6 +11,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     String,
+    delete,
     event,
     insert,
     select,
@@ -166,6 +167,30 @@ def test_keys_of_rows_that_keep_only_one_another_are_free(
         session.add(post(id=2))
         session.commit()
         assert left(session.connection(), post) >= {1, 2}
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("mode", ["cascade, archive", "cascade, hook", "cascade, orm, hook"])
+@pytest.mark.parametrize("shape", ["ring", "chain"])
+def test_each_row_below_costs_as_many_statements_as_the_one_above(
+    engine: Engine, made: Any, mode: str, shape: str
+) -> None:
+    post, archived = posts(mode, [])
+    made(post)
+    statements: list[str] = []
+    event.listen(engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
+    costs = []
+    for size in (1, 5, 10, 15):  # the first statement also asks what the database is like
+        rows = ring(size) if shape == "ring" else {row: row - 1 or None for row in ring(size)}
+        with engine.begin() as connection:
+            connection.execute(delete(post).options(include_expired()))
+            connection.execute(delete(archived))
+            write(connection, Shape(rows))
+        before = len(statements)
+        with engine.begin() as connection:
+            connection.execute(insert(post).values(id=1))
+        costs.append(len(statements) - before)
+    assert costs[3] - costs[2] == costs[2] - costs[1]
 
 
 def tied(table: str, *, ondelete: str | None = None, nullable: bool = True) -> Any:
