@@ -366,6 +366,31 @@ def test_the_end_of_a_row_isnt_known_before_the_database_was_asked(
     assert end is not None
 
 
+@pytest.mark.every_server
+@pytest.mark.parametrize("by", ["flush", "delete"])
+def test_an_old_transaction_does_not_write_to_a_new_row_with_the_same_key(
+    engine: Engine, model: Any, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    with Session(engine, expire_on_commit=False) as session:
+        row = session.get(model, "None")
+        session.commit()
+        with Session(engine) as other:
+            age(other.connection(), "web_sessions", "None", 2 * HOUR)
+            other.add(model(id="None", ttl=77))
+            other.commit()
+        session.connection()
+        # The transaction is older than what is known of the default.
+        monkeypatch.setattr(known, "monotonic", lambda: float("inf"))
+        if by == "flush":
+            row.ttl = 88
+        else:
+            session.delete(row)
+        with pytest.raises(ExpiredError, match="WebSession 'None' can't be"):
+            session.flush()
+    with Session(engine) as session:
+        assert session.scalars(select(model.ttl).where(model.id == "None")).all() == [77]
+
+
 def test_a_flush_doesnt_write_what_has_expired_by_a_new_default(engine: Engine, model: Any) -> None:
     with Session(engine) as session:
         row = session.get(model, "None")

@@ -20,6 +20,7 @@ from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm.base import NO_VALUE
 
 from ttl_odm.core import expiry
+from ttl_odm.core.expiry import EARLIEST
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
@@ -136,14 +137,31 @@ def known_of(state: State, dialect: Dialect) -> Seen | None:
     return seen_of(state, lifetime, dialect) or written_of(state, lifetime, dialect)
 
 
+def to_check(state: State, dialect: Dialect) -> Seen | None:
+    """What to hold a row against before it is written: what is known of an object's end.
+
+    Where the default is stored, and the transaction is too old to tell what it is by now, any end
+    may have come.
+    """
+    seen, lifetime = known_of(state, dialect), lifetime_of(state.mapper)
+    if seen is not None or lifetime is None or lifetime.binding.stored is None:
+        return seen
+    stamp = stored_values(state).get(lifetime.stamp, NO_VALUE)
+    if stamp is not NO_VALUE:
+        return Seen(EARLIEST, stamp)
+    noted, sample = _noted(state), sample_of(dialect)
+    if not isinstance(noted, float) or sample is None:
+        return None
+    return Seen(EARLIEST, _latest_stamp(sample.at(noted), lifetime), is_exact=False)
+
+
 def written_of(state: State, lifetime: Lifetime, dialect: Dialect) -> Seen | None:
     """What a flush has noted of an object that was not loaded since."""
-    known, runid = getattr(state, "ttl_odm_note", NO_NOTE)
-    if not lifetime.attributes or known is None or runid != state.runid:
+    known, sample = _noted(state), sample_of(dialect)
+    if not lifetime.attributes or known is None:
         return None
     if isinstance(known, Seen):
         return known
-    sample = sample_of(dialect)
     if sample is None:
         return None
     latest = sample.at(known)
@@ -152,13 +170,24 @@ def written_of(state: State, lifetime: Lifetime, dialect: Dialect) -> Seen | Non
     # A ttl may be SQL, or not in memory.
     if any(value is NO_VALUE or isinstance(value, ColumnElement) for value in rest):
         return None
-    instants = lifetime.binding.instants
-    if not instants.native:
-        latest += timedelta(seconds=instants.coarseness)
     policy: Policy | None = lifetime.default.policy
     if lifetime.binding.stored is not None:
         policy = policy_on(lifetime.binding, dialect, lifetime.scope(values))
-    return None if policy is None else Seen(lifetime.end(values, policy), latest, is_exact=False)
+    if policy is None:
+        return None
+    return Seen(lifetime.end(values, policy), _latest_stamp(latest, lifetime), is_exact=False)
+
+
+def _noted(state: State) -> Seen | float | None:
+    """What a flush has noted of an object, unless it was loaded since."""
+    known, runid = getattr(state, "ttl_odm_note", NO_NOTE)
+    return known if runid == state.runid else None
+
+
+def _latest_stamp(latest: datetime, lifetime: Lifetime) -> datetime:
+    """The latest stamp that a column stores of an instant."""
+    instants = lifetime.binding.instants
+    return latest if instants.native else latest + timedelta(seconds=instants.coarseness)
 
 
 def expired_error(

@@ -10,7 +10,7 @@ from sqlalchemy.orm.base import NO_VALUE
 
 from ttl_odm.core.expiry import EARLIEST
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.objects.ends import MARGIN, NO_NOTE, known_of, look_at
+from ttl_odm.sqlalchemy.objects.ends import MARGIN, NO_NOTE, known_of, look_at, to_check
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.known import see_to
 from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED
@@ -65,7 +65,7 @@ def check_same(
             own: Any = lifetime.own
             if is_far and stored.get(own, values.get(own)) is None:
                 continue
-        seen = known_of(state, dialect)
+        seen = to_check(state, dialect)
         if seen is not None and seen.may_be_over(dialect, MARGIN):
             near.setdefault(connection, {})[tuple(state.key[1])] = state, seen
     for connection, states in near.items():
