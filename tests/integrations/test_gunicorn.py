@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -45,20 +46,28 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 @contextmanager
 def gunicorn(url: str, folder: Path, *options: str) -> Iterator[tuple[Any, httpx.Client]]:
-    """Serve the shop on a socket; give the process, and a client."""
+    """Serve the shop on a port; give the process, and a client."""
+    listening = socket.create_server(("127.0.0.1", 0))
     command = [
         *(sys.executable, "-m", "gunicorn", "--workers", str(WORKERS), *options),
         *("--timeout", "0", "--graceful-timeout", "600"),  # nor is a slow worker a dead one
-        *("--bind", "unix:shop.sock", "tests.integrations.gunicorn_shop:create_app()"),
+        *("--bind", f"fd://{listening.fileno()}", "tests.integrations.gunicorn_shop:create_app()"),
     ]
     environment = {**os.environ, "SHOP_DATABASE": url, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
-        command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=folder,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        pass_fds=[listening.fileno()],
     )
-    transport = httpx.HTTPTransport(uds=str(folder / "shop.sock"), retries=3)
+    port = listening.getsockname()[1]
+    listening.close()
     try:
-        wait_until((folder / "shop.sock").exists)
-        with httpx.Client(transport=transport, base_url="http://shop", timeout=GUARD) as client:
+        with httpx.Client(
+            base_url=f"http://127.0.0.1:{port}", timeout=GUARD, trust_env=False
+        ) as client:
             yield process, client
     finally:
         process.terminate()
