@@ -21,6 +21,8 @@ DOCUMENT: Final = ROOT / "docs" / "cli.md"
 BLOCK: Final = re.compile(
     r"^```console\n\$ (?P<command>ttl-odm .+)\n(?P<said>[^$`].*\n)(?s:.*?)^```$", re.MULTILINE
 )
+# The option with the token of a preview: each has another one.
+APPROVAL: Final = re.compile(r"--approve \d+-[0-9a-f]+")
 
 SHOP: Final = """\
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -140,14 +142,18 @@ def generated(text: str, folder: Path, only: str = "") -> str:
         folder: Where the commands run.
         only: What a command has to contain, or its block stays as it is.
     """
+    approval = ""
 
     def replaced(found: re.Match[str]) -> str:
+        nonlocal approval
         if only not in found["command"]:
             return found[0]
-        command = found["command"]
+        command = APPROVAL.sub(approval, found["command"])
         if command == "ttl-odm check":  # with something to be found
             run(f"{sys.executable} -c {shlex.quote(SPOIL)}", folder)
-        return f"```console\n$ {command}\n{run(command, folder)}```"
+        said = run(command, folder)
+        approval = next(iter(APPROVAL.findall(said)), approval)
+        return f"```console\n$ {command}\n{said}```"
 
     return BLOCK.sub(replaced, text)
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
-from django.test import Client
+from django.db import connections
+from django.test import Client, override_settings
 
 from tests.django_app.data import kill, raw
 from tests.django_app.stored import DAY, HOUR, stored_models
+from tests.guard import GUARD
 from ttl_odm import TTLConfigurationError
 from ttl_odm.django import policy_changes, set_policy, stored_policies
 from ttl_odm.forecast.django_change import NotApprovedError, approve_policy, preview_policy
@@ -69,6 +73,52 @@ def test_what_was_not_approved_is_not_made(cart: Any) -> None:
     with pytest.raises(NotApprovedError, match="the default was changed since"):
         approve_policy(cart, 60, token=seen.token, by="ann")
     assert [change.changed_by for change in policy_changes(cart)] == ["eve"]
+
+
+def test_a_token_is_used_once(made: SimpleNamespace) -> None:
+    for scope, back in ((None, HOUR), ("acme", "default")):
+        token = preview_policy(made.Message, 60, scope=scope).token
+        approve_policy(made.Message, 60, token=token, scope=scope, by="ann")
+        set_policy(made.Message, back, scope=scope, by="bob")
+        with pytest.raises(NotApprovedError, match="by this token or otherwise"):
+            approve_policy(made.Message, 60, token=token, scope=scope, by="ann")
+
+
+@pytest.mark.databases("sqlite")
+def test_tokens_are_signed_with_the_secret_key(cart: Any) -> None:
+    with override_settings(SECRET_KEY="one", SECRET_KEY_FALLBACKS=[]):
+        token = preview_policy(cart, 60).token
+    with override_settings(SECRET_KEY="two", SECRET_KEY_FALLBACKS=[]):
+        assert preview_policy(cart, 60).token != token
+        with pytest.raises(NotApprovedError, match="is not for this change"):
+            approve_policy(cart, 60, token=token, by="ann")
+    with override_settings(SECRET_KEY="two", SECRET_KEY_FALLBACKS=["one"]):
+        approve_policy(cart, 60, token=token, by="ann")
+
+
+@pytest.mark.parametrize("scope", [None, "acme"])
+def test_of_many_approvals_at_once_one_wins(made: SimpleNamespace, scope: str | None) -> None:
+    tokens = {ttl: preview_policy(made.Message, ttl, scope=scope).token for ttl in range(60, 68)}
+    barrier = threading.Barrier(len(tokens))
+
+    def approve(ttl: int) -> int | Exception:
+        try:
+            if connections["default"].vendor == "sqlite":
+                raw(f"PRAGMA busy_timeout = {GUARD * 1_000}")
+            barrier.wait(GUARD)
+            approve_policy(made.Message, ttl, token=tokens[ttl], scope=scope, by="ann")
+        except Exception as error:  # noqa: BLE001 (which are then looked at)
+            return error
+        finally:
+            connections.close_all()
+        return ttl
+
+    with ThreadPoolExecutor(len(tokens)) as pool:
+        outcomes = list(pool.map(approve, tokens))
+    winners = [ttl for ttl in outcomes if isinstance(ttl, int)]
+    losers = {type(error) for error in outcomes if isinstance(error, Exception)}
+    assert (len(winners), losers) == (1, {NotApprovedError}), outcomes
+    assert {row.scope: row.ttl for row in stored_policies(made.Message)}[scope] == winners[0]
 
 
 def test_a_preview_of_a_tenant_counts_its_rows(made: SimpleNamespace) -> None:

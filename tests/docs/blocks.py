@@ -4,7 +4,7 @@
 |---|---|
 | `python` | run in the page's namespace, `await` included; it is written as a file instead if its first line is the comment `# name.py` |
 | `console` | the lines after `$ ` (all, if none has one) are run by bash; the lines between are what they print |
-| `text` | has to be what the block right before it printed; `...` stands for anything, a duration for any duration; what tools/cli_docs.py has written may have other numbers |
+| `text` | has to be what the block right before it printed; `...` stands for anything, a duration for any duration, a preview's token for the one that comes out; what tools/cli_docs.py has written may have other numbers |
 | `sql` | each statement is run on the page's `engine` |
 | `toml`, `yaml` | read; `[tool.ttl_odm]` by the command line's own reader |
 
@@ -62,6 +62,8 @@ _FOLDERS = ("benchmarks/", "examples/", "tools/")
 _WRITTEN = "cli.md"
 # What a sweep without a terminal prints every ten seconds: never, on a fast machine.
 _PROGRESS = re.compile(r"^\S+: [\d,]+ rows, [\d,]+/s\n", re.MULTILINE)
+# The option with the token of a preview: each has another one.
+_APPROVAL = re.compile(r"--approve \d+-(?:[0-9a-f]+|\.\.\.)")
 _SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -81,6 +83,7 @@ class Page:
         self._said = ""
         self._last: Example | None = None
         self._status = 0
+        self._approval = ""
         self.environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith("TTL_ODM_")},
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -186,6 +189,7 @@ class Page:
             # There are many of these, so they get no process each.
             runner, (program, *words) = CliRunner(env=self.environment), shlex.split(command)
             return runner.invoke(cli, words, prog_name=program, terminal_width=78).output
+        command = _APPROVAL.sub(self._approval, command)
         finished = subprocess.run(
             ["/bin/bash", "-c", f"(exit {self._status}); {command}"],
             cwd=self._folder,
@@ -197,6 +201,7 @@ class Page:
             timeout=TIMEOUT,
         )
         self._status = finished.returncode
+        self._approval = next(iter(_APPROVAL.findall(finished.stdout)), self._approval)
         return finished.stdout
 
     def _run_sql(self, example: Example, _where: str) -> str:
@@ -275,6 +280,7 @@ def commands_of(block: str) -> list[tuple[str, str]]:
 
 def _compare(shown: str, said: str, where: str, *, numbers: bool = True) -> None:
     texts = (shown, _PROGRESS.sub("", said))
+    texts = (_APPROVAL.sub("--approve TOKEN", text) for text in texts)
     want, got = (f"{_DURATION.sub('SOME TIME', text).strip()}\n" for text in texts)
     if not numbers:
         want, got = (re.sub(r"[\d,.]+%?|█+", "N", text) for text in (want, got))

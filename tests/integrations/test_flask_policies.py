@@ -13,6 +13,7 @@ from tests.clocks import age
 from tests.sql.models import web_session
 from tests.sql.test_stored_scopes import message
 from ttl_odm import Stored, TTLConfigurationError
+from ttl_odm.forecast.change import preview_policy
 from ttl_odm.integrations.flask.policies import policies
 from ttl_odm.sqlalchemy import policy_changes, stored_policies
 
@@ -85,6 +86,21 @@ def test_what_is_wrong_is_said_and_not_made(client: FlaskClient, engine: Engine)
     assert client.post("/ttl/preview", json=[1], headers=ADMIN).status_code == 400
     with engine.connect() as connection:
         assert policy_changes(connection) == []
+
+
+def test_tokens_are_signed_with_the_applications_secret(
+    client: FlaskClient, engine: Engine, model: Any
+) -> None:
+    asked = {"table": "web_sessions", "ttl": 60}
+    with engine.connect() as connection:
+        forged = preview_policy(connection, model, 60).token
+    client.application.secret_key = "ours"
+    answer = client.post("/ttl/set", json={**asked, "token": forged}, headers=ADMIN)
+    assert answer.status_code == 409
+    token = client.post("/ttl/preview", json=asked, headers=ADMIN).json["token"]  # type: ignore[index]
+    for status in (200, 409):  # once
+        answer = client.post("/ttl/set", json={**asked, "token": token}, headers=ADMIN)
+        assert answer.status_code == status
 
 
 @pytest.mark.parametrize(("scope", "stored"), [(42, "42"), ("042", "42"), (42.0, "42")])

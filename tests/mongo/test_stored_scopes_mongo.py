@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.mongo.stored import HOUR, KEY, Carts, carts
 from ttl_odm import InvalidTTL, Stored, TTLConfigurationError
 from ttl_odm.beanie import TTLMixin, ensure_indexes, policy_changes, set_policy, stored_policies
 from ttl_odm.beanie.policy.stored import MOST_SCOPES
+from ttl_odm.forecast.change_mongodb import NotApprovedError, approve_policy, preview_policy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -223,3 +225,33 @@ async def test_ensuring_again_keeps_them(place: Carts) -> None:
     await set_policy(place.model, 60, scope="acme", by="ann")
     await ensure_indexes(place.model)
     assert await place.shown() == ALL - {1}
+
+
+@pytest.mark.parametrize("scope", [None, "acme"])
+async def test_a_token_is_used_once_and_may_be_signed(place: Carts, scope: str | None) -> None:
+    about: dict[str, Any] = {"target": place.model, "ttl": 60, "scope": scope}
+    plain = (await preview_policy(**about)).token
+    signed = (await preview_policy(**about, secret="ours")).token
+    for token, secret in ((plain, "ours"), (signed, None), (signed, "others")):
+        with pytest.raises(NotApprovedError, match="is not for this change"):
+            await approve_policy(**about, token=token, by="eve", secret=secret)
+    await approve_policy(**about, token=signed, by="ann", secret="ours")
+    back: Any = HOUR if scope is None else "default"
+    await set_policy(place.model, back, scope=scope, by="bob")
+    with pytest.raises(NotApprovedError, match="by this token or otherwise"):
+        await approve_policy(**about, token=signed, by="ann", secret="ours")
+
+
+@pytest.mark.parametrize("scope", [None, "acme"])
+async def test_of_many_approvals_at_once_one_wins(place: Carts, scope: str | None) -> None:
+    tokens = {
+        ttl: (await preview_policy(place.model, ttl, scope=scope)).token for ttl in range(60, 68)
+    }
+    made = [
+        approve_policy(place.model, ttl, token=token, scope=scope, by="ann")
+        for ttl, token in tokens.items()
+    ]
+    outcomes = await asyncio.gather(*made, return_exceptions=True)
+    losers = {type(error) for error in outcomes if error is not None}
+    assert (outcomes.count(None), losers) == (1, {NotApprovedError}), outcomes
+    assert len(await policy_changes(place.model)) == 1

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import func, select, text
+from sqlalchemy import create_engine, func, select, text
 from sqlalchemy.orm import Session
 
 from tests.cli.shop import Cart
+from tests.guard import GUARD
 from tests.sql.sweeping import add
 from tests.sql.test_stored_scopes import TENANTS, World
 from ttl_odm import InvalidTTL, TTLConfigurationError
@@ -18,6 +21,7 @@ from ttl_odm.sqlalchemy import include_expired, policy_changes, set_policy, stor
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from tests.backends import Backend
     from ttl_odm.forecast.change import PolicyPreview
 
 HOUR, DAY = 3_600, 86_400
@@ -135,6 +139,74 @@ def test_a_token_is_of_one_change(world: World) -> None:
     number, _, digest = preview.token.partition("-")
     with pytest.raises(NotApprovedError):
         approved(world, 60, f"{int(number) + 1}-{digest}")
+
+
+@pytest.mark.parametrize("scope", [0, None])
+def test_a_token_is_used_once(world: World, scope: int | None) -> None:
+    """Also where the default has been set back since to what it was."""
+    whose = None if scope is None else world.tenants[scope]
+    preview = seen(world, 60, whose)
+    approved(world, 60, preview.token, whose)
+    back = HOUR if scope is None else "default"
+    with world.engine.connect() as connection:
+        set_policy(connection, world.model, back, scope=whose, by="bob")
+    assert seen(world, 60, whose).at_most == preview.at_most
+    with pytest.raises(NotApprovedError, match="by this token or otherwise"):
+        approved(world, 60, preview.token, whose)
+    approved(world, 60, seen(world, 60, whose).token, whose)
+
+
+def test_only_a_preview_makes_a_token_that_is_signed(world: World) -> None:
+    engine, model = world.engine, world.model
+    with engine.connect() as connection:
+        plain = preview_policy(connection, model, 60).token
+        signed = preview_policy(connection, model, 60, secret="ours").token
+        connection.rollback()
+        forged = [plain, signed.replace("4-", "400-"), f"{signed}0", signed[:-1], signed.upper()]
+        for secret, tokens in (("ours", forged), ("others", [signed, plain]), (None, [signed])):
+            for token in tokens:
+                with pytest.raises(NotApprovedError, match="is not for this change"):
+                    approve_policy(connection, model, 60, token=token, by="eve", secret=secret)
+        approve_policy(connection, model, 60, token=signed, by="ann", secret=b"ours")
+    assert stored(world) == {None: 60}
+
+
+@pytest.mark.parametrize("scope", [0, None])
+@pytest.mark.parametrize("begun", [True, False])
+def test_of_many_approvals_at_once_one_wins(
+    engine: Engine, backend: Backend, scope: int | None, *, begun: bool
+) -> None:
+    world = World(engine, "text")
+    if not begun:
+        with engine.begin() as connection:
+            connection.execute(text("DELETE FROM ttl_odm_policies"))
+    whose = None if scope is None else world.tenants[scope]
+    previews = {ttl: seen(world, ttl, whose) for ttl in range(60, 68)}
+    assert backend.sync_url is not None
+    waiting = {"timeout": GUARD} if backend.sync_url.startswith("sqlite") else {}
+    crowd = create_engine(backend.sync_url, pool_size=len(previews), connect_args=waiting)
+    barrier = threading.Barrier(len(previews))
+
+    def approve(ttl: int) -> int | Exception:
+        with crowd.connect() as connection:
+            barrier.wait(GUARD)
+            token = previews[ttl].token
+            try:
+                approve_policy(connection, world.model, ttl, token=token, scope=whose, by="ann")
+            except Exception as error:  # noqa: BLE001 (which are then looked at)
+                return error
+        return ttl
+
+    with ThreadPoolExecutor(len(previews)) as pool:
+        outcomes = list(pool.map(approve, previews))
+    crowd.dispose()
+    winners = [ttl for ttl in outcomes if isinstance(ttl, int)]
+    losers = [error for error in outcomes if isinstance(error, Exception)]
+    assert len(winners) == 1, outcomes
+    assert {type(error) for error in losers} == {NotApprovedError}, outcomes
+    assert stored(world)[whose and str(whose)] == winners[0]
+    with engine.connect() as connection:
+        assert len(policy_changes(connection)) == 1
 
 
 def test_it_is_a_part_of_a_transaction_that_there_is(world: World) -> None:

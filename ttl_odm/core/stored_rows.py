@@ -34,10 +34,26 @@ INHERIT: Final = 0
 
 
 class StoredNow(NamedTuple):
-    """What is stored for some rows: their `own` default, or `INHERIT`; and that of all others."""
+    """What is stored for some rows: their `own` default, or `INHERIT`; and that of all others.
+
+    Attributes:
+        moments: When each was changed; None where it isn't stored.
+        last: The latest change that is written down.
+    """
 
     own: int | None
     others: int | None
+    moments: tuple[str | None, ...] = ()
+    last: str = ""
+
+    @property
+    def version(self) -> str:
+        """Another one after each change of either, even one back to what it was."""
+        return f"{self.moments} {self.last}"
+
+    def is_as(self, before: StoredNow) -> bool:
+        """Whether it is as it was, by what is stored now."""
+        return self[:3] == before[:3]
 
     def meant_by(self, ttl: int | None) -> int | None:
         """The default that rows have by what is, or would be, stored for them."""

@@ -6,9 +6,10 @@ here, too: `ttl-odm policy` and ``manage.py ttl_policy`` say the same.
 
 from __future__ import annotations
 
+import hmac
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,8 +28,11 @@ if TYPE_CHECKING:
     from ttl_odm.forecast.estimates import Measured
 
 _NUMBER: Final = re.compile("[0-9]{1,18}")
-_DIGITS: Final = 10
-"""Of the hash in a token: it guards against slips, not against attacks."""
+_DIGITS, _KEYED_DIGITS = 10, 16
+"""Of the hash in a token: without a key it guards against mistakes only."""
+
+_PURPOSE: Final = b"ttl_odm.policy:"
+"""What an application's secret is used for here, so that no other signature of it will do."""
 
 UNCHANGED: Final = "Nothing was changed."
 
@@ -55,7 +59,8 @@ class PolicyPreview:
         at_most: Live rows that the change may expire at once: as many as it would within the next
             hour, with the error of the estimate where a sample was counted.
         forecast: What of these rows expires when, by either default.
-        token: What `approve_policy` wants to see.
+        token: What `approve_policy` accepts, once: the number of rows, and a hash of all that the
+            preview is about.
     """
 
     name: str
@@ -64,11 +69,7 @@ class PolicyPreview:
     after: int | None
     at_most: int
     forecast: Forecast
-
-    @property
-    def token(self) -> str:
-        """The number of rows, and a hash of all that it is about."""
-        return _token(self.name, self.scope, self.before, self.after, self.at_most)
+    token: str = field(kw_only=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -96,7 +97,9 @@ class PolicyPreview:
 class Change:
     """A change that is asked for with a token, of what is stored `now`.
 
-    `where` says which change it is, for messages.
+    Attributes:
+        where: Which change it is, for messages.
+        keys: What its tokens are signed with, see `keys_of`.
     """
 
     name: str
@@ -104,6 +107,7 @@ class Change:
     now: StoredNow
     after: int | None
     where: str
+    keys: tuple[bytes, ...] = ()
 
     @property
     def before(self) -> int | None:
@@ -123,16 +127,22 @@ class Change:
         """Return what was counted of it."""
         soon = measured.estimate("lost soon")
         most = soon.rows + soon.margin
-        return PolicyPreview(self.name, self.scope, self.before, self.after, most, forecast)
+        token = self._token(most, self.keys[0] if self.keys else b"")
+        return PolicyPreview(
+            self.name, self.scope, self.before, self.after, most, forecast, token=token
+        )
 
     def approved(self, token: str) -> int:
         """Return the rows that a token lets expire; raises NotApprovedError for another's."""
         number = token.partition("-")[0]
         at_most = int(number) if _NUMBER.fullmatch(number) else 0
-        if token != _token(self.name, self.scope, self.before, self.after, at_most):
+        own = [self._token(at_most, key).encode() for key in self.keys or (b"",)]
+        given = token.encode(errors="replace")
+        if not any(hmac.compare_digest(given, one) for one in own):
             raise NotApprovedError(
                 f"{self.where}: the token {token!r} is not for this change from {self.before}: it "
-                "is for another value, or the default was changed since. Preview it again."
+                "is for another value, or the default was changed since the preview, by this token "
+                "or otherwise. Preview it again."
             )
         return at_most
 
@@ -144,17 +154,25 @@ class Change:
                 "preview showed. Preview it again."
             )
 
-    def check_unchanged(self, was: int | None) -> None:
-        """Raise NotApprovedError where the default is not what was read of it."""
-        if was != self.now.own:
+    def check_unchanged(self, now: StoredNow) -> None:
+        """Raise NotApprovedError where what is stored is not what was read of it."""
+        if not now.is_as(self.now):
             raise NotApprovedError(f"{self.where}: it has just been changed. Preview it again.")
 
+    def _token(self, at_most: int, key: bytes) -> str:
+        about = [self.name, self.scope, self.before, self.after, at_most, self.now.version]
+        text = json.dumps(about).encode()
+        if key:
+            digest = hmac.new(key, _PURPOSE + text, sha256).hexdigest()[:_KEYED_DIGITS]
+        else:
+            digest = sha256(text).hexdigest()[:_DIGITS]
+        return f"{at_most}-{digest}"
 
-def _token(
-    name: str, scope: str | None, before: int | None, after: int | None, at_most: int
-) -> str:
-    about = json.dumps([name, scope, before, after, at_most])
-    return f"{at_most}-{sha256(about.encode()).hexdigest()[:_DIGITS]}"
+
+def keys_of(*secrets: str | bytes | None) -> tuple[bytes, ...]:
+    """The secrets of an application as keys for tokens; the first makes them, all are accepted."""
+    given = [secret for secret in secrets if secret]
+    return tuple(one if isinstance(one, bytes) else one.encode() for one in given)
 
 
 def stored_lines(found: Iterable[StoredPolicy]) -> list[tuple[str, ...]]:

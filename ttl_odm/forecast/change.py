@@ -13,7 +13,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ttl_odm.forecast import sql
-from ttl_odm.forecast.approval import Change, NotApprovedError, PolicyPreview
+from ttl_odm.forecast.approval import Change, NotApprovedError, PolicyPreview, keys_of
 from ttl_odm.forecast.text import Forecast
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.sqlalchemy.policy.changes import change, in_transaction
@@ -27,13 +27,14 @@ if TYPE_CHECKING:
     from ttl_odm.core.stored import StoredTTL
 
 
-def preview_policy(
+def preview_policy(  # noqa: PLR0913 (all but the first three by keyword)
     connection: Connection,
     target: Any,
     ttl: StoredTTL,
     *,
     scope: object = None,
     deep: bool = False,
+    secret: str | bytes | None = None,
 ) -> PolicyPreview:
     """Preview the effect of changing a stored default; arguments as for `set_policy`.
 
@@ -45,13 +46,15 @@ def preview_policy(
         scope: A value of `Stored.by`, for the rows that have it; None for all rows without their
             own default.
         deep: Count all rows; otherwise tables of more than 100,000 rows are sampled.
+        secret: A secret of the application's server, with which the token is signed: then only a
+            preview can make one.
 
     Raises:
         InvalidTTL: It is not a ttl, or not between `Stored.least` and `Stored.most`.
         TTLConfigurationError: The default of the target isn't stored, or not by scopes.
     """
     default = StoredDefault.of(target, scope, connection.dialect)
-    asked = _change(connection, default, ttl)
+    asked = _change(connection, default, ttl, secret)
     policies = asked.policies(default.binding.default.policy)
     measured = sql.count(
         connection,
@@ -75,6 +78,7 @@ def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
     scope: object = None,
     by: str,
     reason: str | None = None,
+    secret: str | bytes | None = None,
 ) -> None:
     """Make the change of a stored default that a preview has shown.
 
@@ -88,6 +92,7 @@ def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
         scope: As in the preview.
         by: Who changes it.
         reason: Why.
+        secret: As in the preview.
 
     Raises:
         NotApprovedError: It would expire more rows by now than the preview said, or the default
@@ -96,7 +101,7 @@ def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
     default = StoredDefault.of(target, scope, connection.dialect)
 
     def work() -> None:
-        asked = _change(connection, default, ttl)
+        asked = _change(connection, default, ttl, secret)
         at_most = asked.approved(token)
         lost = sql.count_lost(
             connection,
@@ -106,13 +111,19 @@ def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
             limit=at_most + 1,
         )
         asked.check(lost, at_most)
-        change(connection, default, asked.after, by=by, reason=reason, check=asked.check_unchanged)
+
+        def check() -> None:
+            asked.check_unchanged(default.read_locked(connection))
+
+        change(connection, default, asked.after, by=by, reason=reason, check=check)
 
     in_transaction(connection, work)
 
 
-def _change(connection: Connection, default: StoredDefault, ttl: StoredTTL) -> Change:
+def _change(
+    connection: Connection, default: StoredDefault, ttl: StoredTTL, secret: str | bytes | None
+) -> Change:
     """What is asked for."""
     after, now = default.checked(ttl), default.read(connection)
     where = f"{default.binding.name}.__ttl__ = {after}"
-    return Change(default.name, default.scope, now, after, where)
+    return Change(default.name, default.scope, now, after, where, keys_of(secret))

@@ -12,10 +12,10 @@ from ttl_odm.beanie.indexes.policies import change, checked, scope_of, stored_of
 from ttl_odm.beanie.policy.commands import first_batch
 from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, completed
 from ttl_odm.beanie.policy.predicate import expired_expr
-from ttl_odm.beanie.policy.stored import see
-from ttl_odm.core.stored_rows import StoredNow
+from ttl_odm.beanie.policy.stored import beside, key_of, see
+from ttl_odm.core.stored_rows import POLICIES, StoredNow
 from ttl_odm.forecast import mongodb
-from ttl_odm.forecast.approval import Change, NotApprovedError, PolicyPreview
+from ttl_odm.forecast.approval import Change, NotApprovedError, PolicyPreview, keys_of
 from ttl_odm.forecast.text import Forecast
 from ttl_odm.inspection.evidence import SMALL
 
@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 
 
 async def preview_policy(
-    target: type, ttl: StoredTTL, *, scope: object = None, deep: bool = False
+    target: type,
+    ttl: StoredTTL,
+    *,
+    scope: object = None,
+    deep: bool = False,
+    secret: str | bytes | None = None,
 ) -> PolicyPreview:
     """Count what a change of a stored default would do; arguments as those of `set_policy`.
 
@@ -35,6 +40,8 @@ async def preview_policy(
         ttl: The default that is planned.
         scope: As for `set_policy`.
         deep: Count all documents; otherwise a sample is taken of more than 100,000.
+        secret: A secret of the application's server, with which the token is signed: then only a
+            preview can make one.
 
     Raises:
         InvalidTTL: It is not a ttl, or not between `Stored.least` and `Stored.most`.
@@ -43,7 +50,7 @@ async def preview_policy(
     own = scope_of(target, scope)
     after = checked(target, ttl, own)
     collection, binding = stored_of(target)
-    asked = await _change(target, own, after)
+    asked = await _change(target, own, after, secret)
     current, planned = binding.policy, _planned(binding, own, after)
     big = math.inf if deep else SMALL
     measured = await mongodb.measure(collection, current, planned, big)
@@ -59,6 +66,7 @@ async def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
     scope: object = None,
     by: str,
     reason: str | None = None,
+    secret: str | bytes | None = None,
 ) -> None:
     """Change a stored default as a preview has said it would be.
 
@@ -69,6 +77,7 @@ async def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
         scope: As in the preview.
         by: Who changes it.
         reason: Why.
+        secret: As in the preview.
 
     Raises:
         NotApprovedError: It would expire more documents by now than the preview said, or the
@@ -80,7 +89,7 @@ async def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
 
     async def check(stored: int | None) -> None:
         del stored  # of a scope without a default of its own the collection's counts
-        asked = await _change(target, own, after)
+        asked = await _change(target, own, after, secret)
         at_most, planned = asked.approved(token), _planned(binding, own, after)
         lost = await _count_lost(collection, binding.policy, planned, at_most + 1)
         asked.check(lost, at_most)
@@ -88,14 +97,19 @@ async def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
     await change(target, after, scope=own, by=by, reason=reason, check=check)
 
 
-async def _change(target: type, scope: Any, after: int | None) -> Change:
+async def _change(
+    target: type, scope: Any, after: int | None, secret: str | bytes | None
+) -> Change:
     """What is asked for, by what is stored now."""
     collection, binding = stored_of(target)
     await see(binding, collection, anew=True)
     # What `own` is for documents without one of their own is that of all others, as is meant.
-    now = StoredNow(*map(binding.notes.default_of, (scope, WHOLE_COLLECTION)))
+    row = await beside(collection, POLICIES).find_one({"_id": key_of(collection)}, {"version": 1})
+    version = (row or {}).get("version")  # which each change of one of them increments
+    own, others = map(binding.notes.default_of, (scope, WHOLE_COLLECTION))
+    now = StoredNow(own, others, last=str(version))
     named, where = None if scope == WHOLE_COLLECTION else str(scope), f"{target.__name__}.__ttl__"
-    return Change(collection.name, named, now, after, f"{where} = {after}")
+    return Change(collection.name, named, now, after, f"{where} = {after}", keys_of(secret))
 
 
 def _planned(binding: Binding, scope: Any, after: int | None) -> Policy:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.db import connections
 
 from ttl_odm.django.policies.changes import StoredDefault, change, in_transaction
 from ttl_odm.django.policy.stored import has_default
-from ttl_odm.forecast.approval import Change, NotApprovedError, PolicyPreview
+from ttl_odm.forecast.approval import Change, NotApprovedError, PolicyPreview, keys_of
 from ttl_odm.forecast.django import count, count_lost
 from ttl_odm.forecast.text import Forecast
 from ttl_odm.inspection.evidence import SMALL
@@ -73,7 +74,7 @@ def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
     Args:
         target: A model.
         ttl: The new default.
-        token: That of the preview of this change.
+        token: That of the preview of this change, which is signed with ``SECRET_KEY``.
         scope: As in the preview.
         by: Who changes it.
         reason: Why.
@@ -96,7 +97,11 @@ def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
             limit=at_most + 1,
         )
         asked.check(lost, at_most)
-        change(default, asked.after, by=by, reason=reason, check=asked.check_unchanged)
+
+        def check() -> None:
+            asked.check_unchanged(default.read_locked())
+
+        change(default, asked.after, by=by, reason=reason, check=check)
 
     in_transaction(default.using, work)
 
@@ -105,7 +110,8 @@ def _change(default: StoredDefault, ttl: StoredTTL) -> Change:
     """What is asked for."""
     after, now = default.checked(ttl), default.read()
     where = f"{default.binding.model._meta.label}.__ttl__ = {after}"
-    return Change(default.name, default.scope, now, after, where)
+    keys = keys_of(settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+    return Change(default.name, default.scope, now, after, where, keys)
 
 
 def _rows(default: StoredDefault) -> str | None:

@@ -33,6 +33,7 @@ from ttl_odm.core.stored_rows import (
     StoredNow,
     StoredPolicy,
 )
+from ttl_odm.core.values import lenient_ttl
 from ttl_odm.dialects.errors import code_of, is_away, is_passing, is_taken
 from ttl_odm.dialects.waits import NOT_AVAILABLE, TRIES, WAITED, waits
 from ttl_odm.django.policies.models import Policy
@@ -120,8 +121,30 @@ class StoredDefault:
 
     def read(self) -> StoredNow:
         """What is stored now; None also where nothing is stored for the table."""
-        found = stored.read(connections[self.using], self.binding, self.scope)
-        return StoredNow(found.get(self.scope, self.absent), found.get(None))
+        changes = Change.objects.using(self.using).filter(name=self.name, scope__in=self._scopes)
+        last = changes.aggregate(last=models.Max("id"))["last"]
+        return self._read()._replace(last=str(last))
+
+    def read_locked(self) -> StoredNow:
+        """The same but for the latest change, in a transaction that has locked the rows."""
+        # There a SELECT would read what the transaction's snapshot has.
+        return self._read(locking=connections[self.using].vendor == "mysql")
+
+    @property
+    def _scopes(self) -> list[str]:
+        return [WHOLE_TABLE, *filter(None, [self.scope])]
+
+    def _read(self, *, locking: bool = False) -> StoredNow:
+        rows = Policy.objects.using(self.using).filter(name=self.name, scope__in=self._scopes)
+        rows = rows.select_for_update() if locking else rows
+        found = {
+            scope: (lenient_ttl(ttl), str(at))
+            for scope, ttl, at in rows.values_list("scope", "ttl", "changed_at")
+        }
+        own, _ = found.get(self.scope or WHOLE_TABLE, (self.absent, None))
+        others, _ = found.get(WHOLE_TABLE, (None, None))
+        moments = tuple(found[scope][1] if scope in found else None for scope in self._scopes)
+        return StoredNow(own, others, moments)
 
 
 def stored_policies(*targets: Model, using: str | None = None) -> list[StoredPolicy]:
@@ -193,12 +216,12 @@ def change(
     *,
     by: str,
     reason: str | None,
-    check: Callable[[int | None], None] = lambda _: None,
+    check: Callable[[], None] = lambda: None,
 ) -> int | None:
     """Change a default that was found, to a value that was checked; see `set_policy`.
 
-    It is called inside `in_transaction`. `check` gets what it was while nobody else can change it,
-    and may raise before anything is.
+    It is called inside `in_transaction`. `check` is called while nobody else can change it, and may
+    raise before anything is.
     """
     using, name, scope = default.using, default.name, default.scope or WHOLE_TABLE
     rows = Policy.objects.using(using).filter(name=name)
@@ -211,7 +234,7 @@ def change(
         run(lambda: whole.update(ttl=models.F("ttl")))
         found = run(lambda: list(row.select_for_update().values_list("ttl", flat=True)))
         before: int | None = found[0] if found else default.absent
-        check(before)
+        check()
         if ttl == INHERIT and not found:
             return before
         if not found:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from flask import Blueprint, abort, jsonify, request
+from flask import Blueprint, abort, current_app, jsonify, request
 from sqlalchemy import Engine
 from werkzeug.exceptions import HTTPException
 
@@ -94,7 +94,8 @@ def policies(
     def preview() -> Response:
         change = _change(by_name)
         with database().connect() as connection:
-            return jsonify(preview_policy(connection, **change).to_dict())
+            seen = preview_policy(connection, **change, secret=current_app.secret_key)
+            return jsonify(seen.to_dict())
 
     @blueprint.post("/set")
     def make() -> Response:
@@ -109,6 +110,7 @@ def policies(
                 token=str(given.get("token")),
                 by=who(),
                 reason=reason,
+                secret=current_app.secret_key,
             )
             scope = StoredDefault.of(change["target"], change["scope"], connection.dialect).scope
         return jsonify(table=given["table"], scope=scope, ttl=change["ttl"])

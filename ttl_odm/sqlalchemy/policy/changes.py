@@ -117,12 +117,12 @@ def change(  # noqa: PLR0913 (three by keyword)
     *,
     by: str,
     reason: str | None,
-    check: Callable[[int | None], None] = lambda _: None,
+    check: Callable[[], None] = lambda: None,
 ) -> int | None:
     """Change a default that was found, to a value that was checked; see `set_policy`.
 
-    It is called inside `in_transaction`. `check` gets what it was while nobody else can change it,
-    and may raise before anything is.
+    It is called inside `in_transaction`. `check` is called while nobody else can change it, and may
+    raise before anything is.
     """
     table, scope = default.binding.first.table, default.scope or WHOLE_TABLE
     tables, clock = tables_of(table), clock_of(connection.dialect)
@@ -137,7 +137,7 @@ def change(  # noqa: PLR0913 (three by keyword)
         execute(update(tables.policies).where(*whole).values(ttl=old))
         found = execute(select(old).where(*is_it).with_for_update()).first()
         before: int | None = default.absent if found is None else found[0]
-        check(before)
+        check()
         if ttl == INHERIT and found is None:
             return before
         at: Any = select(tables.policies.c.changed_at).where(*is_it).scalar_subquery()

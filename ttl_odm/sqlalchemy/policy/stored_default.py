@@ -16,8 +16,8 @@ from sqlalchemy import (
     String,
     Table,
     Uuid,
-    and_,
     collate,
+    func,
     inspect,
     literal,
     select,
@@ -103,15 +103,28 @@ class StoredDefault:
 
     def read(self, connection: Connection) -> StoredNow:
         """What is stored now; None also where nothing is stored for the table."""
+        scopes = [WHOLE_TABLE, *filter(None, [self.scope])]
+        changes = tables_of(self.binding.first.table).changes.c
+        last = select(func.max(changes.id)).where(
+            changes.name == self.name, changes.scope.in_(scopes)
+        )
+        return self._read(connection)._replace(last=str(connection.scalar(last)))
+
+    def read_locked(self, connection: Connection) -> StoredNow:
+        """The same but for the latest change, in a transaction that has locked the rows."""
+        # There a SELECT would read what the transaction's snapshot has.
+        return self._read(connection, locking=connection.dialect.name in MYSQL_FAMILY)
+
+    def _read(self, connection: Connection, *, locking: bool = False) -> StoredNow:
         table, scopes = self.binding.first.table, [WHOLE_TABLE, *filter(None, [self.scope])]
         c = tables_of(table).policies.c
-        is_one = and_(row_of(table)[0], c.scope.in_(scopes))
-        found = {
-            scope: lenient_ttl(ttl)
-            for scope, ttl in connection.execute(select(c.scope, c.ttl).where(is_one))
-        }
-        own = found.get(self.scope or WHOLE_TABLE, self.absent)
-        return StoredNow(own, found.get(WHOLE_TABLE))
+        rows = select(c.scope, c.ttl, c.changed_at).where(row_of(table)[0], c.scope.in_(scopes))
+        rows = rows.with_for_update(read=True) if locking else rows
+        found = {scope: (lenient_ttl(ttl), str(at)) for scope, ttl, at in connection.execute(rows)}
+        own, _ = found.get(self.scope or WHOLE_TABLE, (self.absent, None))
+        others, _ = found.get(WHOLE_TABLE, (None, None))
+        moments = tuple(found[scope][1] if scope in found else None for scope in scopes)
+        return StoredNow(own, others, moments)
 
     def rows(self, source: FromClause, dialect: Dialect) -> list[ColumnElement[bool]]:
         """The conditions for the rows of a table, or of a subquery of it, that have this default.
