@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import create_engine, func, select, text
+from sqlalchemy import create_engine, event, func, select, text
 from sqlalchemy.orm import Session
 
 from tests.cli.shop import Cart
@@ -171,10 +171,11 @@ def test_only_a_preview_makes_a_token_that_is_signed(world: World) -> None:
     assert stored(world) == {None: 60}
 
 
+@pytest.mark.parametrize("is_strict", [True, False])
 @pytest.mark.parametrize("scope", [0, None])
 @pytest.mark.parametrize("begun", [True, False])
 def test_of_many_approvals_at_once_one_wins(
-    engine: Engine, backend: Backend, scope: int | None, *, begun: bool
+    engine: Engine, backend: Backend, scope: int | None, *, begun: bool, is_strict: bool
 ) -> None:
     world = World(engine, "text")
     if not begun:
@@ -185,6 +186,10 @@ def test_of_many_approvals_at_once_one_wins(
     assert backend.sync_url is not None
     waiting = {"timeout": GUARD} if backend.sync_url.startswith("sqlite") else {}
     crowd = create_engine(backend.sync_url, pool_size=len(previews), connect_args=waiting)
+    if is_strict and engine.dialect.name == "sqlite":
+        event.listen(crowd, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+    elif is_strict:
+        crowd = crowd.execution_options(isolation_level="SERIALIZABLE")
     barrier = threading.Barrier(len(previews))
 
     def approve(ttl: int) -> int | Exception:

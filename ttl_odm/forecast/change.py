@@ -10,6 +10,7 @@ This module must not know how a preview is shown.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ttl_odm.forecast import sql
@@ -100,7 +101,7 @@ def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
     """
     default = StoredDefault.of(target, scope, connection.dialect)
 
-    def work() -> None:
+    def compare() -> Change:
         asked = _change(connection, default, ttl, secret)
         at_most = asked.approved(token)
         lost = sql.count_lost(
@@ -111,12 +112,16 @@ def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
             limit=at_most + 1,
         )
         asked.check(lost, at_most)
+        return asked
 
-        def check() -> None:
-            asked.check_unchanged(default.read_locked(connection))
+    # In a transaction of its own: what has only read keeps others waiting at SERIALIZABLE, or may
+    # not write any more on SQLite. The change compares again what it has locked.
+    asked = in_transaction(connection, compare)
 
-        change(connection, default, asked.after, by=by, reason=reason, check=check)
+    def check() -> None:
+        asked.check_unchanged(default.read_locked(connection))
 
+    work = partial(change, connection, default, asked.after, by=by, reason=reason, check=check)
     in_transaction(connection, work)
 
 

@@ -6,6 +6,7 @@ This module must not know how a preview is shown.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -86,7 +87,7 @@ def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
     """
     default = StoredDefault.of(target, scope, using)
 
-    def work() -> None:
+    def compare() -> Change:
         asked = _change(default, ttl)
         at_most = asked.approved(token)
         lost = count_lost(
@@ -97,12 +98,15 @@ def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
             limit=at_most + 1,
         )
         asked.check(lost, at_most)
+        return asked
 
-        def check() -> None:
-            asked.check_unchanged(default.read_locked())
+    # A transaction of its own: see `ttl_odm.forecast.change`.
+    asked = in_transaction(default.using, compare)
 
-        change(default, asked.after, by=by, reason=reason, check=check)
+    def check() -> None:
+        asked.check_unchanged(default.read_locked())
 
+    work = partial(change, default, asked.after, by=by, reason=reason, check=check)
     in_transaction(default.using, work)
 
 

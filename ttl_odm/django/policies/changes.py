@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, fields
 from functools import partial
 from time import sleep
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db import (
     DEFAULT_DB_ALIAS,
@@ -35,7 +35,7 @@ from ttl_odm.core.stored_rows import (
 )
 from ttl_odm.core.values import lenient_ttl
 from ttl_odm.dialects.errors import code_of, is_away, is_passing, is_taken
-from ttl_odm.dialects.waits import NOT_AVAILABLE, TRIES, WAITED, waits
+from ttl_odm.dialects.waits import NOT_AVAILABLE, TRIES, WAITED, races, waits
 from ttl_odm.django.policies.models import Policy
 from ttl_odm.django.policies.models import PolicyChange as Change
 from ttl_odm.django.policy import stored
@@ -55,9 +55,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-_RACES: Final = 3
-"""How often a change is begun that loses a race against another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,17 +254,21 @@ def in_transaction(using: str, work: Callable[[], R]) -> R:
 
     One of its own is begun anew where it has lost a race for a row against another change.
     """
-    for _ in range(0 if connections[using].in_atomic_block else _RACES - 1):
+    if connections[using].in_atomic_block:
+        with transaction.atomic(using=using):
+            return work()
+    for is_last, pause in races():
         try:
             with transaction.atomic(using=using):
                 return work()
         except DatabaseError as error:
             cause, operational = error.__cause__, isinstance(error, OperationalError)
             lost = is_passing(cause, operational=operational) or is_taken(cause)
-            if not lost or is_away(cause, operational=operational):
+            has_waited = code_of(cause) in (WAITED, NOT_AVAILABLE)  # for long: `_in_short_tries`
+            if is_last or is_away(cause, operational=operational) or has_waited or not lost:
                 raise
-    with transaction.atomic(using=using):
-        return work()
+        sleep(pause)
+    raise AssertionError  # the last one has returned or raised
 
 
 def begin_policies(*, using: str = DEFAULT_DB_ALIAS) -> None:

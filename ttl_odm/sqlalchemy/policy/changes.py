@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import fields
 from functools import partial
 from time import sleep
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from ttl_odm.core.stored_rows import INHERIT, WHOLE_TABLE, PolicyChange, StoredPolicy
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.errors import code_of, is_passing, is_taken
-from ttl_odm.dialects.waits import NOT_AVAILABLE, TRIES, WAITED, waits
+from ttl_odm.dialects.waits import NOT_AVAILABLE, TRIES, WAITED, races, waits
 from ttl_odm.errors import TTLError
 from ttl_odm.sqlalchemy.policy.known import forget
 from ttl_odm.sqlalchemy.policy.partitions import as_ddl
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from ttl_odm.core.stored import StoredTTL
 
 T = TypeVar("T")
-
-_RACES: Final = 3
-"""How often a change is begun that loses a race against another one."""
 
 
 def stored_policies(connection: Connection, *targets: Any) -> list[StoredPolicy]:
@@ -181,17 +178,21 @@ def in_transaction(connection: Connection, work: Callable[[], T]) -> T:
 
 
 def _begun(connection: Connection, work: Callable[[], T]) -> T:
-    for _ in range(_RACES - 1):
+    for is_last, pause in races():
         try:
             with connection.begin():
                 return work()
         except DBAPIError as error:
             operational = isinstance(error, OperationalError)
             lost = is_passing(error.orig, operational=operational) or is_taken(error.orig)
-            if error.connection_invalidated or not lost:
+            has_waited = code_of(error.orig) in (
+                WAITED,
+                NOT_AVAILABLE,
+            )  # for long: `_in_short_tries`
+            if is_last or error.connection_invalidated or has_waited or not lost:
                 raise
-    with connection.begin():
-        return work()
+        sleep(pause)
+    raise AssertionError  # the last one has returned or raised
 
 
 @contextmanager
