@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
+import re
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +13,15 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from tests.cli.running import CliRunner
+from tests.cli.running import CliRunner, command, variables
 from tests.sql.sweeping import HOUR, add
+from tests.terminals import END_OF_INPUT, at_a_terminal
 from ttl_odm import Stored
 from ttl_odm.cli.commands import cli
 from ttl_odm.sqlalchemy import TTLMixin, set_policy
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from click.testing import Result
@@ -117,6 +121,76 @@ def test_set_makes_the_change_that_is_approved(app: list[str]) -> None:
         change["changed_by"],
         "audit",
     ]
+
+
+def at_the_prompt(app: list[str], answer: Callable[[str], str]) -> tuple[int, str]:
+    words = command("policy", "set", *app, "Basket", "1h", "--by", "ann")
+    environment = variables(TERM="xterm", COLUMNS="100", PYTHONPATH=os.getcwd())  # noqa: PTH109
+    return at_a_terminal(words, environment, "type its token: ", answer)
+
+
+def shown_token(screen: str) -> str:
+    (token,) = re.findall(r"^The token of this change: (\S+)\s*$", screen, re.MULTILINE)
+    return f"{token}\n"
+
+
+def test_at_a_terminal_a_change_is_made_by_the_token_that_is_shown(app: list[str]) -> None:
+    status, screen = at_the_prompt(app, shown_token)
+    assert status == 0, screen
+    assert "baskets, all others: 1d -> 1h" in screen
+    assert "Changed: Basket 1h." in screen
+    assert defaults(app)["baskets", None] == HOUR
+    (change,) = answered(app, "history", "Basket")
+    assert change["changed_by"] == "ann"
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("answer", ["\n", "y\n", "3-0000000000\n"])
+def test_at_a_terminal_any_other_answer_changes_nothing(app: list[str], answer: str) -> None:
+    status, screen = at_the_prompt(app, lambda _: answer)
+    assert status == 1, screen
+    assert "That is not the token. Nothing was changed." in screen
+    assert defaults(app)["baskets", None] == DAY
+
+
+@pytest.mark.databases("sqlite")
+def test_at_a_terminal_no_answer_changes_nothing(app: list[str]) -> None:
+    status, screen = at_the_prompt(app, lambda _: END_OF_INPUT)
+    assert (status, screen.split("type its token: ")[1].strip()) == (1, "Aborted!")
+    assert defaults(app)["baskets", None] == DAY
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("is_named", [True, False])
+def test_each_subcommand_reads_the_settings_file(
+    app: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_named: bool
+) -> None:
+    _, base, _, url = app
+    file = tmp_path / ("ours.toml" if is_named else "pyproject.toml")
+    file.write_text(
+        f'[tool.ttl_odm]\napp = "{base}"\nurl = "$SHOP_URL"\n'
+        '[tool.ttl_odm.policy]\nreason = "as in the file"\n'
+    )
+    monkeypatch.setenv("SHOP_URL", url)
+    if not is_named:
+        monkeypatch.chdir(tmp_path)
+    start = ["--config", str(file), "policy"] if is_named else ["policy"]
+
+    def answer(*words: str) -> Any:
+        finished = CliRunner().invoke(cli, [*start, *words])
+        assert finished.exit_code == 0, finished.output
+        return json.loads(finished.stdout)
+
+    assert {row["name"] for row in answer("show", "--json")} == {"baskets", "notes"}
+    token = answer("set", "Basket", "1h", "--json")["token"]
+    monkeypatch.setenv("TTL_ODM_POLICY_SET_BY", "the environment")
+    answer("set", "Basket", "1h", "--approve", token, "--json")
+    (change,) = answer("history", "--json")
+    assert (change["reason"], change["changed_by"]) == ("as in the file", "the environment")
+    monkeypatch.setenv("TTL_ODM_POLICY_SET_RAISON", "a typo")
+    finished = CliRunner().invoke(cli, [*start, "show"])
+    assert finished.exit_code == 2
+    assert "unknown key 'TTL_ODM_POLICY_SET_RAISON'" in " ".join(finished.stderr.split())
 
 
 def test_set_of_a_tenant(app: list[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -18,6 +17,7 @@ from tests.cli import shop
 from tests.cli.running import CliRunner, as_json, command, run, variables
 from tests.guard import GUARD
 from tests.sql.sweeping import HOUR, add
+from tests.terminals import at_a_terminal
 from ttl_odm.cli.commands import cli
 from ttl_odm.sqlalchemy import include_expired
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
@@ -242,30 +242,11 @@ def test_a_dry_run_says_how_many_rows_there_are_where_none_has_expired(url: str)
 
 def on_a_terminal(reply: bytes, *arguments: str) -> tuple[int, bytes]:
     """Sweep on a terminal, and answer the question, if it comes; the status and the screen."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        command("sweep", *arguments),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=variables(TERM="xterm", COLUMNS="100"),
+    environment = variables(TERM="xterm", COLUMNS="100")
+    status, screen = at_a_terminal(
+        command("sweep", *arguments), environment, r"\? \[y/N\]: ", lambda _: reply.decode()
     )
-    os.close(theirs)
-    screen = b""
-    for chunk in iter(lambda: _read(ours), b""):
-        screen += chunk
-        if b"? [y/N]: " in screen and reply:
-            os.write(ours, reply)
-            reply = b""
-    os.close(ours)
-    return process.wait(GUARD), screen
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 4096)
-    except OSError:  # Linux says so when the other end is closed
-        return b""
+    return status, screen.encode()
 
 
 @sqlite

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
@@ -17,13 +20,14 @@ from django.test import Client, override_settings
 from tests.django_app.data import kill, raw
 from tests.django_app.stored import DAY, HOUR, stored_models
 from tests.guard import GUARD
+from tests.terminals import END_OF_INPUT, at_a_terminal
 from ttl_odm import TTLConfigurationError
 from ttl_odm.django import policy_changes, set_policy, stored_policies
 from ttl_odm.forecast.django_change import NotApprovedError, approve_policy, preview_policy
 from ttl_odm.sweeper.command_line import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import SimpleNamespace
 
     from tests.backends import Backend
@@ -181,6 +185,44 @@ def test_the_command_shows_a_change_and_makes_it(cart: Any) -> None:
         "by",
         "reason",
     ]
+
+
+COMMAND = """
+import sys
+import tests.django_app.project as project
+project.set_up()
+from django.core.management import execute_from_command_line
+from tests.django_app.stored import declared
+project.point_at("default", eval(sys.argv[1]))
+declared()
+execute_from_command_line(["manage.py", *sys.argv[2:]])
+"""
+
+
+def at_the_prompt(answer: Callable[[str], str]) -> tuple[int, str]:
+    settings = repr(connections.settings["default"])
+    words = [sys.executable, "-c", COMMAND, settings, "ttl_policy", "set", "shop.Cart", "60"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    return at_a_terminal([*words, "--by", "ann"], environment, "type its token: ", answer)
+
+
+def test_at_a_terminal_a_change_is_made_by_the_token_that_is_shown(cart: Any) -> None:
+    status, screen = at_the_prompt(
+        lambda shown: re.findall(r"The token of this change: (\S+)", shown)[0] + "\n"
+    )
+    assert status == 0, screen
+    assert screen.endswith("Changed: shop.Cart 60.\n")
+    assert [change.changed_by for change in policy_changes(cart)] == ["ann"]
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("answer", ["\n", "yes\n", END_OF_INPUT])
+def test_at_a_terminal_any_other_answer_changes_nothing(cart: Any, answer: str) -> None:
+    status, screen = at_the_prompt(lambda _: answer)
+    assert status == 1, screen
+    assert ("That is not the token." in screen) is (answer != END_OF_INPUT)
+    assert "Nothing was changed." in screen
+    assert policy_changes(cart) == []
 
 
 def test_the_command_of_a_tenant(made: SimpleNamespace) -> None:

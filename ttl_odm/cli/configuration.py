@@ -1,7 +1,8 @@
 """``[tool.ttl_odm]`` in a file, pyproject.toml or another one: defaults of the commands' options.
 
 A key is the name of an option with underscores. What stands in ``[tool.ttl_odm]`` itself holds for
-every command that has the option, and ``[tool.ttl_odm.sweep]`` for that command;
+every command that has the option, and ``[tool.ttl_odm.sweep]`` for that command
+(``[tool.ttl_odm.policy]`` for all of its subcommands);
 ``[tool.ttl_odm.tables]`` has the policies of tables without a model. Options win over environment
 variables, these over the file. A password has no place in it: ``url =
 "$DATABASE_URL"`` names the environment variable that has the URL.
@@ -13,6 +14,7 @@ import importlib
 import os
 import sys
 from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
     from ttl_odm.cli.tables import Declared
 
+    _Options = dict[str, click.Parameter]
+
 FILE: Final = "pyproject.toml"
 
 
@@ -39,11 +43,9 @@ class Configuration(NamedTuple):
 
 def read(group: click.Group, file: Path | None) -> Configuration:
     """Read the file, or pyproject.toml, here or above; a key that no command knows is refused."""
-    options = {
-        name: {option.name: option for option in command.params if option.name}
-        for name, command in group.commands.items()
-    }
-    _check_environment(options)
+    parts = {name: _parts(command) for name, command in group.commands.items()}
+    options = {name: dict(chain(*(own.items() for own in parts[name].values()))) for name in parts}
+    _check_environment(parts)
     path = _nearest() if file is None else file
     if path is None:
         return Configuration({}, {})
@@ -57,15 +59,26 @@ def read(group: click.Group, file: Path | None) -> Configuration:
     _check(own, options, f"{path}: [tool.ttl_odm], as a command name,")
     for command, table in own.items():
         _check(table, options[command], f"{path}: [tool.ttl_odm.{command}]")
-    defaults = {
-        command: {
+    defaults: dict[str, Any] = {}
+    for command, names in options.items():
+        values = {
             key: _resolved(value, names[key], f"{path}: {key}")
             for key, value in {**shared, **own.get(command, {})}.items()
             if key in names
         }
-        for command, names in options.items()
-    }
+        for part, known in parts[command].items():
+            of_part = {key: value for key, value in values.items() if key in known}
+            if part:  # click looks a subcommand's up below its group's
+                of_part = {**defaults.get(command, {}), part: of_part}
+            defaults[command] = of_part
     return Configuration(defaults, declared)
+
+
+def _parts(command: click.Command) -> dict[str, _Options]:
+    """The options of each subcommand of a group; of any other command under an empty name."""
+    if isinstance(command, click.Group):
+        return {name: _parts(part)[""] for name, part in command.commands.items()}
+    return {"": {option.name: option for option in command.params if option.name}}
 
 
 def _nearest() -> Path | None:
@@ -96,13 +109,13 @@ def _read(path: Path) -> Mapping[str, Any]:
     return settings
 
 
-def _check_environment(options: Mapping[str, Iterable[str]]) -> None:
-    """Refuse variables of a command that no option has: click would pass over them.
+def _check_environment(commands: Mapping[str, Mapping[str, Iterable[str]]]) -> None:
+    """Reject variables of a command that no option has: click would ignore them.
 
     ``TTL_ODM_SWEEP_MODEL`` for ``..._MODELS`` would then sweep everything.
     """
-    for command, names in options.items():
-        prefix = f"TTL_ODM_{command.upper()}_"
+    for command, parts in commands.items():
+        prefix = f"TTL_ODM_{_in_variables(command)}_"
         # Kubernetes sets such ones for a service that is called ttl-odm-run.
         kubernetes = (f"{prefix}SERVICE_", f"{prefix}PORT")
         variables = [
@@ -110,7 +123,16 @@ def _check_environment(options: Mapping[str, Iterable[str]]) -> None:
             for variable in os.environ
             if variable.startswith(prefix) and not variable.startswith(kubernetes)
         ]
-        _check(variables, [prefix + name.upper() for name in names], "the environment")
+        known = [
+            prefix + _in_variables(f"{part}_{name}" if part else name)
+            for part, names in parts.items()
+            for name in names
+        ]
+        _check(variables, known, "the environment")
+
+
+def _in_variables(name: str) -> str:
+    return name.replace("-", "_").upper()
 
 
 def _check(keys: Iterable[str], known: Iterable[str], where: str) -> None:

@@ -16,7 +16,15 @@ from ttl_odm.cli.errors import FailedError, UsageError, readable_errors
 from ttl_odm.cli.options import json_option
 from ttl_odm.cli.output import Output
 from ttl_odm.cli.source import Source, app_options
-from ttl_odm.forecast.approval import NOTHING, UNCHANGED, change_lines, plain, stored_lines
+from ttl_odm.forecast.approval import (
+    ITS_TOKEN,
+    NOTHING,
+    TYPE_IT,
+    UNCHANGED,
+    change_lines,
+    plain,
+    stored_lines,
+)
 from ttl_odm.forecast.parse import parse_stored
 
 if TYPE_CHECKING:
@@ -119,7 +127,8 @@ def set_(  # noqa: PLR0913 (click's)
             output.line(f"{UNCHANGED} To make the change, add:")
             output.code(f"--approve {seen.token}")
             return
-        approve = click.prompt("To make the change, type its token", default="", show_default=False)
+        output.code(f"{ITS_TOKEN} {seen.token}")
+        approve = click.prompt(TYPE_IT, default="", show_default=False).strip()
         if approve != seen.token:
             raise FailedError(f"That is not the token. {UNCHANGED}")
     in_loop(partial(make, approve))

@@ -35,6 +35,9 @@ _PURPOSE: Final = b"ttl_odm.policy:"
 """What an application's secret is used for here, so that no other signature of it will do."""
 
 UNCHANGED: Final = "Nothing was changed."
+ITS_TOKEN: Final = "The token of this change:"  # noqa: S105 (no password)
+TYPE_IT: Final = "To make the change, type its token"
+"""What is shown at a terminal, and asked there."""
 
 NOTHING: Final = (
     "Nothing is stored: no model is declared with __ttl__ = Stored(...), or no migration or "

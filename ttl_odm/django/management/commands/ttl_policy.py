@@ -17,7 +17,15 @@ from ttl_odm.django.management.options import add_option
 from ttl_odm.django.policy.binding import bindings
 from ttl_odm.django.policy.stored import APP
 from ttl_odm.errors import TTLError
-from ttl_odm.forecast.approval import NOTHING, UNCHANGED, change_lines, plain, stored_lines
+from ttl_odm.forecast.approval import (
+    ITS_TOKEN,
+    NOTHING,
+    TYPE_IT,
+    UNCHANGED,
+    change_lines,
+    plain,
+    stored_lines,
+)
 from ttl_odm.forecast.parse import parse_stored
 from ttl_odm.sweeper.command_line import Status, terminal_width
 from ttl_odm.sweeper.text import aligned, visible, without_controls
@@ -120,7 +128,13 @@ class Command(BaseCommand):
             if not (sys.stdin.isatty() and sys.stdout.isatty()):
                 self.stdout.write(f"{UNCHANGED} To make the change, add:\n--approve {seen.token}")
                 return
-            token = input("To make the change, type its token: ")
+            self.stdout.write(f"{ITS_TOKEN} {seen.token}")
+            self.stdout.flush()
+            try:
+                token = input(f"{TYPE_IT}: ").strip()
+            except (EOFError, KeyboardInterrupt):
+                self.stdout.write("")
+                raise CommandError(UNCHANGED) from None
             if token != seen.token:
                 raise CommandError(f"That is not the token. {UNCHANGED}")
         approve_policy(model, ttl, token=token, by=who, reason=options["reason"], **what)
