@@ -34,6 +34,7 @@ from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of
 from ttl_odm.sqlalchemy.policy.following import FOLLOWS_KEY
 from ttl_odm.sqlalchemy.policy.whole import STORED, default_now, whole_policy
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
+from ttl_odm.sqlalchemy.sweep.job_losses import left_followers
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 
@@ -216,6 +217,10 @@ class _Comparison:
         enforced = enforced_defaults(self._connection, target)
         is_begun = policies.is_begun(self._connection, table)
         operation = _difference(target, binding, existing, enforced, is_begun=is_begun)
+        if existing.job and left_followers(self._connection, binding, planned=True):
+            operation = operation or _altered(table, default_now(binding))
+            # Which removes it; a downgrade can't bring it back.
+            operation.sweep = "scan" if binding.sweep == "scan" else "index"
         changed = self._modifications(table.name, key[0])
         position = len(self._upgrade.ops)
         for modified in changed:
@@ -233,10 +238,15 @@ class _Comparison:
         policy = whole_policy(binding)
         target = TargetSchema.of(table.name, policy, table.schema)
         others = enforced_defaults(self._connection, target) - {target.noted}
-        if others and self._is_asked_for(key, table):
-            op = AlterTTLOp(table.name, policy, schema=table.schema)
-            op.existing_ttl = policy
-            if isinstance(policy, ExpireAfter):
+        job = read_job(self._connection, *key)
+        leaves = job is not None and left_followers(self._connection, binding, planned=True)
+        if (others or leaves) and self._is_asked_for(key, table):
+            op = _altered(table, policy)
+            if leaves:
+                op.sweep = "index"
+            if not others:
+                pass
+            elif isinstance(policy, ExpireAfter):
                 op.existing_ttl = replace(policy, seconds=int(min(others).partition("_")[0]))
             elif isinstance(policy, TTL):
                 op.existing_ttl = _before(policy, others)
@@ -415,6 +425,13 @@ class _Comparison:
             return position
         del self._upgrade.ops[position]
         return position - 1
+
+
+def _altered(table: Table, policy: Any) -> AlterTTLOp:
+    """An operation that leaves the policy of a table as it is."""
+    op = AlterTTLOp(table.name, policy, schema=table.schema)
+    op.existing_ttl = policy
+    return op
 
 
 def _policy(binding: Binding) -> Policy:

@@ -32,6 +32,7 @@ from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.whole import whole_policy
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
+from ttl_odm.sqlalchemy.sweep.job_losses import left_followers
 from ttl_odm.sqlalchemy.sweep.stored_indexes import needs_of, stored_indexes
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of
@@ -67,6 +68,7 @@ def refuse_unsweepable(
     if reason is None:
         for binding in bindings_of(runner, target):
             reason = reason or _of_model(binding) or _of_other_policy(target, binding)
+            reason = reason or _of_followers(runner, binding)
         reason = reason or _of_archive(runner, target) or _of_indexes(runner, target, existing)
     if reason is not None:
         raise MigrationRefusedError(
@@ -150,6 +152,16 @@ def _of_model(binding: Binding) -> str | None:
     if hooks_of(owner, binding.table.fullname).watches(binding.table.fullname):
         return f"can't call {binding.name}.__ttl_on_purged__, which is Python"
     return None
+
+
+def _of_followers(runner: Runner, binding: Binding) -> str | None:
+    left = left_followers(runner.connection, binding)
+    if not left:
+        return None
+    return (
+        f"would leave behind rows of {', '.join(left)}, which follow these: the database removes "
+        "them only by a foreign key with ON DELETE CASCADE"
+    )
 
 
 def _of_other_policy(target: TargetSchema, binding: Binding) -> str | None:

@@ -15,6 +15,7 @@ from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sqlalchemy.sweep.due import is_ttl_on
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
+from ttl_odm.sqlalchemy.sweep.job_losses import left_followers
 from ttl_odm.sweeper.declarations import Archive, archive_of
 from ttl_odm.sweeper.findings import Finding, Severity
 
@@ -75,6 +76,14 @@ def database_sweep(
             f"does so in {kept or 'none'}"
         )
         yield Finding(Severity.ERROR, "database-sweep-outdated", target, message, again)
+    left = left_followers(connection, binding)
+    if left:
+        message = (
+            f"the database sweeps it, and leaves behind rows of {', '.join(left)}, which follow "
+            "these: there is no foreign key with ON DELETE CASCADE"
+        )
+        fix = f"op.alter_ttl({name!r}, {declared}, sweep='index')  (and run a sweeper)"
+        yield Finding(Severity.ERROR, "database-sweep-followers", target, message, fix)
     if job.problem is None:
         return
     code, message = job.problem

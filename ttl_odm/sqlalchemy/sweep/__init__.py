@@ -14,6 +14,7 @@
 - `rings`: expired rows that stay only because expired rows refer to them.
 - `stored_indexes`: the indexes that a table really has, and those that a sweep needs.
 - `foreign_keys`: foreign keys that refer to a swept table, as the live database has them.
+- `job_losses`: what a database's own sweep leaves behind.
 - `counts`: how many rows a table has, and how many of them have expired.
 - `transactions`: a connection in the sweeper's hands: its transactions are short, its errors are
   the sweeper's.

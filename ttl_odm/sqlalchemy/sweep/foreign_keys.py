@@ -86,6 +86,11 @@ class ReferringKey:
         )
 
     @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Each column with the one that it refers to."""
+        return list(zip(self.columns, self.referred, strict=True))
+
+    @property
     def reference(self) -> Reference:
         """What refers."""
         return self.table, frozenset(self.columns)

@@ -1,0 +1,60 @@
+"""What goes wrong below a table that the database sweeps by itself.
+
+Its job deletes the rows of that table, and knows no models. It removes followers only by a foreign
+key with ON DELETE CASCADE: SET NULL would turn them into orphans, which may be live again, and rows
+without a foreign key would stay forever, or come back under a new parent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import inspect
+
+from ttl_odm.sqlalchemy.purge.followers import all_followers
+from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Connection, Table
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.following import Following
+
+
+def left_followers(connection: Connection, binding: Binding, *, planned: bool = False) -> list[str]:
+    """Return the tables of followers that a job leaves behind, at whatever depth.
+
+    Args:
+        connection: A connection, in a transaction.
+        binding: The policy of the table that the database sweeps.
+        planned: Count tables that the database doesn't have yet, as their models declare them.
+    """
+    keys = ReferringKeys()
+    return [
+        following.table.fullname
+        for following in all_followers(binding)
+        if not _goes_along(connection, following, keys, planned=planned)
+    ]
+
+
+def _goes_along(
+    connection: Connection, following: Following, keys: ReferringKeys, *, planned: bool
+) -> bool:
+    links, table = following.links(), following.table
+    link = {(str(own.name), str(theirs.name)) for own, theirs in links.pairs}
+    schema, name = name_of(connection, table)
+    if not inspect(connection).has_table(name, schema):
+        return not planned or any(map(link.issuperset, _declared_cascades(table, links.parent)))
+    place, parent = keys.place(connection, table), keys.place(connection, links.parent)
+    return any(
+        key.table == place and key.deletes == "CASCADE" and link.issuperset(key.pairs)
+        for key in keys.of(connection, parent)
+    )
+
+
+def _declared_cascades(table: Table, parent: Table) -> Iterator[set[tuple[str, str]]]:
+    for key in table.foreign_key_constraints:
+        if key.referred_table is parent and (key.ondelete or "").upper() == "CASCADE":
+            yield {(str(element.parent.name), str(element.column.name)) for element in key.elements}
