@@ -13,6 +13,7 @@ from django.db import connections, models
 from tests.django_app.data import kill, raw, tables_of
 from ttl_odm import Follows
 from ttl_odm.django import Archive, TTLModel
+from ttl_odm.django.checks import check_policies
 from ttl_odm.sweeper import Hook, HookError, Purged, Skip, Sweeper
 
 if TYPE_CHECKING:
@@ -278,3 +279,16 @@ def test_a_live_row_far_below_keeps_what_it_hangs_on(backend: Backend, middle: s
         sweep(basket).raise_for_failures()
         assert (stored("basket"), stored("good")) == ({1}, {10})
         assert kept("archive", []) == [20]
+
+
+@by_database
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("mode", ["archive", "hook", ""])
+def test_checks_name_the_key_by_which_the_database_deletes(backend: Backend, mode: str) -> None:
+    with shop(mode, []) as (_, good, _):
+        messages = [said for said in check_policies() if said.id == "ttl_odm.W007"]
+        assert [said.obj for said in messages] == [good._meta.get_field("basket")] * bool(mode)
+        for said in messages:
+            assert "of shop.Basket by raw SQL or another program deletes rows of" in said.msg
+    with shop(mode, [], models.CASCADE):
+        assert "ttl_odm.W007" not in {said.id for said in check_policies()}

@@ -10,12 +10,16 @@ from sqlalchemy import text
 
 from tests.guard import GUARD
 from tests.locks import answers
+from ttl_odm.cli.checks_database_sweep import database_sweep
+from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sqlalchemy import Engine
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding
 
     Log = tuple[int, int, str]
 
@@ -116,3 +120,17 @@ def rows(engine: Engine) -> list[str]:
 def log(engine: Engine, table: str = "web_sessions") -> Log:
     (found,) = run(engine, f"SELECT deleted, total, outcome FROM {table}_ttl_sweeps")  # noqa: S608
     return tuple(found)  # type: ignore[return-value]
+
+
+def bound(model: Any) -> Binding:
+    """The policy of a model's table."""
+    binding = binding_of(model.__table__)
+    assert binding is not None
+    return binding
+
+
+def said_of_job(engine: Engine, model: Any, code: str) -> list[str]:
+    """What `ttl-odm check` says of a table's job, by the code of the findings."""
+    with engine.connect() as connection:
+        found = list(database_sweep(connection, model.__name__, bound(model), None))
+    return [finding.message for finding in found if finding.code == f"database-sweep-{code}"]

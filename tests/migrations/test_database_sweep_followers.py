@@ -12,19 +12,16 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.clocks import age
 from tests.migrations.projects import lines
-from tests.migrations.swept import alone, left
+from tests.migrations.swept import alone, bound, left, said_of_job
 from ttl_odm import ExpireAt, Follows
 from ttl_odm.alembic import MigrationRefusedError
 from ttl_odm.alembic.job_installation import install_job, job_statements
-from ttl_odm.cli.checks_database_sweep import database_sweep
 from ttl_odm.sqlalchemy import TTLMixin, include_expired
-from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 pytestmark = [
     pytest.mark.databases("mariadb", "mysql", "postgres"),
@@ -41,7 +38,7 @@ TIES: dict[str, tuple[str | None, Any]] = {
 
 
 def family(tie: str | None, *, follows: bool = True, dates: bool = False) -> tuple[Any, Any]:
-    """Carts, and items that follow them; by a key that cascades if nothing is said."""
+    """Carts, and entries that follow them; by a key that cascades if nothing is said."""
 
     class Base(DeclarativeBase):
         pass
@@ -63,7 +60,7 @@ def family(tie: str | None, *, follows: bool = True, dates: bool = False) -> tup
         "Item",
         (Base,),
         {
-            "__tablename__": "items",
+            "__tablename__": "entries",
             "__annotations__": {"id": Mapped[int], "cart_id": Mapped[int | None]},
             "id": mapped_column(primary_key=True, autoincrement=False),
             "cart_id": of_cart,
@@ -71,18 +68,6 @@ def family(tie: str | None, *, follows: bool = True, dates: bool = False) -> tup
         },
     )
     return Cart, Item
-
-
-def bound(cart: Any) -> Binding:
-    binding = binding_of(cart.__table__)
-    assert binding is not None
-    return binding
-
-
-def findings(engine: Engine, cart: Any) -> list[str]:
-    with engine.connect() as connection:
-        found = list(database_sweep(connection, "Cart", bound(cart), None))
-    return [said.message for said in found if said.code == "database-sweep-followers"]
 
 
 @pytest.mark.parametrize("tie", TIES)
@@ -95,7 +80,7 @@ def test_followers_that_would_be_left_behind_are_rejected(
     policy = "ttl_odm.ExpireAt('ends')" if dates else "3600"
     here = project(cart)
     here.revision(f"import ttl_odm; op.alter_ttl('carts', {policy}, sweep='database')")
-    said = r"would leave behind rows of items, which follow these.*Write sweep='index'"
+    said = r"would leave behind rows of entries, which follow these.*Write sweep='index'"
     with pytest.raises(MigrationRefusedError, match=said):
         here.upgrade()
     with engine.connect() as connection:
@@ -124,7 +109,7 @@ def test_followers_that_a_key_takes_along_go_with_the_job(engine: Engine, projec
         assert let_run()[::2] == (1, "swept")
     with Session(engine) as session:
         assert session.scalars(select(item.id).options(include_expired())).all() == [2]
-    assert findings(engine, cart) == []
+    assert said_of_job(engine, cart, "followers") == []
 
 
 @pytest.mark.parametrize("tie", TIES)
@@ -139,11 +124,11 @@ def test_a_job_that_was_there_before_the_followers_is_found_and_removed(
     here.revision(f"import ttl_odm; op.alter_ttl('carts', {policy}, sweep='database')")
     here.upgrade()
     here.check()
-    assert findings(engine, before) == []
+    assert said_of_job(engine, before, "followers") == []
     cart, _ = family(tie, dates=dates)
     here.metadata = cart.metadata
-    (message,) = findings(engine, cart)
-    assert "leaves behind rows of items, which follow these" in message
+    (message,) = said_of_job(engine, cart, "followers")
+    assert "leaves behind rows of entries, which follow these" in message
     with pytest.raises(CommandError, match="alter_ttl"):
         here.check()
     up, _ = lines(here.autogenerate())
@@ -171,7 +156,7 @@ def test_followers_of_a_table_to_come_are_seen_by_the_revision_that_creates_it(
     assert up[-1] == "op.alter_ttl('carts', 3600, sweep='index')"
     here.upgrade()
     here.check()
-    assert "items" in inspect(engine).get_table_names()
+    assert "entries" in inspect(engine).get_table_names()
     assert left(engine) == []
 
 
@@ -186,7 +171,7 @@ def test_a_key_over_a_part_of_the_link_takes_followers_along(engine: Engine) -> 
         shop: Mapped[int]
 
     class Item(Base):
-        __tablename__ = "items"
+        __tablename__ = "entries"
         __ttl__ = Follows(Cart, on={"cart_id": "id", "shop": "shop"})
         id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
         cart_id: Mapped[int] = mapped_column(ForeignKey(Cart.id, ondelete="CASCADE"), index=True)
@@ -196,4 +181,4 @@ def test_a_key_over_a_part_of_the_link_takes_followers_along(engine: Engine) -> 
     with engine.connect() as connection:
         install_job(connection, bound(Cart))
         connection.commit()
-    assert findings(engine, Cart) == []
+    assert said_of_job(engine, Cart, "followers") == []

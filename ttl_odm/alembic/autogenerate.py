@@ -34,7 +34,7 @@ from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of
 from ttl_odm.sqlalchemy.policy.following import FOLLOWS_KEY
 from ttl_odm.sqlalchemy.policy.whole import STORED, default_now, whole_policy
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
-from ttl_odm.sqlalchemy.sweep.job_losses import left_followers
+from ttl_odm.sqlalchemy.sweep.job_losses import would_lose
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 
@@ -217,7 +217,7 @@ class _Comparison:
         enforced = enforced_defaults(self._connection, target)
         is_begun = policies.is_begun(self._connection, table)
         operation = _difference(target, binding, existing, enforced, is_begun=is_begun)
-        if existing.job and left_followers(self._connection, binding, planned=True):
+        if existing.job and would_lose(self._connection, binding):
             operation = operation or _altered(table, default_now(binding))
             # Which removes it; a downgrade can't bring it back.
             operation.sweep = "scan" if binding.sweep == "scan" else "index"
@@ -239,10 +239,10 @@ class _Comparison:
         target = TargetSchema.of(table.name, policy, table.schema)
         others = enforced_defaults(self._connection, target) - {target.noted}
         job = read_job(self._connection, *key)
-        leaves = job is not None and left_followers(self._connection, binding, planned=True)
-        if (others or leaves) and self._is_asked_for(key, table):
+        loses = job is not None and would_lose(self._connection, binding)
+        if (others or loses) and self._is_asked_for(key, table):
             op = _altered(table, policy)
-            if leaves:
+            if loses:
                 op.sweep = "index"
             if not others:
                 pass

@@ -32,7 +32,7 @@ from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.whole import whole_policy
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
-from ttl_odm.sqlalchemy.sweep.job_losses import left_followers
+from ttl_odm.sqlalchemy.sweep.job_losses import left_followers, untraced_keys
 from ttl_odm.sqlalchemy.sweep.stored_indexes import needs_of, stored_indexes
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of
@@ -68,7 +68,7 @@ def refuse_unsweepable(
     if reason is None:
         for binding in bindings_of(runner, target):
             reason = reason or _of_model(binding) or _of_other_policy(target, binding)
-            reason = reason or _of_followers(runner, binding)
+            reason = reason or _of_losses(runner, binding)
         reason = reason or _of_archive(runner, target) or _of_indexes(runner, target, existing)
     if reason is not None:
         raise MigrationRefusedError(
@@ -154,14 +154,20 @@ def _of_model(binding: Binding) -> str | None:
     return None
 
 
-def _of_followers(runner: Runner, binding: Binding) -> str | None:
+def _of_losses(runner: Runner, binding: Binding) -> str | None:
     left = left_followers(runner.connection, binding)
-    if not left:
-        return None
-    return (
-        f"would leave behind rows of {', '.join(left)}, which follow these: the database removes "
-        "them only by a foreign key with ON DELETE CASCADE"
-    )
+    if left:
+        return (
+            f"would leave behind rows of {', '.join(left)}, which follow these: the database "
+            "removes them only by a foreign key with ON DELETE CASCADE"
+        )
+    keys = untraced_keys(runner.connection, binding)
+    if keys:
+        return (
+            f"would delete the rows of {', '.join(map(str, keys))} by ON DELETE CASCADE, without "
+            "the archive, hooks or ORM events of their models"
+        )
+    return None
 
 
 def _of_other_policy(target: TargetSchema, binding: Binding) -> str | None:

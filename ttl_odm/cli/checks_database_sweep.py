@@ -15,7 +15,7 @@ from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sqlalchemy.sweep.due import is_ttl_on
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
-from ttl_odm.sqlalchemy.sweep.job_losses import left_followers
+from ttl_odm.sqlalchemy.sweep.job_losses import left_followers, untraced_keys
 from ttl_odm.sweeper.declarations import Archive, archive_of
 from ttl_odm.sweeper.findings import Finding, Severity
 
@@ -76,14 +76,7 @@ def database_sweep(
             f"does so in {kept or 'none'}"
         )
         yield Finding(Severity.ERROR, "database-sweep-outdated", target, message, again)
-    left = left_followers(connection, binding)
-    if left:
-        message = (
-            f"the database sweeps it, and leaves behind rows of {', '.join(left)}, which follow "
-            "these: there is no foreign key with ON DELETE CASCADE"
-        )
-        fix = f"op.alter_ttl({name!r}, {declared}, sweep='index')  (and run a sweeper)"
-        yield Finding(Severity.ERROR, "database-sweep-followers", target, message, fix)
+    yield from _losses(connection, target, binding, declared)
     if job.problem is None:
         return
     code, message = job.problem
@@ -103,3 +96,23 @@ def database_sweep(
         look = "ttl-odm install-sweep prints the statement that schedules it"
     severity = Severity.WARNING if code in _WARNINGS else Severity.ERROR
     yield Finding(severity, f"database-sweep-{code}", target, message, fixes.get(code, look))
+
+
+def _losses(
+    connection: Connection, target: str, binding: Binding, declared: str
+) -> Iterator[Finding]:
+    """Find rows that the job leaves behind, or deletes without a trace."""
+    fix = f"op.alter_ttl({binding.table.name!r}, {declared}, sweep='index')  (and run a sweeper)"
+    left, keys = left_followers(connection, binding), untraced_keys(connection, binding)
+    if left:
+        message = (
+            f"the database sweeps it, and leaves behind rows of {', '.join(left)}, which follow "
+            "these: there is no foreign key with ON DELETE CASCADE"
+        )
+        yield Finding(Severity.ERROR, "database-sweep-followers", target, message, fix)
+    if keys:
+        message = (
+            f"the database sweeps it, and deletes the rows of {', '.join(map(str, keys))} by ON "
+            "DELETE CASCADE, without the archive, hooks or ORM events of their models"
+        )
+        yield Finding(Severity.ERROR, "database-sweep-cascades", target, message, fix)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import TIMESTAMP, inspect, text
 
 from ttl_odm.cli.checked_table import MIGRATE, MOST, up_to_most
+from ttl_odm.cli.checks_cascades import UntracedCascade
 from ttl_odm.cli.checks_database_sweep import database_sweep
 from ttl_odm.cli.checks_references import LiveReferences
 from ttl_odm.cli.checks_rows import RowChecks
@@ -284,6 +285,15 @@ class _Check(RowChecks):
                     f"{follows}so that rows expire together; or ForeignKey(..., "
                     f'ondelete="CASCADE") or "SET NULL" on {key}, in a migration',
                 )
+        for cascade in UntracedCascade.of(self._connection, self._binding):
+            yield self._warning(
+                "untraced-cascade",
+                f"{cascade.key} refers to {cascade.parent} with ON DELETE CASCADE: a DELETE there "
+                "by raw SQL or another program deletes rows here too, without their "
+                f"{cascade.records}",
+                f"delete rows of {cascade.parent} through SQLAlchemy or by a sweeper only: these "
+                "record the rows here first",
+            )
         yield from self._followers()
 
     def _followers(self) -> Iterator[Finding]:

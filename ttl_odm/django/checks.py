@@ -18,6 +18,7 @@ from ttl_odm.django.policy.indexes import TTLIndex, has_contract_fields, is_led_
 from ttl_odm.django.policy.references import keeping_rows
 from ttl_odm.django.policy.stored import check_app
 from ttl_odm.django.purge.archive import sink_of
+from ttl_odm.django.purge.cascades import is_recorded
 from ttl_odm.django.sweep.stored_indexes import scope_need, stored_indexes
 from ttl_odm.django.time import clock
 from ttl_odm.errors import TTLConfigurationError
@@ -155,6 +156,7 @@ def of_model(binding: Binding) -> Iterator[checks.CheckMessage]:
             yield checks.Error(str(error), obj=model, id="ttl_odm.E004")
     yield from _indexes_of(binding)
     yield from _of_references(model)
+    yield from _of_cascades(model)
     for following in all_followers(model):
         yield from _of_references(following.model)
         yield from _of_family(following)
@@ -215,6 +217,26 @@ def _of_references(model: Model) -> Iterator[checks.CheckMessage]:
                 obj=field,
                 id="ttl_odm.W002",
             )
+
+
+def _of_cascades(model: Model) -> Iterator[checks.CheckMessage]:
+    """Look for foreign keys by which the database deletes rows that are archived or reported."""
+    by_database = getattr(models, "DB_CASCADE", None)
+    if by_database is None or not is_recorded(model):
+        return
+    for field in model._meta.local_fields:
+        remote: Any = field.remote_field
+        if remote is None or remote.on_delete is not by_database:
+            continue
+        label, parent = model._meta.label, remote.model._meta.label
+        yield checks.Warning(
+            f"{label}.{field.name} has on_delete=DB_CASCADE: a DELETE of rows of {parent} by raw "
+            f"SQL or another program deletes rows of {label} too, without their archive and hooks.",
+            hint=f"Delete rows of {parent} through Django or by a sweep only, or give the field "
+            "on_delete=models.CASCADE.",
+            obj=field,
+            id="ttl_odm.W007",
+        )
 
 
 def _of_family(following: Following) -> Iterator[checks.CheckMessage]:

@@ -2,7 +2,8 @@
 
 Its job deletes the rows of that table, and knows no models. It removes followers only by a foreign
 key with ON DELETE CASCADE: SET NULL would turn them into orphans, which may be live again, and rows
-without a foreign key would stay forever, or come back under a new parent.
+without a foreign key would stay forever, or come back under a new parent. And such a foreign key
+deletes rows of recorded models (see `ttl_odm.sqlalchemy.policy.foreign_keys`) without a trace.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import inspect
 
+from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.purge.followers import all_followers
-from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys, name_of
+from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKey, ReferringKeys, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +23,18 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.policy.following import Following
+
+
+def would_lose(connection: Connection, binding: Binding) -> bool:
+    """Whether a job would leave rows behind, or delete some without a trace.
+
+    Tables that the database doesn't have yet count as their models declare them.
+    """
+    return (
+        bool(left_followers(connection, binding, planned=True))
+        or bool(untraced_keys(connection, binding))
+        or any(Change(binding.table).recorded())
+    )
 
 
 def left_followers(connection: Connection, binding: Binding, *, planned: bool = False) -> list[str]:
@@ -37,6 +51,29 @@ def left_followers(connection: Connection, binding: Binding, *, planned: bool = 
         for following in all_followers(binding)
         if not _goes_along(connection, following, keys, planned=planned)
     ]
+
+
+def untraced_keys(connection: Connection, binding: Binding) -> list[ReferringKey]:
+    """Return the foreign keys by which a job deletes rows of recorded models, at whatever depth.
+
+    Args:
+        connection: A connection, in a transaction.
+        binding: The policy of the table that the database sweeps.
+    """
+    keys = ReferringKeys()
+    waiting = [key for _, key in keys.of_rows(connection, binding)]
+    seen, found = set(waiting), []
+    while waiting:
+        key = waiting.pop()
+        if key.deletes != "CASCADE":
+            continue
+        if keys.is_recorded(connection, key.table):
+            found.append(key)
+            continue
+        below = [key for key in keys.of(connection, key.table) if key not in seen]
+        seen.update(below)
+        waiting += below
+    return sorted(found, key=str)
 
 
 def _goes_along(
