@@ -8,7 +8,7 @@ archived and reported to hooks, is as in a sweep: `ttl_odm.sqlalchemy.purge.remo
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -27,7 +27,7 @@ from ttl_odm.sqlalchemy.policy.second_tables import on_first
 from ttl_odm.sqlalchemy.purge.default_locks import lock_defaults
 from ttl_odm.sqlalchemy.purge.errors import is_restricted
 from ttl_odm.sqlalchemy.purge.followers import all_followers, expired_followers
-from ttl_odm.sqlalchemy.purge.modes import DELETE, subtables
+from ttl_odm.sqlalchemy.purge.modes import DELETE, depends_on_zone, subtables
 from ttl_odm.sqlalchemy.purge.removal import expired_in, purge_displaced
 from ttl_odm.sqlalchemy.purge.statements import (
     SweepSelect,
@@ -38,6 +38,7 @@ from ttl_odm.sqlalchemy.purge.statements import (
 )
 from ttl_odm.sqlalchemy.purge.ties import displace_together, ties
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.timestamps import in_utc, shown_in_utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -234,7 +235,14 @@ class KeyReclaimer:
 
     def _clear(self, changed: Policy | Change, keys: Keys) -> int:
         """Delete rows, if they are expired ones, and expired rows below them, from the last on."""
-        below = [part for layer in reversed(self._layers(changed, keys)) for part in layer]
+        if not keys:
+            return 0
+        depends = depends_on_zone(self.connection, changed.table.metadata)
+        with in_utc(self.connection) if depends else nullcontext():  # as `_keys` has read them
+            return self._clear_layers(self._layers(changed, keys))
+
+    def _clear_layers(self, layers: Sequence[Layer]) -> int:
+        below = [part for layer in reversed(layers) for part in layer]
         judged = [part.table for part, rows in below if rows and not isinstance(part, Change)]
         self.lock_defaults(*filter(None, map(root_of, judged)))
         deleted = 0
@@ -312,7 +320,9 @@ class KeyReclaimer:
         self, changed: Policy | Change, criterion: ColumnElement[bool], limit: int | None = None
     ) -> Keys:
         """What `_identity` says of rows: of expired ones, or of such as the database changes."""
-        columns = _identity(changed)
+        columns: Sequence[ColumnElement[Any]] = _identity(changed)
+        if depends_on_zone(self.connection, changed.table.metadata):
+            columns = shown_in_utc(columns)
         if isinstance(changed, Change):
             rows: Select[Any] = SweepSelect(*columns)
             rows = rows.with_for_update(read=True) if self.current else rows

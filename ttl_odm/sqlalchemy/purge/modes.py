@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sqlalchemy import inspect
 
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sqlalchemy.policy.binding import SubBinding, all_subtables, root_binding_of
+from ttl_odm.sqlalchemy.policy.binding import SubBinding, all_subtables, binding_of, root_binding_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import is_recorded
 from ttl_odm.sqlalchemy.purge.archive import Copy
+from ttl_odm.sqlalchemy.time.timestamps import has_timestamp_key, timestamp_tables
 from ttl_odm.sweeper import Hooks
 from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of, purge_of
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection, MetaData
+
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sweeper import ArchiveSink
 
@@ -64,6 +68,21 @@ def mode_of(binding: Binding) -> Mode:
     if isinstance(archive, Archive):
         return Mode(copy=Copy.of(binding, archive, where), hooks=hooks)
     return Mode(sink=archive, hooks=hooks)
+
+
+def depends_on_zone(connection: Connection, metadata: MetaData) -> bool:
+    """Whether the session's time zone matters where rows of a MetaData are removed.
+
+    It does on MariaDB and MySQL if a ``TIMESTAMP`` is in a key or in a row that is archived; see
+    `ttl_odm.sqlalchemy.time.timestamps`.
+    """
+    if connection.dialect.name not in MYSQL_FAMILY:
+        return False
+    tables = timestamp_tables(metadata)
+    return has_timestamp_key(tables) or any(
+        getattr(binding.default.owner, "__ttl_archive__", None) is not None
+        for binding in filter(None, map(binding_of, tables))
+    )
 
 
 def subtables(binding: Binding, dialect: str) -> list[SubBinding]:

@@ -35,7 +35,13 @@ from ttl_odm.sqlalchemy.sweep.partitions import Resume, next_in_leaves
 from ttl_odm.sqlalchemy.sweep.replication import unlogged
 from ttl_odm.sqlalchemy.sweep.scope_ranges import ScopeRanges
 from ttl_odm.sqlalchemy.sweep.stored_indexes import scope_index
-from ttl_odm.sqlalchemy.sweep.transactions import has_no_wait, prepared, reading, writing
+from ttl_odm.sqlalchemy.sweep.transactions import (
+    has_no_wait,
+    prepared,
+    reading,
+    writing,
+    zone_settings,
+)
 from ttl_odm.sqlalchemy.sweep.whole_partitions import purge_partition
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
@@ -80,7 +86,10 @@ def _purge_rows(
     by_scope = scope_index(connection, binding) if request.part is Part.INHERITING else None
     batch: Batch | None = None
     replicate = request.replicate
-    with prepared(connection, timeout), unlogged(connection, replicate=replicate):
+    with (
+        prepared(connection, timeout, settings=zone_settings(connection, binding)),
+        unlogged(connection, replicate=replicate),
+    ):
         keys.hooks = request.hooks
         if request.resume is None:
             keys.forget()

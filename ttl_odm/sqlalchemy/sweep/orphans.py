@@ -14,7 +14,7 @@ from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.followers import FollowersRemoval, all_followers
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect
 from ttl_odm.sqlalchemy.sweep.replication import unlogged
-from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading, writing
+from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading, writing, zone_settings
 from ttl_odm.sweeper import BatchResult
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def purge_orphans(
     if request.resume is None:
         keys.forget()
     with (
-        prepared(connection, request.timeout),
+        prepared(connection, request.timeout, settings=zone_settings(connection, binding)),
         unlogged(connection, replicate=request.replicate),
         writing(connection, binding.table, request.timeout, replicate=request.replicate),
     ):

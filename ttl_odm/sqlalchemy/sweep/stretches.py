@@ -18,7 +18,7 @@ from ttl_odm.sqlalchemy.sweep.batch_rows import Beside
 from ttl_odm.sqlalchemy.sweep.due import PartIndex
 from ttl_odm.sqlalchemy.sweep.partitions import Resume, leaf_table, leaves_of
 from ttl_odm.sqlalchemy.sweep.stored_indexes import scope_index
-from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
+from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading, zone_settings
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Part
 
@@ -44,7 +44,10 @@ def divide(
         return ()
     if request.part is Part.INHERITING and scope_index(connection, binding) is not None:
         return ()
-    with prepared(connection, request.timeout), reading(connection, request.timeout):
+    with (
+        prepared(connection, request.timeout, settings=zone_settings(connection, binding)),
+        reading(connection, request.timeout),
+    ):
         if isinstance(request.resume, Resume):
             return _in_leaves(connection, binding, request, request.resume, shares)
         return _marks(connection, binding, request, binding.table, shares)

@@ -22,9 +22,11 @@ from ttl_odm.dialects.postgresql import MAY_SHARE, milliseconds
 from ttl_odm.dialects.sqlite import FILE_WAIT
 from ttl_odm.sqlalchemy.purge.default_locks import lock_defaults
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_away, is_passing
+from ttl_odm.sqlalchemy.purge.modes import depends_on_zone
 from ttl_odm.sqlalchemy.purge.statements import take_file
 from ttl_odm.sqlalchemy.sweep.replication import under_origin
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.timestamps import UTC, has_timestamp
 from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError
 from ttl_odm.sweeper.phases import phase
 
@@ -83,7 +85,7 @@ def prepared(
     connection: Connection,
     timeout: float | None = None,
     isolation: Any = None,
-    settings: Mapping[str, float] = MappingProxyType({}),
+    settings: Mapping[str, float | str] = MappingProxyType({}),
 ) -> Iterator[None]:
     """Set a connection fresh from the pool up for the sweeper.
 
@@ -108,7 +110,7 @@ def prepared(
 def impatient(
     connection: Connection,
     timeout: float | None = None,
-    settings: Mapping[str, float] = MappingProxyType({}),
+    settings: Mapping[str, float | str] = MappingProxyType({}),
 ) -> Iterator[None]:
     """Let a connection wait for locks only briefly, where that is set for a session.
 
@@ -124,7 +126,7 @@ def impatient(
     if dialect.name not in MYSQL_FAMILY:
         yield
         return
-    values: dict[str, float] = {**SHORT_WAITS, **settings}
+    values: dict[str, float | str] = {**SHORT_WAITS, **settings}
     if timeout is not None and dialect.is_mariadb:  # MySQL limits SELECTs only
         values["max_statement_time"] = timeout
     with connection.begin():
@@ -138,6 +140,15 @@ def impatient(
         raise
     with connection.begin():
         _set(connection, dict(zip(values, before, strict=True)))
+
+
+def zone_settings(connection: Connection, binding: Binding) -> Mapping[str, str]:
+    """The time zone of a session that compares with what it has read of a table's rows."""
+    if connection.dialect.name not in MYSQL_FAMILY:
+        return {}
+    if has_timestamp(binding.columns) or depends_on_zone(connection, binding.table.metadata):
+        return {"time_zone": UTC}
+    return {}
 
 
 def has_no_wait(connection: Connection) -> bool:
@@ -169,7 +180,10 @@ def at_once(connection: Connection) -> Iterator[None]:
 
 
 def _set(connection: Connection, values: Mapping[str, Any]) -> None:
-    settings = ", ".join(f"{name} = {value}" for name, value in values.items())
+    literals = {
+        name: f"'{value}'" if isinstance(value, str) else value for name, value in values.items()
+    }
+    settings = ", ".join(f"{name} = {value}" for name, value in literals.items())
     connection.exec_driver_sql(f"SET SESSION {settings}")
 
 

@@ -8,6 +8,7 @@
 - `formats`: how columns that are not ours keep instants, and how each kind is compared with now.
 - `instants`: the column that lifetimes are counted from: what it may be, and how a policy reads
   it.
+- `timestamps`: MariaDB's and MySQL's ``TIMESTAMP`` columns in sessions of any time zone.
 - `zones`: what the clocks of a time zone show: its offsets from UTC, as this host's tables have
   them.
 """
