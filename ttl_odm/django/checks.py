@@ -17,6 +17,7 @@ from ttl_odm.django.policy.following import all_followers
 from ttl_odm.django.policy.indexes import TTLIndex, has_contract_fields, is_led_by_scope
 from ttl_odm.django.policy.references import keeping_rows
 from ttl_odm.django.policy.stored import check_app
+from ttl_odm.django.policy.timestamps import check_timestamps
 from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.purge.cascades import is_recorded
 from ttl_odm.django.sweep.stored_indexes import scope_need, stored_indexes
@@ -73,6 +74,11 @@ def of_database(binding: Binding, alias: str) -> Iterator[checks.CheckMessage]:
         clock.now(connection, binding.form)
     except TTLConfigurationError as error:
         yield checks.Error(str(error), obj=binding.model, id="ttl_odm.E001")
+    if connection.vendor == "mysql":
+        try:
+            check_timestamps(binding, connection)
+        except TTLConfigurationError as error:
+            yield checks.Error(str(error), obj=binding.model, id="ttl_odm.E005")
     try:
         sink_of(binding.model, alias)
     except TTLConfigurationError as error:

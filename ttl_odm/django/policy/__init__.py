@@ -9,5 +9,6 @@
 - `options`: what a query may ask of the gate; kept on Django's own Query, which hands it on to its
   clones.
 - `stored`: how a statement looks up a default that the database stores.
+- `timestamps`: which columns must not be a ``TIMESTAMP`` in sessions whose clocks change.
 - `predicate`: the one predicate: whether a row is live or expired, as SQL.
 """

@@ -14,6 +14,7 @@ from django.db import connections, router
 from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.django.policy.binding import Binding, bindings
 from ttl_odm.django.policy.following import following_of
+from ttl_odm.django.policy.timestamps import check_timestamps
 from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.purge.errors import store_errors
 from ttl_odm.django.sweep.batch import purge
@@ -67,6 +68,7 @@ class DjangoStore:
         """
         self._using = using
         self._models = [models] if isinstance(models, type) else models
+        self._checked: set[str] = set()
         self._pace = clock.family_of(connections[using]).pace
         for model in self.models():
             sink_of(model, using)
@@ -144,7 +146,10 @@ class DjangoStore:
         That the database has no such table is one of its own.
         """
         try:
-            with store_errors(), impatient(self._using, timeout):
+            with store_errors(), impatient(self._using, timeout) as has_fixed_zone:
+                if not has_fixed_zone and target not in self._checked:
+                    check_timestamps(self._binding(target), connections[self._using])
+                    self._checked.add(target)
                 yield
         except StoreError as error:
             driver_error = error.__cause__ and error.__cause__.__cause__

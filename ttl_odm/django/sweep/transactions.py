@@ -13,6 +13,7 @@ from django.db import DatabaseError, InterfaceError, connections
 from ttl_odm.dialects.mysql import NO_WAIT, SHORT_WAITS
 from ttl_odm.dialects.postgresql import milliseconds
 from ttl_odm.dialects.sqlite import FILE_WAIT
+from ttl_odm.django.time.timestamps import ZONE, is_fixed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -26,8 +27,10 @@ _POSTGRESQL_WAIT: Final = "50ms"
 @contextmanager
 def impatient(
     using: str, timeout: float | None = None, *, row_wait: int | None = None
-) -> Iterator[None]:
+) -> Iterator[bool]:
     """Let statements wait for locks, and run for `timeout` seconds, only so long.
+
+    Yields whether the clocks of the session never change; see `ttl_odm.django.time.timestamps`.
 
     `row_wait`: seconds that they wait for a row that somebody holds, if that is to be longer.
 
@@ -49,12 +52,14 @@ def impatient(
     if row_wait is not None:
         longer = {"lock_timeout": milliseconds(row_wait), "innodb_lock_wait_timeout": row_wait}
         settings |= {name: wait for name, wait in longer.items() if name in settings}
-    before = _read(connection, settings)
+    zone = ZONE if connection.vendor == "mysql" else ()
+    before = _read(connection, [*settings, *zone])
+    has_fixed_zone = not zone or is_fixed(*(before.pop(name) for name in zone))
     if connection.vendor == "sqlite":  # where the application may let it wait for less
         settings = {name: min(value, before[name]) for name, value in settings.items()}
     _write(connection, settings)
     try:
-        yield
+        yield has_fixed_zone
     except BaseException:
         if connection.vendor == "sqlite":
             _write(connection, before)
