@@ -16,6 +16,7 @@ from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from sqlalchemy import Connection, create_engine, event
 from sqlalchemy.orm import Session
 
+from tests.sql.state_families import FamilyMachine
 from tests.sql.state_steps import Machine
 from tests.sql.state_world import AdminSession, Base, Key, Row, Seat, StoredSeat, WebSession
 from tests.sql.state_writes import BULK, INSERTS, NEXT, UPDATES, upsert_views
@@ -231,10 +232,8 @@ class StoredSeatMachine(SeatMachine):
 # SQLAlchemy itself looks for the objects before an UPDATE of an alias, where it has no RETURNING.
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:SELECT statement has a cartesian product")
-@pytest.mark.parametrize("machine", [SessionMachine, SeatMachine, StoredSeatMachine])
-def test_any_sequence_of_steps_agrees_with_the_model(
-    backend: Backend, machine: type[Machine]
-) -> None:
+@pytest.mark.parametrize("machine", [SessionMachine, SeatMachine, StoredSeatMachine, FamilyMachine])
+def test_any_sequence_of_steps_agrees_with_the_model(backend: Backend, machine: Any) -> None:
     assert backend.sync_url is not None
     engine = create_engine(backend.sync_url)
     if engine.dialect.name == "sqlite":  # the driver's own transactions know no savepoints
