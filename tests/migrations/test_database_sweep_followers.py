@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from alembic.util.exc import CommandError
-from sqlalchemy import DateTime, ForeignKey, Table, inspect, select
+from sqlalchemy import Column, DateTime, ForeignKey, MetaData, Table, inspect, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.clocks import age
@@ -89,6 +89,22 @@ def test_followers_that_would_be_left_behind_are_rejected(
                 function(connection, bound(cart))
             connection.rollback()
     assert left(engine) == []
+
+
+def test_a_table_that_gets_its_ttl_is_rejected_as_well(engine: Engine, project: Any) -> None:
+    cart, _ = family("no key")
+    plain = MetaData()
+    for table in cart.metadata.tables.values():
+        columns = [column for column in table.c if column.name in ("id", "cart_id")]
+        Table(
+            table.name, plain, *(Column(c.name, c.type, primary_key=c.primary_key) for c in columns)
+        )
+    plain.create_all(engine)
+    here = project(cart)
+    here.revision("op.add_ttl('carts', 3600, sweep='database')")
+    with pytest.raises(MigrationRefusedError, match="would leave behind rows of entries"):
+        here.upgrade()
+    assert {column["name"] for column in inspect(engine).get_columns("carts")} == {"id"}
 
 
 def test_followers_that_a_key_takes_along_go_with_the_job(engine: Engine, project: Any) -> None:
