@@ -282,6 +282,28 @@ def test_the_keys_of_expired_rows_of_that_hour_are_free(engine: Engine) -> None:
             assert connection.exec_driver_sql("SELECT @@time_zone").scalar() == zone
 
 
+@pytest.mark.every_driver
+async def test_they_are_free_for_an_asynchronous_write(async_engine: AsyncEngine) -> None:
+    table = events("id, at")
+    table.append_constraint(UniqueConstraint("name"))
+    never = datetime(2037, 1, 1)  # noqa: DTZ001 (what a TIMESTAMP is bound with)
+    async with async_engine.begin() as connection:
+        await connection.run_sync(table.create)
+        await connection.run_sync(write, around(AUTUMN, 20), same=20)
+        zone = await connection.run_sync(make_zone)
+    async with async_engine.begin() as connection:
+        await connection.exec_driver_sql(f"SET time_zone = '{zone}'")
+        for number in range(20):
+            values = {"id": 9, "at": never + timedelta(seconds=number), "name": f"n{number}"}
+            await connection.execute(insert(table), values)
+        rows = await connection.exec_driver_sql("SELECT count(*), MIN(id) FROM events")
+        assert rows.one() == (20, 9)
+        assert (await connection.exec_driver_sql("SELECT @@time_zone")).scalar() == zone
+        await connection.exec_driver_sql("SET time_zone = '+00:00'")
+    async with async_engine.begin() as connection:
+        await connection.run_sync(drop_zone, zone)
+
+
 def test_a_session_keeps_its_zone_where_an_expired_row_has_to_stay(engine: Engine) -> None:
     table = events("id, at")
     table.append_constraint(UniqueConstraint("name"))
