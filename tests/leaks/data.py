@@ -333,4 +333,6 @@ ROWS += [
     *_rows("Paper", "id folder_id", (STALE, 1, 3), (SHORT, 2, 2), (FRESH, 3, 4)),
     *_rows("Hall", "house number", (ALWAYS, 1, 1), (ALWAYS, 1, 2), (ALWAYS, 2, 1)),
     *_rows("Booking", "id house number", (STALE, 1, 1, 1), (STALE, 2, 1, 2), (FRESH, 3, 2, 1)),
+    *_rows("Album", "id", (FRESH, 1), (STALE, 2), (FRESH, 3)),
+    *_rows("Photo", "id album_id", (FRESH, 1, 1), (STALE, 2, 2), (FRESH, 3, 3)),
 ]

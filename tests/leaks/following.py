@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FOLLOWING = frozenset(
     """
     Customer Profile Order Item Tag Membership Category Guest Wish Room Stay
-    Visit Badge Meal Desk Ticket Reply Paper Booking
+    Visit Badge Meal Desk Ticket Reply Paper Booking Album Photo
     """.split()  # noqa: SIM905 (a list of strings would be twice as long)
 )
 """The others keep their lifetimes: subclasses with a table or a default of their own can't follow,

@@ -39,6 +39,15 @@ def halls_left(s: Session, m: World) -> Any:
     ]
 
 
+def albums_left(s: Session, m: World) -> Any:
+    """The like of albums."""
+    s.expire_all()
+    return [
+        rows(s.execute(select(m.Album.id))),
+        rows(s.execute(select(m.Photo.id, m.Photo.album_id))),
+    ]
+
+
 REFERRED = {
     "a foreign key": 1,
     "a foreign key to a unique column": 2,
@@ -297,3 +306,27 @@ def _(s: Session, m: World) -> Any:
     firm = aliased(m.Firm)
     s.execute(delete(firm).where(firm.id == 4), execution_options={"synchronize_session": False})
     return firms_left(s, m)
+
+
+@path(
+    "a flush that gives a row an expired one's key, which ON UPDATE CASCADE hands on", writes=True
+)
+def _(s: Session, m: World) -> Any:
+    s.get_one(m.Album, 1).id = 2
+    s.flush()
+    return albums_left(s, m)
+
+
+@path("UPDATE of a class to an expired row's key, which ON UPDATE CASCADE hands on", writes=True)
+def _(s: Session, m: World) -> Any:
+    moved = update(m.Album).where(m.Album.id == 1).values(id=2)
+    s.execute(moved, execution_options={"synchronize_session": False})
+    return albums_left(s, m)
+
+
+@path("UPDATE of a table to expired rows' keys, which ON UPDATE CASCADE hands on", writes=True)
+def _(s: Session, m: World) -> Any:
+    albums = m.Album.__table__
+    moved = update(albums).where(albums.c.id == 3).values(id=albums.c.id - 1)
+    s.connection().execute(moved)
+    return albums_left(s, m)
