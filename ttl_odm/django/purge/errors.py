@@ -36,6 +36,17 @@ class ExpiredError(ttl_odm_errors.ExpiredError, DatabaseError):
     """
 
 
+class UndeletedError(IntegrityError):
+    """Expired rows are still there after their DELETE, which raised no error."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(
+            f"Expired rows of {model._meta.label} are still there after they were deleted: a "
+            "trigger, a rule or row-level security of the database, a signal's receiver, or "
+            "another library keeps them."
+        )
+
+
 @functools.cache
 def error_of(model: Any) -> Any:
     """The error for a model's rows, which is its ``DoesNotExist`` too."""

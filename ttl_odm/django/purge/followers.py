@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db import connections
+from django.db import connections, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from ttl_odm.core.follows import sealing_ttl
@@ -18,6 +18,7 @@ from ttl_odm.django.policy.following import Following, followers_of, is_one_of
 from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.policy.predicate import inherits_in
 from ttl_odm.django.purge import removal
+from ttl_odm.django.purge.errors import UndeletedError
 from ttl_odm.sweeper import Hooks
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ class FollowersRemoval:
     Args:
         limit: How many rows may go; None for all.
         hooks: Those of rows that refer to followers, and are removed before.
+        undeleted: Where to note rows that survive their DELETE; None to raise UndeletedError, so
+            that the rows that they follow stay too.
     """
 
     using: str
@@ -97,6 +100,7 @@ class FollowersRemoval:
     reason: Reason = "expired"
     removed: Counter[str] = field(default_factory=Counter)
     purged: list[Purged] = field(default_factory=list)
+    undeleted: dict[Model, set[Any]] | None = None
 
     @property
     def is_done(self) -> bool:
@@ -139,7 +143,8 @@ class FollowersRemoval:
     def _choose(self, model: Model, condition: Q, size: int) -> list[Any]:
         """Lock some rows; of those that refer to one another the ones that nothing refers to."""
         rows = removal.rows_of(model, self.using).filter(condition)
-        if doomed := removal.being_removed(model):
+        doomed = removal.being_removed(model).union((self.undeleted or {}).get(model, ()))
+        if doomed:
             rows = rows.exclude(pk__in=doomed)
         bound = [each for each in _self_references(model) if not each.null]
         leaves = rows
@@ -153,18 +158,50 @@ class FollowersRemoval:
         return []
 
     def _remove(self, model: Model, keys: Sequence[Any]) -> int:
+        """Remove rows; return how many of them need not be chosen again."""
         for relation in removal.referring(model):
             self._untie(model, relation, keys)
         doomed = removal.Removal(model, self.using, Hooks(), reason=self.reason, below=self.hooks)
         if doomed.is_plain:
             deleted = doomed.by_key(keys)
+            stay = doomed.undeleted(keys) if deleted < len(keys) else []
+            if stay:
+                self._leave(model, stay)
         else:
-            objs = list(removal.rows_of(model, self.using).filter(pk__in=list(keys)))
-            self.purged += [*doomed.by_objects(objs), *doomed.purged]
-            self.removed += doomed.referring
-            deleted = len(objs)
+            deleted, stay = self._remove_objects(model, keys)
         self.removed[model._meta.db_table] += deleted
-        return deleted
+        return deleted + len(stay)
+
+    def _remove_objects(self, model: Model, keys: Sequence[Any]) -> tuple[int, list[Any]]:
+        """Remove rows as objects; return how many, and the keys of those that survive."""
+        doomed = removal.Removal(model, self.using, Hooks(), reason=self.reason, below=self.hooks)
+        objs = list(removal.rows_of(model, self.using).filter(pk__in=list(keys)))
+        if self.undeleted is None:
+            purged = doomed.by_objects(objs)
+        else:
+            try:
+                with transaction.atomic(using=self.using):
+                    purged = doomed.by_objects(objs)
+            except UndeletedError:
+                return self._remove_halves(model, keys)
+        self.purged += [*purged, *doomed.purged]
+        self.removed += doomed.referring
+        return len(objs), []
+
+    def _remove_halves(self, model: Model, keys: Sequence[Any]) -> tuple[int, list[Any]]:
+        """Remove rows of which some survive, until each of these stands alone."""
+        if len(keys) == 1:
+            self._leave(model, keys)
+            return 0, list(keys)
+        half = len(keys) // 2
+        deleted, stay = self._remove_objects(model, keys[:half])
+        more, others = self._remove_objects(model, keys[half:])
+        return deleted + more, stay + others
+
+    def _leave(self, model: Model, keys: Sequence[Any]) -> None:
+        if self.undeleted is None:
+            raise UndeletedError(model)
+        self.undeleted.setdefault(model, set()).update(keys)
 
     def _untie(self, model: Model, relation: Any, keys: Sequence[Any]) -> None:
         """Let expired rows no longer refer to rows that go before them.

@@ -26,6 +26,7 @@ from ttl_odm.django.policy.binding import binding_of, table_policy
 from ttl_odm.django.policy.following import followers_of
 from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.purge.cascades import endangers, is_recorded
+from ttl_odm.django.purge.errors import UndeletedError
 from ttl_odm.django.time.clock import database_now
 from ttl_odm.sweeper import HookError, Hooks, Purged, archive, weight
 
@@ -193,7 +194,8 @@ class Removal:
         """Remove rows that this transaction has locked, and report them.
 
         It returns what the hooks after the commit are to get, and raises HookError where a hook or
-        the archive failed, ProtectedError or RestrictedError where live rows refer to one of them.
+        the archive failed, ProtectedError or RestrictedError where live rows refer to one of them,
+        UndeletedError where one of them survives.
         """
         if not objs:
             return []
@@ -203,14 +205,26 @@ class Removal:
         if self._sink is not None:
             archive(self._sink, replace(purged, transaction=connection))
             self.archived += len(objs)
-        self._delete(objs)
+        keys = [obj.pk for obj in objs]
+        deleted = self._delete(objs)
+        # A trigger may keep rows; a library may mark them, and count them as deleted.
+        undeleted = rows_of(self.model, self.using)
+        if deleted < len(keys):  # or they don't count as expired any more
+            undeleted = options.include_expired(undeleted)
+        if undeleted.filter(pk__in=keys).exists():
+            raise UndeletedError(self.model)
         if not self.hooks.watches(self._table):
             return []
         self.hooks.call(replace(purged, transaction=connection))
         return [purged]
 
-    def _delete(self, objs: Sequence[Instance]) -> None:
-        """Delete rows with all that hangs on them."""
+    def undeleted(self, keys: Sequence[Any]) -> list[Any]:
+        """Those of some rows, locked by this transaction, that are there and still expired."""
+        expired = rows_of(self.model, self.using).filter(pk__in=list(keys))
+        return list(expired.values_list("pk", flat=True))
+
+    def _delete(self, objs: Sequence[Instance]) -> int:
+        """Delete rows with all that hangs on them, and return how many of these were deleted."""
         collector = Collector(self.using)
         rows: Any = objs  # whose kind of collection django-stubs has a Protocol for
         family = (self.model, *self.model._meta.all_parents)
@@ -225,7 +239,7 @@ class Removal:
             if self.reason == "expired":
                 self._check_recorded(collector, family)
             with options.purging(frozenset(model._meta.db_table for model in family)):
-                collector.delete()
+                _, deleted = collector.delete()
         except (DatabaseError, InterfaceError, HookError):
             raise
         except Exception as error:  # a signal's receiver, an on_delete of the application's
@@ -236,6 +250,7 @@ class Removal:
         finally:
             if token is not None:
                 sweeping_removal.reset(token)
+        return deleted.get(self.model._meta.label, 0)
 
     def _check_recorded(self, collector: Any, family: Sequence[Model]) -> None:
         """Let no cascade of Django's delete live rows of a model with an archive or hooks."""

@@ -6,7 +6,7 @@ can't go, and where rows are deleted as objects, the batch goes by keys: it lock
 holds (``SKIP LOCKED``: the sweeper doesn't stand in a queue behind a writer), deletes them with the
 predicate in the DELETE, calls the hooks, and commits. If one of them can't go, because others refer
 to it or a trigger or a signal's receiver raises, the batch is undone, and the sweeper asks for
-smaller ones.
+smaller ones. The same goes for objects that are still there after they were deleted.
 
 On MySQL, whose shortest wait for a row is a second, every batch goes by keys.
 
@@ -15,8 +15,9 @@ Each batch begins where the one before it ended, so that none walks again over w
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import DatabaseError, connections, transaction
@@ -60,8 +61,13 @@ def _purge_rows(binding: Binding, using: str, request: BatchRequest) -> BatchRes
     if index is not None:
         expired = ScopedRows(binding, using, index)
     result = _purge_range(binding, using, request, expired)
-    if result is not None:
-        return result
+    return _purge_keys(binding, using, request, expired) if result is None else result
+
+
+def _purge_keys(
+    binding: Binding, using: str, request: BatchRequest, expired: ExpiredRows | ScopedRows
+) -> BatchResult:
+    """Purge the next rows by their keys."""
     size = min(request.size, _MOST_KEYS)
     with phase("find"):
         found = expired.keys(request.resume, size)
@@ -113,11 +119,19 @@ def _purge_range(
         # A purge that a crash undoes is only done again, and nobody has heard of it.
         with batch.limited(lazily=True), at_once(using):
             deleted = removal.by_statement(expired.within(found))
-        return BatchResult(deleted, found.resume, by_scope=removal.by_scope)
     except DatabaseError as error:
         if not (is_refused(error) or is_locked(error)):
             raise
         return None
+    result = BatchResult(deleted, found.resume, by_scope=removal.by_scope)
+    # Triggers of PostgreSQL and SQLite can keep rows without an error. By keys they are counted.
+    can_keep = connection.vendor != "mysql" and deleted < request.size
+    if not can_keep or not expired.within(found).exists():
+        return result
+    rest = _purge_keys(binding, using, replace(request, size=request.size - deleted), expired)
+    return replace(
+        rest, deleted=rest.deleted + deleted, by_scope=Counter(rest.by_scope) + removal.by_scope
+    )
 
 
 @dataclass
@@ -134,11 +148,14 @@ class _Batch:
         """Remove what nobody holds, report it, and commit."""
         removal = Removal(self.binding.model, self.using, self.request.hooks)
         purged: Sequence[Purged] = ()
+        undeleted = 0
         followers = FollowersRemoval(self.using, self.request.size, self.request.hooks)
         with self.limited():
             if removal.is_plain and not as_objects:
                 free = self._without_followers(removal, followers, self._free(removal, keys))
                 deleted = removal.by_key(free)
+                if deleted < len(free):
+                    undeleted = len(removal.undeleted(free))
             else:
                 with phase("find"):  # as they are before their followers go
                     objs = list(locked(self._rows(keys), self.using, skip=True))
@@ -151,7 +168,7 @@ class _Batch:
             deleted + own,
             self.resume if followers.is_done else self.again,
             archived=removal.archived,
-            skipped=_some({Skip.LOCKED: left}),
+            skipped=_some({Skip.LOCKED: max(0, left - undeleted), Skip.REFUSED: undeleted}),
             purged=[*followers.purged, *purged],
             referring=removal.referring,
             loaded=removal.loaded,

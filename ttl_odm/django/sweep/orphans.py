@@ -13,15 +13,16 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from ttl_odm.django.policy.following import all_followers
 from ttl_odm.django.policy.options import include_expired
+from ttl_odm.django.purge.errors import UndeletedError
 from ttl_odm.django.purge.followers import FollowersRemoval
 from ttl_odm.django.purge.removal import rows_of, take_file
 from ttl_odm.django.sweep.replication import under_origin
-from ttl_odm.sweeper import BatchResult
+from ttl_odm.sweeper import BatchResult, Skip
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ttl_odm.django.policy.binding import Binding
+    from ttl_odm.django.policy.binding import Binding, Model
     from ttl_odm.django.policy.following import Following
     from ttl_odm.sweeper import BatchRequest
 
@@ -36,7 +37,8 @@ def has_orphans(binding: Binding, using: str) -> bool:
 
 def purge_orphans(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
     """Delete a batch of them, and what follows them."""
-    removal = FollowersRemoval(using, request.size, request.hooks)
+    undeleted: dict[Model, set[Any]] = {}
+    removal = FollowersRemoval(using, request.size, request.hooks, undeleted=undeleted)
     with transaction.atomic(using=using, durable=True):
         take_file(binding.model, using)
         with under_origin(using, replicate=request.replicate):
@@ -46,7 +48,16 @@ def purge_orphans(binding: Binding, using: str, request: BatchRequest) -> BatchR
                 connections[using].check_constraints()
     before = request.resume if isinstance(request.resume, int) else 0
     resume = None if removal.is_done else before + removal.removed.total()
-    return BatchResult(0, resume, referring=removal.removed, purged=removal.purged)
+    # Every batch meets those that survive; the last one meets all of them.
+    left = sum(map(len, undeleted.values())) if removal.is_done else 0
+    return BatchResult(
+        0,
+        resume,
+        skipped={Skip.REFUSED: left} if left else {},
+        notes=[str(UndeletedError(model)) for model in undeleted],
+        referring=removal.removed,
+        purged=removal.purged,
+    )
 
 
 def _orphans(binding: Binding, using: str) -> Iterator[tuple[Following, Q]]:
