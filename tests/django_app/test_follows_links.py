@@ -1,18 +1,30 @@
 """The parent that a row gets where the database says which, and rows that followers refer to."""
 
+# ruff: noqa: DJ008
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, models, transaction
 from django.db.models import F, Max, OuterRef, ProtectedError, Subquery, Value
 from django.db.models.functions import Concat
 
-from tests.django_app.data import kill, raw
-from tests.django_app.family.models import Card, Cart, Claim, Item, Mark, Memo, Sticker, Toy, Ware
+from tests.django_app.data import kill, raw, tables_of
+from tests.django_app.family.models import (
+    HOUR,
+    Card,
+    Cart,
+    Claim,
+    Item,
+    Mark,
+    Memo,
+    Sticker,
+    Toy,
+    Ware,
+)
 from tests.django_app.following import EXPIRED, LIVE, fill, stored
-from ttl_odm.django import ExpiredError
+from ttl_odm.django import ExpiredError, TTLModel
 
 if TYPE_CHECKING:
     from tests.backends import Backend
@@ -178,11 +190,16 @@ def test_the_key_of_such_a_row_can_be_changed(backend: Backend) -> None:
     assert Card.objects.filter(pk=1).update(id=1, spot=4) == 1
 
 
-def test_expired_rows_give_way_to_another_value_of_what_they_refer_to(backend: Backend) -> None:
+def claim_labels() -> None:
+    """Cards "old", which only an expired claim refers to, and "other", with a live one."""
     Card.objects.create(pk=1, code="old")
     Card.objects.create(pk=2, code="other")
     Claim.objects.bulk_create([Claim(pk=1, label_id="old"), Claim(pk=2, label_id="other")])
     kill(Claim, [1], 7_200)
+
+
+def test_expired_rows_give_way_to_another_value_of_what_they_refer_to(backend: Backend) -> None:
+    claim_labels()
     label = Card.objects.get(pk=1)
     label.code = "new"
     label.save()
@@ -191,6 +208,46 @@ def test_expired_rows_give_way_to_another_value_of_what_they_refer_to(backend: B
     with pytest.raises(IntegrityError):
         Card.objects.filter(pk=2).update(code="third")
     assert Card.objects.filter(pk=2).update(code="other") == 1
+
+
+def test_rows_that_django_leaves_to_the_database_give_way_to_a_deletion(backend: Backend) -> None:
+    class Shelf(models.Model):
+        class Meta:
+            app_label = "shop"
+
+    class Book(TTLModel):
+        __ttl__ = HOUR
+        shelf = models.ForeignKey(Shelf, models.DO_NOTHING)
+
+        class Meta:
+            app_label = "shop"
+
+    with tables_of(Shelf, Book):
+        Shelf.objects.bulk_create([Shelf(pk=key) for key in (1, 2, 3)])
+        Book.objects.bulk_create([Book(pk=key, shelf_id=key) for key in (1, 2, 3)])
+        kill(Book, [1, 2], 2 * HOUR)
+        assert Shelf.objects.filter(pk=1).delete() == (1, {"shop.Shelf": 1})
+        assert stored(Shelf, Book) == [2, 2]
+        with pytest.raises(IntegrityError), transaction.atomic():
+            Shelf.objects.all().delete()
+        assert stored(Shelf, Book) == [2, 2]
+
+
+def test_expired_rows_give_way_to_an_upsert_of_what_they_refer_to(backend: Backend) -> None:
+    claim_labels()
+    options: dict[str, Any] = {"update_conflicts": True, "update_fields": ["code"]}
+    if connection.vendor != "mysql":
+        options["unique_fields"] = ["id"]
+    Card.objects.bulk_create([Card(pk=1, code="new"), Card(pk=3, code="third")], **options)
+    assert sorted(Card.objects.values_list("pk", "code")) == [
+        (1, "new"),
+        (2, "other"),
+        (3, "third"),
+    ]
+    assert stored(Claim) == [1]
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Card.objects.bulk_create([Card(pk=2, code="newer")], **options)
+    assert Card.objects.get(pk=2).code == "other"
 
 
 @pytest.mark.databases("mariadb", "mysql")

@@ -23,7 +23,7 @@ from ttl_odm.django.policy import options
 from ttl_odm.django.policy.binding import is_historical, policy_in
 from ttl_odm.django.policy.predicate import Predicate
 from ttl_odm.django.policy.references import referring_keys
-from ttl_odm.django.purge.displace import displace, give_way
+from ttl_odm.django.purge.displace import displace, give_way, give_way_to_upsert
 from ttl_odm.django.purge.errors import is_taken
 from ttl_odm.django.time.fields import Stamp
 
@@ -112,6 +112,27 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
     def execute_sql(self, returning_fields: Any = None) -> Any:  # type: ignore[override] # as Django's own
         """Run it, with the keys that it brings free."""
         write, query = partial(super().execute_sql, returning_fields), self.query
+        written = self._written_keys()
+        if written:
+            model, held = (
+                query.get_meta().concrete_model,
+                conditions.held_by(query, self.connection),
+            )
+            with transaction.atomic(using=self.using, savepoint=False):
+                give_way_to_upsert(model, str(self.using), held, written)
+                return self._insert(write, returning_fields)
+        return self._insert(write, returning_fields)
+
+    def _written_keys(self) -> list[tuple[Any, Any]]:
+        """The foreign keys to fields that an upsert sets, each with the field."""
+        query = self.query
+        if query.on_conflict != OnConflict.UPDATE or is_historical(query.model):
+            return []
+        keys = referring_keys(query.get_meta().concrete_model)
+        return [(key, target) for key, target in keys if target in query.update_fields]
+
+    def _insert(self, write: Callable[[], Any], returning_fields: Any) -> Any:
+        query = self.query
         policy = policy_in(query, query.get_meta().db_table)
         if policy is None:
             return write()

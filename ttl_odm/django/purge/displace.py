@@ -42,7 +42,7 @@ from ttl_odm.django.purge.removal import (
 from ttl_odm.sweeper.declarations import hooks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from django.db.models import Model as Instance
     from django.db.models.sql import UpdateQuery
@@ -109,6 +109,21 @@ def give_way(query: UpdateQuery, using: str, written: Sequence[tuple[Any, Any, A
         rows.add_q(~Q((target.name, value)))  # a key that stays as it is needs no room
         rows.set_values([target.attname])
         displace(foreign_key.model, using, [Q((f"{foreign_key.attname}__in", rows))])
+
+
+def give_way_to_upsert(
+    model: Model, using: str, held: Iterable[Q], written: Sequence[tuple[Any, Any]]
+) -> None:
+    """Remove the expired rows that keep the rows which an upsert updates from getting other keys.
+
+    `held` are conditions for these rows; `written` is what refers to them, and which of their
+    fields.
+    """
+    for condition in held:
+        rows: AnyQuerySet = QuerySet(model=model, using=using).filter(condition)
+        for foreign_key, target in written:
+            keys = rows.values(target.attname)
+            displace(foreign_key.model, using, [Q((f"{foreign_key.attname}__in", keys))])
 
 
 def _with_default_locked(
@@ -182,19 +197,23 @@ def install() -> None:
     @functools.wraps(original)
     def delete(self: Collector) -> tuple[int, dict[str, int]]:
         # How rows that may have expired can refer to what is about to be deleted.
-        relations = [
+        relations: list[tuple[Any, Any]] = [
             (relation, list(instances))
             for model, instances in self.data.items()
             if instances and not is_historical(model)
             for relation in _in_the_way(model)
         ]
         # Of what goes by one statement nobody but the database would notice.
-        relations += [
-            (relation, list(rows))
-            for rows in self.fast_deletes
-            if hasattr(rows, "model") and not is_historical(rows.model)
-            for relation in endangering(rows.model, _hooks())
-        ]
+        for rows in self.fast_deletes:
+            if not hasattr(rows, "model") or is_historical(rows.model):
+                continue
+            endangered = list(endangering(rows.model, _hooks()))
+            relations += [(relation, list(rows)) for relation in endangered]
+            relations += [
+                (relation, rows)
+                for relation in referring(rows.model)
+                if relation not in endangered and is_silent(relation)
+            ]
         if not relations:
             with options.deleting_with_parents(frozenset()):
                 return original(self)
@@ -257,7 +276,7 @@ def _in_the_way(model: Model) -> list[Any]:
 
 def _make_way(
     relation: Any,
-    instances: Sequence[Instance],
+    instances: Sequence[Instance] | AnyQuerySet,
     using: str,
     above: frozenset[tuple[Model, Any]] = frozenset(),
 ) -> None:
