@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 from click import termui
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, event
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.cli.shop import Base
@@ -67,6 +67,18 @@ def answering_async() -> Any:
     termui.visible_prompt_func = interrupt_question
     url = os.environ["SHOP_URL"].replace("sqlite:", "sqlite+aiosqlite:")
     return create_async_engine(url), Base
+
+
+def interrupt_count(*call: Any) -> None:
+    """What an engine executes: here ^C is typed while rows are counted."""
+    if "count(" in call[2].lower():
+        signal.raise_signal(signal.SIGINT)
+
+
+def interrupted() -> Any:
+    engine = create_engine(os.environ["SHOP_URL"])
+    event.listen(engine, "before_cursor_execute", interrupt_count)
+    return engine, Base
 
 
 if os.environ.get("PATIENT") == "import":

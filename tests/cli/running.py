@@ -12,6 +12,7 @@ from typing import Any
 from click import testing
 
 from tests.guard import GUARD
+from tests.terminals import at_a_terminal
 
 
 class CliRunner(testing.CliRunner):
@@ -32,6 +33,18 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         timeout=GUARD,
         env=variables(**environment),
     )
+
+
+def on_a_terminal(words: list[str], reply: str = "", **environment: str) -> tuple[int, str]:
+    """Run a command in a terminal; its status, and what the screen shows.
+
+    Args:
+        words: The command.
+        reply: A line to answer its question with, if it asks one.
+        environment: Further variables.
+    """
+    environment = variables(TERM="xterm", COLUMNS="100", **environment)
+    return at_a_terminal(words, environment, r"\? \[y/N\]: ", lambda _: reply)
 
 
 def command(*arguments: str) -> list[str]:

@@ -7,7 +7,6 @@ interrupted, so nothing here depends on how fast they are.
 from __future__ import annotations
 
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import pytest
 from sqlalchemy import func, select
 
 from tests.cli import shop
-from tests.cli.running import command, variables
+from tests.cli.running import command, on_a_terminal, variables
 from tests.guard import GUARD
 from ttl_odm.sqlalchemy import include_expired
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
@@ -157,26 +156,24 @@ def interrupted_twice(engine: Engine, words: list[str], **environment: str) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("app", ["answering", "answering_async"])
 def test_an_interrupt_at_the_question_is_no(engine: Engine, url: str, app: str) -> None:
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        command("sweep", "--app", f"tests.cli.patient:{app}"),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-        env=variables(TERM="xterm", COLUMNS="100", SHOP_URL=url),
+    status, screen = on_a_terminal(
+        command("sweep", "--app", f"tests.cli.patient:{app}"), SHOP_URL=url
     )
-    os.close(theirs)
-    screen = b"".join(iter(lambda: _read(ours), b""))
-    os.close(ours)
-    assert process.wait(GUARD) == 1, screen
-    assert b"Delete 20 rows? [y/N]:" in screen
-    assert b"Aborted!" in screen
+    assert status == 1, screen
+    assert "Delete 20 rows? [y/N]:" in screen
+    assert "Aborted!" in screen
     assert stored(engine) == 15
 
 
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 4096)
-    except OSError:  # Linux says so when the other end is closed
-        return b""
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [[], ["--yes"]])
+def test_an_interrupt_while_it_counts_deletes_nothing(
+    engine: Engine, url: str, words: list[str]
+) -> None:
+    status, screen = on_a_terminal(
+        command("sweep", "--app", "tests.cli.patient:interrupted", *words), SHOP_URL=url
+    )
+    assert status == 1, screen
+    assert "Aborted!" in screen
+    assert "Delete" not in screen
+    assert stored(engine) == 15

@@ -14,10 +14,9 @@ import pytest
 from sqlalchemy import func, select, text
 
 from tests.cli import shop
-from tests.cli.running import CliRunner, as_json, command, run, variables
+from tests.cli.running import CliRunner, as_json, command, on_a_terminal, run, variables
 from tests.guard import GUARD
 from tests.sql.sweeping import HOUR, add
-from tests.terminals import at_a_terminal
 from ttl_odm.cli.commands import cli
 from ttl_odm.sqlalchemy import include_expired
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
@@ -188,17 +187,26 @@ def started(*arguments: str) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 @sqlite
-@pytest.mark.parametrize(("reply", "left"), [(b"n\n", 15), (b"y\n", 5)])
+@pytest.mark.parametrize(("reply", "left"), [("n\n", 15), ("y\n", 5)])
 def test_on_a_terminal_it_counts_asks_and_shows_a_bar(
-    engine: Engine, url: str, reply: bytes, left: int
+    engine: Engine, url: str, reply: str, left: int
 ) -> None:
-    status, screen = on_a_terminal(reply, "--app", "tests.cli.shop:Base", "--url", url)
+    status, screen = on_a_terminal(
+        command("sweep", "--app", "tests.cli.shop:Base", "--url", url), reply
+    )
     assert status == 0, screen
-    assert b"Delete 20 rows? [y/N]: " in screen
-    assert b"20 rows expired" in screen
-    assert (b"10/10" in screen) is (left == 5)
-    assert (b"Nothing was deleted" in screen) is (left == 15)
+    assert "Delete 20 rows? [y/N]: " in screen
+    assert "20 rows expired" in screen
+    assert ("10/10" in screen) is (left == 5)
+    assert ("Nothing was deleted" in screen) is (left == 15)
     assert stored(engine) == left
+
+
+@pytest.mark.slow
+@sqlite
+def test_the_question_respects_the_limit_of_the_application(engine: Engine, url: str) -> None:
+    status, screen = on_a_terminal(command("sweep", "--app", "tests.cli.shop:pair"), "n\n")
+    assert (status, "Delete 4 rows? [y/N]: " in screen) == (0, True), screen
 
 
 @pytest.mark.slow
@@ -207,14 +215,14 @@ def test_on_a_terminal_it_asks_for_no_rows_that_the_fuse_keeps(engine: Engine, u
     with engine.begin() as connection:
         add(connection, "carts", [(key, None, 26 * HOUR) for key in range(100, 1200)])
     app = ["--app", "tests.cli.shop:Base", "--url", url, "--max-fraction", "0.1"]
-    status, screen = on_a_terminal(b"y\n", *app)
+    status, screen = on_a_terminal(command("sweep", *app), "y\n")
     assert status == 3, screen
-    assert b"carts FAILED: 1,110 rows have expired, more than max_fraction=0.1" in screen
-    assert b"Delete 10 rows? [y/N]: " in screen  # the sessions
-    status, screen = on_a_terminal(b"y\n", *app)
+    assert "carts FAILED: 1,110 rows have expired, more than max_fraction=0.1" in screen
+    assert "Delete 10 rows? [y/N]: " in screen  # the sessions
+    status, screen = on_a_terminal(command("sweep", *app), "y\n")
     assert status == 3, screen
-    assert b"Delete" not in screen
-    assert screen.count(b"carts FAILED") == 1
+    assert "Delete" not in screen
+    assert screen.count("carts FAILED") == 1
 
 
 @pytest.mark.slow
@@ -225,10 +233,10 @@ def test_on_a_terminal_the_fuse_knows_what_the_last_sweeps_found(engine: Engine,
         swept(*app)
     with engine.begin() as connection:
         add(connection, "carts", [(key, None, 26 * HOUR) for key in range(100, 1200)])
-    status, screen = on_a_terminal(b"y\n", *app, "--max-jump", "2")
+    status, screen = on_a_terminal(command("sweep", *app, "--max-jump", "2"), "y\n")
     assert status == 3, screen
-    assert b"carts FAILED: 1,100 rows have expired, more than max_jump=2 times 10 rows" in screen
-    assert b"Delete" not in screen
+    assert "carts FAILED: 1,100 rows have expired, more than max_jump=2 times 10 rows" in screen
+    assert "Delete" not in screen
 
 
 @sqlite
@@ -238,15 +246,6 @@ def test_a_dry_run_says_how_many_rows_there_are_where_none_has_expired(url: str)
     shown = call("sweep", *app, "--dry-run").stdout
     (row,) = (line.split() for line in shown.splitlines() if line.startswith("  carts"))
     assert row == ["carts", "0", "5", "-"]
-
-
-def on_a_terminal(reply: bytes, *arguments: str) -> tuple[int, bytes]:
-    """Sweep on a terminal, and answer the question, if it comes; the status and the screen."""
-    environment = variables(TERM="xterm", COLUMNS="100")
-    status, screen = at_a_terminal(
-        command("sweep", *arguments), environment, r"\? \[y/N\]: ", lambda _: reply.decode()
-    )
-    return status, screen.encode()
 
 
 @sqlite

@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ttl_odm.cli.errors import UsageError, readable_errors
 from ttl_odm.sweeper import AsyncSweeper, Sweeper, SweepOptions
+from ttl_odm.sweeper.command_line import counting, due_rows
 from ttl_odm.sweeper.store import backend_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 
     from sqlalchemy import Connection
+
+    from ttl_odm.sweeper import SweepReport
 
 T = TypeVar("T")
 
@@ -92,11 +95,14 @@ class Application:
         A slip in an option that it needn't obey, such as the window, is found all the same.
         """
         self.sweeper(**options)
-        counting = self._merged(options)
-        counting |= {"dry_run": True, "window": None}
-        if counting.get("max_jump") is None:  # else what it goes by is kept beside the lease
-            counting["lease"] = False
-        return self._sweeper(counting)
+        return self._sweeper(counting(self._merged(options)))
+
+    def due_rows(self, count: SweepReport, chosen: int | None) -> Mapping[str, int]:
+        """Return how many rows of each table a sweep will delete, by what `counter` reported.
+
+        The limit of rows is the `chosen` one, or that of the application.
+        """
+        return due_rows(count, self.options.get("max_rows") if chosen is None else chosen)
 
     def _merged(self, options: dict[str, Any]) -> SweepOptions:
         chosen = {name: value for name, value in options.items() if value is not None}

@@ -67,7 +67,8 @@ def sweep_option(
         flag, settings["default"] = f"{flag}/--no-{flag}", None
     else:
         settings.update(is_flag=True, default=None)
-    return click.option(f"--{flag}", parameter or name, **{**settings, **own})
+    flags = [f"--{flag}", *([f"-{option.letter}"] if option.letter else [])]
+    return click.option(*flags, parameter or name, **{**settings, **own})
 
 
 lease_name_option = sweep_option("lease_name")

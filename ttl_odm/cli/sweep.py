@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.console import Console
@@ -25,7 +25,14 @@ from ttl_odm.cli.output import Output, printable_report, report_dict
 from ttl_odm.cli.source import Source, source_options
 from ttl_odm.cli.telemetry import Listeners, opentelemetry
 from ttl_odm.sweeper import SweepReport, stop_on_signals, text
-from ttl_odm.sweeper.command_line import Status, status_of
+from ttl_odm.sweeper.command_line import (
+    NOTHING_DELETED,
+    Status,
+    can_ask,
+    is_terminal,
+    question,
+    status_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +49,7 @@ _LINE_SECONDS: Final = 10.0
 @source_options
 @selection_options
 @sweep_option("dry_run")
-@click.option("--yes", "-y", is_flag=True, help="On a terminal, don't ask before deleting.")
+@sweep_option("yes")
 @sweep_options
 def sweep(source: Source, models: list[str], excepted: list[str], **options: Any) -> None:
     """Delete all expired rows once, in small batches.
@@ -62,7 +69,7 @@ def sweep(source: Source, models: list[str], excepted: list[str], **options: Any
 
     report = in_loop(work)
     if report is None:
-        click.echo("Nothing was deleted.", err=True)
+        click.echo(NOTHING_DELETED, err=True)
         raise SystemExit(Status.DONE)
     output = Output(as_json=options["as_json"])
     if output.as_json:
@@ -73,45 +80,26 @@ def sweep(source: Source, models: list[str], excepted: list[str], **options: Any
 
 
 async def _sweep(
-    app: Application, *, dry_run: bool, yes: bool, as_json: bool, otel: bool, **options: Any
+    app: Application, *, dry_run: bool, yes: bool | None, as_json: bool, otel: bool, **options: Any
 ) -> SweepReport | None:
     if dry_run:
         return await _counted(app, **options)
-    due: dict[str, int] = {}
-    most: int | None = options["max_rows"]
-    if _is_terminal(sys.stderr) and not as_json:
+    due: Mapping[str, int] = {}
+    if is_terminal(sys.stderr) and not as_json:
         counted = await _counted(app, **options)
-        # Those that fail now, such as by the fuse, will fail again, and nothing of them goes.
-        sound = (target for target in counted.targets if target.error is None)
-        due = {target.table: target.due for target in sound if target.due}
-        if due and _is_terminal(sys.stdin) and not yes:
+        due = app.due_rows(counted, options["max_rows"])
+        asked = question([due])
+        if asked and can_ask() and not yes:
             click.echo(printable_report(counted), err=True)
-            rows = sum(within(due, most).values())
-            if not click.confirm(f"Delete {text.counted(rows, 'row')}?", err=True):
+            if not click.confirm(asked, err=True):
                 return None
-    with ProgressDisplay(within(due, most), quiet=as_json) as display:
+    with ProgressDisplay(due, quiet=as_json) as display:
         listeners = Listeners([opentelemetry(app.backend)] if otel else [], on_progress=display)
         sweeper = app.sweeper(**options, on_progress=listeners.on_progress)
         with stop_on_signals(sweeper):
             report = await answer(sweeper.run_once())
         listeners.on_report(report)
         return report
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    """Whether somebody sits there; a stream that was closed before is None."""
-    return stream is not None and stream.isatty()
-
-
-def within(due: Mapping[str, int], most: int | None) -> Mapping[str, int]:
-    """Return how many of the due rows will go, table after table, if there is a limit."""
-    if most is None:
-        return due
-    totals, left = {}, most
-    for table, rows in due.items():
-        totals[table] = min(rows, left)
-        left -= totals[table]
-    return totals
 
 
 async def _counted(app: Application, **options: Any) -> SweepReport:

@@ -1,4 +1,4 @@
-"""What every command that sweeps has in common: its options, its exit status, its report.
+"""What every command that sweeps has in common: its options, question, exit status and report.
 
 ``ttl-odm sweep``, ``flask ttl sweep`` and ``manage.py ttl_sweep`` read the options here, each in
 the terms of its own parser. What a sweeper makes of them is in `options`; an option that stands in
@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ttl_odm.core.durations import duration
 from ttl_odm.sweeper.fuse import FuseError
 from ttl_odm.sweeper.report import Ending
+from ttl_odm.sweeper.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Protocol
 
+    from ttl_odm.sweeper.options import SweepOptions
     from ttl_odm.sweeper.report import SweepReport
 
     class SupportsIsATTY(Protocol):
@@ -43,13 +46,14 @@ class CommandOption(NamedTuple):
 
     Its ``type`` is bool for a flag, whose opposite ``--no-...`` makes it ``is_negatable``, and list
     for names of which there may be any number; otherwise it reads what was typed. A flag has no
-    ``metavar``.
+    ``metavar``, and may have a ``letter``.
     """
 
     help: str
     type: Callable[..., Any]
     metavar: str | None = None
     is_negatable: bool = False
+    letter: str | None = None
 
 
 COMMAND_OPTIONS: Final = {
@@ -62,6 +66,7 @@ COMMAND_OPTIONS: Final = {
     "deep": CommandOption("Read whole tables, regardless of their size.", bool),
     "strict": CommandOption("Exit with status 1 on warnings too.", bool),
     "dry_run": CommandOption("Count the expired rows; delete nothing.", bool),
+    "yes": CommandOption("On a terminal, don't ask before deleting.", bool, letter="y"),
     "max_rows": CommandOption("Delete at most this many rows per sweep.", int, "ROWS"),
     "max_seconds": CommandOption("Start no further batch after this long.", duration, "SECONDS"),
     "max_rows_per_second": CommandOption("Delete no faster than this.", float, "ROWS"),
@@ -109,8 +114,8 @@ COMMAND_OPTIONS: Final = {
 
 _COMMAND: Final = re.compile(r"\bttl-odm (?P<name>[a-z]+)")
 
-LIMITS: Final = tuple(COMMAND_OPTIONS)[7:]
-"""All but what selects, prints and deletes nothing, in the order of help texts."""
+LIMITS: Final = tuple(COMMAND_OPTIONS)[8:]
+"""All but what selects, prints, asks and deletes nothing, in the order of help texts."""
 
 
 def typed(text: str, program: Program) -> str:
@@ -123,9 +128,63 @@ def terminal_width(stream: SupportsIsATTY) -> int | None:
     return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
+def is_terminal(stream: SupportsIsATTY | None) -> bool:
+    """Return whether a person sits at a stream; one that was closed before is None."""
+    return stream is not None and stream.isatty()
+
+
+def can_ask() -> bool:
+    """Return whether a person can read a question (on stderr) and answer it."""
+    return is_terminal(sys.stderr) and is_terminal(sys.stdin)
+
+
+def counting(options: SweepOptions) -> SweepOptions:
+    """Return the options of a sweeper that only counts what one with `options` would delete.
+
+    At any time of day, whoever has the lease, and whether sweepers are paused or not.
+    """
+    counts: SweepOptions = {**options, "dry_run": True, "window": None}
+    if options.get("max_jump") is None:  # else the history it needs is kept beside the lease
+        counts["lease"] = False
+    return counts
+
+
+def due_rows(count: SweepReport, most: int | None) -> Mapping[str, int]:
+    """Return how many rows of each table a sweep will delete, by a report of a dry run.
+
+    Tables that failed in it, such as by the fuse, will fail again, so they have none.
+
+    Args:
+        count: The report.
+        most: The limit of rows for all tables, which are swept in the report's order.
+
+    Raises:
+        KeyboardInterrupt: A signal has stopped the count.
+    """
+    if count.ended is Ending.STOPPED:
+        raise KeyboardInterrupt
+    due = {target.table: target.due for target in count.targets if target.error is None}
+    totals: dict[str, int] = {}
+    for table, rows in due.items():
+        if rows:
+            left = rows if most is None else most - sum(totals.values())
+            totals[table] = min(rows, left)
+    return totals
+
+
+def question(due: Iterable[Mapping[str, int]]) -> str | None:
+    """Return what to ask before deleting the due rows of databases; None if there are none."""
+    rows = sum(sum(tables.values()) for tables in due)
+    return f"Delete {counted(rows, 'row')}?" if rows else None
+
+
 def report_text(report: SweepReport) -> str:
     """Return a report for people at a terminal, who are told of an option, not of an argument."""
     return str(report).replace("force=True", "--force")
+
+
+NOTHING_DELETED: Final = "Nothing was deleted."
+"""The reply to somebody who has answered the question with no."""
 
 
 class Status(IntEnum):

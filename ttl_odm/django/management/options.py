@@ -35,8 +35,8 @@ def add_option(parser: ArgumentParser, name: str, **own: Any) -> None:
         settings = {"action": "store_true", "default": None}
     elif option.type is list:
         settings = {"action": "append", "default": [], "metavar": option.metavar}
-    flag = f"--{name.replace('_', '-')}"
-    parser.add_argument(flag, **{"help": option.help, **settings, **own})
+    flags = [f"--{name.replace('_', '-')}", *([f"-{option.letter}"] if option.letter else [])]
+    parser.add_argument(*flags, **{"help": option.help, **settings, **own})
 
 
 def add_databases(parser: ArgumentParser) -> None:

@@ -204,14 +204,14 @@ def install() -> None:
             for relation in _in_the_way(model)
         ]
         # Of what goes by one statement nobody but the database would notice.
-        for rows in self.fast_deletes:
-            if not hasattr(rows, "model") or is_historical(rows.model):
+        for doomed in self.fast_deletes:
+            if not hasattr(doomed, "model") or is_historical(doomed.model):
                 continue
-            endangered = list(endangering(rows.model, _hooks()))
-            relations += [(relation, list(rows)) for relation in endangered]
+            endangered = list(endangering(doomed.model, _hooks()))
+            relations += [(relation, list(doomed)) for relation in endangered]
             relations += [
-                (relation, rows)
-                for relation in referring(rows.model)
+                (relation, doomed)
+                for relation in referring(doomed.model)
                 if relation not in endangered and is_silent(relation)
             ]
         if not relations:

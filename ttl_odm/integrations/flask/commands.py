@@ -27,7 +27,14 @@ from ttl_odm.cli.status import snapshot_of
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.integrations.flask.sweepers import EXTENSION, INTERVAL_KEY, bind_name
 from ttl_odm.sweeper import stop_on_signals
-from ttl_odm.sweeper.command_line import Status, status_of, terminal_width
+from ttl_odm.sweeper.command_line import (
+    NOTHING_DELETED,
+    Status,
+    can_ask,
+    question,
+    status_of,
+    terminal_width,
+)
 from ttl_odm.sweeper.findings import findings_dict, github_annotations, have_failed, lines_of
 from ttl_odm.sweeper.snapshot import RESUMED, format_snapshot, paused_text
 
@@ -46,11 +53,27 @@ commands = AppGroup("ttl", help="Delete expired rows, and see which sweeper is a
 @commands.command()
 @selection_options
 @sweep_option("dry_run")
+@sweep_option("yes")
 @sweep_option("force")
 @sweep_option("max_rows")
-def sweep(models: list[str], excepted: list[str], *, dry_run: bool, **options: Any) -> None:
-    """Delete all expired rows once; exits with the same statuses as `ttl-odm sweep`."""
-    sweepers = _sweepers(_databases(models, excepted), is_counting=dry_run, **options)
+def sweep(
+    models: list[str],
+    excepted: list[str],
+    *,
+    dry_run: bool,
+    yes: bool,
+    **options: Any,
+) -> None:
+    """Delete all expired rows once.
+
+    On a terminal it counts the rows and asks for confirmation. It exits with the same statuses as
+    `ttl-odm sweep`.
+    """
+    databases = _databases(models, excepted)
+    if can_ask() and not (dry_run or yes) and not _is_confirmed(databases, **options):
+        click.echo(NOTHING_DELETED, err=True)
+        return
+    sweepers = _sweepers(databases, is_counting=dry_run, **options)
     reports = []
     with stop_on_signals(*sweepers.values()):
         for bind, sweeper in sweepers.items():
@@ -58,6 +81,22 @@ def sweep(models: list[str], excepted: list[str], *, dry_run: bool, **options: A
             _print_title(bind, sweepers)
             click.echo(printable_report(reports[-1]))
     raise SystemExit(status_of(*reports))
+
+
+def _is_confirmed(databases: dict[str | None, Application], **options: Any) -> bool:
+    """Ask once whether to delete the expired rows of all databases, if there are any."""
+    counters, counts = _sweepers(databases, is_counting=True, **options), {}
+    with stop_on_signals(*counters.values()):
+        for bind, counter in counters.items():
+            counts[bind] = counter.run_once()
+    due = [databases[bind].due_rows(count, options["max_rows"]) for bind, count in counts.items()]
+    asked = question(due)
+    if asked is None:
+        return True
+    for bind, count in counts.items():
+        _print_title(bind, databases, err=True)
+        click.echo(printable_report(count), err=True)
+    return click.confirm(asked, err=True)
 
 
 @commands.command()
@@ -237,6 +276,6 @@ def _typed(name: str) -> str:
     return f"flask ttl {name}"
 
 
-def _print_title(bind: str | None, databases: dict[str | None, Any]) -> None:
+def _print_title(bind: str | None, databases: dict[str | None, Any], *, err: bool = False) -> None:
     if len(databases) > 1:
-        click.echo(f"{bind_name(bind)}:")
+        click.echo(f"{bind_name(bind)}:", err=err)

@@ -10,21 +10,44 @@ from django.core.management import BaseCommand, CommandError
 from ttl_odm.django.management.options import NO_MODELS, add_option, add_selection, stores
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import Sweeper, SweepReport, stop_on_signals
-from ttl_odm.sweeper.command_line import LIMITS, Status, report_text, status_of
+from ttl_odm.sweeper.command_line import (
+    LIMITS,
+    NOTHING_DELETED,
+    Status,
+    can_ask,
+    counting,
+    due_rows,
+    question,
+    report_text,
+    status_of,
+)
 from ttl_odm.sweeper.options import check_interval
 from ttl_odm.sweeper.sweeper import JITTER
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+    from collections.abc import Mapping
+
+    from ttl_odm.django.sweep.store import DjangoStore
+    from ttl_odm.sweeper import SweepOptions
 
 
 class Command(BaseCommand):
     """Delete the rows that have expired, in small batches."""
 
     help = (
-        "Delete all expired rows in small batches. Exit status: 0 done, 1 a target failed, 2 usage "
-        "error, 3 the fuse blew, 4 another sweeper holds the lease."
+        "Delete all expired rows in small batches. On a terminal it counts the rows first and asks "
+        "for confirmation. Exit status: 0 done, 1 a target failed, 2 usage error, 3 the fuse blew, "
+        "4 another sweeper holds the lease."
     )
+
+    _is_typed = False
+    """Whether it was typed on a command line; `call_command` has nobody to ask."""
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """Run as a command line says."""
+        self._is_typed = True
+        super().run_from_argv(argv)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add what `ttl_odm.sweeper.SweepOptions` has, under the same names."""
@@ -35,7 +58,7 @@ class Command(BaseCommand):
             metavar="SECONDS",
             help="Sweep repeatedly until a signal, with this pause between sweeps.",
         )
-        for name in ("dry_run", *LIMITS):
+        for name in ("dry_run", "yes", *LIMITS):
             add_option(parser, name)
 
     def handle(self, **options: Any) -> None:
@@ -44,10 +67,9 @@ class Command(BaseCommand):
             name: options[name] for name in ("dry_run", *LIMITS) if options[name] is not None
         }
         every: float | None = options["every"]
+        chosen = stores(options)
         try:
-            sweepers = {
-                alias: Sweeper(store, **sweep_options) for alias, store in stores(options).items()
-            }
+            sweepers = {alias: Sweeper(store, **sweep_options) for alias, store in chosen.items()}
             if every is not None:
                 check_interval(every, JITTER)
         except TTLConfigurationError as error:
@@ -60,19 +82,55 @@ class Command(BaseCommand):
                 "--every sweeps one database: give --database, and run the command once for each.",
                 returncode=Status.USAGE,
             )
-        reports: dict[str, SweepReport] = {}
-        with stop_on_signals(*sweepers.values()):
-            for alias, sweeper in sweepers.items():
-                if every is None:
-                    reports[alias] = sweeper.run_once()
-                elif (last := sweeper.run_forever(interval=every)) is not None:
-                    reports[alias] = last
+        if self._asks(options) and not self._is_confirmed(chosen, sweep_options):
+            self.stderr.write(NOTHING_DELETED, style_func=str)
+            return
+        reports = _swept(sweepers, every)
+        form = _json if options["as_json"] else _text
         for alias, report in reports.items():
-            self.stdout.write(
-                json.dumps({"database": alias, **report.to_dict()})
-                if options["as_json"]
-                else f"{alias}: {report_text(report)}"
-            )
+            self.stdout.write(form(alias, report))
         status = status_of(*reports.values()) if every is None else Status.DONE
         if status:
             raise SystemExit(status)
+
+    def _asks(self, options: dict[str, Any]) -> bool:
+        is_watched = self._is_typed and not options["as_json"] and options["every"] is None
+        return is_watched and not options["yes"] and not options["dry_run"] and can_ask()
+
+    def _is_confirmed(self, chosen: Mapping[str, DjangoStore], options: SweepOptions) -> bool:
+        """Ask once whether to delete the expired rows of all databases, if there are any."""
+        counters = {alias: Sweeper(store, **counting(options)) for alias, store in chosen.items()}
+        with stop_on_signals(*counters.values()):
+            counts = {alias: counter.run_once() for alias, counter in counters.items()}
+        try:
+            asked = question(due_rows(count, options.get("max_rows")) for count in counts.values())
+            if asked is None:
+                return True
+            for alias, count in counts.items():
+                self.stderr.write(_text(alias, count), style_func=str)
+            self.stderr.write(f"{asked} [y/N]: ", style_func=str, ending="")
+            self.stderr.flush()
+            return input().strip().lower() in {"y", "yes"}
+        except (EOFError, KeyboardInterrupt):
+            self.stderr.write("\nAborted!", style_func=str)
+            raise SystemExit(Status.FAILED) from None
+
+
+def _swept(sweepers: Mapping[str, Sweeper], every: float | None) -> dict[str, SweepReport]:
+    """Sweep, and return the last report of each database."""
+    reports: dict[str, SweepReport] = {}
+    with stop_on_signals(*sweepers.values()):
+        for alias, sweeper in sweepers.items():
+            if every is None:
+                reports[alias] = sweeper.run_once()
+            elif (last := sweeper.run_forever(interval=every)) is not None:
+                reports[alias] = last
+    return reports
+
+
+def _text(alias: str, report: SweepReport) -> str:
+    return f"{alias}: {report_text(report)}"
+
+
+def _json(alias: str, report: SweepReport) -> str:
+    return json.dumps({"database": alias, **report.to_dict()})
