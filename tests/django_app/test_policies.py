@@ -14,7 +14,8 @@ from django.apps import apps
 from django.contrib.auth.models import User
 from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
-from django.core.management import call_command
+from django.core import checks
+from django.core.management import call_command, execute_from_command_line
 from django.db import connections, models, transaction
 from django.test import Client
 from django.test.utils import isolate_apps
@@ -300,14 +301,61 @@ def test_checks_find_what_works_badly() -> None:
 
     try:
         found = {message.id for message in check_policies()}
-        assert {"ttl_odm.W001", "ttl_odm.W002", "ttl_odm.E002"} <= found
+        assert {"ttl_odm.W002", "ttl_odm.E002"} <= found
     finally:
         for name in ("bare", "referring", "twin"):
             forget(name)
 
 
-def test_an_index_for_a_model_of_others_is_asked_of_the_database(backend: Backend) -> None:
+def test_only_large_tables_need_an_index(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ttl_odm.django.checks.SMALL", 3)
+
+    class Bare(models.Model):
+        __ttl__ = ExpireAt("ends")
+        ends = models.DateTimeField(null=True)
+
+        class Meta:
+            app_label = "shop"
+
+    assert check_databases(["default"]) == []  # without a table
+    with tables_of(Bare):
+        for rows, found in ((3, []), (1, ["ttl_odm.W001"])):
+            Bare.objects.bulk_create([Bare() for _ in range(rows)])
+            messages = check_databases(["default"])
+            assert [message.id for message in messages] == found
+        assert messages[0].obj is Bare
+        raw("UPDATE shop_bare SET ends = %s", ["2000-01-01 00:00:00"])
+        assert [message.id for message in check_databases(["default"])] == ["ttl_odm.W001"]
+
+
+@pytest.mark.databases("sqlite")
+def test_commands_run_no_system_checks(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[str] = []
+
+    def check(**_: Any) -> list[Any]:
+        ran.append("check")
+        return []
+
+    monkeypatch.setattr(checks.registry.registry, "registered_checks", {check})
+    check.tags = ()  # type: ignore[attr-defined]
+    for name in ("sweep", "status", "check", "plan", "pause", "resume", "policy"):
+        words = {"plan": ["shop.Session"], "policy": ["show"]}.get(name, [])
+        execute_from_command_line(["manage.py", f"ttl_{name}", *words])
+    assert capsys.readouterr().out.count("\n") > 6
+    assert ran == []
+    execute_from_command_line(["manage.py", "check"])
+    assert ran == ["check"]
+
+
+def test_an_index_for_a_model_of_others_is_asked_of_the_database(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The hint is a statement for a migration of one's own, and silences the check."""
+    assert check_databases(["default"]) == []
+    monkeypatch.setattr("ttl_odm.django.checks.SMALL", 0)
+    AccessToken.objects.create(token="t", expires=timezone.now(), scope="")
     models_found = {getattr(message.obj, "model", message.obj) for message in check_policies()}
     assert "oauth2_provider" not in {model._meta.app_label for model in models_found}
     (missing,) = check_databases(["default"])

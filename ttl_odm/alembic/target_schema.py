@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from sqlalchemy import Column, Integer, MetaData, Table, column, text
 from sqlalchemy.schema import CreateColumn, CreateTable
 
+from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.core.policy import TTL, Policy, instant_field
 from ttl_odm.dialects import index_name
-from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.declare.mapper import binding_for
 from ttl_odm.sqlalchemy.declare.mixin import last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.policy import schema as declared
@@ -188,7 +188,7 @@ class TargetSchema:
         `columns` are the table's own, as the database has them, for policies that go by these.
 
         Raises:
-            TTLConfigurationError: The one that the policy goes by is not among them.
+            MigrationRefusedError: The one that the policy goes by is not among them.
         """
         binding = self.binding(columns)
         live = Predicate(clock_of(dialect)).live(binding, binding.columns_of(binding.table))
@@ -234,14 +234,14 @@ class TargetSchema:
         if not others:
             return self.table
         if not columns:
-            raise TTLConfigurationError(
+            raise MigrationRefusedError(
                 f"Table {self.label}: this asks the database for the types of its columns "
                 f"{', '.join(map(repr, sorted(others)))}, which --sql can't. Run this migration "
                 "online."
             )
         missing = min(others - columns.keys(), default=None)
         if missing is not None:
-            raise TTLConfigurationError(
+            raise MigrationRefusedError(
                 f"Table {self.label} has no column {missing!r}; it has {', '.join(columns)}."
             )
         metadata = MetaData()

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from django.core import checks
 from django.db import connections, models, router
+from django.db.models import QuerySet
 
 from ttl_odm.dialects.family import index_name
 from ttl_odm.django.policy.binding import Binding, bindings
 from ttl_odm.django.policy.following import all_followers
 from ttl_odm.django.policy.indexes import TTLIndex, has_contract_fields, is_led_by_scope
+from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.policy.references import keeping_rows
 from ttl_odm.django.policy.stored import check_app
 from ttl_odm.django.policy.timestamps import check_timestamps
@@ -23,6 +25,7 @@ from ttl_odm.django.purge.cascades import is_recorded
 from ttl_odm.django.sweep.stored_indexes import scope_need, stored_indexes
 from ttl_odm.django.time import clock
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sweeper.findings import SMALL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -85,8 +88,21 @@ def of_database(binding: Binding, alias: str) -> Iterator[checks.CheckMessage]:
         yield checks.Error(str(error), obj=binding.model, id="ttl_odm.E003")
     if binding.sweep == "index" and not _is_declared_on_the_model(binding):
         yield from _index_on_anothers(binding, connection)
+    elif binding.sweep == "index" and not _is_indexed(binding):
+        if _is_large(binding, connection):
+            migrate = "Run makemigrations, or declare __ttl_sweep__ = 'scan'."
+            add = f"Add models.Index(fields=['{binding.stamp.name}']), or db_index=True."
+            yield _no_index(binding, migrate if has_contract_fields(binding) else add)
     elif is_led_by_scope(binding):
         yield from _index_without_scope(binding, connection)
+
+
+def _is_large(binding: Binding, connection: BaseDatabaseWrapper) -> bool:
+    """Whether a table has so many rows that reading all of it takes long."""
+    if binding.model._meta.db_table not in connection.introspection.table_names():
+        return False  # before the first migration
+    rows: Any = QuerySet(model=binding.model, using=connection.alias).order_by()
+    return bool(include_expired(rows).values_list("pk")[SMALL : SMALL + 1])
 
 
 def _is_declared_on_the_model(binding: Binding) -> bool:
@@ -99,9 +115,9 @@ def _index_on_anothers(
 ) -> list[checks.CheckMessage]:
     """Ask the database for the index: nobody can add one to the class of a model of others."""
     meta, field = binding.model._meta, binding.stamp
+    if not _is_large(binding, connection):
+        return []
     with connection.cursor() as cursor:
-        if meta.db_table not in connection.introspection.table_names(cursor):
-            return []  # before the first migration
         keys = connection.introspection.get_constraints(cursor, meta.db_table).values()
     if any(key["index"] and key["columns"][:1] == [field.column] for key in keys):
         return []
@@ -180,28 +196,28 @@ def of_model(binding: Binding) -> Iterator[checks.CheckMessage]:
 
 
 def _indexes_of(binding: Binding) -> Iterator[checks.CheckMessage]:
-    """See that a model declares what the sweeper searches by."""
+    """See that the indexes of a model begin with the field of its scopes."""
     model = binding.model
     if binding.sweep != "index":
         return
-    stamp: Any = binding.stamp
-    if has_contract_fields(binding):
-        ours = [index for index in model._meta.indexes if isinstance(index, TTLIndex)]
-        is_indexed = len(ours) > 1  # over inheriting rows, and over those with a ttl
-    else:
-        is_indexed = stamp.db_index or stamp.unique or _leads_an_index(model, stamp)
-    if not is_indexed and _is_declared_on_the_model(binding):
-        migrate = "Run makemigrations, or declare __ttl_sweep__ = 'scan'."
-        add = f"Add models.Index(fields=['{stamp.name}']), or db_index=True."
-        yield _no_index(binding, migrate if has_contract_fields(binding) else add)
     scope = binding.scope
     if scope is None or is_led_by_scope(binding):
         return
     for index in model._meta.indexes:
-        if isinstance(index, TTLIndex) and index.fields == [stamp.name]:
-            fields = [scope.name, stamp.name]
+        if isinstance(index, TTLIndex) and index.fields == [binding.stamp.name]:
+            fields = [scope.name, binding.stamp.name]
             hint = f"Leave it out of Meta.indexes, or let its fields be {fields}; then migrate."
             yield _not_by_scope(binding, index.name, hint)
+
+
+def _is_indexed(binding: Binding) -> bool:
+    """Whether a model declares what the sweeper searches by."""
+    model, stamp = binding.model, binding.stamp
+    if has_contract_fields(binding):
+        ours = [index for index in model._meta.indexes if isinstance(index, TTLIndex)]
+        return len(ours) > 1  # over inheriting rows, and over those with a ttl
+    is_indexed = getattr(stamp, "db_index", False) or stamp.unique
+    return is_indexed or _leads_an_index(model, stamp)
 
 
 def _of_references(model: Model) -> Iterator[checks.CheckMessage]:

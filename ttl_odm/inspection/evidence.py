@@ -17,12 +17,15 @@ from enum import Enum
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from ttl_odm.sweeper import findings
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ttl_odm.core.policy import Unit
 
-SMALL: Final = 100_000
+
+SMALL: Final = findings.SMALL
 """Rows up to which a table is read whole."""
 
 

@@ -32,6 +32,9 @@ MAX_AGE: Final = 86_400.0
 AHEAD: Final = 3_600
 """Seconds that a last modification may lie in the future before that is worth a word."""
 
+SMALL: Final = 100_000
+"""Rows up to which a table may be read whole, and needs no index."""
+
 UNSEARCHABLE: Final = ("missing-table", "missing-column")
 """The codes of findings with which a question about the rows of a target would fail."""
 

@@ -62,14 +62,17 @@ def refuse_in_revision(caller: FrameType | None) -> None:
         caller: The frame that called ``__repr__``.
 
     Raises:
-        TTLConfigurationError: It is Alembic's renderer, and ``ttl_odm.alembic`` isn't imported.
+        TTLConfigurationError: It is Alembic's renderer, and ``ttl_odm.alembic`` isn't imported. The
+            error is Alembic's ``CommandError`` too, which its commands print as one line.
     """
     if (
         caller is not None
         and caller.f_globals.get("__name__") == "alembic.autogenerate.render"
         and "ttl_odm.alembic" not in sys.modules
     ):
-        raise TTLConfigurationError(
+        command_error: Any = sys.modules["alembic.util"].CommandError
+        kind = type("RevisionError", (TTLConfigurationError, command_error), {})
+        raise kind(
             "env.py doesn't import ttl_odm.alembic, so Alembic can't write a revision for tables "
             "with TTL: it would end in \"NameError: name 'ttl_odm' is not defined\". Add the line "
             "`import ttl_odm.alembic` at the top of env.py, and write the revision again."

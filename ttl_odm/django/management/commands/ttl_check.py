@@ -45,7 +45,7 @@ class Command(BaseCommand):
         "comes with the command or statement that fixes it. It changes nothing. Exit status: 0 no "
         "findings or only warnings, 1 errors (with --strict also warnings), 2 usage error."
     )
-    requires_system_checks = ()  # those that matter here are findings
+    requires_system_checks = ()  # those of ttl_odm are findings here
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the options."""

@@ -25,6 +25,7 @@ class Command(BaseCommand):
         "that shares the lease, in any process, and survives their restart. Expired rows stay "
         "hidden meanwhile."
     )
+    requires_system_checks = ()  # those of ttl_odm are findings of ttl_check
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the options."""

@@ -36,6 +36,7 @@ class Command(BaseCommand):
         "which expired rows would become visible again. It changes nothing. Tables of more than "
         "100,000 rows are sampled, and the sampling error (95 %%) is shown."
     )
+    requires_system_checks = ()  # those of ttl_odm are findings of ttl_check
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the options."""

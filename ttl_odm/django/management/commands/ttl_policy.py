@@ -41,6 +41,7 @@ class Command(BaseCommand):
     """Show and change stored defaults."""
 
     help = "Show and change default ttls stored in the database (Stored)."
+    requires_system_checks = ()  # those of ttl_odm are findings of ttl_check
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add what can be done, and its options."""

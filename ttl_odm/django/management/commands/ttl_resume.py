@@ -21,6 +21,7 @@ class Command(BaseCommand):
     """Let the sweepers of a lease go on."""
 
     help = "Resume the sweepers that ttl_pause has stopped."
+    requires_system_checks = ()  # those of ttl_odm are findings of ttl_check
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the options."""

@@ -32,6 +32,7 @@ class Command(BaseCommand):
         "Show live and expired rows, who holds the sweepers' lease, and the last sweep. Exit "
         "status: 0 done, 1 a database or a table didn't answer, 2 usage error."
     )
+    requires_system_checks = ()  # those of ttl_odm are findings of ttl_check
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the options."""

@@ -40,6 +40,7 @@ class Command(BaseCommand):
         "for confirmation. Exit status: 0 done, 1 a target failed, 2 usage error, 3 the fuse blew, "
         "4 another sweeper holds the lease."
     )
+    requires_system_checks = ()  # those of ttl_odm are findings of ttl_check
 
     _is_typed = False
     """Whether it was typed on a command line; `call_command` has nobody to ask."""
