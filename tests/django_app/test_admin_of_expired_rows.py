@@ -17,7 +17,7 @@ from django.urls import path
 
 from tests.django_app.data import kill
 from tests.django_app.family.models import Cart, Item
-from tests.django_app.shop.models import Session
+from tests.django_app.shop.models import Note, Seat, Session
 from ttl_odm.django import include_expired
 from ttl_odm.django.admin import ExpiryFilter, TTLAdminMixin
 
@@ -35,16 +35,29 @@ def count(model_admin: Any, request: Any, queryset: Any) -> HttpResponse:
     return HttpResponse("counted")
 
 
+class Notes(admin.TabularInline):
+    model = Note
+    fk_name = "session"
+
+
 class SessionAdmin(TTLAdminMixin, admin.ModelAdmin):
     list_display = ("key", "number", "expires")
     list_editable = ("number",)
     list_filter = (ExpiryFilter,)
+    inlines = (Notes,)
     actions: ClassVar[Any] = [count]
     view_on_site = staticmethod(lambda obj: f"/sessions/{obj.pk}/")
 
 
 class ItemAdmin(TTLAdminMixin, admin.ModelAdmin):
     list_filter = (ExpiryFilter,)
+
+
+class EverySeatAdmin(TTLAdminMixin, admin.ModelAdmin):
+    list_display = ("label", "expires")
+
+    def get_queryset(self, request: Any) -> Any:  # noqa: ARG002
+        return Seat.all_objects.all()
 
 
 class Plain(TTLAdminMixin, admin.ModelAdmin):
@@ -55,6 +68,7 @@ site = admin.AdminSite(name="admin")
 site.register(Session, SessionAdmin)
 site.register(Item, ItemAdmin)
 site.register(Cart, Plain)
+site.register(Seat, EverySeatAdmin)
 urlpatterns = [path("admin/", site.urls)]
 
 LIST, LIVE, EXPIRED = "/admin/shop/session/", 1, 2
@@ -148,6 +162,18 @@ def test_links_lead_to_a_page_that_can_be_read_only(client: Client) -> None:
     assert "/sessions/1/" in text(client.get(f"{LIST}{LIVE}/change/"))
 
 
+def test_rows_on_the_page_of_an_expired_one_can_be_read_only(client: Client) -> None:
+    for key in (LIVE, EXPIRED):
+        Note.objects.create(text=f"a note of {key}", session_id=key)
+    page = text(client.get(f"{LIST}{EXPIRED}/change/"))
+    assert f"a note of {EXPIRED}" in page
+    for absent in ('name="_save"', 'name="note_set-0-text"', "note_set-0-DELETE", "__prefix__"):
+        assert absent not in page
+    page = text(client.get(f"{LIST}{LIVE}/change/"))
+    for there in ('name="_save"', 'name="note_set-0-text"', "note_set-0-DELETE", "__prefix__"):
+        assert there in page
+
+
 def test_the_history_of_an_expired_row_can_be_read(client: Client) -> None:
     assert client.get(f"{LIST}{EXPIRED}/history/").status_code == 200
 
@@ -192,6 +218,34 @@ def test_followers_of_expired_rows_can_be_read_too(client: Client) -> None:
     page = text(client.get("/admin/family/item/1/change/?_changelist_filters=ttl%3Dexpired"))
     assert "a-punch" in page
     assert 'name="_save"' not in page
+
+
+def test_a_row_that_expires_after_the_list_was_read_is_not_logged_as_deleted(
+    client: Client,
+) -> None:
+    answer = client.post(LIST, chosen("delete_selected", EXPIRED), follow=True)
+    assert "Successfully" not in text(answer)
+    assert left() == [LIVE, EXPIRED]
+    assert LogEntry.objects.count() == 0
+
+
+def test_an_admin_that_reads_all_objects_offers_nothing_that_cannot_work(client: Client) -> None:
+    Seat.objects.bulk_create([Seat(pk=n, row="a", number=n, label=f"seat-{n}") for n in (1, 2)])
+    kill(Seat, [EXPIRED], 7200)
+    seats = "/admin/shop/seat/"
+    shown = text(client.get(seats))
+    assert "seat-2" in shown
+    assert "delete_selected" not in shown
+    answer = client.post(seats, chosen("delete_selected", LIVE, EXPIRED), follow=True)
+    assert "Successfully" not in text(answer)
+    page = text(client.get(f"{seats}{EXPIRED}/change/"))
+    assert "seat-2" in page
+    assert 'name="_save"' not in page
+    assert 'name="_save"' in text(client.get(f"{seats}{LIVE}/change/"))
+    answer = client.post(f"{seats}{EXPIRED}/delete/", {"post": "yes"}, follow=True)
+    assert "Perhaps it was deleted?" in text(answer)
+    assert Seat.all_objects.count() == 2
+    assert LogEntry.objects.count() == 0
 
 
 @pytest.mark.parametrize(

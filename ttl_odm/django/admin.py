@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from django.contrib import admin
 from django.core.exceptions import ImproperlyConfigured
+from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy as _
 
 from ttl_odm.django.policy import options
@@ -114,7 +115,11 @@ class TTLAdminMixin:
         """The row of a page; an expired one can be read if the list can show it."""
         parent: Any = super()
         obj: Model | None = parent.get_object(request, object_id, from_field)
-        if obj is not None or request.method != "GET" or not self._expiry_filters(request):
+        reads_expired = self._reads_expired(request)
+        if obj is not None and reads_expired and not _is_live(obj):
+            obj = None
+        can_show = reads_expired or self._expiry_filters(request)
+        if obj is not None or request.method != "GET" or not can_show:
             return obj
         setattr(request, _READS_EXPIRED, True)
         obj = parent.get_object(request, object_id, from_field)
@@ -155,7 +160,12 @@ class TTLAdminMixin:
     def _shows_expired(self, request: HttpRequest) -> bool:
         """Whether a request is for a list with expired rows."""
         names = (str(item.parameter_name) for item in self._expiry_filters(request))
-        return any(request.GET.get(name) in _EXPIRED for name in names)
+        is_chosen = any(request.GET.get(name) in _EXPIRED for name in names)
+        return is_chosen or self._reads_expired(request)
+
+    def _reads_expired(self, request: HttpRequest) -> bool:
+        """Whether a get_queryset() of the application's has expired rows, like `all_objects`."""
+        return options.rows_of(self.get_queryset(request).query) != "live"
 
     def get_queryset(self, request: HttpRequest) -> AnyQuerySet:
         """Rows that come with their stored defaults, or the column would ask for each by itself."""
@@ -179,6 +189,11 @@ class TTLAdminMixin:
             return None if found is None else found[0].expires_at(found[1])
         binding = binding_of(type(obj))
         return None if binding is None else binding.expires_at(obj, vars(obj).get(_AGE))
+
+
+def _is_live(obj: Model) -> bool:
+    rows: AnyQuerySet = QuerySet(model=type(obj), using=obj._state.db)
+    return rows.filter(pk=obj.pk).exists()
 
 
 def _is_expired(obj: Model | None) -> bool:
