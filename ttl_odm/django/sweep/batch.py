@@ -124,13 +124,34 @@ def _purge_range(
             raise
         return None
     result = BatchResult(deleted, found.resume, by_scope=removal.by_scope)
-    # Triggers of PostgreSQL and SQLite can keep rows without an error. By keys they are counted.
-    can_keep = connection.vendor != "mysql" and deleted < request.size
-    if not can_keep or not expired.within(found).exists():
+    if connection.vendor == "mysql" or deleted == request.size:
         return result
-    rest = _purge_keys(binding, using, replace(request, size=request.size - deleted), expired)
+    return _with_undeleted(result, binding, using, request, (expired, found))
+
+
+def _with_undeleted(
+    result: BatchResult,
+    binding: Binding,
+    using: str,
+    request: BatchRequest,
+    rows: tuple[ExpiredRows | ScopedRows, Any],
+) -> BatchResult:
+    """Add what is left of a range: triggers of PostgreSQL and SQLite keep rows without an error.
+
+    By their keys they are told from rows that have expired since.
+    """
+    expired, found = rows
+    try:
+        if not expired.within(found).exists():
+            return result
+        size = request.size - result.deleted
+        rest = _purge_keys(binding, using, replace(request, size=size), expired)
+    except (DatabaseError, StoreError):  # what was deleted is committed, and has to be counted
+        return result
     return replace(
-        rest, deleted=rest.deleted + deleted, by_scope=Counter(rest.by_scope) + removal.by_scope
+        rest,
+        deleted=rest.deleted + result.deleted,
+        by_scope=Counter(rest.by_scope) + Counter(result.by_scope),
     )
 
 
