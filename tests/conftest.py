@@ -225,7 +225,7 @@ def _is_for_every_driver(item: pytest.Item) -> bool:
     return is_marked or bool(item.config.getoption("--every-driver"))
 
 
-def _databases(item: pytest.Item) -> set[str]:
+def databases_of(item: pytest.Item) -> set[str]:
     """Tell which databases a test talks to."""
     fixtures = set(getattr(item, "fixturenames", ()))
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
@@ -245,7 +245,7 @@ def _is_wanted_page(item: pytest.Item) -> bool:
     return bool(item.config.getoption("--all-pages")) and item.path.is_relative_to(_DOCS)
 
 
-def _variant(item: pytest.Item) -> Variant:
+def variant_of(item: pytest.Item) -> Variant:
     """Describe an item to those who choose what runs in a turn."""
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     names = (parameters[name] for name in _BACKEND_FIXTURES if name in parameters)
@@ -264,7 +264,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Deselect what nobody asked for; stop if a server that is left has no URL."""
     only = set(config.getoption("--only")) or databases()
     in_full = only - set(config.getoption("--briefly"))
-    needed = {item: _databases(item) for item in items}
+    needed = {item: databases_of(item) for item in items}
     reasons = {
         item: ELSEWHERE
         for item in items
@@ -272,7 +272,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     }
     if (turn := config.getoption("--turn")) is not None:
         kept = [item for item in items if item not in reasons]
-        later = left_out([*map(_variant, kept)], turn, once=config.getoption("--once"))
+        later = left_out([*map(variant_of, kept)], turn, once=config.getoption("--once"))
         reasons |= {kept[place]: reason for place, reason in later.items()}
     if reasons:
         config.stash[LEFT_OUT] = reasons

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import random
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,6 +42,39 @@ class Mutant:
     function: int
     change: str
     source: str
+
+    @property
+    def key(self) -> str:
+        """What its verdicts are kept by: the same change of the same module."""
+        return hashlib.sha256(f"{self.path}\0{self.source}".encode()).hexdigest()[:16]
+
+    @property
+    def place(self) -> str:
+        """Where it is, in the form that editors open."""
+        return f"{self.path}:{self.line}"
+
+    @property
+    def package(self) -> str:
+        """The part of the library that it changes."""
+        return self.path.split("/")[1]
+
+    def texts(self) -> tuple[str, str]:
+        """Return the lines that change and what they become, each on one line."""
+        old = (ROOT / self.path).read_text().splitlines()
+        new = self.source.splitlines()
+        first = _in_common(old, new)
+        last = _in_common(old[first:][::-1], new[first:][::-1])
+        return _flat(old[first : len(old) - last]), _flat(new[first : len(new) - last])
+
+
+def _in_common(one: list[str], other: list[str]) -> int:
+    """Count the lines at the beginning that are the same."""
+    same = (line == their for line, their in zip(one, other, strict=False))
+    return len([*takewhile(bool, same)])
+
+
+def _flat(lines: list[str]) -> str:
+    return " ".join(" ".join(lines).split())
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ class Recording:
     """What a run of all tests has shown.
 
     Attributes:
-        tests: The names of the tests that passed.
+        tests: The names of the tests.
         seconds: How long each of them took.
         lines: By module (relative to the repository) and line, which tests run the line, by their
             places in `tests`.
@@ -37,7 +37,7 @@ class Recording:
     )
 
     def add(self, test: str, seconds: float, lines: set[tuple[str, int]]) -> None:
-        """Add a test that passed."""
+        """Add a test; one that failed runs no lines, so no mutant is tried with it."""
         number = len(self.tests)
         self.tests.append(test)
         self.seconds.append(seconds)
@@ -61,17 +61,25 @@ class Recording:
         return [self.tests[number] for _, _, number in sorted(ranked)]
 
     def save(self, file: Path) -> None:
-        """Write it to a file."""
+        """Write it to a file, which is never half written."""
         plain = {path: dict(lines) for path, lines in self.lines.items()}
-        file.write_bytes(pickle.dumps((self.tests, self.seconds, plain)))
+        new = file.with_suffix(".new")
+        new.write_bytes(pickle.dumps((self.tests, self.seconds, plain)))
+        new.replace(file)
 
 
 def load(file: Path) -> Recording:
-    """Read what `Recording.save` has written."""
-    return Recording(*pickle.loads(file.read_bytes()))  # noqa: S301 - our own file
+    """Read what `Recording.save` has written, if anything."""
+    recording = Recording()
+    if file.exists():
+        tests, seconds, lines = pickle.loads(file.read_bytes())  # noqa: S301 - our own file
+        recording.tests, recording.seconds = tests, seconds
+        for path, numbers in lines.items():
+            recording.lines[path].update(numbers)
+    return recording
 
 
-def recorded() -> Iterator[set[tuple[str, int]]]:
+def lines_run() -> Iterator[set[tuple[str, int]]]:
     """Record lines for ever: each `next` gives those that ran since the one before."""
     monitoring: Any = vars(sys)["monitoring"]  # from Python 3.12 on
     tool, lines = monitoring.COVERAGE_ID, set[tuple[str, int]]()

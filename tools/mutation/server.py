@@ -11,21 +11,30 @@ import json
 import os
 import select
 import signal
+import sys
 import time
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pytest
 
 from mutation.mutants import ROOT, Mutant
-from mutation.recording import Recording, load, recorded
+from mutation.recording import Recording, lines_run, load
+from terminal import say
+from tests.turns import left_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+_T = TypeVar("_T")
+
 _PATIENCE: Final = 30.0
-"""How long a child may run on after its time is up, besides ten times its slowest test: seconds."""
+"""How long a child may be silent, besides ten times what its test usually takes: seconds."""
+_SAVED_EVERY: Final = 60.0
+"""How much of a recording may be lost if it is interrupted: seconds."""
+_LATER: Final = pytest.StashKey[frozenset[str]]()
+"""The tests that the turn leaves out."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,74 +43,115 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--recording", type=Path)
     parser.addoption("--verdicts", type=Path)
     parser.addoption("--seconds", type=float)
+    parser.addoption("--in-turn", type=int)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Note what the turn leaves out, before `--only` hides a test's other databases.
+
+    A test without a database runs with SQLite's only.
+    """
+    conftest: Any = sys.modules["tests.conftest"]
+    later = left_out([*map(conftest.variant_of, items)], config.getoption("--in-turn"))
+    config.stash[_LATER] = frozenset(items[place].nodeid for place in later)
+    if "sqlite" not in config.getoption("--only"):
+        items[:] = [item for item in items if conftest.databases_of(item)]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool:
-    """Record if need be, and try all mutants."""
+    """Record tests that are new, and try all mutants."""
     gc.unfreeze()  # get_objects() shows nothing that is frozen
     option: Any = session.config.getoption
-    file: Path = option("--recording")
-    if not file.exists():
-        _in_child(lambda send: _record(session, file, send), timeout=None)
-    server = _Server(session, load(file), option("--seconds"))
-    mutants = json.loads(option("--mutants").read_text())
+    recorded = _in_child(lambda send: _record(session, option("--recording"), send), patient=False)
+    if recorded["verdict"] != "recorded":
+        pytest.exit("the recording was interrupted: the next run continues it", returncode=1)
+    server = Server(session, load(option("--recording")), option("--seconds"))
+    asked = json.loads(option("--mutants").read_text())
     with option("--verdicts").open("a") as verdicts:
-        for number, mutant in mutants.items():
-            verdict = server.verdict(Mutant(**mutant))
-            verdicts.write(json.dumps({"number": number, **verdict}) + "\n")
+        for number, (mutant, turn_only) in enumerate(asked, 1):
+            made = Mutant(**mutant)
+            verdict = server.verdict(made, turn_only=turn_only)
+            verdicts.write(json.dumps({"mutant": made.key, **verdict}) + "\n")
             verdicts.flush()
+            say(f"{number}/{len(asked)} {made.place}: {verdict['verdict']} {verdict.get('by', '')}")
     return True
 
 
-class _Server:
+class Server:
     """Tries mutants with the tests of one collected session."""
 
     def __init__(self, session: pytest.Session, recording: Recording, seconds: float) -> None:
         self._session, self._recording, self._seconds = session, recording, seconds
         self._items = {item.nodeid: item for item in session.items}
-        known = set(recording.tests)
-        self._new = [name for name in self._items if name not in known]
         self._usual = dict(zip(recording.tests, recording.seconds, strict=True))
+        self._later = session.config.stash[_LATER]
         self._right: dict[str, bool] = {}  # whether a test passes without a mutant
 
-    def verdict(self, mutant: Mutant) -> dict[str, Any]:
-        """Run tests that execute the change until one fails, or time is up."""
+    def verdict(self, mutant: Mutant, *, turn_only: bool = False) -> dict[str, Any]:
+        """Run tests that execute the change until one fails, or time is up: the turn's first.
+
+        A test that fails, hangs or crashes shows nothing unless it does so again by itself, and
+        passes without the mutant.
+
+        Args:
+            mutant: The change.
+            turn_only: Whether the other turns' tests have nothing more to say.
+        """
         running = self._recording.running(mutant.path, mutant.line)
-        names = [*self._new, *(name for name in running if name in self._items)]
-        if not running:
+        here = [name for name in running if name in self._items]
+        names = [name for name in here if name not in self._later]
+        if not turn_only:
+            names += [name for name in here if name in self._later]
+        if not names:
             return {"verdict": "not executed"}
-        began = time.monotonic()
-        left = names
+        began, left, has_hung = time.monotonic(), names, False
         while True:
             answer = self._try(mutant, left, self._seconds - (time.monotonic() - began))
-            # A test that fails without the mutant too shows nothing.
-            by = answer.get("by")  # empty where the child hung or crashed
-            if not by or self._is_right(by):
+            if answer["verdict"] not in _FAILURES:
                 break
-            left = left[left.index(by) + 1 :]
+            by = answer["by"]
+            if self._passes_without(by) and self._try(mutant, [by])["verdict"] in _FAILURES:
+                answer |= {"verdict": "caught", "turn": by not in self._later}
+                break
+            has_hung |= answer["verdict"] != "failed"
+            if not (left := left[left.index(by) + 1 :]):
+                answer = {"verdict": "survived"}
+                break
+        if answer["verdict"] == "survived" and has_hung:
+            answer["verdict"] = TIMED_OUT
+        done = names.index(answer["by"]) + 1 if "by" in answer else len(names)
         took = round(time.monotonic() - began, 1)
-        return {**answer, "tests": len(names), "seconds": took}
+        return {**answer, "done": done, "tests": len(names), "seconds": took}
 
-    def _try(self, mutant: Mutant | None, names: list[str], seconds: float) -> dict[str, Any]:
-        items = [self._items[name] for name in names]
-        # The child ends by itself after the test during which its time is up.
-        slowest = max((self._usual.get(name, 0.0) for name in names), default=0.0)
-        return _in_child(
-            lambda send: _run(self._session, items, mutant, seconds, send),
-            timeout=max(seconds, 0) + _PATIENCE + 10 * slowest,
-        )
+    def _try(
+        self, mutant: Mutant | None, names: list[str], seconds: float = _PATIENCE
+    ) -> dict[str, Any]:
+        tests = [(self._items[name], self._usual.get(name, 0.0)) for name in names]
+        return _in_child(lambda send: _run(self._session, tests, mutant, seconds, send))
 
-    def _is_right(self, name: str) -> bool:
+    def _passes_without(self, name: str) -> bool:
         if name not in self._right:
-            self._right[name] = self._try(None, [name], _PATIENCE)["verdict"] == "survived"
+            self._right[name] = self._try(None, [name])["verdict"] == "survived"
         return self._right[name]
 
 
+TIMED_OUT: Final = "timed out"
+UNPATCHED: Final = "can't be patched"
+_FAILURES: Final = {"failed", "hung", "crashed"}
+
+
 def _in_child(
-    work: Callable[[Callable[[dict[str, Any]], None]], None], timeout: float | None
+    work: Callable[[Callable[[dict[str, Any]], None]], None], *, patient: bool = True
 ) -> dict[str, Any]:
-    """Fork, let the child work, and return what it sent last."""
+    """Fork, let the child work, and return what it sent last.
+
+    Args:
+        work: What the child does. It gets a function that sends an answer.
+        patient: Whether a child is killed that sends nothing for `_PATIENCE`, or the `patience`
+            that it asked for last. Its verdict is then that it hung.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -114,21 +164,20 @@ def _in_child(
             work(lambda answer: _send(writing, answer))
         os._exit(0)
     os.close(writing)
-    with os.fdopen(reading) as answers:
-        lines: list[str] = []
-        deadline = None if timeout is None else time.monotonic() + timeout
+    answer: dict[str, Any] = {"verdict": UNPATCHED}
+    # Unbuffered, as select() doesn't see what a buffer holds.
+    with os.fdopen(reading, "rb", buffering=0) as answers:
         while True:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not select.select([answers], [], [], left)[0]:
+            patience = answer.pop("patience", _PATIENCE) if patient else None
+            if not select.select([answers], [], [], patience)[0]:
                 os.killpg(child, signal.SIGKILL)
-                lines = [json.dumps({"verdict": "caught", "by": "", "how": "timeout"})]
+                answer["verdict"] = "hung"
                 break
             if not (line := answers.readline()):
                 break
-            lines.append(line)
+            answer = dict(json.loads(line))
     os.waitpid(child, 0)
-    crashed = {"verdict": "caught", "by": "", "how": "crash"}
-    return dict(json.loads(lines[-1])) if lines else crashed
+    return answer
 
 
 def _send(pipe: int, answer: dict[str, Any]) -> None:
@@ -137,46 +186,53 @@ def _send(pipe: int, answer: dict[str, Any]) -> None:
 
 def _run(
     session: pytest.Session,
-    items: list[pytest.Item],
+    tests: list[tuple[pytest.Item, float]],
     mutant: Mutant | None,
     seconds: float,
     send: Callable[[dict[str, Any]], None],
 ) -> None:
     """Patch, and run tests until one fails."""
     if mutant is not None and not _patch(mutant):
-        send({"verdict": "can't be patched"})
+        send({"verdict": UNPATCHED})
         return
-    ended, done = time.monotonic() + seconds, 0
-    for done, (item, following) in enumerate(_with_next(items), 1):
-        session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        if session.testsfailed:
-            send({"verdict": "caught", "by": item.nodeid, "done": done})
-            break
+    ended = time.monotonic() + seconds
+    for (item, usual), following in _with_next(tests):
         if time.monotonic() > ended:
-            send({"verdict": "survived", "done": done})
+            send({"verdict": TIMED_OUT, "by": item.nodeid})
+            break
+        # This is the last word if the test ends the process.
+        patience = _PATIENCE + 10 * usual
+        send({"verdict": "crashed", "by": item.nodeid, "patience": patience})
+        session.config.hook.pytest_runtest_protocol(item=item, nextitem=following and following[0])
+        if session.testsfailed:
+            send({"verdict": "failed", "by": item.nodeid})
             break
     else:
-        send({"verdict": "survived", "done": done})
+        send({"verdict": "survived"})
     with contextlib.suppress(BaseException):
         session._setupstate.teardown_exact(None)  # noqa: SLF001 - no public name
 
 
-def _with_next(items: list[pytest.Item]) -> Iterable[tuple[pytest.Item, pytest.Item | None]]:
+def _with_next(items: list[_T]) -> Iterable[tuple[_T, _T | None]]:
     return zip(items, [*items[1:], None], strict=True)
 
 
 def _record(session: pytest.Session, file: Path, send: Callable[[dict[str, Any]], None]) -> None:
-    """Run all tests, and note which lines each of them runs."""
-    recording, lines = Recording(), recorded()
+    """Run the tests that the recording lacks, and note which lines each of them runs."""
+    recording, lines = load(file), lines_run()
+    known = set(recording.tests)
     next(lines)
-    failed = 0
-    for item, following in _with_next(session.items):
+    failed, saved = 0, time.monotonic()
+    for item, following in _with_next([item for item in session.items if item.nodeid not in known]):
         began = time.monotonic()
         session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         ran = next(lines)
-        if session.testsfailed == failed:
-            recording.add(item.nodeid, time.monotonic() - began, ran)
+        passed = session.testsfailed == failed
+        recording.add(item.nodeid, time.monotonic() - began, ran if passed else set())
         failed = session.testsfailed
+        if time.monotonic() - saved > _SAVED_EVERY:
+            recording.save(file)
+            saved = time.monotonic()
     recording.save(file)
     send({"verdict": "recorded"})
 
