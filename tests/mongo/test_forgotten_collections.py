@@ -128,6 +128,10 @@ async def test_it_says_how_it_knows(guarded: World) -> None:
         await guarded.database[OWN].find_one({})
     with pytest.raises(TTLConfigurationError, match="but it has __ttl_default"):
         await guarded.database[FOREIGN].find_one({})
+    guarded.raw["others"].create_index("ttl", name="__ttl_own")
+    guarded.raw["others"].create_index("_ts", name="__ttl_default")
+    with pytest.raises(TTLConfigurationError, match=r"but it has __ttl_default, __ttl_own\."):
+        await guarded.database["others"].find_one({})
 
 
 async def test_a_view_over_such_a_collection_is_refused_too(guarded: World) -> None:

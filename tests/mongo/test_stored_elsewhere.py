@@ -185,7 +185,9 @@ async def test_what_is_expired_can_still_be_asked_for(place: Carts) -> None:
 async def test_reads_that_are_complete_before_anything_can_be_asked_are_refused(
     place: Carts,
 ) -> None:
-    with pytest.raises(TTLError, match=r"find_raw_batches\(\) can't read"):
+    with pytest.raises(
+        TTLError, match=rf"find_raw_batches\(\) can't read '{place.stored.full_name}'"
+    ):
         place.collection.find_raw_batches({})
     place.collection.find_raw_batches({}, include_expired=True)
 

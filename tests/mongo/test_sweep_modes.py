@@ -27,12 +27,15 @@ from pymongo.errors import (
     OperationFailure,
     ServerSelectionTimeoutError,
     WaitQueueTimeoutError,
+    WriteError,
 )
 
 from tests.mongo.models import collection_of
+from tests.mongo.scratch import scratch
 from tests.mongo.sweeping import DAY, HOUR, Swept, declared, fixed, swept
 from ttl_odm import TTLConfigurationError
 from ttl_odm.beanie import Archive, TTLMixin
+from ttl_odm.beanie.policy.commands import command_in
 from ttl_odm.beanie.purge.errors import in_short, store_errors
 from ttl_odm.sweeper import (
     Hook,
@@ -533,3 +536,11 @@ def test_nothing_of_a_document_is_in_the_message_of_an_error() -> None:
     assert in_short(BulkWriteError(many)) == said.partition(" dup key")[0]
     lost = "127.0.0.1:1: refused, Timeout: 30s, Topology Description: <long>"
     assert in_short(ServerSelectionTimeoutError(lost)) == "127.0.0.1:1: refused, Timeout: 30s"
+
+
+async def test_what_mongodb_says_of_a_single_write_is_raised(mongodb_url: str) -> None:
+    async with scratch(mongodb_url) as place:
+        insert = {"insert": "documents", "documents": [{"_id": 1}, {"_id": 1}]}
+        with pytest.raises(WriteError, match="duplicate key") as caught:
+            await command_in(place.ours.database, insert)
+        assert caught.value.code == 11000

@@ -54,6 +54,19 @@ def test_a_jump_is_measured_by_the_most_of_the_last_sweeps(
     assert blows(Fuse(max_jump=10), Counted(due, 10**9), found) is is_blown
 
 
+def test_a_blown_fuse_says_by_how_much_it_was_blown_and_what_to_do() -> None:
+    counted = Counted(60_000, 100_000, by_scope={"eu": 50_000, "us": 9_000})
+    with pytest.raises(FuseError) as caught:
+        Fuse(max_fraction=0.5).check("a", counted, ())
+    error = caught.value
+    assert "60,000 rows have expired (by scope: " in str(error)
+    assert "more than max_fraction=0.5 of 100,000 rows; nothing was deleted" in str(error)
+    assert "force=True" in str(error)
+    assert (error.target, error.due, error.allowed) == ("a", 60_000, 50_000)
+    assert dict(error.by_scope) == {"eu": 50_000, "us": 9_000, "": 1_000}
+    assert FuseError("", target="a", due=1, allowed=0).by_scope == {}
+
+
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.lists(st.integers(0, 10**9), max_size=10))
 def test_without_limits_or_below_the_floor_it_never_blows(
     due: int, rows: int, found: list[int]

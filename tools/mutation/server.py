@@ -63,6 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtestloop(session: pytest.Session) -> bool:
     """Record tests that are new, and try all mutants."""
     gc.unfreeze()  # get_objects() shows nothing that is frozen
+    session.config.pluginmanager.unregister(name="terminalreporter")  # of tests in children
     option: Any = session.config.getoption
     recorded = _in_child(lambda send: _record(session, option("--recording"), send), patient=False)
     if recorded["verdict"] != "recorded":
