@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from tests.guard import GUARD
 
@@ -55,3 +56,14 @@ def wait_until_blocked(engine: Engine, query: str = "%") -> None:
     with engine.connect() as connection:
         connection.execution_options(isolation_level="AUTOCOMMIT")
         answers(connection, _WAITING[name], _PAUSES[name], query=query)
+
+
+def is_locked_by_others(engine: Engine, table: str, key: int) -> bool:
+    """Say whether another transaction has a lock on a row by which nobody can delete it."""
+    row = text(f"SELECT id FROM {table} WHERE id = :id FOR UPDATE NOWAIT")  # noqa: S608 (ours)
+    with engine.connect() as connection:
+        try:
+            connection.execution_options(include_expired=True).execute(row, {"id": key})
+        except OperationalError:
+            return True
+    return False

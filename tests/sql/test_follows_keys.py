@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import ForeignKeyConstraint, insert, select, update
+from sqlalchemy import ForeignKeyConstraint, insert, select, text, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
+from tests.locks import is_locked_by_others
 from tests.sql.following import EXPIRED, HOUR, LIVE, TREES, Cart, Item, Note, expire, fill, stored
 from ttl_odm import Follows
 from ttl_odm.sqlalchemy import ExpiredError, TTLMixin
@@ -40,6 +41,20 @@ def test_an_update_takes_such_a_key_too(session: Session) -> None:
     moved: Any = session.execute(update(Note).where(Note.id == 100).values(id=200))
     assert moved.rowcount == 1
     assert session.scalars(select(Note.id).order_by(Note.id)).all() == [110, 200]
+
+
+@pytest.mark.databases("postgres", "mariadb", "mysql")
+@pytest.mark.every_server
+def test_the_root_of_a_row_that_makes_way_cannot_be_renewed_meanwhile(
+    engine: Engine, session: Session
+) -> None:
+    # By a ttl of its own: a row that inherits the default is written, and so locked anyway.
+    own = text("UPDATE carts SET ttl = 60 WHERE id = :id")
+    session.execute(own.execution_options(include_expired=True), {"id": EXPIRED})
+    session.commit()
+    session.connection().execute(insert(Item).values(id=20, cart_id=LIVE))
+    assert is_locked_by_others(engine, "carts", EXPIRED)
+    assert not is_locked_by_others(engine, "carts", 99)
 
 
 def test_a_live_row_keeps_its_key(session: Session) -> None:

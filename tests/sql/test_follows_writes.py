@@ -21,6 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import CompileError
 from sqlalchemy.orm import Session
 
+from tests.locks import is_locked_by_others
 from tests.sql.following import EXPIRED, LIVE, Cart, Draft, Item, Memo, Note, expire, fill, stored
 from ttl_odm import TTLConfigurationError
 from ttl_odm.sqlalchemy import ExpiredError, include_expired
@@ -176,6 +177,18 @@ def test_an_insert_from_select_leaves_out_rows_under_expired_parents(session: Se
     nothing = select(literal(8), cast(null(), Integer))
     nowhere = MEMOS.insert().from_select(["id", "basket"], nothing)
     assert session.connection().execute(nowhere).rowcount == 1
+
+
+@pytest.mark.databases("postgres", "mariadb", "mysql")
+@pytest.mark.every_server
+def test_no_parent_expires_or_goes_before_the_row_that_was_put_under_it_is_committed(
+    engine: Engine, session: Session
+) -> None:
+    # Without a foreign key, by which the server would keep the parent.
+    session.connection().execute(insert(Memo).values(id=9, basket=LIVE))
+    assert is_locked_by_others(engine, "carts", LIVE)
+    session.commit()
+    assert not is_locked_by_others(engine, "carts", LIVE)
 
 
 def test_no_row_moves_to_an_expired_parent(session: Session) -> None:
