@@ -8,18 +8,19 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import create_engine, insert, literal, select, text, update
+from sqlalchemy import ForeignKey, create_engine, delete, insert, literal, select, text, update
 from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.clocks import age
 from tests.guard import GUARD
 from tests.locks import wait_until_blocked
 from tests.sql.models import web_session
+from ttl_odm import Follows
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.errors import is_locked
-from ttl_odm.sqlalchemy import ExpiredError
+from ttl_odm.sqlalchemy import ExpiredError, TTLMixin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -293,6 +294,114 @@ def test_an_expired_row_that_the_snapshot_does_not_show_makes_room(
         assert {row.views for row in session.scalars(select(model)) if row.id != "other"} <= {1}
         assert session.scalar(text("SELECT count(*) FROM web_sessions WHERE views = -1")) == 0
         assert session.scalar(text("SELECT count(*) FROM web_sessions WHERE views = 1")) in {1, 3}
+
+
+@pytest.mark.databases("mariadb", "mysql")
+def test_rows_below_such_a_row_that_the_snapshot_does_not_show_make_room_too(
+    crowd: Engine,
+) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Cart(TTLMixin, Base):
+        __tablename__ = "carts"
+        __ttl__ = 3600
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    class Item(Base):
+        __tablename__ = "items"
+        id: Mapped[int] = mapped_column(primary_key=True)
+        cart_id: Mapped[int] = mapped_column(ForeignKey("carts.id", ondelete="CASCADE"))
+
+    class Hold(TTLMixin, Base):
+        __tablename__ = "holds"
+        __ttl__ = 3600
+        id: Mapped[int] = mapped_column(primary_key=True)
+        item_id: Mapped[int] = mapped_column(ForeignKey("items.id"))
+
+    Base.metadata.create_all(crowd)
+    with Session(crowd) as session:
+        assert session.scalars(select(Cart.id)).all() == []
+        with Session(crowd) as another:
+            for row in (Cart(id=1), Item(id=1, cart_id=1), Hold(id=1, item_id=1)):
+                another.add(row)
+                another.flush()
+            for table in ("carts", "holds"):
+                age(another.connection(), table, 1, 4000)
+            another.commit()
+        session.add(Cart(id=1))
+        session.commit()
+    with Session(crowd) as session:
+        assert session.scalars(select(Cart.id)).all() == [1]
+        for table in ("items", "holds"):
+            assert session.scalar(text(f"SELECT count(*) FROM {table}")) == 0  # noqa: S608
+
+
+@pytest.mark.databases("mariadb", "mysql")
+def test_an_expired_row_that_the_snapshot_does_not_show_keeps_no_other_from_being_deleted(
+    crowd: Engine,
+) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Firm(Base):
+        __tablename__ = "firms"
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    class Ticket(TTLMixin, Base):
+        __tablename__ = "tickets"
+        __ttl__ = 3600
+        id: Mapped[int] = mapped_column(primary_key=True)
+        firm_id: Mapped[int] = mapped_column(ForeignKey("firms.id"))
+
+    Base.metadata.create_all(crowd)
+    with Session(crowd) as session:
+        assert session.scalars(select(Firm.id)).all() == []
+        with Session(crowd) as another:
+            another.add(Firm(id=1))
+            another.flush()
+            another.add(Ticket(id=1, firm_id=1))
+            another.flush()
+            age(another.connection(), "tickets", 1, 4000)
+            another.commit()
+        session.execute(delete(Firm).where(Firm.id == 1))
+        session.commit()
+    with Session(crowd) as session:
+        for table in ("firms", "tickets"):
+            assert session.scalar(text(f"SELECT count(*) FROM {table}")) == 0  # noqa: S608
+
+
+@pytest.mark.databases("mariadb", "mysql")
+def test_followers_of_such_a_row_that_the_snapshot_does_not_show_go_with_it(crowd: Engine) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Cart(TTLMixin, Base):
+        __tablename__ = "carts"
+        __ttl__ = 3600
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    class Item(Base):
+        __tablename__ = "items"
+        __ttl__ = Follows("cart_id")
+        id: Mapped[int] = mapped_column(primary_key=True)
+        cart_id: Mapped[int] = mapped_column(ForeignKey("carts.id"))
+
+    Base.metadata.create_all(crowd)
+    with Session(crowd) as session:
+        assert session.scalars(select(Cart.id)).all() == []
+        with Session(crowd) as another:
+            another.add(Cart(id=1))
+            another.flush()
+            another.add(Item(id=1, cart_id=1))
+            another.flush()
+            age(another.connection(), "carts", 1, 4000)
+            another.commit()
+        session.add(Cart(id=1))
+        session.commit()
+    with Session(crowd) as session:
+        assert session.scalars(select(Cart.id)).all() == [1]
+        assert session.scalar(text("SELECT count(*) FROM items")) == 0
 
 
 @pytest.mark.databases("postgres")

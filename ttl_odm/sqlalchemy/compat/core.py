@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.elements import _anonymous_label
 from sqlalchemy.sql.expression import CompoundSelect
+from sqlalchemy.sql.selectable import ForUpdateArg
 from sqlalchemy.util import immutabledict
 
 if TYPE_CHECKING:
@@ -338,3 +339,8 @@ def in_schemas(context: Any, statement: str) -> str:
 def set_rowcount(context: Any, rowcount: int) -> None:
     """Let an execution tell how many rows it wrote."""
     context._rowcount = rowcount
+
+
+def lock_for_share(rows: Select[Any]) -> None:
+    """Let a SELECT, which nobody else has, lock what it reads: `with_for_update()` in place."""
+    rows._for_update_arg = ForUpdateArg(read=True)

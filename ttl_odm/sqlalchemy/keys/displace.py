@@ -16,8 +16,10 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import ColumnElement, Table, and_, inspect, select
 from sqlalchemy.exc import DBAPIError, NoSuchTableError
+from sqlalchemy.sql.visitors import cloned_traverse
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.follower_removal import remove_followers
 from ttl_odm.sqlalchemy.policy.binding import Binding, bound_tables, key_columns, sub_binding_of
 from ttl_odm.sqlalchemy.policy.following import root_of
@@ -216,6 +218,8 @@ class KeyReclaimer:
         """
         if not (consequence.is_certain or self._is_here(consequence.table)):
             return 0
+        if self.current:  # in the subquery too: see _as_now()
+            rows = rows.with_for_update(read=True)
         child, refers = consequence.child, referring(consequence, rows)
         if isinstance(child, Change):
             return self.clear_below(child, refers)
@@ -363,8 +367,17 @@ class KeyReclaimer:
         found: list[Sequence[Any]] = []
         for some in _batches(keys):
             referred = referred_rows(consequence, parent.table, is_one_of(columns, some))
-            found += self._keys(child, referring(consequence, referred.options(include_expired())))
+            refers = referring(consequence, referred.options(include_expired()))
+            found += self._keys(child, _as_now(refers) if self.current else refers)
         return found
+
+
+def _as_now(clause: Any) -> Any:
+    """Let subqueries see rows as they are now, as the locking SELECT around them does.
+
+    InnoDB reads the transaction's snapshot in a subquery that doesn't lock by itself.
+    """
+    return cloned_traverse(clause, {}, {"select": compat.lock_for_share})
 
 
 def _change(changed: Policy | Change) -> Change:
