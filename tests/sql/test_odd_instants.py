@@ -114,14 +114,18 @@ def test_a_last_modification_that_no_datetime_can_be(engine: Engine, sweep: str)
 
 
 ZEROS = {
-    "naive_s": ("0000-00-00 00:00:00", "2001-00-01 00:00:00", "2001-01-00 00:00:00"),
-    "datetime6": ("0000-00-00 00:00:00",),
-    "day": ("0000-00-00", "2001-00-01", "2001-01-00"),
+    "naive_s": (
+        *("0000-00-00 00:00:00", "0000-01-01 00:00:00"),
+        *("2001-00-01 00:00:00", "2001-01-00 00:00:00"),
+    ),
+    "datetime6": ("0000-00-00 00:00:00", "0000-01-01 00:00:00"),
+    "day": ("0000-00-00", "0000-01-01", "2001-00-01", "2001-01-00"),
     "timestamp": ("0000-00-00 00:00:00",),
 }
 
 
 @pytest.mark.databases("mariadb", "mysql")
+@pytest.mark.every_server
 @pytest.mark.parametrize("kind", ZEROS)
 @sweeps
 def test_a_zero_date_is_no_null(engine: Engine, kind: str, sweep: str) -> None:
