@@ -65,6 +65,7 @@ def test_a_sweep_and_its_batches_are_logged_with_numbers(
     (sweep,) = told(log, "sweep")
     assert (sweep["level"], sweep["backend"], sweep["outcome"]) == ("INFO", "memory", "finished")
     assert (sweep["deleted"], sweep["problems"]) == (3, [])
+    assert (sweep["archived"], sweep["skipped"]) == (0, 0)
     assert [(each["table"], each["deleted"]) for each in sweep["targets"]] == [("carts", 3)]
 
 
