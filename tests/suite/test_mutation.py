@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import ttl_odm
 from mutation import mutants, recording, report, server
 from mutation.equivalent import EQUIVALENT
 from mutation.known import KNOWN
@@ -117,6 +119,18 @@ def test_a_mutant_that_no_test_notices_survives(world: World) -> None:
     world.add("at noon", world.opens_at(12))
     verdict = world.verdict(ALWAYS)
     assert (verdict["verdict"], verdict["done"], verdict["tests"]) == ("survived", 1, 1)
+
+
+def test_a_module_that_nobody_has_imported_yet_is_changed_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def imports_at_last() -> None:
+        assert importlib.import_module("ttl_odm.door").is_open(12)
+
+    monkeypatch.setattr(ttl_odm, "__path__", [*ttl_odm.__path__, str(world.file.parent)])
+    world.door = None
+    world.add("imports at last", imports_at_last)
+    assert world.verdict(NEVER)["verdict"] == "caught"
 
 
 def test_a_mutant_that_hangs_is_caught_if_it_hangs_again(world: World) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from ttl_odm.sweeper import Ending, FuseError, Skip, SweepError, SweepReport, TargetReport
 from ttl_odm.sweeper.scopes import add, largest
+from ttl_odm.sweeper.text import duration
 
 CLEAN = TargetReport(
     "web_sessions",
@@ -38,6 +39,10 @@ def test_a_failed_sweep_goes_from_one_process_to_another_with_its_report() -> No
     assert type(copied) is SweepError
     assert str(copied) == str(SweepError(report))
     assert copied.report.targets[0] == CLEAN
+
+
+def test_a_duration_has_hundredths_below_ten_seconds() -> None:
+    assert [duration(each) for each in (9.99, 10, 1234.56)] == ["9.99 s", "10.0 s", "1,234.6 s"]
 
 
 def test_a_report_reads_like_this() -> None:

@@ -13,6 +13,7 @@ import select
 import signal
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -241,6 +242,8 @@ def _record(session: pytest.Session, file: Path, send: Callable[[dict[str, Any]]
 def _patch(mutant: Mutant) -> bool:
     """Give the functions of this process the mutant's code."""
     path = str(ROOT / mutant.path)
+    with contextlib.suppress(Exception):  # tests import some modules only when they need them
+        import_module(mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
     old, new = (
         _function(compile(source, path, "exec", dont_inherit=True), mutant.function)
         for source in ((ROOT / mutant.path).read_text(), mutant.source)
