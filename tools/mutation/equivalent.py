@@ -4,5 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-EQUIVALENT: Final[dict[tuple[str, str, str], str]] = {}
+EQUIVALENT: Final[dict[tuple[str, str, str], str]] = {
+    (
+        "ttl_odm/sqlalchemy/purge/statements.py",
+        "and_(*(column == value for column, value in zip(columns, key, strict=True)))",
+        "and_(*(column == value for column, value in zip(columns, key, )))",
+    ): "a key always has as many values as there are columns",
+    (
+        "ttl_odm/sqlalchemy/policy/second_tables.py",
+        'modules = [getattr(base.default.owner, "__module__", "") for base in bases]',
+        'modules = [getattr(base.default.owner, "__module__", ) for base in bases]',
+    ): "every object has a __module__, by its class",
+    (
+        "ttl_odm/sqlalchemy/purge/followers.py",
+        "predicate = Predicate(clock_of(connection.dialect), writing=True)",
+        "predicate = Predicate(clock_of(connection.dialect), writing=False)",
+    ): "only inherits() is asked, which compares no instants",
+}
 """By module, the lines that change, and what they become (`Mutant.texts`)."""
