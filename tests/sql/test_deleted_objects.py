@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import ForeignKey, Integer, String, func, select
+from sqlalchemy import ForeignKey, Integer, String, func, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
+from sqlalchemy.orm.exc import StaleDataError
 
 from tests.clocks import age
 from ttl_odm.sqlalchemy import ExpiredError, TTLMixin, include_expired
@@ -133,6 +134,18 @@ def test_beside_a_live_object_of_another_table(session: Session, m: Models, tabl
         session.flush()
     session.rollback()
     assert (count(session, m.Folder), count(session, m.File)) == (1, 1)
+
+
+def test_a_row_that_another_has_changed_since_it_was_loaded_stays(
+    session: Session, m: Models
+) -> None:
+    session.add(m.Folder(id=1))
+    session.commit()
+    folder = session.get_one(m.Folder, 1)
+    session.execute(text("UPDATE folders SET version = version + 1"))
+    session.delete(folder)
+    with pytest.raises(StaleDataError):
+        session.flush()
 
 
 def test_in_a_savepoint(session: Session, m: Models) -> None:
