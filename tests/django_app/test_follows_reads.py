@@ -162,6 +162,17 @@ def test_the_end_of_a_row_is_that_of_its_parent(backend: Backend) -> None:
         Item(pk=12, cart=cart).expires_at  # noqa: B018
 
 
+@pytest.mark.databases("sqlite")
+def test_the_end_of_a_row_in_another_database_is_that_of_its_parent_there(
+    backend: Backend, other: str
+) -> None:
+    fill()
+    cart = Cart.objects.using(other).create(pk=LIVE, ttl=60)
+    item = Item.objects.using(other).create(pk=10, cart=cart)
+    assert item.expires_at == cart.expires_at
+    assert item.expires_at != Item.objects.get(pk=10).expires_at
+
+
 def test_a_follower_has_no_columns_of_the_contract() -> None:
     names = {field.name for field in Item._meta.get_fields()}
     assert names == {"id", "cart", "name", "note", "card"}
