@@ -135,6 +135,10 @@ async def test_raw_batches_hold_live_documents_only(world: World) -> None:
 
     assert [each["_id"] for batch in batches for each in _documents(batch)] == [2]
 
+    named = events.find_raw_batches({}, projection={"name": 1})
+    (batch,) = [batch async for batch in named]
+    assert [dict(each) for each in _documents(batch)] == [{"_id": 2, "name": "live"}]
+
 
 def _documents(batch: bytes) -> list[RawBSONDocument]:
     documents, start = [], 0
