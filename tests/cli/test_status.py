@@ -16,7 +16,9 @@ from tests.cli.running import CliRunner, command, variables
 from tests.guard import GUARD
 from ttl_odm.cli.commands import cli
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
+from ttl_odm.sweeper.leases import LeaseState
 from ttl_odm.sweeper.snapshot import Counts, Snapshot, format_snapshot
+from ttl_odm.sweeper.tenure import History
 from ttl_odm.sweeper.text import aligned
 
 if TYPE_CHECKING:
@@ -97,6 +99,13 @@ def test_two_looks_tell_how_fast_the_expired_rows_grow_or_shrink() -> None:
     rows = {line.split()[0]: line.split() for line in screen.splitlines() if line}
     assert rows["carts"][2:6] == ["~200,000", "~199,960", "40", "-25/s"]
     assert rows["wishes"][2:6] == ["?", "?", "?", "-"]
+
+
+def test_the_last_three_sweeps_are_shown() -> None:
+    lease = LeaseState(history=History({"carts": [11, 12, 13, 1_400]}).dumps())
+    screen = format_snapshot(Snapshot(None, lease, [Counts("carts", "Cart")], at=1.0), str, None)
+    assert screen.splitlines()[-1].endswith(" 12 13 1,400")
+    assert " 11 " not in screen
 
 
 def test_a_table_that_is_too_wide_is_told_row_by_row() -> None:
