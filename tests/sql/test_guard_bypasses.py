@@ -267,6 +267,14 @@ def test_columns_that_live_rows_do_not_have_are_not_selected_from_them(
                     connection.exec_driver_sql(sql)
 
 
+@pytest.mark.databases("sqlite", "mariadb", "mysql")
+def test_an_ampersand_after_a_column_named_u_is_an_operator(engine: Engine, filled: Any) -> None:
+    guard(engine, raw="rewrite")
+    sql = "SELECT u & 1 FROM (SELECT views AS u FROM web_sessions) w"
+    with engine.connect() as connection:
+        assert len(connection.scalars(text(sql)).all()) == 2
+
+
 @pytest.mark.databases("sqlite")
 def test_columns_of_that_name_are_columns(engine: Engine, filled: Any) -> None:
     class Base(DeclarativeBase):

@@ -20,5 +20,10 @@ EQUIVALENT: Final[dict[tuple[str, str, str], str]] = {
         "predicate = Predicate(clock_of(connection.dialect), writing=True)",
         "predicate = Predicate(clock_of(connection.dialect), writing=False)",
     ): "only inherits() is asked, which compares no instants",
+    (
+        "ttl_odm/django/sweep/orphans.py",
+        "before = request.resume if isinstance(request.resume, int) else 0",
+        "before = request.resume if isinstance(request.resume, int) else 1",
+    ): "the numbers only have to differ from batch to batch",
 }
 """By module, the lines that change, and what they become (`Mutant.texts`)."""
