@@ -206,12 +206,16 @@ def test_only_mutants_that_a_group_can_say_more_of_are_left_to_it() -> None:
 
 def test_verdicts_are_read_from_the_file_of_a_run_that_was_interrupted(tmp_path: Path) -> None:
     file = tmp_path / "sqlite-turn0.jsonl"
-    said = ("timed out", "survived")
-    file.write_text("".join(json.dumps({"mutant": "m", "verdict": each}) + "\n" for each in said))
+    answers: list[dict[str, object]] = [
+        {"verdict": "timed out", "tests": 9},
+        {"verdict": "survived", "tests": 9},
+        {"verdict": "not executed"},  # with the tests of some folders only
+    ]
+    file.write_text("".join(json.dumps({"mutant": "m", **each}) + "\n" for each in answers))
     verdicts: report.Verdicts = {}
     report.read(file, "sqlite", verdicts)
     report.read(tmp_path / "mysql-turn0.jsonl", "mysql", verdicts)
-    assert verdicts == {"m": {"sqlite": {"verdict": "survived"}}}
+    assert verdicts == {"m": {"sqlite": {"verdict": "survived", "tests": 9}}}
 
 
 def test_the_table_counts_by_package_and_leaves_equivalent_mutants_out_of_the_shares() -> None:

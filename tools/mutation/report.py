@@ -32,10 +32,15 @@ _COLUMNS: Final = (
 
 
 def read(file: Path, group: str, verdicts: Verdicts) -> None:
-    """Add what one group of tests said, the last word on each mutant."""
+    """Add what one group of tests said: for each mutant the last answer, of those by most tests."""
     for line in file.read_text().splitlines() if file.exists() else []:
         answer = json.loads(line)
-        verdicts.setdefault(answer.pop("mutant"), {})[group] = answer
+        answers = verdicts.setdefault(answer.pop("mutant"), {})
+        answers[group] = max(answer, answers.get(group, {}), key=_weight)
+
+
+def _weight(answer: Mapping[str, Any]) -> tuple[bool, int]:
+    return answer.get("verdict") == "caught", answer.get("tests", -1)
 
 
 def is_caught(answers: Answers, *, turn: bool = False) -> bool:
