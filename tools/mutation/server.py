@@ -54,9 +54,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     A test without a database runs with SQLite's only.
     """
     conftest: Any = sys.modules["tests.conftest"]
-    later = left_out([*map(conftest.variant_of, items)], config.getoption("--in-turn"))
+    option: Any = config.getoption
+    later = left_out([*map(conftest.variant_of, items)], option("--in-turn"))
     config.stash[_LATER] = frozenset(items[place].nodeid for place in later)
-    if "sqlite" not in config.getoption("--only"):
+    if "sqlite" not in option("--only"):
         items[:] = [item for item in items if conftest.databases_of(item)]
 
 
