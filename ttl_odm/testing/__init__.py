@@ -5,6 +5,7 @@
 - `sqlalchemy_rig`: `SQLAlchemyRig`, which is that of SQLAlchemy's store on any database
 - `contract.families`: `FamilyContract`, what a family of databases has to bring, on SQLAlchemy
 - `memory`, `memory_leases`: a store in memory, and its leases
+- `cleanup`: `empty` and `async_empty`, with a module for each adapter
 - `leaks`: `assert_no_leaks`, which finds SQL that goes around the gate (with sqlglot, which the
   extra ``guard`` brings)
 
@@ -19,6 +20,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ttl_odm.testing.cleanup import async_empty, empty
     from ttl_odm.testing.clock import TTLClock
     from ttl_odm.testing.contract import StoreContract
     from ttl_odm.testing.contract.families import FamilyContract
@@ -39,6 +41,8 @@ __all__ = [
     "StoreRig",
     "TTLClock",
     "assert_no_leaks",
+    "async_empty",
+    "empty",
 ]
 
 _HOMES = {
@@ -52,6 +56,8 @@ _HOMES = {
     "StoreRig": "ttl_odm.testing.rig",
     "TTLClock": "ttl_odm.testing.clock",
     "assert_no_leaks": "ttl_odm.testing.leaks",
+    "async_empty": "ttl_odm.testing.cleanup",
+    "empty": "ttl_odm.testing.cleanup",
 }
 
 

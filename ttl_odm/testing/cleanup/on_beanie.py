@@ -1,0 +1,15 @@
+"""Emptying Beanie's collections. See `ttl_odm.testing.cleanup`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ttl_odm.beanie.policy.binding import collection_of
+from ttl_odm.beanie.policy.commands import RawCollection
+
+
+async def empty(models: tuple[Any, ...]) -> None:
+    """Empty the collections of some document classes."""
+    for model in models:
+        place = RawCollection(collection_of(model))
+        await place.run({"delete": place.collection.name, "deletes": [{"q": {}, "limit": 0}]})

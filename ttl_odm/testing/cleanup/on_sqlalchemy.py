@@ -1,0 +1,102 @@
+"""Emptying SQLAlchemy's tables. See `ttl_odm.testing.cleanup`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, Engine, Table, inspect
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
+from sqlalchemy.orm import Mapper, Session, scoped_session
+from sqlalchemy.schema import sort_tables_and_constraints
+
+from ttl_odm.errors import TTLError
+from ttl_odm.sqlalchemy.policy.stored import declared_policy_tables
+from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepUpdate
+from ttl_odm.sqlalchemy.sweep.leases import declared_lease_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import ForeignKeyConstraint, MetaData
+
+
+def empty(models: tuple[Any, ...], session: Any) -> None:
+    """Empty the tables of some models."""
+    tables = list(dict.fromkeys(table for model in models for table in _tables(model)))
+    if isinstance(session, scoped_session):
+        session = session()
+    if isinstance(session, Engine):
+        with session.begin() as connection:
+            _empty(tables, connection)
+    elif isinstance(session, (Session, Connection)):
+        _empty(tables, session)
+    elif isinstance(session, (AsyncSession, AsyncConnection, AsyncEngine, async_scoped_session)):
+        raise TTLError(
+            f"empty(session={type(session).__name__}): await async_empty(...) for an asynchronous "
+            "session, connection or engine."
+        )
+    else:
+        raise TTLError(
+            f"empty(session={session!r}): SQLAlchemy's models need a Session, Connection or "
+            "Engine, as in empty(Base, session=session)."
+        )
+
+
+async def async_empty(models: tuple[Any, ...], session: Any) -> None:
+    """Empty the tables of some models."""
+    if isinstance(session, async_scoped_session):
+        session = session()
+    if isinstance(session, AsyncEngine):
+        async with session.begin() as connection:
+            await connection.run_sync(lambda connection: empty(models, connection))
+    elif isinstance(session, (AsyncSession, AsyncConnection)):
+        await session.run_sync(lambda session: empty(models, session))
+    else:
+        raise TTLError(
+            f"async_empty(session={session!r}): SQLAlchemy's models need an AsyncSession, "
+            "AsyncConnection or AsyncEngine, as in await async_empty(Base, session=session)."
+        )
+
+
+def _empty(tables: list[Table], session: Session | Connection) -> None:
+    if isinstance(session, Session):
+        session.flush()
+    sort: Any = sort_tables_and_constraints
+    order: list[tuple[Table | None, list[ForeignKeyConstraint]]] = sort(
+        sorted(tables, key=lambda table: table.fullname)
+    )
+    for table, keys in order:
+        for key in keys if table is None else _self_references(table):
+            columns = [column for column in key.columns if column.nullable]
+            if columns:  # InnoDB checks foreign keys row by row, and rings have no order
+                _execute(session, SweepUpdate(key.table).values(dict.fromkeys(columns)))
+    for table, _ in reversed(order):
+        if table is not None:
+            _execute(session, SweepDelete(table))
+    if isinstance(session, Session):
+        session.expire_all()
+
+
+def _self_references(table: Table) -> Iterator[ForeignKeyConstraint]:
+    return (key for key in table.foreign_key_constraints if key.referred_table is table)
+
+
+def _execute(session: Session | Connection, statement: SweepDelete | SweepUpdate) -> None:
+    if isinstance(session, Session):
+        # Sessions with several databases choose one by the table.
+        session = session.connection(bind_arguments={"clause": statement.table})
+    session.execute(statement)
+
+
+def _tables(model: Any) -> Iterator[Table]:
+    mapper: Any = inspect(model, raiseerr=False) if isinstance(model, type) else None
+    if isinstance(mapper, Mapper):
+        for relative in mapper.base_mapper.self_and_descendants:
+            yield from (table for table in relative.tables if isinstance(table, Table))
+    elif isinstance(model, Table):
+        yield model
+    else:
+        owner: Any = model
+        metadata: MetaData = getattr(owner, "metadata", owner)
+        own = {declared_lease_table([metadata]), *(declared_policy_tables(metadata) or ())}
+        yield from (table for table in metadata.tables.values() if table not in own)
