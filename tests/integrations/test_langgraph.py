@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.errors import EmptyInputError
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
 from sqlalchemy import MetaData, event, func, select, update
@@ -23,6 +24,7 @@ from ttl_odm.sweeper import AsyncSweeper, Sweeper
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
     from sqlalchemy import Engine
     from sqlalchemy.engine import ExceptionContext
@@ -303,6 +305,51 @@ def test_an_interrupted_graph_is_resumed_while_its_thread_lives(
     chat.invoke({"said": ["a"]}, of("2"))
     ttl_clock.advance(HOUR)
     assert chat.get_state(of("2")).next == ()
+
+
+def test_a_resumed_thread_that_has_expired_is_one_that_was_never_used(
+    engine: Engine, ttl_clock: TTLClock
+) -> None:
+    def ask(state: State) -> State:
+        return {"said": [interrupt(f"after {state['said']}")]}
+
+    chat = graph(make_saver(engine), ask)
+    chat.invoke({"said": ["a"]}, of("1"))
+    assert chat.get_state(of("1")).interrupts
+    ttl_clock.advance(HOUR)
+    assert not chat.get_state(of("1")).interrupts  # what docs/langgraph.md looks for
+    with pytest.raises(EmptyInputError):
+        chat.invoke(None, of("1"))
+    late, unused = (chat.invoke(Command(resume="yes"), of(name)) for name in ("1", "unused"))
+    assert late["said"] == unused["said"] == []
+    assert [late["__interrupt__"][0].value, unused["__interrupt__"][0].value] == ["after []"] * 2
+
+
+def test_a_connection_string_opens_an_engine_for_a_block(tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path}/chats.db"
+    with SQLAlchemySaver.from_conn_string(address, TABLES, renew_on_read=True) as saver:
+        TABLES.metadata.create_all(saver.engine)
+        assert saver.renew_on_read
+        assert graph(saver).invoke({"said": ["a"]}, of("1"))["said"] == ["a", "answer to a"]
+        pool = saver.engine.pool
+    assert saver.engine.pool is not pool  # it was disposed of
+    with pytest.raises(TTLConfigurationError, match="CheckpointTables"):
+        SQLAlchemySaver.from_conn_string(address, 3600)  # type: ignore[arg-type]
+
+
+async def test_that_of_an_asynchronous_driver_needs_async_with(tmp_path: Path) -> None:
+    sync, asynchronous = (f"sqlite{driver}:///{tmp_path}/a.db" for driver in ("", "+aiosqlite"))
+    async with SQLAlchemySaver.from_conn_string(asynchronous, TABLES) as saver:
+        async with saver.engine.begin() as connection:
+            await connection.run_sync(TABLES.metadata.create_all)
+        said = (await graph(saver).ainvoke({"said": ["a"]}, of("1")))["said"]
+    async with SQLAlchemySaver.from_conn_string(sync, TABLES) as saver:
+        assert (await graph(saver).aget_state(of("1"))).values["said"] == said
+    with (
+        pytest.raises(TTLConfigurationError, match="async with"),
+        SQLAlchemySaver.from_conn_string(asynchronous, TABLES),
+    ):
+        pass
 
 
 def test_a_run_may_take_longer_than_its_thread_lives(engine: Engine, ttl_clock: TTLClock) -> None:

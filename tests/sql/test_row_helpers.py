@@ -7,14 +7,14 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import Column, Integer, MetaData, Table, inspect, select
+from sqlalchemy import Column, Computed, Integer, MetaData, Table, inspect, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column
 
 from tests.clocks import age
 from tests.sql.models import web_session
-from ttl_odm import InvalidTTL, TTLConfigurationError, TTLError
-from ttl_odm.sqlalchemy import expired, expires_at, include_expired, live, touch
+from ttl_odm import TTL, ExpireAt, InvalidTTL, TTLConfigurationError, TTLError
+from ttl_odm.sqlalchemy import TTLMixin, expired, expires_at, include_expired, live, touch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -239,3 +239,44 @@ async def test_every_row_of_a_flush_is_counted(async_engine: AsyncEngine) -> Non
         with pytest.raises(ExpiredError, match="'b'"):
             await session.flush()
         await session.rollback()
+
+
+class Generated(DeclarativeBase): ...
+
+
+class Pass(TTLMixin, Generated):
+    __tablename__ = "passes"
+    __ttl__ = ExpireAt("ends", unit="s", null="never")
+    id: Mapped[int] = mapped_column(primary_key=True)
+    begins: Mapped[int]
+    ends: Mapped[int | None] = mapped_column(Computed("begins + 60"))
+
+
+class Badge(TTLMixin, Generated):
+    __tablename__ = "badges"
+    __ttl__ = TTL(60, override="life")
+    id: Mapped[int] = mapped_column(primary_key=True)
+    hours: Mapped[int]
+    life: Mapped[int | None] = mapped_column(Computed("hours * 3600"))
+
+
+@pytest.mark.parametrize("row", [Pass(begins=0), Badge(hours=1)], ids=["ExpireAt", "TTL"])
+@pytest.mark.parametrize(
+    "set_end",
+    [
+        lambda row: row.expire_in(5),
+        lambda row: row.expire_in(0, only_if="shorter"),
+        lambda row: row.expire_at(datetime(2040, 1, 1, tzinfo=timezone.utc)),
+        lambda row: row.persist(),
+    ],
+)
+def test_the_end_of_a_row_in_a_generated_column_cannot_be_set(
+    row: Any, set_end: Callable[[Any], None]
+) -> None:
+    with pytest.raises(TTLError, match=r"computes column '\w+' \((begins \+ 60|hours \* 3600)\)"):
+        set_end(row)
+
+
+def test_nor_can_a_generated_ttl_be_removed() -> None:
+    with pytest.raises(TTLError, match="computes column 'life'"):
+        Badge(hours=1).inherit_ttl()

@@ -62,6 +62,8 @@ class Leak:
 def assert_no_leaks(watched: Any) -> Iterator[list[Leak]]:
     """Fail a test whose code sends raw SQL that sees or changes expired rows.
 
+    It needs sqlglot (``pip install 'ttl-odm[guard]'``); without it, the import fails and says so.
+
     Raw SQL that names the column of the last modification (``_ts``), or that runs with the
     execution option ``include_expired``, is considered deliberate. INSERTs are ignored, but not a
     SELECT inside one. A Table without a policy that has the same name as one with a policy

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
@@ -16,9 +16,9 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
     get_serializable_checkpoint_metadata,
 )
-from sqlalchemy import Engine
+from sqlalchemy import Engine, create_engine, make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import StaleDataError
 
@@ -34,10 +34,13 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
     from langgraph.checkpoint.serde.base import SerializerProtocol
+    from sqlalchemy import URL
+    from typing_extensions import Self
 
     from ttl_odm.integrations.langgraph.transactions import Row, StoredCheckpoint
 
 Result = TypeVar("Result")
+Saver = TypeVar("Saver", bound="SQLAlchemySaver")
 
 _CHUNK: Final = 20
 """Checkpoints that `list` reads at once."""
@@ -90,6 +93,41 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         self.tables = tables
         self.renew_on_read = renew_on_read
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    @classmethod
+    def from_conn_string(
+        cls,
+        conn_string: str | URL,
+        tables: CheckpointTables,
+        *,
+        renew_on_read: bool = False,
+        serde: SerializerProtocol | None = None,
+    ) -> OpenedSaver[Self]:
+        """Open a checkpointer with an engine of its own, for a ``with`` block.
+
+        For example::
+
+            with SQLAlchemySaver.from_conn_string("sqlite:///chats.db", tables) as saver:
+                chat = builder.compile(checkpointer=saver)
+
+        With ``async with``, the address of an asynchronous driver (``sqlite+aiosqlite://``) makes
+        an AsyncEngine. The end of the block closes the engine, ``saver.engine``.
+
+        Args:
+            conn_string: SQLAlchemy's address of the database.
+            tables: As for the class, and so are the others.
+            renew_on_read: Likewise.
+            serde: Likewise.
+
+        Raises:
+            TTLConfigurationError: An argument has the wrong type, or (at the start of the block)
+                an asynchronous driver is used in a ``with`` that isn't ``async with``.
+            sqlalchemy.exc.ArgumentError: The address isn't one of SQLAlchemy's.
+        """
+        url = make_url(conn_string)
+        is_async = url.get_dialect().is_async
+        engine = create_async_engine(url) if is_async else create_engine(url)
+        return OpenedSaver(cls(engine, tables, renew_on_read=renew_on_read, serde=serde))
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint that a config names, or the latest; None where there is none."""
@@ -312,6 +350,37 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
                 "graph.ainvoke(), or give it an Engine."
             )
         return self._loop
+
+
+class OpenedSaver(Generic[Saver]):
+    """What `SQLAlchemySaver.from_conn_string` returns, for ``with`` and ``async with``."""
+
+    def __init__(self, saver: Saver) -> None:
+        self._saver = saver
+
+    def __enter__(self) -> Saver:
+        engine = self._saver.engine
+        if isinstance(engine, AsyncEngine):
+            raise TTLConfigurationError(
+                f"SQLAlchemySaver.from_conn_string({str(engine.url)!r}, ...): write async with for "
+                "an asynchronous driver, or name a synchronous one."
+            )
+        return self._saver
+
+    def __exit__(self, *_: object) -> None:
+        engine = self._saver.engine
+        if isinstance(engine, Engine):
+            engine.dispose()
+
+    async def __aenter__(self) -> Saver:
+        return self._saver
+
+    async def __aexit__(self, *_: object) -> None:
+        engine = self._saver.engine
+        if isinstance(engine, AsyncEngine):
+            await engine.dispose()
+        else:
+            await asyncio.to_thread(engine.dispose)
 
 
 def _strain(error: DBAPIError | StaleDataError) -> int:

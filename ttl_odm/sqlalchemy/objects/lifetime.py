@@ -266,6 +266,7 @@ def persist(row: object) -> None:
     """
     lifetime = bound_lifetime(row)
     policy = lifetime.binding.policy
+    _check_written(row, "persist()", lifetime)
     if lifetime.own is not None:
         setattr(row, lifetime.own, NEVER)
     elif isinstance(policy, ExpireAt) and policy.null == "never":
@@ -279,6 +280,7 @@ def inherit_ttl(row: object) -> None:
     lifetime = bound_lifetime(row)
     if lifetime.own is None or lifetime.binding.override is None:
         _refuse(row, "inherit_ttl()", lifetime)
+    _check_written(row, "inherit_ttl()", lifetime)
     _set_null(row, lifetime.own, lifetime.binding.override)
 
 
@@ -301,6 +303,7 @@ def expire_in(row: object, life: float | timedelta, *, only_if: OnlyIf | None = 
             column of an `ExpireAt` can't hold the value.
     """
     lifetime = bound_lifetime(row)
+    _check_written(row, "expire_in()", lifetime)
     where = f"{type(row).__name__}.{lifetime.own or lifetime.stamp}"
     seconds = life_seconds(life, where=where)
     if only_if is not None:
@@ -341,6 +344,7 @@ def expire_at(row: object, instant: datetime, *, only_if: OnlyIf | None = None) 
             hold the value. (`persist` lets a row live forever.)
     """
     lifetime = bound_lifetime(row)
+    _check_written(row, "expire_at()", lifetime)
     where = f"{type(row).__name__}.{lifetime.own or lifetime.stamp}"
     now = None if lifetime.own is None else partial(_now_at_least, row)
     instant = end_instant(instant, where=where, now=now)
@@ -397,6 +401,18 @@ def _set_null(row: object, attribute: str, column: Column[Any]) -> None:
             "can't say this."
         )
     setattr(row, attribute, None)
+
+
+def _check_written(row: object, call: str, lifetime: Lifetime) -> None:
+    """Reject a column that the database computes, before it rejects the flush."""
+    binding = lifetime.binding
+    column = binding.last_modified if lifetime.own is None else binding.override
+    if column is not None and column.computed is not None:
+        raise TTLError(
+            f"{type(row).__name__}.{call}: the database computes column {column.name!r} "
+            f"({column.computed.sqltext}), so no row can set it; set the columns that it is "
+            "computed from."
+        )
 
 
 def _refuse(row: object, call: str, lifetime: Lifetime) -> NoReturn:
