@@ -170,9 +170,25 @@ def test_run_sweeps_until_it_is_told_to_end(engine: Engine, url: str) -> None:
         _, log = process.communicate(timeout=GUARD)
     assert (process.returncode, first["deleted"], second["deleted"]) == (0, 20, 0)
     assert "INFO Swept 2 tables" in log
+    assert log.splitlines()[-1].endswith("INFO Stopped by a signal; the lease is free.")
     assert "Traceback" not in log
     assert stored(engine) == 5
     assert SQLAlchemyStore(engine, shop.Base).leases.read("ttl_odm").holder is None
+
+
+@pytest.mark.slow
+def test_run_logs_a_lost_database_in_one_line_and_its_own_stop() -> None:
+    nobody = "postgresql+psycopg://127.0.0.1:1/shop"
+    with started("run", "--app", "tests.cli.shop:Base", "--url", nobody) as process:
+        assert process.stderr is not None
+        lost = process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=GUARD)
+    assert " WARNING The database doesn't answer (Acquire) and is tried again: " in lost
+    # Without a connection there is no lease to give back.
+    assert [line.split(" ", 2)[2] for line in log.splitlines()][-1] == (
+        "INFO Stopped by a signal; the lease is free."
+    )
 
 
 def started(*arguments: str) -> subprocess.Popen[str]:

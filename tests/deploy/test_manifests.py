@@ -6,7 +6,9 @@ import json
 import re
 import shlex
 import shutil
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ import pytest
 import yaml
 
 import ttl_odm
+from tests.cli.running import CliRunner
 from ttl_odm.cli.commands import cli
 
 if TYPE_CHECKING:
@@ -25,7 +28,8 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 UNITS = ["ttl-odm.service", "ttl-odm-sweep.service", "ttl-odm-sweep.timer"]
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 COMPOSE: Any = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
-DEPLOYMENT, CRON_JOB = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
+KUBERNETES = (DEPLOY / "kubernetes.yaml").read_text()
+DEPLOYMENT, CRON_JOB = yaml.safe_load_all(KUBERNETES)
 PODS = [DEPLOYMENT["spec"]["template"], CRON_JOB["spec"]["jobTemplate"]["spec"]["template"]]
 
 
@@ -58,12 +62,38 @@ def test_a_command_line_is_one_of_ours(words: list[str]) -> None:
 
 
 def test_an_environment_variable_is_read_by_an_option() -> None:
-    known = {"TTL_ODM_APP", "TTL_ODM_URL"}
+    known = {"TTL_ODM_APP", "TTL_ODM_CONFIG", "TTL_ODM_URL"}
     for name, command in cli.commands.items():
         known |= {f"TTL_ODM_{name}_{each.name}".upper() for each in command.params}
     for file in DEPLOY.iterdir():
         for variable in re.findall(r"\bTTL_ODM_\w+", file.read_text()):
             assert variable in known, file.name
+
+
+def test_a_settings_file_may_stand_in_place_of_models(tmp_path: Path) -> None:
+    for name in ("compose.yaml", "kubernetes.yaml", "ttl-odm.service"):
+        assert "TTL_ODM_CONFIG" in (DEPLOY / name).read_text(), name
+    assert "${TTL_ODM_CONFIG:-}" in COMPOSE["services"]["sweeper"]["environment"].values()
+    (configured,) = set(re.findall(r"TTL_ODM_CONFIG, value: (.+)/ttl.toml", KUBERNETES))
+    for pod in PODS:
+        assert pod["spec"]["volumes"] == [
+            {"name": "config", "configMap": {"name": "ttl-odm", "optional": True}}
+        ]
+        (mount,) = pod["spec"]["containers"][0]["volumeMounts"]
+        assert mount == {"name": "config", "mountPath": configured, "readOnly": True}
+    # What of the two isn't set is passed as an empty text by compose.
+    database, file = tmp_path / "a.db", tmp_path / "ttl.toml"
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE logins (id INTEGER PRIMARY KEY, expires DATETIME)")
+    file.write_text("[tool.ttl_odm.tables]\nlogins = 'ExpireAt(\"expires\")'\n")
+    variables = {
+        "TTL_ODM_APP": "",
+        "TTL_ODM_URL": f"sqlite:///{database}",
+        "TTL_ODM_CONFIG": str(file),
+    }
+    status = CliRunner().invoke(cli, ["status"], env=variables)
+    assert status.exit_code == 0, status.output
+    assert "logins" in status.output
 
 
 def test_the_image_installs_what_is_released_or_the_wheel_that_is_named() -> None:

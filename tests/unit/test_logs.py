@@ -105,7 +105,20 @@ def test_a_database_that_stays_away_is_logged_once(
     assert Sweeper(store).run_once().deleted == 3
     (trouble,) = told(log, "trouble")
     assert (trouble["level"], trouble["command"], trouble["error"]) == (
-        "INFO",
+        "WARNING",
         "FindDue",
         "restarting",
+    )
+
+
+def test_a_database_that_does_not_answer_is_logged_in_one_line(
+    log: pytest.LogCaptureFixture,
+) -> None:
+    store = Store()
+    store.troubles = [UnreachableStoreError("connection refused\n\tIs the server running?\n")]
+    Sweeper(store).run_once()
+    (record,) = (record for record in log.records if record.event == "trouble")  # type: ignore[attr-defined]
+    assert record.getMessage() == (
+        "The database doesn't answer (FindDue) and is tried again: "
+        "connection refused Is the server running?"
     )

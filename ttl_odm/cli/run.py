@@ -21,6 +21,8 @@ from ttl_odm.sweeper import SweepReport, stop_on_signals
 from ttl_odm.sweeper.command_line import Status, status_of
 from ttl_odm.sweeper.sweeper import INTERVAL, JITTER
 
+logger = logging.getLogger(__name__)
+
 
 @click.command()
 @source_options
@@ -71,7 +73,8 @@ def run(  # noqa: PLR0913 (click's)
     """Sweep at intervals until SIGINT or SIGTERM.
 
     You can run it in any number of processes: one sweeps, the others wait for its lease to end.
-    Each sweep is logged to stderr; with --json its report also goes to stdout, one line per sweep.
+    Each sweep is logged to stderr, and so is the end; with --json its report also goes to stdout,
+    one line per sweep.
 
     Exit status: 0 after a signal, 1 the last sweep failed, 2 usage error, 3 the fuse blew in the
     last sweep.
@@ -99,6 +102,7 @@ def run(  # noqa: PLR0913 (click's)
                 return await answer(sweeper.run_forever(interval=interval, jitter=jitter))
 
     report = in_loop(work)
+    logger.info("Stopped by a signal; the lease is free.")
     raise SystemExit(Status.DONE if report is None else status_of(report))
 
 

@@ -145,9 +145,9 @@ class Ports:
                 "error": self.trouble,
                 "error_type": type(error).__name__,
             }
-            # INFO: it is tried again for a minute, and nobody would know why.
-            message = "The database doesn't answer now (%s): %s"
-            logger.info(message, name, error, extra=fields)
+            # In one line: drivers add hints in further lines, which log viewers take for records.
+            message = "The database doesn't answer (%s) and is tried again: %s"
+            logger.warning(message, name, " ".join(self.trouble.split()), extra=fields)
 
 
 def drive(plan: c.Plan[T], ports: Ports) -> T:
