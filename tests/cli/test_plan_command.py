@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime, timedelta, timezone
+from html import unescape
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
+from pymongo import MongoClient
 from sqlalchemy import String, insert, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -15,6 +19,7 @@ from tests.cli import legacy, shop
 from tests.cli.running import CliRunner, run
 from tests.migrations.projects import is_mysql
 from tests.sql.sweeping import HOUR, add
+from ttl_odm.cli import plan_page
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.connect import connect
 from ttl_odm.cli.source import Source
@@ -129,6 +134,62 @@ def test_people_get_a_table_and_bars_and_a_page_to_mail(app: list[str], tmp_path
     assert "deleted by the next sweep: 1." in content
     assert "src=" not in content
     assert "href=" not in content
+
+
+@sqlite
+@pytest.mark.parametrize("options", [[], ["--policy", 'TTL(60, last_modified="_ts")']])
+def test_a_misspelt_table_is_answered_by_the_one_that_was_meant(
+    engine: Engine, app: list[str], options: list[str]
+) -> None:
+    url = engine.url.render_as_string(hide_password=False)
+    finished = CliRunner().invoke(cli, ["plan", "web_session", "--url", url, *options])
+    assert finished.exit_code == 2
+    missing = "MODEL 'web_session': the database has no table 'web_session'"
+    assert f"{missing}; did you mean 'web_sessions'?" in finished.stderr
+    finished = CliRunner().invoke(cli, ["plan", "nothing.alike", "--url", url, *options])
+    assert "the database has no table 'nothing.alike'." in finished.stderr
+    finished = CliRunner().invoke(cli, ["plan", "WebSesion", *app])
+    assert "did you mean 'WebSession'?" in finished.stderr
+
+
+def test_so_is_a_misspelt_collection(mongodb_url: str) -> None:
+    name = f"ttl_odm_{uuid4().hex}"
+    client: MongoClient[Any] = MongoClient(mongodb_url)
+    try:
+        client[name]["logins"].insert_one({"at": datetime.now(timezone.utc)})
+        url = mongodb_url.replace("/?", f"/{name}?")
+        words = ["plan", "login", "--url", url, "--policy", 'ExpireAt("at")']
+        finished = CliRunner().invoke(cli, words)
+        assert finished.exit_code == 2, finished.output
+        assert "no collection 'login'; did you mean 'logins'?" in finished.stderr
+        words[1] = "logins"
+        assert CliRunner().invoke(cli, words).exit_code == 0
+    finally:
+        client.drop_database(name)
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"), [(["swep"], "sweep"), (["policy", "histry"], "history"), (["zzz"], None)]
+)
+def test_so_is_a_misspelt_command(words: list[str], meant: str | None) -> None:
+    finished = CliRunner().invoke(cli, words)
+    assert finished.exit_code == 2
+    assert f"No such command '{words[-1]}'" in finished.stderr
+    assert (f"did you mean '{meant}'?" in finished.stderr) is (meant is not None)
+
+
+def test_no_label_and_no_number_of_a_plot_is_cut_off() -> None:
+    label, most = "expired already, or without a last change", Estimate(123_456_789, 1_234_567)
+    plot = plan_page._bars([[("now", Estimate(5)), (label, most)]], 123_456_789)
+    (width,) = re.findall(r'viewBox="0 0 (\d+) ', plot)
+    left = min(float(x) for x in re.findall(r'<rect x="([\d.]+)"', plot))
+    texts = re.findall(r'<text x="([\d.]+)" y="\d+">(.*?)</text>', plot)
+    assert len(texts) == 4
+    for x, shown in texts:
+        # No font of 13 px has letters of more than 8 on average.
+        end = float(x) + 8 * len(unescape(shown))
+        assert end <= (left if x == "0" else float(width)), shown
 
 
 class _Tags(HTMLParser):

@@ -418,7 +418,7 @@ def test_documents_are_swept_paused_and_shown(mongodb: Any) -> None:
         (
             ["--app", "tests.cli.shop:Base", "--url", "sqlite://", "--model", "Crat"],
             2,
-            "--model 'Crat': no such model; known models:",
+            "known models: Wish, WebSession, Cart; did you mean 'Cart'?",
         ),
         (
             ["--app", "tests.cli.shop:WebSession", "--url", "sqlite://", "--except", "WebSession"],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import sqlite3
 import sys
+from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -281,6 +283,20 @@ def test_what_check_proposes_can_be_pasted(file: Path, url: str) -> None:
     (fix,) = [each["fix"] for each in found if each["code"] == "overdue"]
     typed = "--table login --policy 'ExpireAt(\"expires_at\")'"
     assert fix == f"ttl-odm sweep {typed} --url {url} --model login"
+
+
+def test_inspect_writes_no_file_without_a_proposal(tmp_path: Path) -> None:
+    database, written = tmp_path / "a.db", tmp_path / "ttl.toml"
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE colours (id INTEGER PRIMARY KEY, name VARCHAR(20))")
+    words = ["inspect", f"sqlite:///{database}", "--write", str(written)]
+    finished = CliRunner().invoke(cli, words)
+    assert finished.exit_code == 0, finished.output
+    assert "There is nothing to write, so " in finished.stdout
+    assert "ttl-odm --config" not in finished.stdout
+    assert not written.exists()
+    assert CliRunner().invoke(cli, [*words, "--json"]).exit_code == 0
+    assert not written.exists()
 
 
 @pytest.mark.slow

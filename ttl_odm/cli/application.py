@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ttl_odm.cli.errors import UsageError, readable_errors
+from ttl_odm.cli.errors import UsageError, did_you_mean, readable_errors
 from ttl_odm.sweeper import AsyncSweeper, Sweeper, SweepOptions
 from ttl_odm.sweeper.command_line import counting, due_rows
 from ttl_odm.sweeper.store import backend_of
@@ -173,7 +173,7 @@ def select(
         for name in names:
             fitting = [target for target in every if target.is_called(name)]
             if not fitting:
-                raise unknown(every, f"--{option} {name!r}")
+                raise unknown(every, f"--{option}", name)
             listed.extend(fitting)
     kept = [target for target in chosen if target not in left_out]
     if not kept:
@@ -184,10 +184,12 @@ def select(
     ]
 
 
-def unknown(targets: Sequence[Target], where: str) -> UsageError:
+def unknown(targets: Sequence[Target], option: str, name: str) -> UsageError:
     """The error that a name is not a target's."""
     known = ", ".join(target.model or target.name for target in targets)
-    return UsageError(f"{where}: no such model; known models: {known}.")
+    names = [called for target in targets for called in (target.model, target.name) if called]
+    hint = did_you_mean(name, names)
+    return UsageError(f"{option} {name!r}: no such model; known models: {known}{hint or '.'}")
 
 
 def in_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

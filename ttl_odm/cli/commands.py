@@ -11,7 +11,7 @@ import click
 from ttl_odm import __version__
 from ttl_odm.cli import configuration
 from ttl_odm.cli.check import check
-from ttl_odm.cli.errors import printable
+from ttl_odm.cli.errors import SuggestingGroup, printable
 from ttl_odm.cli.inspect import inspect
 from ttl_odm.cli.install_sweep import install_sweep
 from ttl_odm.cli.output import echo, json_text, writing
@@ -25,7 +25,7 @@ from ttl_odm.cli.sweep import sweep
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TTL_ODM"}
 
 
-class _Commands(click.Group):
+class _Commands(SuggestingGroup):
     """A group whose commands say why they failed: no password, and JSON where it is asked for."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

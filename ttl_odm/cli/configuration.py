@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from ttl_odm.cli import tables
-from ttl_odm.cli.errors import UsageError
+from ttl_odm.cli.errors import UsageError, did_you_mean
 from ttl_odm.cli.options import Duration
 
 if TYPE_CHECKING:
@@ -138,8 +137,7 @@ def _in_variables(name: str) -> str:
 def _check(keys: Iterable[str], known: Iterable[str], where: str) -> None:
     for key in keys:
         if key not in known:
-            near = get_close_matches(key, list(known), n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(key, known)
             raise UsageError(f"{where} has an unknown key {key!r}{hint}.")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import traceback
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import click
@@ -20,7 +21,7 @@ from ttl_odm.sweeper.command_line import Status
 from ttl_odm.sweeper.text import without_controls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 class UsageError(click.UsageError):
@@ -108,3 +109,23 @@ def _is_from_a_database(error: Exception) -> bool:
     packages = {base.__module__.partition(".")[0] for base in type(error).__mro__}
     driver = str(last.f_globals.get("__name__")).partition(".")[0]
     return driver in _DRIVERS or bool(packages & {"sqlalchemy", *_DRIVERS})
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error about a misspelt name; nothing where no name is close."""
+    near = get_close_matches(name, [*known], n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+class SuggestingGroup(click.Group):
+    """A group that suggests a command for a misspelt one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command, or suggest the one that was meant."""
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            hint = did_you_mean(args[0], self.list_commands(ctx))
+            if hint:
+                ctx.fail(f"No such command {args[0]!r}{hint}")
+        return super().resolve_command(ctx, args)

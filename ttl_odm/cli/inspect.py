@@ -136,14 +136,17 @@ def inspect(
             inspection = in_loop(partial(_of_mongodb, url, declared))
         else:
             inspection = in_loop(partial(_of_sql, url, declared, schema))
-    if write is not None:
+    has_proposals = any(verdict.proposal is not None for verdict in inspection.verdicts)
+    if write is not None and has_proposals:
         _write(inspection, write)
     output = Output(as_json=as_json)
     if as_json:
         output.json(inspection.to_dict())
         return
     _print(inspection, output, url)
-    if write is not None:
+    if write is not None and not has_proposals:
+        output.line(f"There is nothing to write, so {write} was not written.", style="bold")
+    elif write is not None:
         output.line(f"Written to {write}. To use it:", style="bold")
         output.code(f"ttl-odm --config {shlex.quote(str(write))} sweep --dry-run")
 

@@ -81,7 +81,7 @@ def _chosen(app: Application, models: Sequence[str]) -> list[Target]:
     for name in models:
         targets = app.named(name)
         if not targets:
-            raise unknown(app.targets, f"MODEL {name!r}")
+            raise unknown(app.targets, "MODEL", name)
         chosen += targets
     return chosen
 

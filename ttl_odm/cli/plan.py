@@ -15,11 +15,12 @@ import click
 
 from ttl_odm.cli.application import Application, Target, in_loop, unknown
 from ttl_odm.cli.connect import connect
-from ttl_odm.cli.errors import FailedError, UsageError
+from ttl_odm.cli.errors import FailedError, UsageError, did_you_mean
 from ttl_odm.cli.options import json_option
 from ttl_odm.cli.output import Output
 from ttl_odm.cli.plan_page import page
 from ttl_odm.cli.source import Source, app_options
+from ttl_odm.cli.tables import find_table
 from ttl_odm.cli.urls import public_url
 from ttl_odm.errors import InvalidTTL
 from ttl_odm.forecast import Forecast, planned_policy
@@ -79,6 +80,8 @@ def plan(  # noqa: PLR0913 (click's)
         async with connect(source.only(model), with_ttl=False) as application:
             is_any = source.app is None or policy is not None
             target = _target(application, model, is_any=is_any)
+            if target.entity is None:
+                await _check_exists(application, target.name)
             most = math.inf if deep else SMALL
             return await forecast_target(application, target, default_ttl, policy, most)
 
@@ -109,7 +112,7 @@ def _target(app: Application, model: str, *, is_any: bool) -> Target:
     if not targets:
         if is_any:
             return Target(model, None, None)
-        raise unknown(app.targets, f"MODEL {model!r}")
+        raise unknown(app.targets, "MODEL", model)
     target = targets[0]
     if app.is_mongodb:
         return target
@@ -118,6 +121,19 @@ def _target(app: Application, model: str, *, is_any: bool) -> Target:
     # Rows of joined subclasses live and die with those of the table at the root.
     binding = root_binding_of(target.entity)
     return target if binding is None else replace(target, entity=binding.table)
+
+
+async def _check_exists(app: Application, name: str) -> None:
+    """Reject the name of a table or collection that the database doesn't have."""
+    if app.is_mongodb:
+        collections = await app.engine.list_collection_names()
+        if name not in collections:
+            hint = did_you_mean(name, collections) or "."
+            raise UsageError(f"MODEL {name!r}: the database has no collection {name!r}{hint}")
+        return
+    from sqlalchemy import inspect  # noqa: PLC0415 (needs the extra)
+
+    await app.ask(lambda connection: find_table(inspect(connection), name, f"MODEL {name!r}"))
 
 
 async def forecast_target(

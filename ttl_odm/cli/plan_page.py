@@ -26,8 +26,10 @@ svg { width: 100%; height: auto } svg text { font: 13px system-ui, sans-serif; f
   body { color: #e4e6eb; background: #18191a } code { background: #2a2b2d }
   .warn { background: #33281a } th, td { border-color: #3a3b3c } .quiet { color: #aaa } }
 """
-_WIDTH: Final = 760
-_LABEL: Final = 150
+_ROOM: Final = 440
+"""Of the longest bar."""
+_LETTER: Final = 8
+"""Of the widest letters of a label, on average; the browser chooses the font."""
 _BAR: Final = 20
 _GAP: Final = 10
 
@@ -64,7 +66,12 @@ def _bars(groups: Sequence[Sequence[tuple[str, Estimate]]], whole: int | None) -
     """Return horizontal bars: for each label one of each group."""
     most = whole or max((bar.rows for group in groups for _, bar in group), default=1) or 1
     step = _BAR * len(groups) + _GAP
-    room = _WIDTH - _LABEL - 170
+    texts = [
+        [f"{estimate}{f' ({estimate.rows / whole:.1%})' if whole else ''}" for _, estimate in group]
+        for group in groups
+    ]
+    before = _LETTER * max((len(label) for label, _ in groups[0]), default=0) + 12
+    after = _LETTER * max((len(text) for group in texts for text in group), default=0) + 12
     parts = []
     for place, cells in enumerate(zip(*groups, strict=True)):
         top = place * step
@@ -72,17 +79,17 @@ def _bars(groups: Sequence[Sequence[tuple[str, Estimate]]], whole: int | None) -
         parts.append(f'<text x="0" y="{middle:.0f}">{escape(cells[0][0])}</text>')
         for number, (_, estimate) in enumerate(cells):
             y = top + number * _BAR
-            width = room * max(min(estimate.rows / most, 1), 0)
-            share = f" ({estimate.rows / whole:.1%})" if whole else ""
-            text = f"{escape(str(estimate))}{share}"
+            width = _ROOM * max(min(estimate.rows / most, 1), 0)
             parts.append(
-                f'<rect x="{_LABEL}" y="{y}" width="{width:.1f}" height="{_BAR - 3}" '
+                f'<rect x="{before}" y="{y}" width="{width:.1f}" height="{_BAR - 3}" '
                 f'fill="{_COLORS[number]}"/>'
-                f'<text x="{_LABEL + width + 6:.1f}" y="{y + 13}">{text}</text>'
+                f'<text x="{before + width + 6:.1f}" y="{y + 13}">'
+                f"{escape(texts[number][place])}</text>"
             )
     height = step * len(groups[0])
     return (
-        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="bars">{"".join(parts)}</svg>'
+        f'<svg viewBox="0 0 {before + _ROOM + after} {height}" role="img" aria-label="bars">'
+        f"{''.join(parts)}</svg>"
     )
 
 

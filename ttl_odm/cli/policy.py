@@ -12,7 +12,7 @@ import click
 
 from ttl_odm.cli.application import in_loop, unknown
 from ttl_odm.cli.connect import connect
-from ttl_odm.cli.errors import FailedError, UsageError, readable_errors
+from ttl_odm.cli.errors import FailedError, SuggestingGroup, UsageError, readable_errors
 from ttl_odm.cli.options import json_option
 from ttl_odm.cli.output import Output
 from ttl_odm.cli.source import Source, app_options
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ttl_odm.forecast.approval import PolicyPreview
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def policy() -> None:
     """Show and change default ttls stored in the database (Stored)."""
 
@@ -186,7 +186,7 @@ def _one(app: Application, name: str) -> Target:
     _refuse_store(app)
     found = app.named(name)
     if not found:
-        raise unknown(app.targets, f"MODEL {name!r}")
+        raise unknown(app.targets, "MODEL", name)
     return found[0]
 
 

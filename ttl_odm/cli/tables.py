@@ -12,10 +12,9 @@ import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
-from ttl_odm.cli.errors import UsageError
+from ttl_odm.cli.errors import UsageError, did_you_mean
 from ttl_odm.core.partitions import Partitions
 from ttl_odm.errors import TTLError
 from ttl_odm.forecast.parse import parse_policy
@@ -68,8 +67,7 @@ class Declared:
             raise UsageError(f"{where}: give it a policy, as in {name} = 'ExpireAt(\"...\")'.")
         for key, option in given.items():
             if key not in _KEYS:
-                near = get_close_matches(key, _KEYS, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
+                hint = did_you_mean(key, _KEYS)
                 raise UsageError(f"{where} has an unknown key {key!r}{hint}.")
             if not isinstance(option, str):
                 raise UsageError(f"{where}: {key} = {option!r}: give a string.")
@@ -199,16 +197,25 @@ def _read(inspector: Inspector, metadata: MetaData, full_name: str, where: str) 
     from sqlalchemy import Table  # noqa: PLC0415 (needs the extra)
     from sqlalchemy.exc import SAWarning  # noqa: PLC0415
 
+    schema, name = find_table(inspector, full_name, where)
+    with warnings.catch_warnings():  # of indexes, ours too, and of types of no interest
+        warnings.simplefilter("ignore", SAWarning)
+        return Table(name, metadata, schema=schema, autoload_with=inspector.bind)
+
+
+def find_table(inspector: Inspector, full_name: str, where: str) -> tuple[str | None, str]:
+    """Return the schema and the name of a table of the database, or a view.
+
+    Raises:
+        UsageError: There is none; `where` is the option that names it.
+    """
     places: list[tuple[str | None, str]] = [(None, full_name)]
     if "." in full_name:
         places.append((full_name.rpartition(".")[0], full_name.rpartition(".")[2]))
     for schema, name in places:
         if inspector.has_table(name, schema=schema):
-            with warnings.catch_warnings():  # of indexes, ours too, and of types of no interest
-                warnings.simplefilter("ignore", SAWarning)
-                return Table(name, metadata, schema=schema, autoload_with=inspector.bind)
-    near = get_close_matches(full_name, inspector.get_table_names(), n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
+            return schema, name
+    hint = did_you_mean(full_name, inspector.get_table_names()) or "."
     raise UsageError(f"{where}: the database has no table {full_name!r}{hint}")
 
 

@@ -267,7 +267,7 @@ def _target(model: str) -> tuple[Application, Target]:
     if len(fitting) > 1:
         raise UsageError(f"MODEL {model!r}: several models have that name; give the table's name.")
     if not fitting:
-        raise unknown([target for app in every for target in app.targets], f"MODEL {model!r}")
+        raise unknown([target for app in every for target in app.targets], "MODEL", model)
     return fitting[0]
 
 
