@@ -255,15 +255,15 @@ def test_a_report_is_plain_values_for_machines() -> None:
 
 
 def test_names_that_others_chose_reach_no_terminal_as_they_are() -> None:
-    nasty = "a\x1b[2J\nb\x9b"
-    shown = "a\\x1b[2J\\x0ab\\x9b"
+    nasty = "a\x1b[2J\nb\x9b\u202e\u200b\u2028\U000e0041\ud800é\xa0名"
+    shown = "a\\x1b[2J\\x0ab\\x9b\\u202e\\u200b\\u2028\\U000e0041\\ud800é\xa0名"
     targets = (
         TargetReport(nasty, skips={Skip.LOCKED: 1}, referring={nasty: 1}),
         TargetReport(nasty, error=ValueError("\x1b[2J")),
         TargetReport(nasty, missing=True),
     )
     report = SweepReport(targets, ended=Ending.LEASE_HELD, holder=nasty)
-    assert not set(str(report)) & {"\x1b", "\x9b"}
+    assert not set(str(report)) & {"\x1b", "\x9b", "\u202e", "\u200b", "\u2028", "\ud800"}
     assert (
         str(report).count(shown) == 9
     )  # three rows, four remarks of which one has two, the holder

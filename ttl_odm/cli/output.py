@@ -17,7 +17,7 @@ import click
 
 from ttl_odm.cli.errors import FailedError, printable, without_passwords
 from ttl_odm.sweeper.command_line import Status, report_text
-from ttl_odm.sweeper.text import aligned, without_controls
+from ttl_odm.sweeper.text import aligned, is_shown, without_controls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,8 +25,20 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper import SweepReport
 
 _LEAST_WIDTH: Final = 30
-_JSON_CONTROLS: Final = {code: f"\\u{code:04x}" for code in range(127, 160)}
-"""Those that JSON itself would let through."""
+
+
+class _JSONEscapes(dict[int, str]):
+    """For ``str.translate()``: what JSON would let through, and a terminal would not show."""
+
+    def __missing__(self, code: int) -> str:
+        """Remember what stands for a character; JSON escapes those below 32 itself."""
+        character = chr(code)
+        is_plain = code < 32 or is_shown(character)  # noqa: PLR2004 (the first that is printed)
+        self[code] = character if is_plain else json.dumps(character)[1:-1]
+        return self[code]
+
+
+_JSON_ESCAPES: Final = _JSONEscapes()
 
 
 def printable_report(report: SweepReport) -> str:
@@ -44,9 +56,9 @@ def report_dict(report: SweepReport) -> dict[str, Any]:
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """Return a value as JSON, which names no control character as it is."""
+    """Return a value as JSON, which has escapes for what a terminal would obey."""
     text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
-    return text.translate(_JSON_CONTROLS)
+    return text.translate(_JSON_ESCAPES)
 
 
 def echo(text: str) -> None:

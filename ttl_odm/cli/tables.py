@@ -20,7 +20,7 @@ from ttl_odm.errors import TTLError
 from ttl_odm.forecast.parse import parse_policy
 from ttl_odm.inspection import Confidence, as_source
 from ttl_odm.sweeper.declarations import Archive
-from ttl_odm.sweeper.text import visible
+from ttl_odm.sweeper.text import is_shown, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,7 +134,10 @@ def _text(value: str) -> str:
 
 
 def _quoted(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return "".join(
+        character if is_shown(character) else f"\\U{ord(character):08x}"
+        for character in json.dumps(value, ensure_ascii=False)
+    )
 
 
 def typed(

@@ -17,7 +17,7 @@ from ttl_odm.sweeper.command_line import typed
 from ttl_odm.sweeper.commands import DatabaseNow, FindDue, ReadLease
 from ttl_odm.sweeper.report import in_one_line
 from ttl_odm.sweeper.store import StoreError
-from ttl_odm.sweeper.text import age, counted, visible
+from ttl_odm.sweeper.text import age, counted, visible, without_controls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -107,7 +107,7 @@ def overdue(target: str, model: str, seconds: float) -> Finding:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return without_controls(text.replace("\r", "\n")).replace("%", "%25").replace("\n", "%0A")
 
 
 def look_after(

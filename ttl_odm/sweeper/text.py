@@ -10,10 +10,37 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
-"""What a terminal obeys instead of showing it, as Python writes it."""
+_SEPARATORS: Final = "\u2028\u2029"
 
-_IN_LAYOUT: Final = {**_CONTROLS, ord("\n"): "\n"}
+
+class _Escapes(dict[int, str]):
+    """For ``str.translate()``: characters that a terminal shows, and escapes for all others."""
+
+    def __missing__(self, code: int) -> str:
+        """Remember what stands for a character."""
+        self[code] = chr(code) if is_shown(chr(code)) else _escaped(code)
+        return self[code]
+
+
+def is_shown(character: str) -> bool:
+    """Return whether a terminal shows a character, and doesn't obey it.
+
+    It obeys control characters and those that reorder or hide others, such as U+202E, and can't
+    encode half of a surrogate pair.
+    """
+    is_space = character.isspace() and character > "\x9f" and character not in _SEPARATORS
+    return is_space or character.isprintable()
+
+
+def _escaped(code: int) -> str:
+    """Return a character as Python writes it."""
+    if code > 0xFFFF:  # noqa: PLR2004 (with four digits)
+        return f"\\U{code:08x}"
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"  # noqa: PLR2004 (with two)
+
+
+_ESCAPES: Final = _Escapes()
+_IN_LAYOUT: Final = _Escapes({ord("\n"): "\n"})
 
 _UNITS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
 """Two neighbouring units each, by their seconds and names."""
@@ -21,7 +48,7 @@ _UNITS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min",
 
 def visible(name: str) -> str:
     """Return a name that others chose, such that a terminal shows all of it, in one line."""
-    return name.translate(_CONTROLS)
+    return name.translate(_ESCAPES)
 
 
 def without_controls(text: str) -> str:

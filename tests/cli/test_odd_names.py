@@ -1,0 +1,49 @@
+"""Names that would change what a terminal shows."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.running import CliRunner
+from tests.sql.test_odd_names import let_pass, thing
+from ttl_odm.cli.commands import cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sqlalchemy import Engine
+
+OBEYED = "\u202e\u2066\u200b\u2028\x85\x1b\ufeff"
+NAME = f"carts{OBEYED}x"
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("words", ["status", "check", "plan", "sweep --dry-run", "sweep --yes"])
+@pytest.mark.parametrize("form", ["text", "json", "github"])
+def test_a_table_reaches_no_terminal_as_it_is(engine: Engine, words: str, form: str) -> None:
+    model = thing(NAME)
+    model.metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(model.__table__.insert().values(id=1, label="a"))
+        let_pass(connection, model.__table__, 7_200, 2)
+    url = engine.url.render_as_string(hide_password=False)
+    place = [NAME] if words == "plan" else ["--table", NAME]
+    arguments = [*words.split(), *place, "--policy", "TTL(3600, unit='ms')", "--url", url]
+    arguments += ["--json"] * (form == "json")
+    actions = {"GITHUB_ACTIONS": "true" if form == "github" else ""}
+    shown = CliRunner().invoke(cli, arguments, env=actions)
+    assert "carts\\u202e\\u2066\\u200b\\u2028" in shown.stdout, shown.stderr
+    assert not set(shown.stdout + shown.stderr) & set(OBEYED)
+    if form == "json":
+        assert json.loads(shown.stdout)
+
+
+@pytest.mark.databases("sqlite")
+def test_inspect_escapes_names_in_what_it_prints_and_writes(engine: Engine, tmp_path: Path) -> None:
+    thing(NAME).metadata.create_all(engine)
+    url, file = engine.url.render_as_string(hide_password=False), tmp_path / "ttl.toml"
+    shown = CliRunner().invoke(cli, ["inspect", url, "--write", str(file)])
+    assert not set(shown.stdout + shown.stderr + file.read_text()) & set(OBEYED)
