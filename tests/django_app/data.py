@@ -87,11 +87,12 @@ def kill(model: Any, keys: Iterable[Any], seconds: int = DAYS, alias: str = "def
     """Move the last modification of rows into the past."""
     binding: Any = binding_of(model)
     meta, connection = binding.model._meta, connections[alias]
-    column = connection.ops.quote_name(binding.stamp.column)
+    quote = connection.ops.quote_name
+    table, column = quote(meta.db_table), quote(binding.stamp.column)
     past = clock.ago(connection, binding.form, str(seconds), writing=True).replace("%%", "%")
     for key in keys:
         raw(
-            f"UPDATE {meta.db_table} SET {column} = {past} WHERE {meta.pk.column} = %s",  # noqa: S608
+            f"UPDATE {table} SET {column} = {past} WHERE {quote(meta.pk.column)} = %s",  # noqa: S608
             [key],
             alias,
         )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -51,6 +52,10 @@ CHANGING: Final = "the default is being changed"
 """The outcome of a run that would wait for that."""
 
 
+_VARIABLES: Final = "ttl_odm_"
+"""What variables begin with in the templates of the procedures."""
+
+
 class IndexPart(NamedTuple):
     """Rows that one index leads to: all that have expired are `due`, in this `order`.
 
@@ -86,10 +91,25 @@ class DatabaseJob(ABC):
             lease = preparer.format_table(declared)
             self.lease = lease if declared.schema else self._at_home(lease)
         self.copy = None if steps.run.offline else copy_of(steps.run, target)
+        self.variables = self._unused_prefix()
         self.archive = ""
         if self.copy is not None:
             archive = preparer.format_table(self.copy.archive)
             self.archive = archive if self.copy.archive.schema else self._at_home(archive)
+
+    def _unused_prefix(self) -> str:
+        """What the procedure's variables begin with, and no table or column that it names."""
+        tables = [self.steps.target.table.name, *self.steps.existing.columns]
+        if self.copy is not None:
+            tables += [self.copy.archive.name, *self.copy.names]
+        prefix = _VARIABLES
+        while any(name.lower().startswith(prefix) for name in tables):
+            prefix += "v_"
+        return prefix
+
+    def _named(self, template: str) -> str:
+        """A template with the names that variables have in this procedure; its parameter stays."""
+        return re.sub(rf"\b{_VARIABLES}(?!seconds\b)", self.variables, template)
 
     @abstractmethod
     def created(self, *, is_enabled: bool) -> list[str]:
@@ -156,7 +176,9 @@ class DatabaseJob(ABC):
             elif self.steps.target.dates is None:
                 yield self._inheriting
             else:
-                yield self._by_column(binding.instants, binding.last_modified, "ttl_odm_default")
+                yield self._by_column(
+                    binding.instants, binding.last_modified, f"{self.variables}default"
+                )
         if binding.override is not None:
             yield self._having_own
         if (limit := binding.max_lifetime) is not None:

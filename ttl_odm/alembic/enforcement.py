@@ -14,6 +14,8 @@ from sqlalchemy import text
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.live_views import live_view
 from ttl_odm.alembic.reflection import NOTE, OF_TABLE, default_of_job, defaults_of_views
+from ttl_odm.dialects.family import as_value
+from ttl_odm.dialects.postgresql import block
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -59,8 +61,8 @@ class Enforcement:
         self._hiding = steps.quote(target.name_of("rls_", "ttl_live"))
         passing = target.name_of("rls_", "ttl_all")
         self._passing = steps.quote(passing)
-        self._passing_name = "'" + passing.replace("'", "''") + "'"
-        self._oid = "'" + steps.table.replace("'", "''") + "'::regclass"
+        self._passing_name = steps.literal(passing)
+        self._oid = f"{as_value(steps.table)}::regclass"
         self._noted = target.noted
 
     @property
@@ -121,7 +123,7 @@ class Enforcement:
 
 def _done(inner: str) -> str:
     """Statements of PL/pgSQL as one statement of SQL."""
-    return f"DO $rls$ BEGIN {inner}; END $rls$"
+    return block(f" BEGIN {inner}; END ", "rls")
 
 
 _ENFORCED_DEFAULTS: Final = text(

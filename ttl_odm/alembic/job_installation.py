@@ -20,6 +20,7 @@ from ttl_odm.alembic.operations import AlterTTLOp, written
 from ttl_odm.alembic.reflection import read_schema
 from ttl_odm.alembic.runner import Runner
 from ttl_odm.alembic.target_schema import TargetSchema
+from ttl_odm.sqlalchemy.compat import out_of_driver_format
 from ttl_odm.sqlalchemy.policy.whole import whole_policy
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ def job_statements(
         )
     settings = JobSettings.of(_operation(binding, **options), target.label)
     settings.refuse_unknown_zone(runner, target.label)
-    return created_statements(steps_of(runner, target, existing), settings)
+    statements = created_statements(steps_of(runner, target, existing), settings)
+    return [out_of_driver_format(connection.dialect, sql) for sql in statements]
 
 
 def _operation(binding: Binding, **options: Unpack[Options]) -> AlterTTLOp:

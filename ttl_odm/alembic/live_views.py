@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import text
 
 from ttl_odm.alembic.reflection import NOTE, note
+from ttl_odm.dialects.postgresql import relation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,7 +104,8 @@ class _OnPostgreSQL(LiveView):
         steps = self._steps
         if steps.run.offline or not self._is_replaced:
             return ""
-        before = [name for (name,) in steps.run.connection.execute(_COLUMNS, {"view": self._name})]
+        view = {"view": relation(self._target.table.schema, self._plain)}
+        before = steps.run.connection.execute(_COLUMNS, view).scalars().all()
         every = [*steps.existing.columns, *([EXPIRES_AT] if self._computes else [])]
         names = [*before, *(name for name in every if name not in before)]
         return ", ".join(

@@ -71,7 +71,8 @@ class MySQLSteps(Steps[MySQL]):
         if self.run.offline:
             # A script knows no instant before it runs, so it puts the statement together there.
             # In quotes, or SQLAlchemy takes it for an expression.
-            head, _, tail = (part.replace("'", "''") for part in add("'\0'").partition("'\0'"))
+            added = add("'\0'").replace("\\", "\\\\")
+            head, _, tail = (part.replace("'", "''") for part in added.partition("'\0'"))
             for sql in (
                 f"SET @ttl_odm = CONCAT('{head}', {self.family.stamp}, '{tail}')",
                 "PREPARE ttl_odm FROM @ttl_odm",

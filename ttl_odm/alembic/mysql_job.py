@@ -22,7 +22,6 @@ from ttl_odm.alembic.database_job import (
 )
 from ttl_odm.alembic.job_settings import FLOOR, zone_on_mysql
 from ttl_odm.alembic.target_schema import as_text
-from ttl_odm.dialects.family import as_value
 from ttl_odm.dialects.jobs import FUSE
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN
@@ -74,11 +73,11 @@ class MySQLJob(DatabaseJob):
         steps, target = self.steps, self.steps.target
         parts = self.parts
         counts = " + ".join(
-            _COUNT.format(table=steps.table, due=part.due, expired=self.expired)
+            self._named(_COUNT).format(table=steps.table, due=part.due, expired=self.expired)
             for part in parts
             if not part.of_scope
         )
-        word = as_value(target.table.name)
+        word = steps.literal(target.table.name)
         names = {
             "now": steps.family.stamp,
             "second": steps.family.second,
@@ -90,17 +89,17 @@ class MySQLJob(DatabaseJob):
             "floor": FLOOR,
             "fuse": FUSE,
         }
-        return _PROCEDURE.format(
+        return self._named(_PROCEDURE).format(
             **names,
             name=self.name,
-            note=as_value(self.note),
+            note=steps.literal(self.note),
             lease=self.lease,
             lease_name=LEASE_NAME,
             lock=f"CONCAT('ttl_odm.', LEFT(SHA2(CONCAT(DATABASE(), '.', {word}), 256), 48))",
             default=self.default if parts else "0",
             lock_default=self._lock_default,
             changing=CHANGING,
-            fuse_check=_FUSE_CHECK.format(**names),
+            fuse_check=self._named(_FUSE_CHECK).format(**names),
             batches="".join(map(self._batch, parts)),
             batch=BATCH,
             budget=BUDGET,
@@ -114,7 +113,7 @@ class MySQLJob(DatabaseJob):
         if row is None:
             return ""
         form = _LOCK_DEFAULT_ON_MARIADB if self.steps.run.is_mariadb else _LOCK_DEFAULT
-        return form.format(row=row)
+        return self._named(form).format(row=row)
 
     @property
     def _now(self) -> str:
@@ -123,12 +122,12 @@ class MySQLJob(DatabaseJob):
 
     @property
     def _inheriting(self) -> IndexPart:
-        moment = f"{self._now} - ttl_odm_default * {self.steps.family.second}"
+        moment = f"{self._now} - {self.variables}default * {self.steps.family.second}"
         return IndexPart(f"{INHERITED_END} <= {moment}", INHERITED_END)
 
     def _in_scopes(self, scope: str) -> IndexPart:
-        moment = f"{self._now} - ttl_odm_age * {self.steps.family.second}"
-        due = f"{scope} = ttl_odm_scope AND {INHERITED_END} <= {moment}"
+        moment = f"{self._now} - {self.variables}age * {self.steps.family.second}"
+        due = f"{scope} = {self.variables}scope AND {INHERITED_END} <= {moment}"
         order = f"{scope}, {INHERITED_END}"  # by both, or MySQL sorts
         return IndexPart(due, order, of_scope=True)
 
@@ -137,7 +136,7 @@ class MySQLJob(DatabaseJob):
         """The age in seconds at which rows of the scope `ttl_odm_scope` expire, by a look-up."""
         binding, dialect = self._binding, self.steps.dialect
         assert binding.discriminator is not None  # noqa: S101 (or there are no scopes)
-        scope = literal_column("ttl_odm_scope", binding.discriminator.type)
+        scope = literal_column(f"{self.variables}scope", binding.discriminator.type)
         age = age_of(binding, scope, BASE_ROW_WRITTEN, self._collation)
         return as_text(age, dialect, self._home)
 
@@ -145,9 +144,11 @@ class MySQLJob(DatabaseJob):
         """Adds how many rows of scopes have expired, up to what the fuse allows."""
         if not part.of_scope:
             return ""
-        count = _COUNT.format(table=self.steps.table, due=part.due, expired=self.expired)
-        task = _COUNT_MORE.format(count=count)
-        return self._each_scope(task, during="ttl_odm_due < ttl_odm_limit")
+        count = self._named(_COUNT).format(
+            table=self.steps.table, due=part.due, expired=self.expired
+        )
+        task = self._named(_COUNT_MORE).format(count=count)
+        return self._each_scope(task, during=f"{self.variables}due < {self.variables}limit")
 
     def _each_scope(self, task: str, *, during: str) -> str:
         """Does a task for one scope after the other, each as `ttl_odm_scope`."""
@@ -155,7 +156,7 @@ class MySQLJob(DatabaseJob):
         if scope is None:
             return ""
         (kind,) = _types_of(steps, [scope.name])
-        return _EACH_SCOPE.format(
+        return self._named(_EACH_SCOPE).format(
             scope=steps.quote(scope.name),
             table=steps.table,
             type=kind,
@@ -171,20 +172,25 @@ class MySQLJob(DatabaseJob):
     def _batch(self, part: IndexPart) -> str:
         steps, expired = self.steps, self.expired
         key = [column.name for column in steps.existing.primary_key]
-        variables = [f"ttl_odm_key{number}" for number in range(len(key))]
+        variables = [f"{self.variables}key{number}" for number in range(len(key))]
         types = _types_of(steps, key)
         same = " AND ".join(
             f"{steps.quote(name)} = {variable}"
             for name, variable in zip(key, variables, strict=True)
         )
-        removal = _DELETE.format(table=steps.table, same=same, expired=expired)
+        removal = self._named(_DELETE).format(table=steps.table, same=same, expired=expired)
         undo = ""
         if self.copy is not None:
             columns, values = self.archived
             names = {"archive": self.archive, "columns": columns, "values": values}
-            kept = _ARCHIVE.format(**names, table=steps.table, same=same, expired=expired)
-            removal, undo = f"{kept}{removal}{_BOTH}", "ROLLBACK TO SAVEPOINT ttl_odm_row;"
-        batch = _ONE_BATCH.format(
+            kept = self._named(_ARCHIVE).format(
+                **names, table=steps.table, same=same, expired=expired
+            )
+            removal, undo = (
+                f"{kept}{removal}{self._named(_BOTH)}",
+                f"ROLLBACK TO SAVEPOINT {self.variables}row;",
+            )
+        batch = self._named(_ONE_BATCH).format(
             variables=" ".join(
                 f"DECLARE {variable} {kind};"
                 for variable, kind in zip(variables, types, strict=True)
@@ -201,8 +207,8 @@ class MySQLJob(DatabaseJob):
         )
         if not part.of_scope:
             return batch
-        task = _WHERE_DUE.format(table=steps.table, due=part.due, batch=batch)
-        return self._each_scope(task, during=f"ttl_odm_deleted < {BATCH}")
+        task = self._named(_WHERE_DUE).format(table=steps.table, due=part.due, batch=batch)
+        return self._each_scope(task, during=f"{self.variables}deleted < {BATCH}")
 
 
 def _types_of(steps: Steps[Any], columns: Sequence[str]) -> list[str]:

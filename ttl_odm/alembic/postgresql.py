@@ -16,7 +16,7 @@ from sqlalchemy.schema import CreateIndex
 from ttl_odm.alembic.postgresql_cut import PostgreSQLCut
 from ttl_odm.alembic.steps import Steps
 from ttl_odm.dialects.partitions import leaf_name
-from ttl_odm.dialects.postgresql import PostgreSQL, relation
+from ttl_odm.dialects.postgresql import PostgreSQL, dollar_quoted, relation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,8 +155,9 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
         body = f"BEGIN NEW.{self.stamp} := {self.family.stamp}; RETURN NEW; END"
         when = f"WHEN (NEW.{self.stamp} IS NOT DISTINCT FROM OLD.{self.stamp})"
         each_row = f"BEFORE UPDATE ON {self.table} FOR EACH ROW {when}"
+        quoted = dollar_quoted(f" {body} ", "touch")
         return [
-            f"CREATE OR REPLACE FUNCTION {self._function} {language} AS $touch$ {body} $touch$",
+            f"CREATE OR REPLACE FUNCTION {self._function} {language} AS {quoted}",
             f"CREATE TRIGGER {self.trigger} {each_row} EXECUTE FUNCTION {self._function}",
         ]
 

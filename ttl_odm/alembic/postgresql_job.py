@@ -29,7 +29,8 @@ from ttl_odm.alembic.target_schema import as_text
 from ttl_odm.core.values import MAX_TTL
 from ttl_odm.dialects.family import as_value
 from ttl_odm.dialects.jobs import FUSE, JOB, SIGNATURE
-from ttl_odm.dialects.postgresql import relation
+from ttl_odm.dialects.postgresql import block, dollar_quoted, relation
+from ttl_odm.sqlalchemy.compat import out_of_driver_format
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.sweep.due import PartIndex
 from ttl_odm.sqlalchemy.sweep.scopes import look
@@ -64,14 +65,16 @@ class PostgreSQLJob(DatabaseJob):
         self._table = f"{steps.quote(schema)}.{steps.quote(table.name)}" if schema else steps.table
         self.job = ".".join(filter(None, [schema, steps.target.name_of("", JOB)]))
         # A script does not know the schema, but the database that runs it does.
-        name = as_value(self.job) if schema else f"current_schema() || {as_value(f'.{self.job}')}"
+        name = steps.literal(self.job if schema else f".{self.job}")
+        if not schema:
+            name = f"current_schema() || {name}"
         self._mine = f"FROM cron.job WHERE jobname = {name} AND username = current_user"
         digest = sha256(f"ttl_odm.sweep {self._table}".encode()).digest()
         self._key = int.from_bytes(digest[:8], "big", signed=True)
 
     def created(self, *, is_enabled: bool) -> list[str]:
         """What creates or replaces it; a run of the version before ends at its next batch."""
-        note = as_value(self.note)
+        note = self.steps.literal(self.note)
         active = "true" if is_enabled else "false"
         call = as_value(f"CALL {self.name}({RUN})")
         return [
@@ -83,7 +86,7 @@ class PostgreSQLJob(DatabaseJob):
                 f"COMMENT ON PROCEDURE {self.name}{SIGNATURE} IS {note}",
             ),
             _with_cron(
-                f"PERFORM cron.schedule({as_value(self.job)}, '* * * * *', {call})",
+                f"PERFORM cron.schedule({self.steps.literal(self.job)}, '* * * * *', {call})",
                 f"PERFORM cron.alter_job(jobid, active := {active}) {self._mine}",
             ),
         ]
@@ -104,14 +107,15 @@ class PostgreSQLJob(DatabaseJob):
         run = self.steps.run.connection
         database = str(run.exec_driver_sql("SELECT current_database()").scalar())
         # Two databases may have a table of this name.
-        name, call = as_value(f"{database}.{self.job}"), as_value(f"CALL {self.name}({RUN})")
+        name = as_value(f"{database}.{self.job}")
+        call = as_value(f"CALL {out_of_driver_format(self.steps.dialect, self.name)}({RUN})")
         return (
             f"SELECT cron.schedule_in_database({name}, '* * * * *', {call}, {as_value(database)});"
         )
 
     def _procedure(self) -> str:
         parts = self.parts
-        removal = _ARCHIVE if self.copy is not None else _DELETE
+        removal = self._named(_ARCHIVE if self.copy is not None else _DELETE)
         columns, values = self.archived if self.copy is not None else ("", "")
         names = {
             "table": self._table,
@@ -123,19 +127,20 @@ class PostgreSQLJob(DatabaseJob):
         }
         batches = []
         for part in parts:
-            rows = _ROWS.format(**names, due=part.due, order=part.order)
+            rows = self._named(_ROWS).format(**names, due=part.due, order=part.order)
             many = removal.format(**names, which=f"ctid = ANY (ARRAY({rows}))")
-            one = removal.format(**names, which="ctid = ttl_odm_row.ctid")
-            sql = _ONE_BATCH.format(**names, rows=rows, many=many, one=one)
+            one = removal.format(**names, which=f"ctid = {self.variables}row.ctid")
+            sql = self._named(_ONE_BATCH).format(**names, rows=rows, many=many, one=one)
             if part.of_scope:
-                sql = _EACH_SCOPE.format(scopes=self._due_scopes, one_batch=sql, batch=BATCH)
+                sql = self._named(_EACH_SCOPE).format(
+                    scopes=self._due_scopes, one_batch=sql, batch=BATCH
+                )
             batches.append(sql)
         counts = (self._count(part, names) for part in parts)
-        return _PROCEDURE.format(
-            name=self.name,
+        body = self._named(_BODY).format(
             signature=as_value(f"{self.name}{SIGNATURE}"),
-            note=as_value(self.note),
-            path=as_value(self._path),
+            note=self.steps.literal(self.note),
+            path=self.steps.literal(self._path),
             log=self.log,
             lease=self.lease,
             lease_value=as_value(self.lease),
@@ -146,7 +151,7 @@ class PostgreSQLJob(DatabaseJob):
             default=self.default if parts else "0",
             lock_default=self._lock_default,
             fuse=FUSE,
-            fuse_check=_FUSE_CHECK.format(
+            fuse_check=self._named(_FUSE_CHECK).format(
                 table=self._table,
                 relation=as_value(self._table),
                 count=" + ".join(counts) or "0",
@@ -155,6 +160,7 @@ class PostgreSQLJob(DatabaseJob):
             ),
             batches="".join(batches),
         )
+        return _PROCEDURE.format(name=self.name, body=dollar_quoted(body, "sweep"))
 
     @property
     def _lock_default(self) -> str:
@@ -162,33 +168,35 @@ class PostgreSQLJob(DatabaseJob):
         if row is None:
             return ""
         row = row.removeprefix("SELECT")
-        return _LOCK_DEFAULT.format(row=row, changing=as_value(CHANGING))
+        return self._named(_LOCK_DEFAULT).format(row=row, changing=as_value(CHANGING))
 
     def _count(self, part: IndexPart, names: Mapping[str, object]) -> str:
         """How many rows of a part have expired, up to what the fuse allows."""
         scope = self.steps.target.scope
         if not part.of_scope or scope is None:
-            return _COUNT.format(**names, due=part.due)
-        due = self._due_in(self.steps.quote(scope.name), "ttl_odm_each")
-        return _COUNT_IN_SCOPES.format(**names, due=due, scopes=self._due_scopes)
+            return self._named(_COUNT).format(**names, due=part.due)
+        due = self._due_in(self.steps.quote(scope.name), f"{self.variables}each")
+        return self._named(_COUNT_IN_SCOPES).format(**names, due=due, scopes=self._due_scopes)
 
     @property
     def _now(self) -> str:
-        return "ttl_odm_now"
+        return f"{self.variables}now"
 
     @property
     def _inheriting(self) -> IndexPart:
         steps = self.steps
-        end = f"{steps.stamp} <= ttl_odm_now - ttl_odm_default * {steps.family.second}"
+        end = f"{steps.stamp} <= {self._now} - {self.variables}default * {steps.family.second}"
         return IndexPart(f"{steps.own} IS NULL AND {end}", steps.stamp)
 
     def _in_scopes(self, scope: str) -> IndexPart:
-        return IndexPart(self._due_in(scope, "ttl_odm_scope"), self.steps.stamp, of_scope=True)
+        return IndexPart(
+            self._due_in(scope, f"{self.variables}scope"), self.steps.stamp, of_scope=True
+        )
 
     def _due_in(self, scope: str, of: str) -> str:
         """Whether a row is in a scope, and as old as this may become."""
         steps = self.steps
-        ago = f"ttl_odm_now - {of}.age * {steps.family.second}"
+        ago = f"{self._now} - {of}.age * {steps.family.second}"
         return f"{steps.own} IS NULL AND {scope} = {of}.scope AND {steps.stamp} <= {ago}"
 
     @property
@@ -209,12 +217,12 @@ class PostgreSQLJob(DatabaseJob):
     def _having_own(self) -> IndexPart:
         steps = self.steps
         end = steps.family.own_end.format(stamp=steps.stamp, ttl=steps.own)
-        return IndexPart(f"{steps.own} > 0 AND {end} <= ttl_odm_now", end)
+        return IndexPart(f"{steps.own} > 0 AND {end} <= {self._now}", end)
 
 
 def _block(*statements: str) -> str:
     """All or nothing."""
-    return f"DO $ttl_odm$ BEGIN {'; '.join(statements)}; END $ttl_odm$"
+    return block(f" BEGIN {'; '.join(statements)}; END ")
 
 
 def _with_cron(*statements: str) -> str:
@@ -236,7 +244,9 @@ _LOG_COLUMNS: Final = (
 
 # A block with an exception handler is a subtransaction, in which nothing can be committed.
 _PROCEDURE: Final = """\
-CREATE OR REPLACE PROCEDURE {name}(ttl_odm_seconds integer DEFAULT 0) LANGUAGE plpgsql AS $sweep$
+CREATE OR REPLACE PROCEDURE {name}(ttl_odm_seconds integer DEFAULT 0) LANGUAGE plpgsql AS {body}"""
+
+_BODY: Final = """
 DECLARE
   ttl_odm_ends CONSTANT timestamptz :=
     clock_timestamp() + greatest(ttl_odm_seconds, {budget}) * interval '1 second';
@@ -326,7 +336,7 @@ BEGIN
       PERFORM pg_sleep(1);
     END IF;
   END LOOP;
-END $sweep$"""
+END """
 
 # A change that is acknowledged while a batch deletes would come too late for its rows.
 _LOCK_DEFAULT: Final = """

@@ -10,6 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from ttl_odm.alembic.target_schema import as_text
+from ttl_odm.sqlalchemy.policy.stored import Literal
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -55,6 +58,10 @@ class Steps(ABC, Generic[F]):
         self.stamp = self.quote(target.last_modified.name)
         self.own = self.quote(target.own_ttl.name)
         self.trigger = self.quote(target.name_of("tg_", "ttl_touch"))
+
+    def literal(self, value: str) -> str:
+        """A text as a statement has it, with its percent signs as the driver wants them."""
+        return as_text(Literal(value), self.dialect)
 
     def is_there(self, exists: bool) -> bool:  # noqa: FBT001
         """Whether something is there to be dropped; a script assumes that it is."""

@@ -19,6 +19,7 @@ from sqlalchemy.schema import CreateColumn, CreateTable
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.core.policy import TTL, Policy, instant_field
 from ttl_odm.dialects import index_name
+from ttl_odm.sqlalchemy.compat import out_of_driver_format
 from ttl_odm.sqlalchemy.declare.mapper import binding_for
 from ttl_odm.sqlalchemy.declare.mixin import last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.policy import schema as declared
@@ -131,9 +132,7 @@ class TargetSchema:
 
     def plain(self, dialect: Dialect) -> str:
         """The same for ``text()`` and as a bound value: without the driver's doubled percents."""
-        quoted = self.quoted(dialect)
-        doubled = getattr(dialect.identifier_preparer, "_double_percents", False)
-        return quoted.replace("%%", "%") if doubled else quoted
+        return out_of_driver_format(dialect, self.quoted(dialect))
 
     def name_of(self, prefix: str, suffix: str) -> str:
         """A name for something else that belongs to the table, short enough everywhere."""

@@ -275,6 +275,10 @@ class Family(ABC):
         """Whether an index may begin with texts of so many characters; None for any number."""
         return True
 
+    def literal_text(self, value: str) -> str:
+        """A text as SQL has it, whatever the settings of the session."""
+        return as_value(value)
+
     # --- DDL on tables that are in use ---------------------------------------------------------
 
     def setting(self, name: str) -> str:

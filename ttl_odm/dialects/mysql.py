@@ -21,6 +21,9 @@ from ttl_odm.sweeper import Pace
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+LONGEST_NAME: Final = 64
+"""Characters of an identifier."""
+
 INHERITED_END: Final = "_ttl_inh"
 OWN_END: Final = "_ttl_own"
 """The virtual columns that stand for the ends of the two indexes."""
@@ -159,17 +162,17 @@ class MySQL(Family):
 
         A log of statements warns of each one whose row might be found by several keys.
         """
-        where = "DATABASE()" if schema is None else as_value(schema)
+        where = "DATABASE()" if schema is None else self.literal_text(schema)
         return (
             "SELECT COALESCE(engine = 'InnoDB', 0) "
             "/*M! AND NOT (@@log_bin AND @@binlog_format = 'STATEMENT') */ "
             f"FROM information_schema.tables WHERE table_schema = {where} "
-            f"AND table_name = {as_value(table)}"
+            f"AND table_name = {self.literal_text(table)}"
         )
 
     def indexes_query(self, schema: str | None, table: str) -> str:
         """With all columns of the one that MariaDB calls differently than MySQL."""
-        where = "DATABASE()" if schema is None else as_value(schema)
+        where = "DATABASE()" if schema is None else self.literal_text(schema)
         return (
             "SELECT s.*, n.column_name AS second, c.collation_name AS first_collation "
             "FROM information_schema.statistics s "
@@ -178,21 +181,25 @@ class MySQL(Family):
             "AND n.seq_in_index = 2 "
             "LEFT JOIN information_schema.columns c ON c.table_schema = s.table_schema "
             "AND c.table_name = s.table_name AND c.column_name = s.column_name "
-            f"WHERE s.table_schema = {where} AND s.table_name = {as_value(table)} "
+            f"WHERE s.table_schema = {where} AND s.table_name = {self.literal_text(table)} "
             "AND s.seq_in_index = 1"
         )
 
     def column_types_query(self, schema: str | None, table: str) -> str:
         """By the catalogue, which has no temporary tables."""
-        where = "DATABASE()" if schema is None else as_value(schema)
+        where = "DATABASE()" if schema is None else self.literal_text(schema)
         return (
             "SELECT column_name, column_type FROM information_schema.columns "
-            f"WHERE table_schema = {where} AND table_name = {as_value(table)}"
+            f"WHERE table_schema = {where} AND table_name = {self.literal_text(table)}"
         )
 
     def stored_form(self, column_type: str) -> str | None:
         """See `ttl_odm.dialects.mysql_values`."""
         return stored_form(column_type)
+
+    def literal_text(self, value: str) -> str:
+        """In hexadecimal if it has a backslash, whose meaning the SQL mode decides."""
+        return f"_utf8mb4 X'{value.encode().hex()}'" if "\\" in value else as_value(value)
 
     def can_lead(self, length: int | None) -> bool:
         """Not with long texts, nor with those of any length."""
@@ -212,6 +219,14 @@ class MySQL(Family):
             name: f"ADD COLUMN {name} BIGINT GENERATED ALWAYS AS ({end}) VIRTUAL INVISIBLE"
             for name, end in ends.items()
         }
+
+    def check_name(self, table: str, quoted: str, *, is_mariadb: bool) -> str:
+        """What stands before the CHECK of a column, where MySQL's own name would be too long.
+
+        That is the table's with a suffix. MariaDB takes no name there, and reads a comment.
+        """
+        is_named = len(table) + len("_chk_1") > LONGEST_NAME and not is_mariadb
+        return f"/*!80016 CONSTRAINT {quoted} */ " if is_named else ""
 
     # --- DDL on tables that are in use ---------------------------------------------------------
     #

@@ -36,6 +36,20 @@ def relation(schema: str | None, name: str) -> str:
     return ".".join('"' + part.replace('"', '""') + '"' for part in (schema, name) if part)
 
 
+def dollar_quoted(body: str, tag: str) -> str:
+    """A text between dollar quotes, with a number in the tag if the text has that tag itself."""
+    quote, number = f"${tag}$", 0
+    while quote in body:
+        number += 1
+        quote = f"${tag}{number}$"
+    return f"{quote}{body}{quote}"
+
+
+def block(body: str, tag: str = "ttl_odm") -> str:
+    """Statements of PL/pgSQL as one statement of SQL."""
+    return f"DO {dollar_quoted(body, tag)}"
+
+
 def milliseconds(seconds: float) -> str:
     """A timeout as a setting takes it; never 0, which would mean no limit at all."""
     return f"{max(1, round(seconds * 1000))}ms"
@@ -217,13 +231,13 @@ class PostgreSQL(Family):
     def bounded(self, statements: Sequence[str], seconds: float, *, is_mariadb: bool) -> list[str]:  # noqa: ARG002
         """All or nothing, in one block."""
         limit = f"SET LOCAL lock_timeout = '{milliseconds(seconds)}'"
-        return [f"DO $ttl_odm$ BEGIN {'; '.join([limit, *statements])}; END $ttl_odm$"]
+        return [block(f" BEGIN {'; '.join([limit, *statements])}; END ")]
 
     def retried(self, statements: Sequence[str], seconds: float, tries: int) -> list[str]:
         """All or nothing, in one block that tries again."""
         body = ";\n      ".join(statements)
         return [
-            f"""DO $ttl_odm$
+            block(f"""
 BEGIN
   FOR attempt IN 1..{tries} LOOP
     BEGIN
@@ -235,5 +249,5 @@ BEGIN
     END;
     PERFORM pg_sleep(least(attempt * {seconds}, 2));
   END LOOP;
-END $ttl_odm$"""
+END """)
         ]

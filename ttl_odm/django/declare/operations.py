@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import migrations
 from django.db.migrations.operations.base import Operation
 
+from ttl_odm.dialects import index_name
 from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.django.policy.indexes import TTLIndex, sweeper_indexes
@@ -204,14 +205,17 @@ def _steps(connection: BaseDatabaseWrapper, model: Model, *, copy_table: bool) -
             family.add_check(f"CONSTRAINT {check} CHECK ({family.ttl_check(ttl)})"),
             family.validate_check(check),
         ]
+    name = quote(index_name(model._meta.db_table, "ttl").replace("ix_", "ck_", 1))
     mysql, began = MySQL(), clock.to_storage(connection, clock.database_now(connection))
+    is_mariadb = bool(getattr(connection, "mysql_is_mariadb", False))
+    named = mysql.check_name(model._meta.db_table, name, is_mariadb=is_mariadb)
     how = enforced = f", {mysql.INSTANT}"
-    if not getattr(connection, "mysql_is_mariadb", False):
+    if not is_mariadb:
         enforced = f" {mysql.COPY}" if copy_table else f" {mysql.NOT_ENFORCED}{how}"
     return [
         f"ADD COLUMN {stamp} {mysql.instant_type} NOT NULL DEFAULT {began}{how}",
         f"ALTER COLUMN {stamp} SET DEFAULT ({mysql.stamp}){how}",
-        f"ADD COLUMN {ttl} integer NULL CHECK ({mysql.ttl_check(ttl)}){enforced}",
+        f"ADD COLUMN {ttl} integer NULL {named}CHECK ({mysql.ttl_check(ttl)}){enforced}",
     ]
 
 

@@ -321,7 +321,8 @@ def by_scope(binding: Storing, rows: models.QuerySet[Any, Any]) -> models.QueryS
 
 def _rows(connection: BaseDatabaseWrapper, binding: Storing) -> str:
     """FROM what, and WHERE: the rows of one table's policies."""
-    quote, name = connection.ops.quote_name, as_value(name_of(binding)).replace("%", "%%")
+    quote = connection.ops.quote_name
+    name = family_of(connection).literal_text(name_of(binding)).replace("%", "%%")
     return f"{quote(POLICIES)} WHERE {quote('name')} = {name}"
 
 

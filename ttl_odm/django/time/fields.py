@@ -21,6 +21,8 @@ from django.db.models.query_utils import DeferredAttribute
 
 from ttl_odm.core.follows import Follows
 from ttl_odm.core.values import MAX_TTL, row_ttl
+from ttl_odm.dialects import index_name
+from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.django.time import clock
 from ttl_odm.errors import InvalidTTL
@@ -332,10 +334,31 @@ class TTLField(_Seconds):
             kwargs["checks_type"] = True
         return name, path, args, kwargs
 
-    def db_check(self, connection: BaseDatabaseWrapper) -> str:
+    def db_check(self, connection: BaseDatabaseWrapper) -> str | None:
         """The CHECK, inline with the column: as a table constraint MariaDB would copy the table."""
+        return None if self._check_name(connection) else self._condition(connection)
+
+    def db_type_suffix(self, connection: BaseDatabaseWrapper) -> str | None:
+        """The CHECK where it needs a name, which Django gives to none of a column's."""
+        name = self._check_name(connection)
+        if name:
+            return f"{name}CHECK ({self._condition(connection)})"
+        return None  # as Django has none for a whole number
+
+    def _condition(self, connection: BaseDatabaseWrapper) -> str:
         family = clock.family_of(connection) if self.checks_type else _EARLIER
         return family.ttl_check(connection.ops.quote_name(str(self.column)))
+
+    def _check_name(self, connection: BaseDatabaseWrapper) -> str:
+        """See `MySQL.check_name`; empty on other databases."""
+        family = clock.family_of(connection)
+        model = getattr(self, "model", None)
+        if model is None or not isinstance(family, MySQL):
+            return ""
+        table = model._meta.db_table
+        quoted = connection.ops.quote_name(index_name(table, "ttl").replace("ix_", "ck_", 1))
+        is_mariadb = bool(getattr(connection, "mysql_is_mariadb", False))
+        return family.check_name(table, quoted, is_mariadb=is_mariadb)
 
     def get_prep_value(self, value: object) -> Any:
         """Seconds, also of a timedelta; anything may be compared with."""

@@ -308,6 +308,11 @@ def in_driver_format(dialect: Dialect, sql: str) -> str:
     return sql.replace("%", "%%") if dialect.identifier_preparer._double_percents else sql
 
 
+def out_of_driver_format(dialect: Dialect, sql: str) -> str:
+    """The same backwards: SQL as the database gets it."""
+    return sql.replace("%%", "%") if dialect.identifier_preparer._double_percents else sql
+
+
 def as_listeners_have_it(context: Any, statement: str, parameters: Any) -> tuple[str, Any]:
     """A batch's statement and parameters, as ``before_cursor_execute`` makes them."""
     connection = context.root_connection

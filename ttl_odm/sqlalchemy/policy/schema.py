@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 class TTLCheck(CheckConstraint):
     """``CHECK (ttl IS NULL OR ttl = -1 OR ttl > 0)`` inline with its column; stricter on SQLite.
 
-    MariaDB takes no name there, and as a table constraint it would copy the table when a
-    migration adds it.
+    MariaDB takes no name there, and as a table constraint it would copy the table when a migration
+    adds it. MySQL gets a name only where its own would be too long.
     """
 
     def _copy(self, *args: Any, **kw: Any) -> Any:
@@ -65,9 +65,12 @@ def ttl_condition(check: TTLCheck, dialect: Dialect) -> str:
 @compiles(TTLCheck)
 def _render_check(constraint: TTLCheck, compiler: DDLCompiler, **_: Any) -> str:
     check = f"CHECK ({ttl_condition(constraint, compiler.dialect)})"
-    if compiler.dialect.name in MYSQL_FAMILY:
-        return check
-    return f"CONSTRAINT {compiler.preparer.quote(str(constraint.name))} {check}"
+    name = compiler.preparer.quote(str(constraint.name))
+    if compiler.dialect.name not in MYSQL_FAMILY:
+        return f"CONSTRAINT {name} {check}"
+    column: Column[Any] = constraint.parent  # type: ignore[assignment]  # as above
+    is_mariadb = bool(getattr(compiler.dialect, "is_mariadb", False))
+    return MySQL().check_name(column.table.name, name, is_mariadb=is_mariadb) + check
 
 
 class AddSweepColumns(ExecutableDDLElement):

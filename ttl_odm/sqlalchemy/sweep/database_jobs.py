@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from ttl_odm.dialects import MYSQL_FAMILY, index_name
 from ttl_odm.dialects.jobs import ARCHIVE_NOTE, JOB, JOB_LOG, JOB_NOTE, SIGNATURE
 from ttl_odm.dialects.postgresql import relation
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper.store import JobState
 
@@ -43,7 +44,8 @@ def _of_mysql(connection: Connection, schema: str | None, job: str, log: str) ->
     elif status and str(scheduler).upper() != "ON":
         state = "off"
     quote, clock = connection.dialect.identifier_preparer.quote, clock_of(connection.dialect)
-    place = (f"{quote(schema)}.{quote(log)}" if schema else quote(log)).replace(":", r"\:")
+    place = f"{quote(schema)}.{quote(log)}" if schema else quote(log)
+    place = compat.out_of_driver_format(connection.dialect, place).replace(":", r"\:")
     query = (
         f"SELECT ({clock.now} - ran_at) / {clock.second}, deleted, total, outcome, "  # noqa: S608
         "TIME_FORMAT(opens, '%H\\:%i'), TIME_FORMAT(closes, '%H\\:%i'), "

@@ -1,0 +1,79 @@
+"""Names of tables, columns and schemas that mean something to SQL, to a driver or to Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import String, column, insert, select, table, update
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from ttl_odm.sqlalchemy import TTLMixin, include_expired
+from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sweeper import Sweeper
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine, Table
+
+ODD = {
+    "backslash": "back\\slash",
+    "last-backslash": "ends\\",
+    "quote": "o'clock",
+    "quotes": 'a"b`c',
+    "dollar": "a$sweep$b$ttl_odm$",
+    "percent": "100%(x)s %s %%",
+    "braces": "{x}{0}{",
+    "colon": "a:b::c",
+    "question": "what?",
+    "comment": "a--b/*c*/;",
+    "60-letters": "l" * 60,
+    "63-letters": "n" * 63,
+    "variable": "ttl_odm_now",
+    "record": "ttl_odm_row",
+}
+odd = pytest.mark.parametrize("name", [pytest.param(name, id=key) for key, name in ODD.items()])
+
+
+def thing(name: str, **options: Any) -> Any:
+    class Base(DeclarativeBase):
+        pass
+
+    class Thing(TTLMixin, Base):
+        __tablename__ = name
+        __ttl__ = 3600
+
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        label: Mapped[str] = mapped_column(String(40), unique=True)
+
+    return Thing
+
+
+def let_pass(connection: Connection, aged: Table, seconds: int, below: Any) -> None:
+    """Age the rows whose ids are below a number, past the gate."""
+    clock = clock_of(connection.dialect)
+    rows = table(aged.name, column("id"), column("_ts"), schema=aged.schema)
+    past = clock.literal(f"{clock.now} - {seconds} * {clock.second}")
+    connection.execute(update(rows).where(rows.c.id < below).values({"_ts": past}))
+
+
+@odd
+def test_a_table_may_have_any_name(engine: Engine, made: Any, name: str) -> None:
+    if name == ODD["percent"] and engine.dialect.driver == "mysqlconnector":
+        pytest.skip("with it SQLAlchemy creates no table of such a name, whatever its policy")
+    model = made(thing(name))
+    with Session(engine) as session:
+        session.add_all([model(id=number, label=f"l{number}") for number in range(4)])
+        session.commit()
+        let_pass(session.connection(), model.__table__, 7_200, 3)
+        session.commit()
+        session.expunge_all()
+        assert session.scalars(select(model.id)).all() == [3]
+        session.add(model(id=0, label="l1"))  # both keys are an expired row's
+        session.commit()
+        session.execute(insert(model).values(id=2, label="l2"))
+        session.commit()
+    report = Sweeper(engine, model).run_once()
+    report.raise_for_failures()
+    with engine.connect() as connection:
+        every = select(model.id).options(include_expired()).order_by(model.id)
+        assert connection.scalars(every).all() == [0, 2, 3]
