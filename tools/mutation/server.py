@@ -69,7 +69,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     option: Any = session.config.getoption
     recorded = _in_child(lambda send: _record(session, option("--recording"), send), patient=False)
     if recorded["verdict"] != "recorded":
-        pytest.exit("the recording was interrupted: the next run continues it", returncode=1)
+        say("the recording was interrupted: the next run continues it")
+        pytest.exit(returncode=1)
     server = Server(session, load(option("--recording")), option("--seconds"))
     asked = json.loads(option("--mutants").read_text())
     with option("--verdicts").open("a") as verdicts:
