@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlalchemy import Column, DateTime, Integer, MetaData, Table, insert
 
 from tests.cli.running import CliRunner
 from tests.sql.test_odd_names import let_pass, thing
@@ -43,7 +45,14 @@ def test_a_table_reaches_no_terminal_as_it_is(engine: Engine, words: str, form: 
 
 @pytest.mark.databases("sqlite")
 def test_inspect_escapes_names_in_what_it_prints_and_writes(engine: Engine, tmp_path: Path) -> None:
-    thing(NAME).metadata.create_all(engine)
+    ends = Table(
+        NAME, MetaData(), Column("id", Integer, primary_key=True), Column("expires_at", DateTime)
+    )
+    ends.create(engine)
+    with engine.begin() as connection:
+        connection.execute(insert(ends).values(expires_at=datetime(2026, 1, 1)))  # noqa: DTZ001
     url, file = engine.url.render_as_string(hide_password=False), tmp_path / "ttl.toml"
     shown = CliRunner().invoke(cli, ["inspect", url, "--write", str(file)])
-    assert not set(shown.stdout + shown.stderr + file.read_text()) & set(OBEYED)
+    written = file.read_text()
+    assert "carts\\U0000202e" in written, shown.stdout
+    assert not set(shown.stdout + shown.stderr + written) & set(OBEYED)
