@@ -53,8 +53,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     A test without a database runs with SQLite's only.
     """
-    conftest: Any = sys.modules["tests.conftest"]
     option: Any = config.getoption
+    conftest: Any = sys.modules["tests.conftest"]
     later = left_out([*map(conftest.variant_of, items)], option("--in-turn"))
     config.stash[_LATER] = frozenset(items[place].nodeid for place in later)
     if "sqlite" not in option("--only"):
@@ -65,7 +65,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtestloop(session: pytest.Session) -> bool:
     """Record tests that are new, and try all mutants."""
     gc.unfreeze()  # get_objects() shows nothing that is frozen
-    session.config.pluginmanager.unregister(name="terminalreporter")  # of tests in children
     option: Any = session.config.getoption
     recorded = _in_child(lambda send: _record(session, option("--recording"), send), patient=False)
     if recorded["verdict"] != "recorded":
