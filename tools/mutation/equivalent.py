@@ -25,5 +25,15 @@ EQUIVALENT: Final[dict[tuple[str, str, str], str]] = {
         "before = request.resume if isinstance(request.resume, int) else 0",
         "before = request.resume if isinstance(request.resume, int) else 1",
     ): "the numbers only have to differ from batch to batch",
+    (
+        "ttl_odm/django/policy/predicate.py",
+        'ties = " AND ".join(',
+        'ties = " and ".join(',
+    ): "SQL's words may be in small letters",
+    (
+        "ttl_odm/sqlalchemy/compat/core.py",
+        'return bool(in_2_0 or getattr(statement, "_maintain_values_ordering", False))',
+        'return bool(in_2_0 or getattr(statement, "_maintain_values_ordering", None))',
+    ): "bool() is the same of both",
 }
 """By module, the lines that change, and what they become (`Mutant.texts`)."""
