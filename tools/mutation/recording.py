@@ -24,7 +24,7 @@ class Recording:
     """What a run of all tests has shown.
 
     Attributes:
-        tests: The names of the tests.
+        tests: The names of the tests that passed.
         seconds: How long each of them took.
         lines: By module (relative to the repository) and line, which tests run the line, by their
             places in `tests`.
@@ -37,7 +37,7 @@ class Recording:
     )
 
     def add(self, test: str, seconds: float, lines: set[tuple[str, int]]) -> None:
-        """Add a test; one that failed runs no lines, so no mutant is tried with it."""
+        """Add a test that passed."""
         number = len(self.tests)
         self.tests.append(test)
         self.seconds.append(seconds)

@@ -230,8 +230,8 @@ def _record(session: pytest.Session, file: Path, send: Callable[[dict[str, Any]]
         began = time.monotonic()
         session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         ran = next(lines)
-        passed = session.testsfailed == failed
-        recording.add(item.nodeid, time.monotonic() - began, ran if passed else set())
+        if session.testsfailed == failed:  # the others are run again by the next recording
+            recording.add(item.nodeid, time.monotonic() - began, ran)
         failed = session.testsfailed
         if time.monotonic() - saved > _SAVED_EVERY:
             recording.save(file)
