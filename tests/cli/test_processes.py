@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,10 +22,12 @@ from tests.guard import GUARD
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.errors import in_one_line, without_passwords
 from ttl_odm.cli.run import log_to
-from ttl_odm.cli.sweep import ProgressDisplay, within
+from ttl_odm.cli.sweep import ProgressDisplay
 from ttl_odm.cli.urls import public_url
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sweeper import Progress
+from ttl_odm.sweeper.command_line import due_rows
+from ttl_odm.sweeper.report import Ending
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -128,8 +131,14 @@ def test_a_long_sweep_says_in_a_log_now_and_then_how_far_it_is(
 
 
 def test_a_bar_ends_where_the_limit_does() -> None:
-    assert within({"a": 30, "b": 20, "c": 5}, 40) == {"a": 30, "b": 10, "c": 0}
-    assert within({"a": 30}, None) == {"a": 30}
+    targets = [
+        SimpleNamespace(table=table, due=due, error=None)
+        for table, due in {"a": 30, "b": 20, "c": 5, "d": 0}.items()
+    ]
+    targets.append(SimpleNamespace(table="e", due=7, error=RuntimeError("the fuse")))
+    count: Any = SimpleNamespace(ended=Ending.FINISHED, targets=targets)
+    assert due_rows(count, 40) == {"a": 30, "b": 10, "c": 0}
+    assert due_rows(count, None) == {"a": 30, "b": 20, "c": 5}
 
 
 @pytest.mark.parametrize(
