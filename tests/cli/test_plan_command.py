@@ -438,7 +438,7 @@ def test_a_policy_is_tried_on_a_model_that_has_none(engine: Engine, app: list[st
         (["carts"], "it has no policy yet: say one with --policy"),
         (["carts", "--policy", "ExpireAt(_ts)"], "_ts can't be read"),
         (["carts", "--policy", 'ExpireAt("end")'], "table 'carts' has no column 'end'"),
-        (["nothing", "--policy", 'ExpireAt("end")'], "there is no table 'nothing'"),
+        (["nothing", "--policy", 'ExpireAt("end")'], "the database has no table 'nothing'"),
         (["carts", "--policy", "3600", "--default-ttl", "1"], "give one of them"),
         (["carts", "--policy", 'ExpireAfter("_ts", -2)'], "not a duration"),
         (["carts", "--policy", 'ExpireAfter("_ts", "0d")'], 'in many settings 0 means "never"'),
