@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import sqlalchemy
 from sqlalchemy import String, column, insert, select, table, update
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
@@ -56,10 +57,16 @@ def let_pass(connection: Connection, aged: Table, seconds: int, below: Any) -> N
     connection.execute(update(rows).where(rows.c.id < below).values({"_ts": past}))
 
 
+def skip_where_sqlalchemy_fails(engine: Engine, name: str) -> None:
+    """Skip what fails with any table of such a name, whatever its policy."""
+    before_2_1 = engine.dialect.positional and sqlalchemy.__version__.startswith("2.0.")
+    if name == ODD["percent"] and (before_2_1 or engine.dialect.driver == "mysqlconnector"):
+        pytest.skip("SQLAlchemy takes a part of the name for a parameter")
+
+
 @odd
 def test_a_table_may_have_any_name(engine: Engine, made: Any, name: str) -> None:
-    if name == ODD["percent"] and engine.dialect.driver == "mysqlconnector":
-        pytest.skip("with it SQLAlchemy creates no table of such a name, whatever its policy")
+    skip_where_sqlalchemy_fails(engine, name)
     model = made(thing(name))
     with Session(engine) as session:
         session.add_all([model(id=number, label=f"l{number}") for number in range(4)])
