@@ -8,7 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ttl_odm.core.values import lenient_ttl
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
 POLICIES: Final = "ttl_odm_policies"
@@ -45,6 +48,22 @@ class StoredNow(NamedTuple):
     others: int | None
     moments: tuple[str | None, ...] = ()
     last: str = ""
+
+    @classmethod
+    def of(
+        cls, rows: Iterable[tuple[str, object, object]], scopes: Sequence[str], absent: int | None
+    ) -> StoredNow:
+        """Read the rows of a table's policies.
+
+        Args:
+            rows: The scope of each, its ttl, and when it was changed.
+            scopes: That of the whole table, and behind it the one that is asked for, if any.
+            absent: What `own` is if nothing is stored for that.
+        """
+        found = {scope: (lenient_ttl(ttl), str(at)) for scope, ttl, at in rows}
+        own, _ = found.get(scopes[-1], (absent, None))
+        others, _ = found.get(scopes[0], (None, None))
+        return cls(own, others, tuple(found[name][1] if name in found else None for name in scopes))
 
     @property
     def version(self) -> str:

@@ -33,7 +33,6 @@ from ttl_odm.core.stored_rows import (
     StoredNow,
     StoredPolicy,
 )
-from ttl_odm.core.values import lenient_ttl
 from ttl_odm.dialects.errors import code_of, is_away, is_passing, is_taken
 from ttl_odm.dialects.waits import NOT_AVAILABLE, TRIES, WAITED, races, waits
 from ttl_odm.django.policies.models import Policy
@@ -134,14 +133,8 @@ class StoredDefault:
     def _read(self, *, locking: bool = False) -> StoredNow:
         rows = Policy.objects.using(self.using).filter(name=self.name, scope__in=self._scopes)
         rows = rows.select_for_update() if locking else rows
-        found = {
-            scope: (lenient_ttl(ttl), str(at))
-            for scope, ttl, at in rows.values_list("scope", "ttl", "changed_at")
-        }
-        own, _ = found.get(self.scope or WHOLE_TABLE, (self.absent, None))
-        others, _ = found.get(WHOLE_TABLE, (None, None))
-        moments = tuple(found[scope][1] if scope in found else None for scope in self._scopes)
-        return StoredNow(own, others, moments)
+        values = rows.values_list("scope", "ttl", "changed_at")
+        return StoredNow.of(values, self._scopes, self.absent)
 
 
 def stored_policies(*targets: Model, using: str | None = None) -> list[StoredPolicy]:

@@ -185,10 +185,8 @@ def _begun(connection: Connection, work: Callable[[], T]) -> T:
         except DBAPIError as error:
             operational = isinstance(error, OperationalError)
             lost = is_passing(error.orig, operational=operational) or is_taken(error.orig)
-            has_waited = code_of(error.orig) in (
-                WAITED,
-                NOT_AVAILABLE,
-            )  # for long: `_in_short_tries`
+            # For long: see `_in_short_tries`.
+            has_waited = code_of(error.orig) in (WAITED, NOT_AVAILABLE)
             if is_last or error.connection_invalidated or has_waited or not lost:
                 raise
         sleep(pause)

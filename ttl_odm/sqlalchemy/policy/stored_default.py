@@ -26,7 +26,6 @@ from sqlalchemy.dialects import mysql
 
 from ttl_odm.core.scopes import ScopeColumn
 from ttl_odm.core.stored_rows import INHERIT, WHOLE_TABLE, StoredNow
-from ttl_odm.core.values import lenient_ttl
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
@@ -103,10 +102,9 @@ class StoredDefault:
 
     def read(self, connection: Connection) -> StoredNow:
         """What is stored now; None also where nothing is stored for the table."""
-        scopes = [WHOLE_TABLE, *filter(None, [self.scope])]
         changes = tables_of(self.binding.first.table).changes.c
         last = select(func.max(changes.id)).where(
-            changes.name == self.name, changes.scope.in_(scopes)
+            changes.name == self.name, changes.scope.in_(self._scopes)
         )
         return self._read(connection)._replace(last=str(connection.scalar(last)))
 
@@ -116,15 +114,15 @@ class StoredDefault:
         return self._read(connection, locking=connection.dialect.name in MYSQL_FAMILY)
 
     def _read(self, connection: Connection, *, locking: bool = False) -> StoredNow:
-        table, scopes = self.binding.first.table, [WHOLE_TABLE, *filter(None, [self.scope])]
+        table, scopes = self.binding.first.table, self._scopes
         c = tables_of(table).policies.c
         rows = select(c.scope, c.ttl, c.changed_at).where(row_of(table)[0], c.scope.in_(scopes))
         rows = rows.with_for_update(read=True) if locking else rows
-        found = {scope: (lenient_ttl(ttl), str(at)) for scope, ttl, at in connection.execute(rows)}
-        own, _ = found.get(self.scope or WHOLE_TABLE, (self.absent, None))
-        others, _ = found.get(WHOLE_TABLE, (None, None))
-        moments = tuple(found[scope][1] if scope in found else None for scope in scopes)
-        return StoredNow(own, others, moments)
+        return StoredNow.of(connection.execute(rows), scopes, self.absent)
+
+    @property
+    def _scopes(self) -> list[str]:
+        return [WHOLE_TABLE, *filter(None, [self.scope])]
 
     def rows(self, source: FromClause, dialect: Dialect) -> list[ColumnElement[bool]]:
         """The conditions for the rows of a table, or of a subquery of it, that have this default.
