@@ -342,23 +342,26 @@ class KeyReclaimer:
         """
         layers: list[Layer] = [[(changed, keys)]]
         rows = {(changed.table, tuple(key)) for key in keys}
-        while len(layers) <= len(rows):
-            # Several parts of a layer can lead to the same rows: those of a table that refers to
-            # itself are deleted, and change. Asked for by each, the next layer's would double.
-            below: dict[Table | Change, tuple[Policy | Change, dict[Any, Sequence[Any]]]] = {}
-            for parent, some in layers[-1]:
-                for consequence in _change(parent).consequences():
-                    child, found = consequence.child, self._referring(consequence, parent, some)
-                    name = child if isinstance(child, Change) else child.table
-                    if found:
-                        below.setdefault(name, (child, {}))[1].update(
-                            (tuple(key), key) for key in found
-                        )
-            if not below:
-                break
-            layers.append([(child, list(found.values())) for child, found in below.values()])
-            rows.update((child.table, key) for child, found in below.values() for key in found)
+        while len(layers) <= len(rows) and (below := self._below(layers[-1])):
+            layers.append(below)
+            rows.update((child.table, tuple(key)) for child, keys in below for key in keys)
         return layers
+
+    def _below(self, layer: Layer) -> Layer:
+        """The rows that have to go or change before those of a layer, each of them once.
+
+        Several parts of a layer can lead to the same rows: those of a table that refers to itself
+        are deleted, and change. Asked for by each, the next layer's would double.
+        """
+        below: dict[Table | Change, tuple[Policy | Change, dict[Any, Sequence[Any]]]] = {}
+        for parent, keys in layer:
+            for consequence in _change(parent).consequences():
+                if rows := self._referring(consequence, parent, keys):
+                    child = consequence.child
+                    name = child if isinstance(child, Change) else child.table
+                    _, known = below.setdefault(name, (child, {}))
+                    known.update((tuple(key), key) for key in rows)
+        return [(child, list(known.values())) for child, known in below.values()]
 
     def _referring(self, consequence: Consequence, parent: Policy | Change, keys: Keys) -> Keys:
         child, columns = consequence.child, _identity(parent)

@@ -157,11 +157,12 @@ def to_check(state: State, dialect: Dialect) -> Seen | None:
 
 def written_of(state: State, lifetime: Lifetime, dialect: Dialect) -> Seen | None:
     """What a flush has noted of an object that was not loaded since."""
-    known, sample = _noted(state), sample_of(dialect)
+    known = _noted(state)
     if not lifetime.attributes or known is None:
         return None
     if isinstance(known, Seen):
         return known
+    sample = sample_of(dialect)
     if sample is None:
         return None
     latest = sample.at(known)
