@@ -24,17 +24,23 @@ _ALONE = (
 )
 
 
+def filled(engine: Engine, name: str) -> Any:
+    """A model whose table has rows, and no policy yet."""
+    skip_where_sqlalchemy_fails(engine, name)
+    model = models(name=name)
+    model.metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(insert(model), [{"id": key, "views": 0} for key in "abc"])
+    return model
+
+
 @pytest.mark.databases("mariadb", "mysql", "postgres")
 @pytest.mark.usefixtures("scheduler")
 @odd
 def test_a_table_of_any_name_is_swept_by_the_database(
     engine: Engine, project: Any, name: str
 ) -> None:
-    skip_where_sqlalchemy_fails(engine, name)
-    model = models(name=name)
-    model.metadata.create_all(engine)
-    with engine.begin() as connection:
-        connection.execute(insert(model), [{"id": key, "views": 0} for key in "abc"])
+    model = filled(engine, name)
     here = project(models(3600, name))
     rls = ", enforce='rls'" * (engine.dialect.name == "postgresql")
     options = "max_fraction=0.9, enforce='view', touch_trigger=True"
@@ -83,11 +89,7 @@ def test_a_printed_job_is_what_a_client_of_the_database_runs(engine: Engine, nam
 def test_a_view_of_a_table_of_any_name_has_its_live_rows(
     engine: Engine, project: Any, name: str
 ) -> None:
-    skip_where_sqlalchemy_fails(engine, name)
-    model = models(name=name)
-    model.metadata.create_all(engine)
-    with engine.begin() as connection:
-        connection.execute(insert(model), [{"id": key, "views": 0} for key in "abc"])
+    model = filled(engine, name)
     here = project(models(3600, name))
     here.revision(
         f"op.add_ttl({name!r}, 3600, enforce='view', touch_trigger=True)", f"op.drop_ttl({name!r})"

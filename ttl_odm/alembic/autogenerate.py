@@ -244,11 +244,9 @@ class _Comparison:
             op = _altered(table, policy)
             if loses:
                 op.sweep = "index"
-            if not others:
-                pass
-            elif isinstance(policy, ExpireAfter):
+            if others and isinstance(policy, ExpireAfter):
                 op.existing_ttl = replace(policy, seconds=int(min(others).partition("_")[0]))
-            elif isinstance(policy, TTL):
+            elif others and isinstance(policy, TTL):
                 op.existing_ttl = _before(policy, others)
             self._upgrade.ops.append(op)
 
