@@ -15,14 +15,15 @@ from sqlalchemy import (
     Table,
     UniqueConstraint,
     insert,
+    update,
 )
 from sqlalchemy.dialects.mysql import TIMESTAMP
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
-from tests.sql.zones import AUTUMN, SPRING, around, berlin, drop_zone, in_sql, make_zone
+from tests.sql.zones import AUTUMN, HOUR, SPRING, around, berlin, drop_zone, in_sql, make_zone
 from ttl_odm import ExpireAfter, ExpireAt, Follows
-from ttl_odm.sqlalchemy import Archive, enable
+from ttl_odm.sqlalchemy import Archive, TTLMixin, enable
 from ttl_odm.sweeper import AsyncSweeper, Hook, Purged, Sweeper
 
 if TYPE_CHECKING:
@@ -327,3 +328,75 @@ def test_a_session_keeps_its_zone_where_an_expired_row_has_to_stay(engine: Engin
             with pytest.raises(IntegrityError):
                 connection.execute(insert(table).values(id=9, at=never, name="n0"))
             assert connection.exec_driver_sql("SELECT @@time_zone").scalar() == zone
+
+
+class Stays(DeclarativeBase):
+    pass
+
+
+class Stay(TTLMixin, Stays):
+    __tablename__ = "stays"
+    __ttl__ = 3600
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    at: Mapped[datetime] = mapped_column(TIMESTAMP(fsp=6), unique=True)
+
+
+class Meal(Stays):
+    __tablename__ = "meals"
+    __ttl__ = Follows(Stay, on={"stay_at": "at"}, renews=True)
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    stay_at: Mapped[datetime] = mapped_column(TIMESTAMP(fsp=6), index=True)
+    name: Mapped[str] = mapped_column(String(20))
+
+
+def write_stays(connection: Connection, *, last_modified: str) -> None:
+    """Two stays an hour apart, which Berlin's clocks show as one time, and a meal of each."""
+    zone = connection.exec_driver_sql("SELECT @@time_zone").scalar_one()
+    connection.exec_driver_sql("SET time_zone = '+00:00'")
+    for number, at in enumerate([AUTUMN - HOUR / 2, AUTUMN + HOUR / 2]):
+        stay = f"({number}, {in_sql(at)}, {last_modified})"
+        connection.exec_driver_sql(f"INSERT INTO stays (id, at, _ts) VALUES {stay}")  # noqa: S608
+        meal = f"({number}, {in_sql(at)}, 'dinner')"
+        connection.exec_driver_sql(f"INSERT INTO meals VALUES {meal}")  # noqa: S608
+    connection.exec_driver_sql(f"SET time_zone = '{zone}'")
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_write_renews_its_own_parent_of_that_hour(engine: Engine, number: int) -> None:
+    Stays.metadata.create_all(engine)
+    with berlin(engine) as zone:
+        with engine.begin() as connection:
+            write_stays(connection, last_modified="(UNIX_TIMESTAMP() - 600) * 1000000")
+        with engine.begin() as connection:
+            meal = update(Meal).where(Meal.id == number).values(name="supper")
+            connection.execute(meal)
+            assert connection.exec_driver_sql("SELECT @@time_zone").scalar() == zone
+            old = "SELECT id FROM stays WHERE _ts < (UNIX_TIMESTAMP() - 300) * 1000000"
+            assert connection.exec_driver_sql(old).scalars().all() == [1 - number]
+
+
+def test_followers_by_other_columns_of_that_hour_go_with_their_parents(engine: Engine) -> None:
+    Stays.metadata.create_all(engine)
+    with berlin(engine):
+        with engine.begin() as connection:
+            write_stays(connection, last_modified="1")
+        report = Sweeper(engine, Stay, lease=False).run_once()
+        report.raise_for_failures()
+        assert report.deleted == 4
+
+
+@pytest.mark.every_driver
+def test_their_parents_keys_are_free(engine: Engine) -> None:
+    Stays.metadata.create_all(engine)
+    with berlin(engine):
+        with engine.begin() as connection:
+            write_stays(connection, last_modified="1")
+        never = datetime(2037, 1, 1)  # noqa: DTZ001 (what a TIMESTAMP is bound with)
+        for number in range(2):
+            with Session(engine) as session:
+                session.add(Stay(id=number, at=never + timedelta(seconds=number)))
+                session.commit()
+        with engine.connect() as connection:
+            assert connection.exec_driver_sql("SELECT count(*) FROM meals").scalar() == 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Integer, Update, literal_column, select, update
 
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
 from ttl_odm.sqlalchemy.keys.links import link_of
@@ -25,6 +26,7 @@ from ttl_odm.sqlalchemy.purge.statements import in_subquery, is_one_of
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.rewrite.targets import TargetLookup
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.timestamps import has_timestamp, in_utc, shown_in_utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,17 +75,26 @@ class RenewedParents:
         if current or binding is None or context.execution_options.get(KEEP_LAST_MODIFIED):
             return 0
         links, reclaimer = self.following.links(), KeyReclaimer.of(context)
-        keys = dict.fromkeys(self._before(context, reclaimer, links))
+        # A wall time that was read may stand for two parents; what is sent is what will be stored.
+        shows_utc = reclaimer.dialect.name in MYSQL_FAMILY and has_timestamp(links.own)
+        keys = dict.fromkeys(self._before(context, reclaimer, links, shows_utc=shows_utc))
+        if shows_utc and keys:
+            with in_utc(reclaimer.connection):
+                self._renew(binding, links, list(keys), reclaimer)
+            keys = {}
         if self.lookup is None or self.may_move:
             written = parents_written(context, self.following, self.lookup)
             keys |= dict.fromkeys(one.key for one in written)
-        new = self._not_yet(list(keys), reclaimer)
-        for start in range(0, len(new), CHUNK):
-            self._renew(binding, links, new[start : start + CHUNK], reclaimer)
+        self._renew(binding, links, self._not_yet(list(keys), reclaimer), reclaimer)
         return 0
 
     def _before(
-        self, context: DefaultExecutionContext, reclaimer: KeyReclaimer, links: Links
+        self,
+        context: DefaultExecutionContext,
+        reclaimer: KeyReclaimer,
+        links: Links,
+        *,
+        shows_utc: bool,
     ) -> Iterator[Key]:
         """The keys of the parents that rows have which an UPDATE or DELETE is about to match."""
         if self.lookup is None:
@@ -92,6 +103,7 @@ class RenewedParents:
         options = compat.loader_options(compat.invoked(context))
         for target, executions in self.lookup.targets(context):
             own = [target.source.c[column.key] for column in links.own]
+            own = shown_in_utc(own) if shows_utc else own
             for parameters in executions:
                 rows = target.matched(parameters, *own).distinct().options(*options)
                 for row in reclaimer.execute(rows):
@@ -110,17 +122,18 @@ class RenewedParents:
     def _renew(
         self, binding: Binding, links: Links, keys: Sequence[Key], reclaimer: KeyReclaimer
     ) -> None:
-        matched = _at_root(links.parent, is_one_of(links.theirs, keys))
-        stamp = update(binding.table).values({binding.last_modified: Stamp()}).where(matched)
-        seconds = self.following.declared.at_most_every
-        if seconds is not None:
-            clock = clock_of(reclaimer.dialect)
-            before = clock.literal(clock.now_at_write) - clock.span(
-                literal_column(str(seconds), Integer())
-            )
-            instants = binding.instants.on(clock)
-            stamp = stamp.where(instants.reached(binding.last_modified, before))
-        reclaimer.execute(stamp.execution_options(**{INCLUDE_EXPIRED: False}))
+        for start in range(0, len(keys), CHUNK):
+            matched = _at_root(links.parent, is_one_of(links.theirs, keys[start : start + CHUNK]))
+            stamp = update(binding.table).values({binding.last_modified: Stamp()}).where(matched)
+            seconds = self.following.declared.at_most_every
+            if seconds is not None:
+                clock = clock_of(reclaimer.dialect)
+                before = clock.literal(clock.now_at_write) - clock.span(
+                    literal_column(str(seconds), Integer())
+                )
+                instants = binding.instants.on(clock)
+                stamp = stamp.where(instants.reached(binding.last_modified, before))
+            reclaimer.execute(stamp.execution_options(**{INCLUDE_EXPIRED: False}))
 
 
 def _at_root(table: Table, condition: ColumnElement[bool]) -> ColumnElement[bool]:

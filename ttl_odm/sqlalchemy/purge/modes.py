@@ -15,9 +15,14 @@ from sqlalchemy import inspect
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.binding import SubBinding, all_subtables, binding_of, root_binding_of
+from ttl_odm.sqlalchemy.policy.following import following_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import is_recorded
 from ttl_odm.sqlalchemy.purge.archive import Copy
-from ttl_odm.sqlalchemy.time.timestamps import has_timestamp_key, timestamp_tables
+from ttl_odm.sqlalchemy.time.timestamps import (
+    has_timestamp,
+    has_timestamp_key,
+    timestamp_tables,
+)
 from ttl_odm.sweeper import Hooks
 from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of, purge_of
 
@@ -73,15 +78,22 @@ def mode_of(binding: Binding) -> Mode:
 def depends_on_zone(connection: Connection, metadata: MetaData) -> bool:
     """Whether the session's time zone matters where rows of a MetaData are removed.
 
-    It does on MariaDB and MySQL if a ``TIMESTAMP`` is in a key or in a row that is archived; see
-    `ttl_odm.sqlalchemy.time.timestamps`.
+    It does on MariaDB and MySQL if a ``TIMESTAMP`` is in a key, in what rows follow others by, or
+    in a row that is archived; see `ttl_odm.sqlalchemy.time.timestamps`.
     """
     if connection.dialect.name not in MYSQL_FAMILY:
         return False
     tables = timestamp_tables(metadata)
-    return has_timestamp_key(tables) or any(
-        getattr(binding.default.owner, "__ttl_archive__", None) is not None
-        for binding in filter(None, map(binding_of, tables))
+    return (
+        has_timestamp_key(tables)
+        or any(
+            getattr(binding.default.owner, "__ttl_archive__", None) is not None
+            for binding in filter(None, map(binding_of, tables))
+        )
+        or any(
+            has_timestamp(following.links().own)
+            for following in filter(None, map(following_of, tables))
+        )
     )
 
 
