@@ -103,9 +103,9 @@ class RenewedParents:
         options = compat.loader_options(compat.invoked(context))
         for target, executions in self.lookup.targets(context):
             own = [target.source.c[column.key] for column in links.own]
-            own = shown_in_utc(own) if shows_utc else own
+            shown = shown_in_utc(own) if shows_utc else own
             for parameters in executions:
-                rows = target.matched(parameters, *own).distinct().options(*options)
+                rows = target.matched(parameters, *shown).distinct().options(*options)
                 for row in reclaimer.execute(rows):
                     if None not in row:
                         yield tuple(row)
