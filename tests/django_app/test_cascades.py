@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import django
 import pytest
-from django.db import connections, models
+from django.db import IntegrityError, connections, models, transaction
 
 from tests.django_app.data import kill, raw, tables_of
 from ttl_odm import Follows
@@ -133,6 +133,37 @@ def test_a_write_that_takes_the_key_of_a_parent_records_its_rows(
         basket.objects.create(**({"pk": 1} if column == "pk" else {"name": "a"}))
         assert kept(mode, heard) == [10, 11]
         assert stored("good") == {20}
+
+
+@by_database
+@modes
+@pytest.mark.parametrize("on_delete", ["DB_CASCADE", "CASCADE"])
+@pytest.mark.parametrize("how", ["create", "upsert", "update"])
+def test_live_rows_keep_their_parent_from_a_write_that_takes_its_key(
+    backend: Backend, mode: str, on_delete: str, how: str
+) -> None:
+    heard: list[Purged] = []
+    with shop(mode, heard, getattr(models, on_delete)) as (basket, good, _):
+        live(11)
+        basket.objects.create(pk=5)
+
+        def write() -> None:
+            if how == "create":
+                basket.objects.create(pk=1)
+            elif how == "upsert":
+                basket.objects.update_or_create(pk=1, defaults={"name": "c"})
+            else:
+                basket.objects.filter(id=5).update(id=1)
+
+        message = "Rows of shop.Good refer to it, and a cascade would delete them without"
+        with pytest.raises(IntegrityError, match=message), transaction.atomic():
+            write()
+        assert stored("basket") == {1, 2, 5}
+        assert stored("good") == {10, 11, 20}
+        good.objects.filter(pk=11).delete()
+        heard.clear()
+        write()
+        assert kept(mode, heard) == [10]
 
 
 @by_database
@@ -279,6 +310,8 @@ def test_a_live_row_far_below_keeps_what_it_hangs_on(backend: Backend, middle: s
         sweep(basket).raise_for_failures()
         assert (stored("basket"), stored("good")) == ({1}, {10})
         assert kept("archive", []) == [20]
+        with pytest.raises(IntegrityError, match="Rows of shop.Good refer to it"):
+            basket.objects.create(pk=1)
 
 
 @by_database

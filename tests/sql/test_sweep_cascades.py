@@ -17,6 +17,7 @@ from sqlalchemy import (
     text,
     update,
 )
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
 from tests.sql.sweeping import HOUR, add, left, servers
@@ -186,6 +187,46 @@ def test_a_write_that_takes_the_key_of_a_parent_records_its_rows(
         session.commit()
     with engine.connect() as connection:
         assert kept(connection, mode, old, heard) == [11, 12]
+        assert left(connection, item) == {21}
+
+
+@modes
+@pytest.mark.parametrize("how", ["flush", "insert", "batch", "update"])
+def test_live_rows_keep_their_parent_from_a_write_that_takes_its_key(
+    engine: Engine, made: Any, mode: str, how: str
+) -> None:
+    heard: list[Any] = []
+    cart, item, old = shop(mode, heard)
+    made(cart)
+    with engine.begin() as connection:
+        fill(connection, {11: 1, 12: 1, 21: 2}, live=[12])
+        connection.execute(insert(cart).values(id=5))
+
+    def write(session: Session) -> None:
+        if how == "flush":
+            session.add(cart(id=1))
+            session.flush()
+        elif how == "insert":
+            session.execute(insert(cart).values(id=1))
+        elif how == "batch":
+            session.execute(insert(cart), [{"id": 1}, {"id": 3}])
+        else:
+            session.execute(update(cart).where(cart.id == 5).values(id=1))
+
+    with (
+        Session(engine) as session,
+        pytest.raises(IntegrityError, match="live rows of 'items' refer to it"),
+    ):
+        write(session)
+    with Session(engine) as session:
+        assert left(session.connection(), item) == {11, 12, 21}
+        assert kept(session.connection(), mode, old, heard if mode == "archive" else []) == []
+        session.execute(delete(item).where(item.id == 12))
+        heard.clear()
+        write(session)
+        session.commit()
+    with engine.connect() as connection:
+        assert kept(connection, mode, old, heard) == [11]
         assert left(connection, item) == {21}
 
 
@@ -436,6 +477,22 @@ def test_a_live_row_far_below_keeps_what_it_hangs_on(engine: Engine, made: Any, 
         assert 10 * last + 1 in set(connection.scalars(select(old.id)))
 
 
+@pytest.mark.parametrize("shape", ["by way of a table without a policy", "far below"])
+def test_a_live_row_far_below_keeps_it_from_a_write(engine: Engine, made: Any, shape: str) -> None:
+    actions, traced, keeps = CHAINS[shape]
+    models, _ = levels(*actions, traced=traced, keeps=keeps)
+    made(models[0])
+    last = len(actions)
+    with engine.begin() as connection:
+        chain(connection, models, live=[last])
+    message = f"live rows of 'level_{last}' refer to it"
+    with engine.begin() as connection, pytest.raises(IntegrityError, match=message):
+        connection.execute(insert(models[0]).values(id=2))
+    with engine.begin() as connection:
+        connection.execute(insert(models[0]).values(id=1))
+        assert left(connection, models[last]) == {10 * last + 2}
+
+
 def test_composite_keys_are_told_apart(engine: Engine, made: Any) -> None:
     class Base(DeclarativeBase):
         pass
@@ -673,9 +730,10 @@ def test_orphans_stay_until_rows_that_cascade_from_them_are_recorded(
         assert set(connection.scalars(select(OldEvent.id))) == {100}
 
 
+@pytest.mark.parametrize("how", ["sweep", "write"])
 @pytest.mark.parametrize("cascade", ["the database's", "the ORM's"])
 def test_rows_deleted_through_the_orm_take_none_along_that_are_recorded(
-    engine: Engine, made: Any, cascade: str
+    engine: Engine, made: Any, cascade: str, how: str
 ) -> None:
     class Base(DeclarativeBase):
         pass
@@ -716,6 +774,13 @@ def test_rows_deleted_through_the_orm_take_none_along_that_are_recorded(
         connection.execute(
             text(f"UPDATE items SET _ts = _ts - {2 * HOUR} * {second} WHERE id <> 12")  # noqa: S608
         )
+    if how == "write":
+        message = "live rows of 'items' refer to it"
+        with Session(engine) as session, pytest.raises(IntegrityError, match=message):
+            session.execute(insert(Cart).values(id=1))
+        with engine.connect() as connection:
+            assert left(connection, Item) == {11, 12, 21}
+        return
     report = Sweeper(engine, Cart).run_once()
     (target,) = report.targets
     assert target.deleted == 2

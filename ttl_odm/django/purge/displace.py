@@ -30,6 +30,7 @@ from ttl_odm.django.purge.followers import FollowersRemoval, every, seal_above
 from ttl_odm.django.purge.removal import (
     Removal,
     being_removed,
+    displacing,
     locked,
     recorded_error,
     referring,
@@ -311,9 +312,12 @@ def _make_way(
 def _make_way_below(
     model: Model, condition: Q, using: str, above: frozenset[tuple[Model, Any]]
 ) -> None:
-    """Purge the expired rows that refer to rows which the database is about to delete."""
-    sweeping = sweeping_removal.get()
-    keeps = sweeping is not None and is_recorded(model, sweeping.hooks_below)
+    """Purge the expired rows that refer to rows which the database is about to delete.
+
+    A live row of a recorded model keeps the others, unless somebody is deleting a live one.
+    """
+    purges = displacing.get() or sweeping_removal.get() is not None
+    keeps = purges and is_recorded(model, _hooks())
     relations = _in_the_way(model) if endangers(model, _hooks()) else []
     if not (keeps or relations):
         return

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 sweeping_removal: ContextVar[Removal | None] = ContextVar("ttl_odmsweeping_removal", default=None)
 """Where a sweep counts rows that go because they refer to its own."""
 
+displacing: ContextVar[bool] = ContextVar("ttl_odm_displacing", default=False)
+"""Whether rows are being deleted because they are in the way of a write."""
+
 _doomed: ContextVar[frozenset[tuple[Model, Any]]] = ContextVar(
     "ttl_odm_doomed", default=frozenset()
 )
@@ -230,14 +233,14 @@ class Removal:
         family = (self.model, *self.model._meta.all_parents)
         # What goes because of rows that were displaced counts with what they are displaced for.
         token = None
+        is_displacing = displacing.set(self.reason == "displaced")
         if self.reason == "expired":
             self.by_scope += self.scopes_of([obj.pk for obj in objs])
             if sweeping_removal.get() is None:
                 token = sweeping_removal.set(self)
         try:
             collector.collect(rows)
-            if self.reason == "expired":
-                self._check_recorded(collector, family)
+            self._check_recorded(collector, family)
             with options.purging(frozenset(model._meta.db_table for model in family)):
                 _, deleted = collector.delete()
         except (DatabaseError, InterfaceError, HookError):
@@ -248,6 +251,7 @@ class Removal:
             message = f"Deleting {self.model._meta.label} failed: {error}"
             raise HookError(message) from error
         finally:
+            displacing.reset(is_displacing)
             if token is not None:
                 sweeping_removal.reset(token)
         return deleted.get(self.model._meta.label, 0)

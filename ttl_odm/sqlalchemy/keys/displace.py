@@ -27,7 +27,7 @@ from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.second_tables import on_first
 from ttl_odm.sqlalchemy.purge.default_locks import lock_defaults
-from ttl_odm.sqlalchemy.purge.errors import is_restricted
+from ttl_odm.sqlalchemy.purge.errors import is_restricted, kept_by_live_rows
 from ttl_odm.sqlalchemy.purge.followers import all_followers, expired_followers
 from ttl_odm.sqlalchemy.purge.modes import DELETE, depends_on_zone, subtables
 from ttl_odm.sqlalchemy.purge.removal import expired_in, purge_displaced
@@ -321,13 +321,21 @@ class KeyReclaimer:
             connection.execution_options(**{name: before.get(name) for name in options})
 
     def _keys(
-        self, changed: Policy | Change, criterion: ColumnElement[bool], limit: int | None = None
+        self,
+        changed: Policy | Change,
+        criterion: ColumnElement[bool],
+        limit: int | None = None,
+        *,
+        every: bool = False,
     ) -> Keys:
-        """What `_identity` says of rows: of expired ones, or of such as the database changes."""
+        """What `_identity` says of rows: of expired ones, or of such as the database changes.
+
+        Or of `every` row, live ones too.
+        """
         columns: Sequence[ColumnElement[Any]] = _identity(changed)
         if depends_on_zone(self.connection, changed.table.metadata):
             columns = shown_in_utc(columns)
-        if isinstance(changed, Change):
+        if every or isinstance(changed, Change):
             rows: Select[Any] = SweepSelect(*columns)
             rows = rows.with_for_update(read=True) if self.current else rows
         else:
@@ -342,12 +350,13 @@ class KeyReclaimer:
         """
         layers: list[Layer] = [[(changed, keys)]]
         rows = {(changed.table, tuple(key)) for key in keys}
-        while len(layers) <= len(rows) and (below := self._below(layers[-1])):
+        displaces = not isinstance(changed, Change)
+        while len(layers) <= len(rows) and (below := self._below(layers[-1], displaces=displaces)):
             layers.append(below)
             rows.update((child.table, tuple(key)) for child, keys in below for key in keys)
         return layers
 
-    def _below(self, layer: Layer) -> Layer:
+    def _below(self, layer: Layer, *, displaces: bool) -> Layer:
         """The rows that have to go or change before those of a layer, each of them once.
 
         Several parts of a layer can lead to the same rows: those of a table that refers to itself
@@ -361,18 +370,43 @@ class KeyReclaimer:
                     name = child if isinstance(child, Change) else child.table
                     _, known = below.setdefault(name, (child, {}))
                     known.update((tuple(key), key) for key in rows)
+                if displaces and consequence.cascades:
+                    self._check_live(consequence, parent, keys, rows)
         return [(child, list(known.values())) for child, known in below.values()]
 
     def _referring(self, consequence: Consequence, parent: Policy | Change, keys: Keys) -> Keys:
-        child, columns = consequence.child, _identity(parent)
         if not (consequence.is_certain or self._is_here(consequence.table)):
             return []
         found: list[Sequence[Any]] = []
-        for some in _batches(keys):
-            referred = referred_rows(consequence, parent.table, is_one_of(columns, some))
-            refers = referring(consequence, referred.options(include_expired()))
-            found += self._keys(child, _as_now(refers) if self.current else refers)
+        for refers in self._conditions(consequence, parent, keys):
+            found += self._keys(consequence.child, refers)
         return found
+
+    def _check_live(
+        self, consequence: Consequence, parent: Policy | Change, keys: Keys, expired: Keys
+    ) -> None:
+        """See that no live row goes by a cascade which has to be archived or reported.
+
+        Where a user deletes what it refers to it may; here the write is one to another row.
+        """
+        if not (consequence.is_certain or self._is_here(consequence.table)):
+            return
+        known, child = set(map(tuple, expired)), consequence.child
+        for refers in self._conditions(consequence, parent, keys):
+            rows = self._keys(child, refers, len(known) + 1, every=True)
+            if not known.issuperset(map(tuple, rows)):
+                names = (parent.table.fullname, child.table.fullname)
+                raise kept_by_live_rows(self.dialect, *names)
+
+    def _conditions(
+        self, consequence: Consequence, parent: Policy | Change, keys: Keys
+    ) -> Iterator[ColumnElement[bool]]:
+        """The conditions for what refers to some rows, a batch of them each."""
+        for some in _batches(keys):
+            rows = is_one_of(_identity(parent), some)
+            referred = referred_rows(consequence, parent.table, rows)
+            refers = referring(consequence, referred.options(include_expired()))
+            yield _as_now(refers) if self.current else refers
 
 
 def _as_now(clause: Any) -> Any:

@@ -189,6 +189,7 @@ class Consequence:
         is_certain: Whether the referring table is in the same database. Where its foreign key has
             only the name of a table, which its own `MetaData` doesn't know, it may not be.
         is_silent: Whether the database raises no error if they are still there.
+        cascades: Whether that is so because it would delete them.
     """
 
     columns: tuple[Column[Any], ...]
@@ -197,6 +198,7 @@ class Consequence:
     change: Change | None
     is_certain: bool
     is_silent: bool = False
+    cascades: bool = False
     following: Following | None = None
 
     @property
@@ -291,7 +293,8 @@ class _Reference:
                 for column in binding.columns
             )
         if goes_first:
-            yield replace(outcome, binding=binding, change=None, is_silent=True)
+            cascades = change.columns is None
+            yield replace(outcome, binding=binding, change=None, is_silent=True, cascades=cascades)
 
     def _outcome(self, parent: Table, changed: frozenset[str] | None) -> Consequence | None:
         if changed is not None and changed.isdisjoint(self.keys):

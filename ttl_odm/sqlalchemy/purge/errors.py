@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sqlalchemy.exc import (
     DataError,
     DBAPIError,
@@ -17,9 +19,30 @@ from sqlalchemy.orm.exc import StaleDataError
 import ttl_odm.errors
 from ttl_odm.dialects import errors
 
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Dialect
+
 
 class ExpiredError(ttl_odm.errors.ExpiredError, StaleDataError, DontWrapMixin):
     """The row has expired (or was deleted), so it can't be changed or deleted."""
+
+
+def kept_by_live_rows(dialect: Dialect, table: str, referring: str) -> IntegrityError:
+    """The error for an expired row in the way of a write that can't be deleted.
+
+    Args:
+        dialect: That of the connection.
+        table: The full name of the expired row's table.
+        referring: That of a table whose rows are archived or reported to hooks.
+    """
+    message = (
+        f"An expired row of {table!r} blocks this statement and can't be deleted, because live "
+        f"rows of {referring!r} refer to it, and a cascade would delete them without their "
+        "archive or hooks. Delete those rows first."
+    )
+    # SQLAlchemy shows the class of the driver's own error.
+    error = getattr(dialect.dbapi, "IntegrityError", Exception)
+    return IntegrityError(None, None, error(message))
 
 
 def is_locked(error: Exception) -> bool:

@@ -26,7 +26,12 @@ from ttl_odm.sqlalchemy.policy.binding import key_columns, root_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.stored import own_scope
-from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing, is_restricted
+from ttl_odm.sqlalchemy.purge.errors import (
+    in_short,
+    is_passing,
+    is_restricted,
+    kept_by_live_rows,
+)
 from ttl_odm.sqlalchemy.purge.followers import FollowersRemoval, all_followers
 from ttl_odm.sqlalchemy.purge.modes import Mode, mode_of, subtables
 from ttl_odm.sqlalchemy.purge.statements import (
@@ -338,8 +343,6 @@ class Removal:
 
     def _check_recorded(self, deleted: Iterable[Any], own: Sequence[Any]) -> None:
         """Reject cascades of the ORM to rows that have to be archived, or reported to hooks."""
-        if self.reason == "displaced":  # then these are live
-            return
         chosen = set(map(id, own))
         for row in deleted:
             mapper: Any = inspect(type(row))
@@ -348,6 +351,9 @@ class Removal:
                 continue
             mode, name = mode_of(binding), binding.table.fullname
             if mode.copy is not None or mode.sink is not None or self.hooks.named.watches(name):
+                if self.reason == "displaced":  # then it is live
+                    own_name = self.binding.table.fullname
+                    raise kept_by_live_rows(self.connection.dialect, own_name, name)
                 raise RefusedError(
                     f"rows of {name} that are archived or reported to hooks refer to it, and a "
                     "cascade of the ORM would delete them unarchived and unreported"
