@@ -387,16 +387,19 @@ class Meeting:
     """A hook that waits until so many are in it at once."""
 
     def __init__(self, parties: int) -> None:
-        self.barrier = threading.Barrier(parties, timeout=30)
+        # It is over before the first of them goes on, or that one might wait for the next meeting.
+        self.barrier = threading.Barrier(parties, self._end, timeout=30)
         self.threads: set[str] = set()
         self.is_over = False
 
     def __call__(self, _: Any) -> None:
         name = threading.current_thread().name
         if name.startswith("ttl_odm-sweeper") and not self.is_over:
-            self.barrier.wait()
             self.threads.add(name)
-            self.is_over = len(self.threads) == self.barrier.parties
+            self.barrier.wait()
+
+    def _end(self) -> None:
+        self.is_over = True
 
 
 def stocked(store: Any, rows: int = 90) -> Any:
