@@ -12,7 +12,7 @@ the versions of libraries: it runs each test on one database.
 | marked `every_server` | on SQLite and every server, each with a third of its drivers | on one |
 | marked `slow` | on a third of its databases, at least one | doesn't run |
 | marked `in_thirds` | in one of three turns, then on all | in one of three turns, on one |
-| in a folder of `SHARES` | as above | in one of two or three turns |
+| in a folder of `IN_PARTS` | as above | in one of three turns |
 | in a folder of `TOGETHER` | as above, all on the same server | all on the same database |
 """
 
@@ -32,21 +32,23 @@ _T = TypeVar("_T")
 TURNS: Final = 3
 """After so many consecutive turns, every test has run on all of its databases and drivers."""
 
-SHARES: Final[Mapping[str, int]] = {
-    "django_app": 2,
-    "leaks": 2,
-    "leaks_mongo": 2,
-    "mongo": 2,
-    "sql": 2,
-    "stores": 2,
-    "testkit": 2,
-    "adoption": TURNS,
-    "cli": TURNS,
-    "examples": TURNS,
-    "faults": TURNS,
-    "integrations": TURNS,
-}
-"""The folders of which `--once` runs a part, and in how many turns it runs all of them."""
+IN_PARTS: Final = frozenset(
+    {
+        "adoption",
+        "cli",
+        "django_app",
+        "examples",
+        "faults",
+        "integrations",
+        "leaks",
+        "leaks_mongo",
+        "mongo",
+        "sql",
+        "stores",
+        "testkit",
+    }
+)
+"""The folders of which `--once` runs a third in each turn."""
 
 TOGETHER: Final = frozenset({"leaks"})
 """Folders whose tests need much to be made on a server first: a world of tables for all of them."""
@@ -138,7 +140,7 @@ def share(values: Sequence[_T], number: int) -> list[_T]:
 
 def _turns_of(test: str) -> int:
     """In how many turns `--once` runs all tests of a test's folder."""
-    return SHARES.get(_folder(test), 1)
+    return TURNS if _folder(test) in IN_PARTS else 1
 
 
 def _folder(test: str) -> str:

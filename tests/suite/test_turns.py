@@ -9,8 +9,8 @@ import pytest
 from tests.backends import SQLITE, database_of
 from tests.turns import (
     ELSEWHERE,
+    IN_PARTS,
     LATER,
-    SHARES,
     SLOW,
     TURNS,
     Variant,
@@ -67,11 +67,11 @@ def test_three_turns_in_a_row_run_every_test_on_all_that_it_supports(
         assert set().union(*(running(variants, turn) for turn in turns)) == {*variants}
 
 
-@pytest.mark.parametrize("folder", ["sql", *SHARES])
+@pytest.mark.parametrize("folder", ["migrations", *sorted(IN_PARTS)])
 @pytest.mark.parametrize("backends", BACKENDS)
 def test_once_runs_every_test_on_all_that_it_supports_in_time(folder: str, backends: str) -> None:
     variants = several(folder, BACKENDS[backends])
-    turns = SHARES.get(folder, 1) * len(BACKENDS[backends])
+    turns = (TURNS if folder in IN_PARTS else 1) * len(BACKENDS[backends])
     for first in (0, 1135):
         ran = [running(variants, turn, once=True) for turn in range(first, first + turns)]
         assert set().union(*ran) == {*variants}
@@ -80,10 +80,10 @@ def test_once_runs_every_test_on_all_that_it_supports_in_time(folder: str, backe
             assert len(names) == len({*names}), "a test ran twice"
 
 
-@pytest.mark.parametrize("folder", ["sql", *SHARES])
+@pytest.mark.parametrize("folder", ["migrations", *sorted(IN_PARTS)])
 def test_once_runs_a_part_of_some_folders(folder: str) -> None:
     variants = several(folder, ONE_DRIVER)
-    turns = SHARES.get(folder, 1)
+    turns = TURNS if folder in IN_PARTS else 1
     ran = [running(variants, turn, once=True) for turn in range(turns)]
     assert sum(map(len, ran)) == len({variant.test for variant in variants})
 
