@@ -204,6 +204,24 @@ def test_every_way_to_load_a_row_finds_it(session: Session) -> None:
     assert [row.id for row in session.scalars(select(other).order_by(other.id))] == [1, 2, 5, 6]
 
 
+def test_rows_with_expired_partners_can_be_locked(session: Session) -> None:
+    """PostgreSQL locks no optional side of a join, so FOR UPDATE names the others."""
+    rows = select(Line).order_by(Line.id)
+    assert [row.id for row in session.scalars(rows.with_for_update())] == [1, 2, 5, 6]
+    assert [row.id for row in session.scalars(rows.with_for_update(read=True))] == [1, 2, 5, 6]
+    assert [row.id for row in session.scalars(rows.limit(2).with_for_update())] == [1, 2]
+    assert [row.id for row in session.scalars(rows.with_for_update(of=Line))] == [1, 2, 5, 6]
+    other = aliased(Line)
+    locked = select(other).order_by(other.id).with_for_update(skip_locked=True)
+    assert [row.id for row in session.scalars(locked)] == [1, 2, 5, 6]
+    line = session.get_one(Line, 2, with_for_update=True)
+    session.refresh(line, with_for_update={"nowait": True})
+    assert line.cart is None
+    beyond = joinedload(Line.cart, innerjoin=True).joinedload(Cart.shop, innerjoin=True)
+    deep = rows.options(beyond.joinedload(Shop.clubs, innerjoin=True)).with_for_update()
+    assert [row.id for row in session.scalars(deep).unique()] == [1, 2, 5, 6]
+
+
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize("inner", [True, "unnested"])
 def test_what_is_loaded_beyond_an_expired_partner_hides_nothing(

@@ -7,7 +7,7 @@ from inspect import getattr_static
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import inspect
+from sqlalchemy import Alias, Join, Subquery, Table, inspect
 from sqlalchemy.orm import (
     MANYTOMANY,
     Mapper,
@@ -22,12 +22,15 @@ from sqlalchemy.orm.base import PassiveFlag
 from sqlalchemy.orm.exc import UnmappedClassError
 from sqlalchemy.orm.mapper import _all_registries
 from sqlalchemy.sql.base import CompileState
+from sqlalchemy.sql.selectable import ForUpdateArg, FromGrouping
 from sqlalchemy.util import HasMemoized
+
+from ttl_odm.sqlalchemy.compat.core import copied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import Column, ColumnElement, Connection, FromClause, Table
+    from sqlalchemy import Column, ColumnElement, Connection, FromClause, Select
     from sqlalchemy.orm import InstanceState, MapperProperty, QueryContext
     from sqlalchemy.orm.identity import IdentityMap
 
@@ -259,4 +262,42 @@ def join_outer(compile_state: Any, planned: tuple[Any, ...]) -> tuple[Any, ...]:
     """Let that be an outer join, and what is loaded further along know that it is."""
     *join, _, _, criteria = compile_state.create_eager_joins[-1]
     compile_state.create_eager_joins[-1] = (*join, False, True, criteria)
+    lock = compile_state._for_update_arg
+    if lock is not None and lock.of is None:
+        compile_state._for_update_arg = _LockOfInner(
+            read=lock.read,
+            nowait=lock.nowait,
+            skip_locked=lock.skip_locked,
+            key_share=lock.key_share,
+        )
     return (*planned[:-1], True)
+
+
+class _LockOfInner(ForUpdateArg):
+    """FOR UPDATE of a SELECT in which `join_outer` has made a join an outer one."""
+
+    inherit_cache = True
+
+
+def locking_inner(rows: Select[Any]) -> Select[Any]:
+    """A SELECT whose FOR UPDATE names what it may lock, if `join_outer` had a part in it.
+
+    PostgreSQL rejects a FOR UPDATE that includes the optional side of an outer join.
+    """
+    lock: Any = rows._for_update_arg
+    if not isinstance(lock, _LockOfInner):
+        return rows
+    inner = list(_inner(rows.get_final_froms()))
+    return copied(rows, _for_update_arg=copied(lock, of=inner)) if inner else rows
+
+
+def _inner(sources: Iterable[FromClause]) -> Iterator[FromClause]:
+    """The tables and subqueries on the sides of joins that aren't optional."""
+    for source in sources:
+        if isinstance(source, Join):
+            if not source.full:
+                yield from _inner([source.left] if source.isouter else [source.left, source.right])
+        elif isinstance(source, FromGrouping):
+            yield from _inner([source.element])
+        elif isinstance(source, (Table, Alias, Subquery)):
+            yield source
