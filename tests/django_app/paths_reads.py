@@ -224,6 +224,11 @@ READS: dict[str, Any] = {
         for each in Note.objects.select_related("session").order_by("text")
         if each.text.startswith("live")
     ],
+    "select_related_required_locked": lambda: [
+        (each.text, getattr(each, "session", None))
+        for each in Note.objects.select_related("session").order_by("text").select_for_update()
+        if each.text.startswith("live")
+    ],
     "select_related_deep": lambda: [
         (each.text, each.perhaps and each.perhaps.user)
         for each in Note.objects.select_related("perhaps__user").order_by("pk")

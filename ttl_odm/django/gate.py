@@ -47,6 +47,9 @@ else:
     # Mixins, which `_gated` puts before the class of a backend.
     SQLCompiler = SQLDeleteCompiler = SQLUpdateCompiler = object
 
+_PROMOTED: Final = "_ttl_odm_promoted"
+"""The name that a Query, and its copies, have for whether an inner join became an outer one."""
+
 _MARK: Final = "_ttl_odm_gate"
 
 
@@ -148,23 +151,38 @@ class GatedSelect(SQLCompiler):
         """The columns of select_related, with outer joins to rows that may have expired.
 
         Django joins a foreign key that can't be NULL by INNER JOIN: the live row that refers to an
-        expired one would vanish. (Not under FOR UPDATE, which PostgreSQL refuses on outer joins.)
+        expired one would vanish.
         """
         query = self.query
         used = {alias for alias, count in query.alias_refcount.items() if count}
         related = super().get_related_selections(*args, **kwargs)
-        if options.rows_of(query) != "live" or query.select_for_update:
+        if options.rows_of(query) != "live":
             return related
         for alias, join in list(query.alias_map.items()):
             if alias in used or not isinstance(join, Join) or join.join_type != INNER:
                 continue
             if policy_in(query, join.table_name) is not None and not _leads_to_parent(query, join):
                 query.alias_map[alias] = join.promote()
+                setattr(query, _PROMOTED, True)
                 sources = query.alias_map.items()
                 query.promote_joins(
                     [child for child, source in sources if source.parent_alias == alias]
                 )
         return related
+
+    def get_select_for_update_of_arguments(self) -> list[str]:
+        """The tables that FOR UPDATE names: PostgreSQL locks no optional side of a join."""
+        named: list[str] = super().get_select_for_update_of_arguments()
+        query = self.query
+        if self.connection.vendor != "postgresql" or not getattr(query, _PROMOTED, False):
+            return named
+        quote: Any = getattr(self, "quote_name", None) or self.quote_name_unless_alias  # Django 6.1
+        inner = [
+            quote(alias)
+            for alias, source in query.alias_map.items()
+            if query.alias_refcount[alias] and getattr(source, "join_type", INNER) in (None, INNER)
+        ]
+        return [name for name in named if name in inner] or inner
 
 
 def _judged_by_joins(query: Query, policies: Mapping[str, TablePolicy]) -> Collection[str]:

@@ -1,0 +1,53 @@
+"""select_related over a foreign key that can't be NULL: an expired partner hides no live row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connection, transaction
+
+from tests.django_app import data
+from tests.django_app.shop.models import Note, Session
+
+if TYPE_CHECKING:
+    from tests.backends import Backend
+
+KEYS = [data.LIVE, data.LIVE + 1]
+"""Those of two notes: the session of the first has expired."""
+
+
+@pytest.fixture
+def notes(backend: Backend) -> Any:
+    data.fill()
+    data.kill(Session, KEYS[:1])
+    return Note.objects.filter(pk__in=KEYS).order_by("pk")
+
+
+def test_the_row_is_there_without_its_expired_partner(notes: Any) -> None:
+    rows = list(notes.select_related("session"))
+    assert [row.pk for row in rows] == KEYS
+    with pytest.raises(Session.DoesNotExist):
+        _ = rows[0].session
+    assert rows[1].session.pk == KEYS[1]
+    assert [row.pk for row in notes.select_related("session__user")] == KEYS
+    assert notes.select_related("session").count() == 2
+
+
+def test_it_can_be_locked(notes: Any) -> None:
+    """PostgreSQL locks no optional side of a join, so FOR UPDATE names the others."""
+    with transaction.atomic():
+        locked = notes.select_related("session").select_for_update()
+        assert [row.pk for row in locked] == KEYS
+        assert locked.get(pk=KEYS[0]).pk == KEYS[0]
+        deep = notes.select_related("session__user").select_for_update()
+        assert [row.pk for row in deep] == KEYS
+
+
+@pytest.mark.databases("postgres", "mysql")
+@pytest.mark.parametrize("of", [("self",), ("session",), ("self", "session")])
+def test_it_can_be_locked_by_name(notes: Any, of: tuple[str, ...]) -> None:
+    assert connection.features.has_select_for_update_of
+    with transaction.atomic():
+        locked = notes.select_related("session").select_for_update(of=of)
+        assert [row.pk for row in locked] == KEYS
