@@ -72,11 +72,19 @@ def sql_engine(url: str) -> Any:
     """
     parsed = _parsed(url)
     from sqlalchemy import create_engine  # noqa: PLC0415 (needs the extra)
-    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
 
     try:
-        makes = create_async_engine if parsed.get_dialect().is_async else create_engine
-        return makes(parsed)
+        if not parsed.get_dialect().is_async:
+            return create_engine(parsed)
+        if not _is_installed("greenlet"):
+            raise UsageError(
+                f"{public_url(url)} names an asynchronous driver, for which SQLAlchemy needs "
+                "greenlet: install it with pip install 'ttl-odm[cli,sqlalchemy]', or choose a "
+                f"synchronous driver with {parsed.get_backend_name()}+driver://..."
+            )
+        from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 (needs greenlet)
+
+        return create_async_engine(parsed)
     except ModuleNotFoundError as error:
         package = _PACKAGES.get(str(error.name), error.name)
         raise UsageError(

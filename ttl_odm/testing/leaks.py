@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import Insert, Join, Select, TableClause, TextClause, event
 from sqlalchemy.exc import UnboundExecutionError
-from sqlalchemy.ext.asyncio import async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.sql import visitors
 from sqlalchemy.sql.elements import ColumnClause
 
-from ttl_odm.sqlalchemy.compat import from_elements
+from ttl_odm.sqlalchemy.compat import async_types, from_elements
 from ttl_odm.sqlalchemy.gate.callers import line_of_user
 from ttl_odm.sqlalchemy.gate.raw_leaks import (
     is_unknown,
@@ -108,7 +107,8 @@ def assert_no_leaks(watched: Any) -> Iterator[list[Leak]]:
 
 def _targets(watched: Any) -> list[Engine | Connection]:
     """What to listen to."""
-    if isinstance(watched, (scoped_session, async_scoped_session)):
+    registries: tuple[type[Any], ...] = (scoped_session, *async_types("async_scoped_session"))
+    if isinstance(watched, registries):
         watched = watched()
     # An AsyncConnection has the last two, and the connection is what was asked for.
     for name in ("sync_session", "sync_connection", "sync_engine"):

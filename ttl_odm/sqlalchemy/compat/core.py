@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from sqlalchemy import ClauseElement, Delete, Insert, Select, Update, select, true
-from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.elements import _anonymous_label
 from sqlalchemy.sql.expression import CompoundSelect
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy.dialects.postgresql.dml import OnConflictDoUpdate
     from sqlalchemy.engine import Dialect
     from sqlalchemy.engine.default import DefaultExecutionContext
+    from sqlalchemy.ext.asyncio import AsyncConnection
     from sqlalchemy.sql.base import ExecutableOption, SchemaEventTarget
     from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.types import TypeEngine
@@ -288,8 +289,20 @@ def attach(item: SchemaEventTarget, column: Column[Any]) -> None:
     item._set_parent_with_dispatch(column)
 
 
+def async_types(*names: str) -> tuple[type[Any], ...]:
+    """Return classes of SQLAlchemy's asyncio by name, for `isinstance`; none if nobody imported it.
+
+    Importing it here would fail without greenlet in SQLAlchemy 2.1. Objects of these classes exist
+    only after the application has imported it.
+    """
+    asynchronous = sys.modules.get("sqlalchemy.ext.asyncio")
+    return () if asynchronous is None else tuple(getattr(asynchronous, name) for name in names)
+
+
 def async_connection(connection: Connection) -> AsyncConnection:
     """The connection of asyncio's whose inside is this one."""
+    from sqlalchemy.ext.asyncio import AsyncConnection  # noqa: PLC0415 (see `async_types`)
+
     return AsyncConnection._retrieve_proxy_for_target(connection)
 
 

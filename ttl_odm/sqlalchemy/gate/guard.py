@@ -7,13 +7,16 @@ they do: `ttl_odm.sqlalchemy.gate.guarded`.
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from sqlalchemy import Engine
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.gate.answers import Answer
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 
 def guard(engine: Engine | AsyncEngine, *, raw: Answer) -> None:
@@ -41,7 +44,7 @@ def guard(engine: Engine | AsyncEngine, *, raw: Answer) -> None:
     """
     if raw not in get_args(Answer):
         raise TTLConfigurationError(f'raw is "warn", "raise", "rewrite" or "off", not {raw!r}.')
-    engine = engine.sync_engine if isinstance(engine, AsyncEngine) else engine
+    engine = engine.sync_engine if isinstance(engine, compat.async_types("AsyncEngine")) else engine
     if not isinstance(engine, Engine):
         raise TTLConfigurationError(
             f"guard() needs an Engine or an AsyncEngine, not {type(engine).__name__}."

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Engine, MetaData, Table, inspect, select
 from sqlalchemy.exc import DBAPIError, NoSuchTableError
-from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.exc import UnmappedClassError
 from sqlalchemy.schema import sort_tables_and_constraints
 
 from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import Binding, binding_of, bound_tables
 from ttl_odm.sqlalchemy.policy.following import following_of, root_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
     from sqlalchemy.engine import Dialect
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
     from ttl_odm.sweeper import BatchRequest, BatchResult, Counted, Due, Pace
 
@@ -59,7 +60,7 @@ def open_store(engine: Any, targets: Any) -> SQLAlchemyStore | AsyncSQLAlchemySt
     """
     if isinstance(engine, Engine):
         return SQLAlchemyStore(engine, targets)
-    if isinstance(engine, AsyncEngine):
+    if isinstance(engine, compat.async_types("AsyncEngine")):
         return AsyncSQLAlchemyStore(engine, targets)
     raise TTLConfigurationError(
         f"A sweeper needs an Engine or an AsyncEngine, not {type(engine).__name__}: it keeps no "

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Engine, Table, inspect
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Mapper, Session, scoped_session
 from sqlalchemy.schema import sort_tables_and_constraints
 
 from ttl_odm.errors import TTLError
+from ttl_odm.sqlalchemy.compat import async_types
 from ttl_odm.sqlalchemy.policy.stored import declared_policy_tables
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepUpdate
 from ttl_odm.sqlalchemy.sweep.leases import declared_lease_table
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlalchemy import ForeignKeyConstraint, MetaData
+
+_ASYNCHRONOUS: Final = ("AsyncSession", "AsyncConnection", "AsyncEngine", "async_scoped_session")
 
 
 def empty(models: tuple[Any, ...], session: Any) -> None:
@@ -30,7 +32,7 @@ def empty(models: tuple[Any, ...], session: Any) -> None:
             _empty(tables, connection)
     elif isinstance(session, (Session, Connection)):
         _empty(tables, session)
-    elif isinstance(session, (AsyncSession, AsyncConnection, AsyncEngine, async_scoped_session)):
+    elif isinstance(session, async_types(*_ASYNCHRONOUS)):
         raise TTLError(
             f"empty(session={type(session).__name__}): await async_empty(...) for an asynchronous "
             "session, connection or engine."
@@ -44,12 +46,12 @@ def empty(models: tuple[Any, ...], session: Any) -> None:
 
 async def async_empty(models: tuple[Any, ...], session: Any) -> None:
     """Empty the tables of some models."""
-    if isinstance(session, async_scoped_session):
+    if isinstance(session, async_types("async_scoped_session")):
         session = session()
-    if isinstance(session, AsyncEngine):
+    if isinstance(session, async_types("AsyncEngine")):
         async with session.begin() as connection:
             await connection.run_sync(lambda connection: empty(models, connection))
-    elif isinstance(session, (AsyncSession, AsyncConnection)):
+    elif isinstance(session, async_types("AsyncSession", "AsyncConnection")):
         await session.run_sync(lambda session: empty(models, session))
     else:
         raise TTLError(
