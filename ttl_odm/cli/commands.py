@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -22,6 +22,11 @@ from ttl_odm.cli.run import run
 from ttl_odm.cli.status import status
 from ttl_odm.cli.sweep import sweep
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Command = TypeVar("_Command", bound="Callable[..., Any] | click.Command")
+
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TTL_ODM"}
 
 
@@ -29,10 +34,10 @@ class _Commands(SuggestingGroup):
     """A group whose commands say why they failed: no password, and JSON where it is asked for."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Look for ``--json`` before anything in the line can be wrong."""
+        """Look for ``--json`` before anything in the line can be wrong, and for ``--config``."""
         ctx.meta[__name__] = "--json" in args
         with writing():  # the help or the version
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, _config_first(args))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command, or print its help."""
@@ -49,14 +54,38 @@ class _Commands(SuggestingGroup):
             raise
 
 
+def _config_first(args: list[str]) -> list[str]:
+    """Return the words with ``--config FILE`` before the command, wherever it was typed.
+
+    The file has the defaults of all options, so it is read before the command's own are.
+    """
+    end = args.index("--") if "--" in args else len(args)
+    first: list[str] = []
+    others: list[str] = []
+    words = iter(args[:end])
+    for word in words:
+        if word.startswith("--config="):
+            first.append(word)
+        elif word == "--config" and (file := next(words, None)) is not None:
+            first += [word, file]
+        else:
+            others.append(word)
+    return [*first, *others, *args[end:]]
+
+
+def _config_option(**settings: Any) -> Callable[[_Command], _Command]:
+    return click.option(
+        "--config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Read [tool.ttl_odm] from this TOML file instead of pyproject.toml.",
+        **settings,
+    )
+
+
 @click.group(cls=_Commands, context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="ttl-odm")
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Read [tool.ttl_odm] from this TOML file instead of pyproject.toml.",
-)
+@_config_option()
 @click.pass_context
 def cli(context: click.Context, config: Path | None) -> None:
     """Time-to-live for SQLAlchemy models, Beanie documents, and tables without a model."""
@@ -83,3 +112,6 @@ def demo(svg: Path | None) -> None:
 
 for command in (inspect, sweep, run, pause, resume, status, check, plan, policy, install_sweep):
     cli.add_command(command)
+    for part in command.commands.values() if isinstance(command, click.Group) else [command]:
+        # For the help and for completion: its value has been moved to the front.
+        _config_option(expose_value=False, allow_from_autoenv=False)(part)

@@ -77,7 +77,12 @@ def _parts(command: click.Command) -> dict[str, _Options]:
     """The options of each subcommand of a group; of any other command under an empty name."""
     if isinstance(command, click.Group):
         return {name: _parts(part)[""] for name, part in command.commands.items()}
-    return {"": {option.name: option for option in command.params if option.name}}
+    # --config itself, which no command gets, can't be in the file.
+    return {
+        "": {
+            option.name: option for option in command.params if option.name and option.expose_value
+        }
+    }
 
 
 def _nearest() -> Path | None:

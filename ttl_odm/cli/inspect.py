@@ -1,9 +1,11 @@
-"""``ttl-odm inspect``: read a schema, propose policies, print what to paste. It changes nothing."""
+"""``ttl-odm inspect``: read a schema and propose policies. It changes nothing.
+
+`next_steps` prints what to do with them.
+"""
 
 from __future__ import annotations
 
 import importlib.util
-import shlex
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -13,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from rich.console import Console
 
-from ttl_odm.cli import urls
+from ttl_odm.cli import next_steps, urls
 from ttl_odm.cli.application import Application, answer, in_loop
 from ttl_odm.cli.connect import load
 from ttl_odm.cli.errors import FailedError, UsageError, in_one_line, readable_errors
+from ttl_odm.cli.next_steps import Place
 from ttl_odm.cli.options import json_option
 from ttl_odm.cli.output import Output
 from ttl_odm.cli.tables import as_file
@@ -24,11 +27,11 @@ from ttl_odm.core import ExpireAt, expires_at
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.forecast import Estimate
 from ttl_odm.forecast.trial import tried
-from ttl_odm.inspection import Proposal, Table, Verdict, as_source, declarations, propose
+from ttl_odm.inspection import Proposal, Table, Verdict, as_source, propose
 from ttl_odm.sweeper.text import counted, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from sqlalchemy import Connection
 
@@ -51,6 +54,11 @@ class Inspection:
     now: datetime
     verdicts: list[Verdict]
     dialect: str | None = None
+
+    @property
+    def proposals(self) -> list[Proposal]:
+        """What is proposed, in the order of the tables."""
+        return [verdict.proposal for verdict in self.verdicts if verdict.proposal is not None]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -104,7 +112,7 @@ class Inspection:
     "--write",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write the policies to a new TOML file, so that ttl-odm --config FILE can sweep without "
+    help="Write the policies to a new TOML file, so that ttl-odm sweep --config FILE needs no "
     "models.",
 )
 @json_option
@@ -119,9 +127,9 @@ def inspect(
     """Propose policies for tables whose rows look as if they expire.
 
     Reads names, types, keys, indexes, sizes and a few hundred rows of each table, and counts what
-    each proposal would expire, as plan does, all in a read-only transaction. Then it prints
-    declarations to paste, with the reasons for each. It changes nothing. Read access to the tables
-    is enough.
+    each proposal would expire, as plan does, all in a read-only transaction. Then it prints the
+    policies with the reasons for each, as settings for --write; with --models as Python to paste.
+    It changes nothing in the database. Read access to the tables is enough.
     """
     if url is None and models is None:
         raise UsageError(_URL_NEEDED)
@@ -136,27 +144,30 @@ def inspect(
             inspection = in_loop(partial(_of_mongodb, url, declared))
         else:
             inspection = in_loop(partial(_of_sql, url, declared, schema))
-    has_proposals = any(verdict.proposal is not None for verdict in inspection.verdicts)
-    if write is not None and has_proposals:
-        _write(inspection, write)
+    proposals = inspection.proposals
+    if write is not None and proposals:
+        _write(proposals, url, write)
     output = Output(as_json=as_json)
     if as_json:
         output.json(inspection.to_dict())
         return
-    _print(inspection, output, url)
-    if write is not None and not has_proposals:
-        output.line(f"There is nothing to write, so {write} was not written.", style="bold")
+    _print(inspection, output, durations=models is None)
+    if proposals and models is not None:
+        next_steps.for_models(output, proposals, url)
+    elif proposals and write is None:
+        options = [] if schema is None else ["--schema", schema]
+        next_steps.for_tables(output, proposals, url, options)
+    if write is not None and proposals:
+        next_steps.after_writing(output, proposals, url, write)
     elif write is not None:
-        output.line(f"Written to {write}. To use it:", style="bold")
-        output.code(f"ttl-odm --config {shlex.quote(str(write))} sweep --dry-run")
+        output.line(f"There is nothing to write, so {write} was not written.", style="bold")
 
 
-def _write(inspection: Inspection, file: Path) -> None:
+def _write(proposals: Sequence[Proposal], url: str | None, file: Path) -> None:
     """Write what was proposed, and nothing over what is there."""
-    proposals = [each.proposal for each in inspection.verdicts if each.proposal is not None]
     try:
         with file.open("x", encoding="utf-8") as opened:
-            opened.write(as_file(proposals))
+            opened.write(as_file(proposals, Place.of(url).value))
     except FileExistsError as error:
         raise UsageError(f"--write {str(file)!r}: the file exists; name a new one.") from error
     except OSError as error:
@@ -251,12 +262,11 @@ async def _of_sql(url: str, models: Any, schema: str | None) -> Inspection:
         await answer(engine.dispose())
 
 
-def _print(inspection: Inspection, output: Output, url: str | None) -> None:
+def _print(inspection: Inspection, output: Output, *, durations: bool) -> None:
     verdicts = inspection.verdicts
-    proposals = [verdict.proposal for verdict in verdicts if verdict.proposal is not None]
     for verdict in sorted(verdicts, key=lambda verdict: verdict.proposal is None):
         if verdict.proposal is not None:
-            _print_proposal(verdict.proposal, inspection.dialect, output)
+            _print_proposal(verdict.proposal, inspection.dialect, output, durations=durations)
         elif verdict.remarks:
             output.line(_head(verdict.table), style="bold")
         else:
@@ -267,22 +277,11 @@ def _print(inspection: Inspection, output: Output, url: str | None) -> None:
     is_mongodb = inspection.database is not None and urls.is_mongodb(inspection.database)
     what = "collection" if is_mongodb else "table"
     output.line(
-        f"{len(proposals)} of {len(verdicts):,} {what}s look as if their rows expire. "
+        f"{len(inspection.proposals):,} of {len(verdicts):,} {what}s look as if their rows expire. "
         "Nothing was changed."
         if verdicts
         else f"This user may not read any {what}s."
     )
-    if not proposals:
-        return
-    output.line("Review each of these, then paste:", style="bold")
-    output.line()
-    output.code(declarations(proposals))
-    if url is not None:
-        first = proposals[0]
-        words = [first.table.name, "--policy", as_source(first.policy), "--url"]
-        output.line()
-        output.line("Before you paste one, see what it would expire, and when:", style="bold")
-        output.code(shlex.join(["ttl-odm", "plan", *words, urls.pasted_url(url)]))
 
 
 def _head(table: Table) -> str:
@@ -293,9 +292,11 @@ def _head(table: Table) -> str:
     return f"{visible(table.name)}{model}: {rows}{estimated}"
 
 
-def _print_proposal(proposal: Proposal, dialect: str | None, output: Output) -> None:
+def _print_proposal(
+    proposal: Proposal, dialect: str | None, output: Output, *, durations: bool
+) -> None:
     output.line(f"{_head(proposal.table)} - {proposal.confidence.value}", style="bold")
-    output.line(as_source(proposal.policy), style="cyan", indent=2)
+    output.line(as_source(proposal.policy, durations=durations), style="cyan", indent=2)
     for reason in proposal.reasons:
         output.line(reason, indent=2, mark="+ ")
     for caution in proposal.cautions:

@@ -104,22 +104,27 @@ def of_file(section: object, where: str) -> dict[str, Declared]:
     return {name: Declared.of(name, value, where) for name, value in section.items()}
 
 
-def as_file(proposals: Sequence[Proposal]) -> str:
+def as_file(proposals: Sequence[Proposal], url: str = "$DATABASE_URL") -> str:
     """What `of_file` reads, with the policies that `inspect` proposes.
 
-    Those that somebody has to think about first are comments.
+    Policies that somebody has to decide about first are comments.
+
+    Args:
+        proposals: What `inspect` proposes.
+        url: The database's, or ``$`` and the environment variable that has it.
     """
+    is_variable = url.startswith("$")
     lines = [
-        "# Written by ttl-odm inspect. Check each policy before you sweep: ttl-odm plan TABLE.",
+        "# Written by ttl-odm inspect. Check each policy with ttl-odm plan before you sweep.",
         "[tool.ttl_odm]",
-        'url = "$DATABASE_URL"  # from this environment variable',
+        f"url = {_quoted(url)}" + "  # from this environment variable" * is_variable,
         "",
         f"[tool.ttl_odm.{SECTION}]",
     ]
     for proposal in proposals:
         name = proposal.table.name
         key = name if _BARE_KEY.fullmatch(name) else _quoted(name)
-        entry = f"{key} = {_text(as_source(proposal.policy))}"
+        entry = f"{key} = {_text(as_source(proposal.policy, durations=True))}"
         if proposal.confidence is not Confidence.CLEAR:
             doubts = "; ".join(proposal.cautions or proposal.reasons)
             lines.append(f"# {proposal.confidence.value}: {visible(doubts)}")

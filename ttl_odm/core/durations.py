@@ -10,7 +10,16 @@ import re
 from typing import Final
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_WHOLE: Final = ("d", "h", "m")
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
+
+
+def duration_text(seconds: int) -> str:
+    """Return a number of seconds, at least 1, as `duration` reads it: ``90d``, ``36h``, ``90s``."""
+    for unit in _WHOLE:
+        if seconds % _UNITS[unit] == 0:
+            return f"{seconds // _UNITS[unit]}{unit}"
+    return f"{seconds}s"
 
 
 def duration(text: str | float) -> float:

@@ -18,7 +18,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from ttl_odm.core.follows import Follows
 from ttl_odm.core.stored import Stored
@@ -347,6 +347,9 @@ class ExpireAt:
 
 Policy = TTL | ExpireAfter | ExpireAt
 """Any of the three."""
+
+DURATIONS: Final = frozenset({"default", "other", "seconds", "max_lifetime"})
+"""The arguments of policies that are seconds."""
 
 
 def as_policy(declared: object, *, where: str = "__ttl__") -> Policy:

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.core.durations import duration
-from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, as_policy
+from ttl_odm.core.policy import DURATIONS, TTL, ExpireAfter, ExpireAt, as_policy
 from ttl_odm.core.stored import DEFAULT
 from ttl_odm.core.values import NEVER, default_ttl
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
@@ -49,9 +49,6 @@ _FIX: Final = "give whole seconds from 1 to 2147483647"
 _CALLS: Final[dict[str, Callable[..., Any]]] = {
     call.__name__: call for call in (TTL, ExpireAfter, ExpireAt, timedelta)
 }
-_DURATIONS: Final = {"default", "other", "seconds", "max_lifetime"}
-"""The arguments of policies that are seconds."""
-
 _EXAMPLES: Final = (
     "ExpireAt('expires_at'), ExpireAfter('created_at', '30d') or "
     "TTL(3600, last_modified='updated_at', override=None)"
@@ -197,7 +194,7 @@ def _called(call: Callable[..., Any], args: list[Any], options: dict[str, Any]) 
     if call is timedelta:
         return timedelta(*args, **options)
     given = inspect.signature(call).bind(*args, **options)
-    for name in _DURATIONS & given.arguments.keys():
+    for name in DURATIONS & given.arguments.keys():
         given.arguments[name] = _seconds(given.arguments[name])
     return call(*given.args, **given.kwargs)
 

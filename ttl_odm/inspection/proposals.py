@@ -17,8 +17,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from ttl_odm.core import NEVER, TTL, ExpireAfter, ExpireAt
+from ttl_odm.core.durations import duration_text
 from ttl_odm.inspection import names
 from ttl_odm.inspection.evidence import Field, Kind, Reading, Table, reading_of
+from ttl_odm.sweeper.text import counted
 
 if TYPE_CHECKING:
     import re
@@ -139,7 +141,7 @@ def _of_ends(table: Table, ends: list[Field]) -> Iterator[_Idea]:
                 field,
                 Confidence.CLEAR,
                 make,
-                (f"MongoDB has a TTL index on {field.name} of {seconds} seconds",),
+                (f"MongoDB has a TTL index on {field.name} of {counted(seconds, 'second')}",),
             )
     prefixed = {field.name for field in ends if names.whose_end(field.name)}
     # Without a prefix first, then the one that an index was made for.
@@ -192,7 +194,7 @@ def _of_habits(table: Table) -> Iterator[_Idea]:
                 f"{table.name} is called like something that passes, and {field.name} says {what}",
                 f"nothing says how long rows are kept: {usual.whose}",
             ),
-            (f"choose the {usual.seconds} seconds yourself",),
+            (f"choose the {duration_text(usual.seconds)} yourself",),
         )
 
 

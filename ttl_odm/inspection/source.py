@@ -6,7 +6,8 @@ import inspect
 import keyword
 from typing import TYPE_CHECKING
 
-from ttl_odm.core.policy import TTL
+from ttl_odm.core.durations import duration_text
+from ttl_odm.core.policy import DURATIONS, TTL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +25,14 @@ _OF_TTL_MIXIN = frozenset(
 _POSITIONAL = ("default", "field", "seconds")
 
 
-def as_source(policy: Policy) -> str:
-    """Return the call that makes a policy, without what it would be anyway."""
+def as_source(policy: Policy, *, durations: bool = False) -> str:
+    """Return the call that makes a policy, without arguments that have their default.
+
+    Args:
+        policy: The policy.
+        durations: Write seconds as files and command lines may have them (``"90d"``), not as
+            Python takes them (``7776000``).
+    """
     cls = type(policy)
     kinds: dict[str, object] = {}
     if isinstance(policy, TTL) and policy.by is not None:
@@ -35,11 +42,20 @@ def as_source(policy: Policy) -> str:
     arguments = []
     for name, parameter in inspect.signature(cls).parameters.items():
         value = kinds[name] if name in kinds else getattr(policy, name, parameter.default)
+        if durations and name in DURATIONS:
+            value = _as_duration(value)
         if name in _POSITIONAL:
             arguments.append(_literal(value))
         elif value != parameter.default:
             arguments.append(f"{name}={_literal(value)}")
     return f"{cls.__name__}({', '.join(arguments)})"
+
+
+def _as_duration(value: object) -> object:
+    """A number of seconds as a duration, also in a mapping; -1, None and others as they are."""
+    if isinstance(value, dict):
+        return {kind: _as_duration(seconds) for kind, seconds in value.items()}
+    return duration_text(value) if isinstance(value, int) and value > 0 else value
 
 
 def declarations(proposals: Sequence[Proposal]) -> str:
