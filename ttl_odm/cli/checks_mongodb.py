@@ -23,7 +23,9 @@ from ttl_odm.core.policy import TTL, ExpireAt, instant_field
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.inspection.evidence import SMALL
-from ttl_odm.sweeper.findings import AHEAD, Finding, Severity
+from ttl_odm.inspection.readers.mongodb_units import misread
+from ttl_odm.sweeper.findings import AHEAD, WRONG_UNIT, Finding, Severity
+from ttl_odm.sweeper.units import FIRST_INSTANT, LEAST_MILLISECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +49,7 @@ async def check(database: Any, targets: Sequence[Target], *, deep: bool) -> list
         findings += await _stored(target)
         findings += await _indexes(target)
         findings += await _followers(target)
+        findings += await _units(target)
         findings += await _strays(target, deep=deep)
     return findings
 
@@ -165,6 +168,24 @@ def _wrong_index(target: Target, error: TTLConfigurationError, model: str | None
     if "rebuild=True" not in message:
         fix = f"drop or declare it; then await ensure_indexes({model})"
     return Finding(Severity.ERROR, "wrong-index", target.name, message, fix)
+
+
+async def _units(target: Target) -> list[Finding]:
+    """See whether documents' own ttls are in seconds."""
+    collection: Any = collection_of(target.entity)
+    policy = policy_of(target.entity)
+    wrong = await misread(collection, policy)
+    if wrong is None or not isinstance(policy, TTL):
+        return []
+    own, documents = policy.override, f"db[{collection.name!r}]"
+    if wrong.unit is None:
+        change = f"{{{own}: {{$gte: {FIRST_INSTANT}}}}}, {{$unset: {{{own}: 1}}}}"
+    else:
+        seconds = f"{{$toInt: {{$divide: ['${own}', 1000]}}}}"
+        change = f"{{{own}: {{$gte: {LEAST_MILLISECONDS}}}}}, [{{$set: {{{own}: {seconds}}}}}]"
+    fix = f"{documents}.updateMany({change})  (once the program that writes them is corrected)"
+    severity = Severity.ERROR if wrong.is_most else Severity.WARNING
+    return [Finding(severity, WRONG_UNIT, target.name, wrong.message, fix)]
 
 
 async def _strays(target: Target, *, deep: bool) -> list[Finding]:

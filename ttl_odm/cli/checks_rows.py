@@ -19,6 +19,7 @@ from ttl_odm.dialects.definitions import check_on
 from ttl_odm.dialects.indexes import IndexNeed
 from ttl_odm.inspection.evidence import SMALL, Kind
 from ttl_odm.inspection.readers.sql import kind_of
+from ttl_odm.inspection.readers.sql_units import misread
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, measure
@@ -26,12 +27,15 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import kept_type
 from ttl_odm.sweeper import Part
-from ttl_odm.sweeper.findings import AHEAD, Finding, overdue
+from ttl_odm.sweeper.findings import AHEAD, WRONG_UNIT, Finding, overdue
+from ttl_odm.sweeper.units import EARLIEST, FIRST_INSTANT, LATEST, LEAST_MILLISECONDS, UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlalchemy import ColumnElement, FromClause
+
+    from ttl_odm.sweeper.units import Misread
 
 _NO_CHECK: Final = ("there is no CHECK on", MIGRATE)
 
@@ -192,6 +196,33 @@ class RowChecks(CheckedTable):
         else:
             every = every.order_by(stamp.desc()).limit(MOST)
         return every.options(include_expired()).subquery()
+
+    def _units(self) -> Iterator[Finding]:
+        """Find numbers in another unit than the policy reads: milliseconds as seconds, mostly."""
+        for wrong in misread(self._connection, self._binding):
+            report = self._error if wrong.is_most else self._warning
+            yield report(WRONG_UNIT, wrong.message, self._converted(wrong))
+
+    def _converted(self, wrong: Misread) -> str:
+        """What sets values right: a unit in the policy, or the statement that changes them."""
+        name = self._dialect.identifier_preparer.quote(wrong.field)
+        own, native = self._binding.override, self._binding.instants.native
+        if own is not None and wrong.field == own.name:
+            value = f"{name} / 1000" if wrong.unit else "NULL"
+            low = LEAST_MILLISECONDS if wrong.unit else FIRST_INSTANT
+            criterion = f"{name} >= {low}"
+        elif not native and wrong.is_most:
+            return f"declare unit={wrong.unit!r} in the policy"
+        else:
+            declared = clock_of(self._dialect).per_second if native else None
+            factors: dict[str | None, int] = {unit: factor for unit, factor, _ in UNITS}
+            here, there = declared or factors[self._binding.policy.unit], factors[wrong.unit]
+            value = f"{name} * {here // there}" if here > there else f"{name} / {there // here}"
+            criterion = f"{name} BETWEEN {EARLIEST * there} AND {LATEST * there}"
+        return (
+            f"UPDATE {self._quoted} SET {name} = {value} WHERE {criterion}  "  # noqa: S608 (shown)
+            "(once the program that writes them is corrected)"
+        )
 
     def _set_back(self, latest: ColumnElement[Any]) -> str:
         """The statement that sets instants of the future to now."""

@@ -38,6 +38,7 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import kept_type
 from ttl_odm.sweeper import Part
+from ttl_odm.sweeper.findings import is_misread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -119,10 +120,13 @@ class _Check(RowChecks):
         stamp = binding.last_modified
         if stored[stamp.name]["nullable"] and not stamp.nullable and binding.instants.native:
             yield from self._tried(self._undated, stamp.name)
+        units = self._tried(self._units, "units")
+        yield from units
+        if not is_misread(units):
+            yield from self._tried(self._overdue, "how late it is swept")
         for what, look in (
             ("indexes", self._indexes),
             ("what they cost", self._hot_updates),
-            ("how late it is swept", self._overdue),
             ("foreign keys", self._keys),
             ("partitions", self._partitions),
             ("the database's own sweep", self._database_sweep),

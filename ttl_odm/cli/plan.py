@@ -155,6 +155,7 @@ async def forecast_target(
         stored = mongodb.as_stored(target.entity, planned)
         scopes = mongodb.scopes_of(target.entity, current)
         measured = await mongodb.measure(collection, current, stored, most, scopes)
+        measured = replace(measured, doubts=await mongodb.doubts(collection, stored or current))
     else:
         from ttl_odm.forecast import sql  # noqa: PLC0415 (needs the extra)
 

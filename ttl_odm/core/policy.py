@@ -381,6 +381,14 @@ def instant_field(policy: Policy) -> str:
     return policy.last_modified if isinstance(policy, TTL) else policy.field
 
 
+def fields_of(policy: Policy) -> tuple[str, ...]:
+    """Return the fields that a policy reads of a row: instants, and a ttl of the row's own."""
+    if not isinstance(policy, TTL):
+        return (policy.field,)
+    fields = (policy.last_modified, policy.created, policy.override)
+    return tuple(field for field in fields if field is not None)
+
+
 def _defaults(
     default: object, by: str | None, other: object
 ) -> tuple[Declared, tuple[tuple[Any, Declared], ...]]:

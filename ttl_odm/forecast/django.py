@@ -7,11 +7,13 @@ sample's stretches is that of a primary key of integers.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
 from django.db.models import IntegerField
 
+from ttl_odm.django.management.units import misread
 from ttl_odm.django.policy.binding import Binding, binding_of
 from ttl_odm.django.policy.predicate import FALSE, TRUE, begun_before, expired_in
 from ttl_odm.django.policy.stored import own_scope
@@ -49,7 +51,9 @@ def measure(model: Model, planned: Policy | None, using: str, big: float = SMALL
             owner, planned, where="the policy", sweep="index", is_planned=True
         )
     with store_errors(), impatient(using, _SECONDS):
-        return _Counting(bindings, using).run(big)
+        measured = _Counting(bindings, using).run(big)
+        wrong = misread(bindings.get("planned") or bindings["current"], using)
+        return replace(measured, doubts=[each.sentences for each in wrong])
 
 
 def count(

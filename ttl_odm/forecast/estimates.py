@@ -59,6 +59,7 @@ class Measured:
     from, rows of the table or so many stretches; 0 when everything was counted. `partitions` are
     those of a table that is cut by time, by scenario. `scopes` are named that have a stored default
     of their own, those with the most rows; a question is also answered for each (`of_scope`).
+    `doubts` are sentences about values that seem to be in another unit than they are read in.
     """
 
     names: Sequence[str]
@@ -67,6 +68,7 @@ class Measured:
     total: int = 0
     partitions: Mapping[str, PartitionsCounted] = field(default_factory=dict)
     scopes: Sequence[str] = ()
+    doubts: Sequence[str] = ()
 
     @property
     def is_sample(self) -> bool:

@@ -22,6 +22,7 @@ from ttl_odm.core.policy import TTL, instant_field
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.forecast import sample
 from ttl_odm.inspection.evidence import SMALL
+from ttl_odm.inspection.readers.mongodb_units import misread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -107,6 +108,12 @@ async def measure(
     except StopIteration as stop:
         measured: Measured = stop.value
         return measured
+
+
+async def doubts(collection: Any, policy: Policy | None) -> list[str]:
+    """Return what to say of documents whose own ttl seems to be in another unit than seconds."""
+    wrong = None if policy is None else await misread(collection, policy)
+    return [] if wrong is None else [wrong.sentences]
 
 
 def _name(scopes: OwnScopes | None, number: int | None) -> str | None:

@@ -41,6 +41,7 @@ from ttl_odm.forecast import sample
 from ttl_odm.forecast.estimates import Drawn, Measured
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.inspection.readers.sql import reading_only
+from ttl_odm.inspection.readers.sql_units import misread
 from ttl_odm.sqlalchemy.declare import mapper
 from ttl_odm.sqlalchemy.declare.enable import roots_of
 from ttl_odm.sqlalchemy.policy.binding import Variant, binding_of
@@ -83,12 +84,20 @@ def measure(
     """
     try:
         with reading_only(connection, _SECONDS):
+            current = None
             if isinstance(table, str):
                 schema, _, name = table.rpartition(".")
-                return try_out(connection, name, planned, schema=schema or None, big=big)
-            bindings = _bindings(table, binding_of(table), planned)
+                table = _reflected(connection, name, schema or None)
+            else:
+                current = binding_of(table)
+            bindings = _bindings(table, current, planned)
             measured = _Counting(connection, bindings).run(big)
-            return replace(measured, partitions=_partitions(connection, bindings))
+            wrong = misread(connection, bindings.get("planned") or bindings["current"])
+            return replace(
+                measured,
+                partitions=_partitions(connection, bindings),
+                doubts=[each.sentences for each in wrong],
+            )
     finally:
         connection.invalidate()
 
@@ -102,15 +111,19 @@ def try_out(
     big: float = SMALL,
 ) -> Measured:
     """Count in a table of the database by a planned policy alone, within `reading_only`."""
+    reflected = _reflected(connection, name, schema)
+    return _Counting(connection, _bindings(reflected, None, planned)).run(big)
+
+
+def _reflected(connection: Connection, name: str, schema: str | None) -> Table:
     place: Any = {"schema": schema, "autoload_with": connection, "resolve_fks": False}
     with warnings.catch_warnings():  # of indexes and types that SQLAlchemy can't reflect
         warnings.simplefilter("ignore")
         try:
-            reflected = Table(name, MetaData(), **place)
+            return Table(name, MetaData(), **place)
         except NoSuchTableError as error:
             full = name if schema is None else f"{schema}.{name}"
             raise TTLConfigurationError(f"there is no table {full!r} in the database.") from error
-    return _Counting(connection, _bindings(reflected, None, planned)).run(big)
 
 
 def count(

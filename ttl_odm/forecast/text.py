@@ -152,6 +152,7 @@ class Forecast:
             "partitions": {
                 name: counted.to_dict() for name, counted in self.measured.partitions.items()
             },
+            "doubts": list(self.measured.doubts),
             "field": self.field,
             "ages": plain(self.histogram()),
         }
@@ -191,7 +192,11 @@ class Forecast:
 
     @property
     def sentences(self) -> list[str]:
-        """What the plan would change at once."""
+        """What to know first: values that seem misread, and what the plan would change at once."""
+        return [*self.measured.doubts, *self._changes]
+
+    @property
+    def _changes(self) -> list[str]:
         if self.planned is None:
             return []
         changes = []

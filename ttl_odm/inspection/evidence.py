@@ -18,11 +18,12 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from ttl_odm.sweeper import findings
+from ttl_odm.sweeper.units import epoch_name, unit_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ttl_odm.core.policy import Unit
+    from ttl_odm.core.policy import Policy, Unit
 
 
 SMALL: Final = findings.SMALL
@@ -85,7 +86,7 @@ class Table:
     `ttl_odm.forecast` is asked. `references` name the columns of rows that refer to this table's.
     `module` is where the class is imported from, or, where there is none, the application's own
     Table, by its name `variable`; `django` is the label of Django's model. It has a policy if its
-    class declares one, or ttl_odm has made indexes for one.
+    class declares one (`policy`, where that is known), or ttl_odm has made indexes for one.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Table:
     variable: str | None = None
     django: str | None = None
     has_policy: bool = False
+    policy: Policy | None = None
     ttl_indexes: Sequence[TTLIndex] = ()
 
     def values(self, field: str) -> list[object]:
@@ -125,14 +127,6 @@ class Reading:
 
 
 _NAIVE: Final = (Kind.NAIVE, Kind.DATE)
-_UNITS: Final[Sequence[tuple[Unit, int, str]]] = (
-    ("s", 1, "epoch seconds"),
-    ("ms", 1_000, "epoch milliseconds"),
-    ("us", 1_000_000, "epoch microseconds"),
-)
-_EARLIEST: Final = 631_152_000  # 1990
-_LATEST: Final = 5_680_281_600  # 2150: nobody stored dates of 1990 in milliseconds as seconds
-
 _ISO: Final = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,9})?(?P<zone>Z|[+-]\d\d:?\d\d)?"
 )
@@ -161,10 +155,9 @@ def _epoch(values: Sequence[object]) -> Reading | str:
     numbers = [number for number in numbers if 0 < number < math.inf]
     if not numbers:
         return "holds numbers, and no row to tell seconds from milliseconds by"
-    typical = median(numbers)
-    for unit, factor, words in _UNITS:
-        if _EARLIEST * factor <= typical <= _LATEST * factor:
-            return Reading(unit, words)
+    unit = unit_of(median(numbers))
+    if unit is not None:
+        return Reading(unit, epoch_name(unit))
     return f"holds numbers (such as {numbers[0]:g}) that are not epoch times"
 
 

@@ -9,20 +9,35 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-_WHEN = r"(?:_?(?:at|on|date|time|datetime|ts|timestamp|utc|ms|us|epoch))*"
+if TYPE_CHECKING:
+    from ttl_odm.core.policy import Unit
+
+_WHEN = (
+    r"(?:_?(?:at|on|date|time|datetime|ts|timestamp|utc|ms|us|epoch|unix))*"
+    r"(?:_(?:s|secs?|seconds|millis|milliseconds|micros|microseconds))?"
+)
+_LIFE = r"(?:.+_)?(?:expires?_?in|life_?time|ttl|time_to_live|max_age|valid_for|lease_?duration)"
 _END: Final = re.compile(
     rf"(?:(?P<whose>.+)_)?(?:expir(?:e|es|y|ation){_WHEN}|expire_after|exp{_WHEN}"
     rf"|valid_?(?:until|to|till|thru)|not_?after|(?:good|keep|retain|live|held|hold)_?until"
-    rf"|(?:delete|purge|remove|discard|evict)_?(?:after|at|on)|best_before|end_of_life)"
+    rf"|(?:delete|purge|remove|discard|evict)_?(?:after|at|on)|purge_(?:date|time)|best_before"
+    rf"|end_of_life)"
 )
-LIFETIME: Final = re.compile(
-    r"(?:.+_)?(?:expires?_?in|life_?time|ttl|time_to_live|max_age|valid_for)(?:_?s(?:ec(?:ond)?s?)?)?"
+LIFETIME: Final = re.compile(rf"{_LIFE}(?:_?(?:in_)?s(?:ec(?:ond)?s?)?)?")
+_OTHER_LIFETIME: Final = re.compile(
+    rf"{_LIFE}_(?:in_)?(?P<unit>ms|us|[a-z]*(?:second|milli|micro|minute|hour|day|week|month)s?)"
 )
+"""A lifetime that isn't in seconds."""
+LEASE: Final = re.compile(
+    rf"(?:acquired?|acquisition|locked|leased|claimed|reserved|taken|held_since|granted){_WHEN}"
+)
+"""When somebody took a row for a time."""
 BEGINNING: Final = re.compile(
     rf"(?:issued?|grant(?:ed)?|creat(?:ed?|ion)|insert(?:ed)?|added|generated|logged|recorded"
-    rf"|occurred|requested|received|sent|started|logged_in){_WHEN}|date_(?:created|added|issued|joined)"
+    rf"|occurred|requested|received|sent|start(?:ed)?|opened|logged_in){_WHEN}"
+    r"|date_(?:created|added|issued|joined)"
     r"|timestamp|ts|iat|ctime|dttm|event_(?:time|date|at)|logtime|when"
 )
 COMPLETION: Final = re.compile(
@@ -31,9 +46,18 @@ COMPLETION: Final = re.compile(
 )
 ACTIVITY: Final = re.compile(
     rf"last_(?:seen|active|activity|used?|access|accessed|modified|updated|changed|touched){_WHEN}"
-    rf"|(?:updated?|modified|changed|accessed|touched|refreshed|used){_WHEN}"
+    rf"|(?:updated?|modified|changed|accessed|touched|refreshed|renewed|used|heartbeat){_WHEN}"
     r"|(?:date_)?(?:updated|modified)|mtime|atime"
 )
+
+
+DELETION: Final = re.compile(
+    rf"(?:soft_?)?(?:deleted|deletion|trashed|removed|discarded)_?(?:at|on|date|time|ts|utc){_WHEN}"
+    r"|(?:delete|remove)_(?:date|time|timestamp)|date_(?:deleted|removed|trashed)"
+)
+"""When a row was marked as deleted, and stayed; ``deleted`` alone mostly says whether it was."""
+
+_ALL: Final = (_END, LIFETIME, _OTHER_LIFETIME, LEASE, BEGINNING, COMPLETION, ACTIVITY, DELETION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +84,7 @@ _HABITS: Final = (
     Habit(("cart", "basket", "draft"), 30 * DAY, "30 days are a guess"),
     Habit(("log", "audit"), 90 * DAY, "90 days are usual for logs"),
 )
+TRASH: Final = Habit((), 30 * DAY, "30 days are usual for what was marked as deleted")
 _DEFINES: Final = (
     *("template", "type", "kind", "category", "setting", "config", "configuration", "option"),
     *("level", "rule", "policy", "definition", "schema", "format", "source", "channel", "role"),
@@ -71,6 +96,13 @@ _WORK: Final = Habit(
     7 * DAY,
     "a week is a guess",
 )
+
+
+_INSTANT_UNITS: Final[dict[Unit, tuple[str, ...]]] = {
+    "s": ("s", "sec", "secs", "second", "seconds"),
+    "ms": ("ms", "msec", "milli", "millis", "millisecond", "milliseconds"),
+    "us": ("us", "usec", "micro", "micros", "microsecond", "microseconds"),
+}
 
 
 def snake(name: str) -> str:
@@ -98,9 +130,23 @@ def says(name: str, what: re.Pattern[str]) -> bool:
     return what.fullmatch(snake(name)) is not None
 
 
+def unit_of_lifetime(name: str) -> str | None:
+    """Return the unit that a lifetime's name ends with; None if it is seconds, or no lifetime."""
+    match = _OTHER_LIFETIME.fullmatch(snake(name))
+    if match is None or says(name, LIFETIME):
+        return None
+    return {"ms": "milliseconds", "us": "microseconds"}.get(match["unit"], match["unit"])
+
+
+def unit_of_instants(name: str) -> Unit | None:
+    """Return the unit that a name of epoch numbers ends with; None if it names none."""
+    last = snake(name).rpartition("_")[2]
+    return next((unit for unit, words in _INSTANT_UNITS.items() if last in words), None)
+
+
 def is_about_expiry(name: str) -> bool:
     """Whether a column's name says any of these, or when something ends."""
-    return any(says(name, what) for what in (_END, LIFETIME, BEGINNING, COMPLETION, ACTIVITY))
+    return any(says(name, what) for what in _ALL)
 
 
 def habit_of(table: str) -> Habit | None:

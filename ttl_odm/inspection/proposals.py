@@ -18,9 +18,16 @@ from typing import TYPE_CHECKING, Final
 
 from ttl_odm.core import NEVER, TTL, ExpireAfter, ExpireAt
 from ttl_odm.core.durations import duration_text
+from ttl_odm.core.policy import fields_of
 from ttl_odm.inspection import names
 from ttl_odm.inspection.evidence import Field, Kind, Reading, Table, reading_of
 from ttl_odm.sweeper.text import counted
+from ttl_odm.sweeper.units import (
+    EPOCHS,
+    epoch_name,
+    misread_instants,
+    misread_lifetimes,
+)
 
 if TYPE_CHECKING:
     import re
@@ -87,12 +94,13 @@ class _Idea:
     make: Callable[..., Policy]  # gets the unit
     reasons: Sequence[str]
     cautions: Sequence[str] = ()
+    is_by_habit: bool = False  # of tables of such a name
 
 
 def propose(table: Table, now: datetime) -> Verdict:
     """Say what policy a table seems to want at the database's now, which is aware."""
     if (reason := _reason_for_none(table)) is not None:
-        return Verdict(table, remarks=(reason,))
+        return Verdict(table, remarks=(reason, *_misreadings(table)))
     ends: list[Field] = []
     remarks = []
     words = names.words_of(table.name)
@@ -107,8 +115,10 @@ def propose(table: Table, now: datetime) -> Verdict:
             )
         elif whose is not None:
             ends.append(field)
-    for idea in chain(_of_ends(table, ends), _of_lifetimes(table), _of_habits(table)):
-        if idea.confidence is Confidence.GUESS and table.references:
+    remarks += _lifetimes_in_other_units(table)
+    ideas = (_of_ends(table, ends), _of_lifetimes(table), _of_deletions(table), _of_habits(table))
+    for idea in chain(*ideas):
+        if idea.is_by_habit and table.references:
             remarks.append(f"is called like something that passes, but {_referring(table)}")
             break
         reading = reading_of(table, idea.field)
@@ -129,6 +139,22 @@ def _reason_for_none(table: Table) -> str | None:
     if {"_ts", "ttl"} <= {field.name for field in table.fields}:
         return "has _ts and ttl already: write __ttl__ = seconds"
     return None
+
+
+def _misreadings(table: Table) -> Iterator[str]:
+    """Say which values of a table with a policy are in another unit than it reads."""
+    policy = table.policy or TTL()
+    own = policy.override if isinstance(policy, TTL) else None
+    for field in table.fields:
+        if field.name not in fields_of(policy):
+            continue
+        values = table.values(field.name)
+        if field.name == own:
+            wrong = misread_lifetimes(field.name, values)
+        else:
+            wrong = misread_instants(field.name, policy.unit, values)
+        if wrong is not None:
+            yield str(wrong)
 
 
 def _of_ends(table: Table, ends: list[Field]) -> Iterator[_Idea]:
@@ -157,11 +183,20 @@ def _of_ends(table: Table, ends: list[Field]) -> Iterator[_Idea]:
 
 
 def _of_lifetimes(table: Table) -> Iterator[_Idea]:
-    begins = _first(table, names.BEGINNING) or _first(table, names.ACTIVITY)
-    if begins is None:
-        return
-    for own in table.fields:
-        if own.kind is not Kind.INTEGER or not names.says(own.name, names.LIFETIME):
+    patterns = (names.LEASE, names.BEGINNING, names.ACTIVITY)
+    begins = next(filter(None, (_first(table, pattern) for pattern in patterns)), None)
+    for own in _lifetimes(table):
+        if (wrong := misread_lifetimes(own.name, table.values(own.name))) is not None:
+            if wrong.is_most and wrong.unit is None:
+                yield _Idea(
+                    own,
+                    Confidence.LIKELY,
+                    partial(ExpireAt, own.name),
+                    (f"{own.name} is called like a lifetime, but holds instants",),
+                )
+            if wrong.is_most:
+                continue
+        if begins is None:
             continue
         has_zeros = any(seconds == 0 for seconds in table.values(own.name))
         never = (0,) if has_zeros else ()
@@ -172,8 +207,50 @@ def _of_lifetimes(table: Table) -> Iterator[_Idea]:
             Confidence.LIKELY,
             partial(TTL, NEVER, last_modified=begins.name, override=own.name, never=never),
             reasons,
-            (_PROLONGS.format(begins.name),),
+            (*([str(wrong)] if wrong else []), _PROLONGS.format(begins.name)),
         )
+
+
+def _lifetimes(table: Table) -> Iterator[Field]:
+    """The fields that are called like a number of seconds to live."""
+    for field in table.fields:
+        if field.kind is Kind.INTEGER and names.says(field.name, names.LIFETIME):
+            yield field
+
+
+def _lifetimes_in_other_units(table: Table) -> Iterator[str]:
+    """Say which lifetimes can't be used because they aren't in seconds, by name or by value."""
+    fix = "a policy reads seconds: add a column of seconds, such as a generated one"
+    for field in table.fields:
+        if field.kind in (Kind.INTEGER, Kind.FLOAT) and (
+            unit := names.unit_of_lifetime(field.name)
+        ):
+            yield f"{field.name} is called like a lifetime in {unit}, but {fix}"
+    for field in _lifetimes(table):
+        wrong = misread_lifetimes(field.name, table.values(field.name))
+        if wrong is not None and wrong.is_most and wrong.unit is not None:
+            yield f"{wrong}; {fix}"
+
+
+def _of_deletions(table: Table) -> Iterator[_Idea]:
+    """Rows that were marked as deleted and stayed, as in a trash."""
+    field = _first(table, names.DELETION)
+    if field is None:
+        return
+    seconds = names.TRASH.seconds
+    yield _Idea(
+        field,
+        Confidence.GUESS,
+        partial(ExpireAfter, field.name, seconds),
+        (
+            f"{field.name} is called like the instant at which a row was marked as deleted",
+            f"nothing says how long such rows are kept: {names.TRASH.whose}",
+        ),
+        (
+            f"choose the {duration_text(seconds)} yourself",
+            f"rows without {field.name} never expire",
+        ),
+    )
 
 
 def _of_habits(table: Table) -> Iterator[_Idea]:
@@ -195,6 +272,7 @@ def _of_habits(table: Table) -> Iterator[_Idea]:
                 f"nothing says how long rows are kept: {usual.whose}",
             ),
             (f"choose the {duration_text(usual.seconds)} yourself",),
+            is_by_habit=True,
         )
 
 
@@ -212,12 +290,13 @@ def _proposal(table: Table, idea: _Idea, reading: Reading, now: datetime) -> Pro
     cautions = *idea.cautions, *_cautions(table, field, policy, now)
     proposal = Proposal(table, policy, idea.confidence, tuple(reasons), cautions, field)
     proposal = proposal.doubted(
+        *_doubts_about_units(table, field, reading),
         *(
             f"MongoDB also deletes {index.deletes}, by {index.name}, whatever the policy says: "
             "drop that index first"
             for index in table.ttl_indexes
             if index.is_partial or index.field != field.name
-        )
+        ),
     )
     if field.ttl_seconds is not None or not table.references:  # MongoDB deletes them as it is
         return proposal
@@ -225,6 +304,16 @@ def _proposal(table: Table, idea: _Idea, reading: Reading, now: datetime) -> Pro
         f"{_referring(table)}: see that nothing wants the row after its end there, or let it live "
         "as long as what refers to it"
     )
+
+
+def _doubts_about_units(table: Table, field: Field, reading: Reading) -> Iterator[str]:
+    """Say where a name, or some values, tell of another unit than most values do."""
+    named = names.unit_of_instants(field.name)
+    if reading.unit in EPOCHS and named is not None and named != reading.unit:
+        yield f"{field.name} is called like {epoch_name(named)}, and its values are {reading.kind}"
+    wrong = misread_instants(field.name, reading.unit, table.values(field.name))
+    if wrong is not None:
+        yield str(wrong)
 
 
 def _referring(table: Table) -> str:

@@ -38,6 +38,9 @@ SMALL: Final = 100_000
 UNSEARCHABLE: Final = ("missing-table", "missing-column")
 """The codes of findings with which a question about the rows of a target would fail."""
 
+WRONG_UNIT: Final = "wrong-unit"
+"""The code of the finding that values are in another unit than the one they are read in."""
+
 _CLOCK_SECONDS: Final = 5.0
 
 
@@ -95,9 +98,23 @@ def fix_of_unreadable(why: str, table: str, deeper: str) -> str:
 
 
 def searchable(targets: Mapping[str, str], findings: Sequence[Finding]) -> dict[str, str]:
-    """Return the targets, with their models, of which a question about rows wouldn't fail."""
-    broken = {finding.target for finding in findings if finding.code in UNSEARCHABLE}
+    """Return the targets, with their models, of which a question about rows wouldn't fail.
+
+    Nor mislead: rows that are misread are not overdue, and a sweep would delete them.
+    """
+    broken = {
+        finding.target
+        for finding in findings
+        if finding.code in UNSEARCHABLE or is_misread([finding])
+    }
     return {target: model for target, model in targets.items() if target not in broken}
+
+
+def is_misread(findings: Sequence[Finding]) -> bool:
+    """Return whether most rows of a target are read in another unit than they were written in."""
+    return any(
+        finding.code == WRONG_UNIT and finding.severity is Severity.ERROR for finding in findings
+    )
 
 
 def overdue(target: str, model: str, seconds: float) -> Finding:

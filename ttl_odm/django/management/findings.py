@@ -13,11 +13,12 @@ from django.db import connections, models
 
 from ttl_odm.core.stored_rows import POLICIES
 from ttl_odm.django.checks import of_database, of_model
+from ttl_odm.django.management.units import misread
 from ttl_odm.django.policy import stored
 from ttl_odm.django.policy.binding import binding_of
 from ttl_odm.django.policy.indexes import TTLIndex
 from ttl_odm.django.purge.errors import store_errors
-from ttl_odm.sweeper.findings import UNSEARCHABLE, Finding, Severity
+from ttl_odm.sweeper.findings import UNSEARCHABLE, WRONG_UNIT, Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,8 +47,11 @@ def findings_of(store: DjangoStore, alias: str, *, deep: bool) -> list[Finding]:
         with store_errors():
             findings += _of_model(binding, alias)
             in_schema = list(_of_schema(binding, connections[alias]))
-        findings += in_schema
-        if deep and not any(finding.code in UNSEARCHABLE for finding in in_schema):
+            findings += in_schema
+            if any(finding.code in UNSEARCHABLE for finding in in_schema):
+                continue
+            findings += _of_units(binding, alias)
+        if deep:
             findings += store.out_of_reach(model._meta.db_table)
     return findings
 
@@ -94,6 +98,17 @@ def _of_schema(binding: Binding, connection: BaseDatabaseWrapper) -> Iterator[Fi
                     removal = f"DROP INDEX CONCURRENTLY {connection.ops.quote_name(index.name)}"
                     fix = f"{removal}; {_creation(model, index, connection)}"
                     yield Finding(Severity.ERROR, "invalid-index", table, message, fix)
+
+
+def _of_units(binding: Binding, alias: str) -> Iterator[Finding]:
+    """See that numbers are in the units in which the policy reads them."""
+    table = binding.model._meta.db_table
+    for wrong in misread(binding, alias):
+        severity = Severity.ERROR if wrong.is_most else Severity.WARNING
+        fix = f"change the values of {wrong.field}, and the program that writes them"
+        if wrong.is_most and not wrong.is_lifetime:
+            fix = f"declare unit={wrong.unit!r} in the policy"
+        yield Finding(severity, WRONG_UNIT, table, wrong.message, fix)
 
 
 def _of_stored_default(binding: Binding, connection: BaseDatabaseWrapper) -> Iterator[Finding]:

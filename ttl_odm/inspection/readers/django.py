@@ -42,6 +42,7 @@ def tables_of() -> Iterator[Table]:
         meta = model._meta
         if meta.proxy:
             continue
+        binding = binding_of(model)
         columns: Any = meta.local_concrete_fields
         fields = [
             Field(
@@ -66,5 +67,6 @@ def tables_of() -> Iterator[Table]:
             fields,
             references=references,
             django=meta.label,
-            has_policy=binding_of(model) is not None,
+            has_policy=binding is not None,
+            policy=None if binding is None else binding.policy,
         )

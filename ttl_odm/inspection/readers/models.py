@@ -42,6 +42,7 @@ def tables_of(target: Any) -> Iterator[Table]:
                 note=note_of(column.name, type_),
             )
             fields.append(field)
+        binding = binding_of(table)
         module, variable = (module_of(model), None) if model else _place_of(table)
         yield Table(
             table.fullname,
@@ -49,7 +50,8 @@ def tables_of(target: Any) -> Iterator[Table]:
             model=None if model is None else model.__name__,
             module=module,
             variable=variable,
-            has_policy=binding_of(table) is not None,
+            has_policy=binding is not None,
+            policy=None if binding is None else binding.policy,
             references=references.get(table.fullname, ()),
         )
 

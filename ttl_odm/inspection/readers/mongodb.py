@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bson import DatetimeMS, DBRef
 from pymongo.errors import PyMongoError
 
+from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.inspection.evidence import Field, Kind, Table, TTLIndex, module_of
 
@@ -74,11 +75,13 @@ def collections(
 def _of_class(table: Table, model: type) -> Table:
     from ttl_odm.beanie.policy.binding import declaration  # noqa: PLC0415 (needs the extra)
 
+    declared = declaration(model)
     return replace(
         table,
         model=model.__name__,
         module=module_of(model),
-        has_policy=table.has_policy or declaration(model) is not None,
+        has_policy=table.has_policy or declared is not None,
+        policy=declared if isinstance(declared, (TTL, ExpireAfter, ExpireAt)) else None,
     )
 
 

@@ -34,6 +34,7 @@ from sqlalchemy.dialects import mysql, registry
 from sqlalchemy.dialects.mysql import TIMESTAMP as MYSQL_TIMESTAMP
 from sqlalchemy.exc import DBAPIError
 
+from ttl_odm.core.policy import fields_of
 from ttl_odm.dialects import family_named
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.inspection.evidence import SMALL, Field, Kind, Table
@@ -43,11 +44,13 @@ from ttl_odm.sqlalchemy.sweep.due import count_rows
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from sqlalchemy import ColumnElement, Connection
+    from sqlalchemy import ColumnElement, Connection, RowMapping, Select
     from sqlalchemy.engine import Inspector
     from sqlalchemy.types import TypeEngine
+
+    from ttl_odm.core.policy import Policy
 
 SAMPLE: Final = 500
 """Rows from the beginning of a table, and as many from its end."""
@@ -119,7 +122,8 @@ def tables(
         declared = Table(full, django=labels.get(name)) if models is None else models[full]
         try:
             with connection.begin_nested():
-                table = _Reading(connection, inspector, name, schema).table(full)
+                read = _Reading(connection, inspector, name, schema, declared.policy)
+                table = read.table(full)
         except DBAPIError as error:
             table = Table(full, problem=f"can't be read: {' '.join(str(error.orig).split())}")
         yield replace(
@@ -129,6 +133,7 @@ def tables(
             variable=declared.variable,
             django=declared.django,
             has_policy=declared.has_policy,
+            policy=declared.policy,
             references=sorted({*declared.references, *references.get(name, ())}),
         )
 
@@ -167,13 +172,19 @@ class _Reading:
     """The reading of one table."""
 
     def __init__(
-        self, connection: Connection, inspector: Inspector, name: str, schema: str | None
+        self,
+        connection: Connection,
+        inspector: Inspector,
+        name: str,
+        schema: str | None,
+        policy: Policy | None,
     ) -> None:
         self._connection = connection
         self._columns = {}
+        known = {"_ts", "ttl", *(() if policy is None else fields_of(policy))}
         for column in inspector.get_columns(name, schema):
             kind = kind_of(column["type"])
-            is_about = is_about_expiry(column["name"]) or column["name"] in ("_ts", "ttl")
+            is_about = is_about_expiry(column["name"]) or column["name"] in known
             if kind in _DATES or (is_about and kind is not Kind.OTHER):
                 self._columns[column["name"]] = column
         self._keys = inspector.get_pk_constraint(name, schema)["constrained_columns"]
@@ -189,7 +200,7 @@ class _Reading:
 
     def table(self, full: str) -> Table:
         rows, is_estimated = self._rows()
-        sample = self._sample(rows) if self._columns and rows else []
+        sample = self._sample() if self._columns and rows else []
         whole: list[Any] = [
             index["column_names"]
             for index in self._indexes
@@ -233,14 +244,12 @@ class _Reading:
                 return int(self._connection.execute(highest).scalar_one()), True
         return rows, True
 
-    def _sample(self, rows: int) -> list[dict[str, object]]:
-        first = select(*(self._finite(name).label(name) for name in self._columns)).limit(SAMPLE)
-        last = first.order_by(*(self._table.c[key].desc() for key in self._keys))
-        statements = [first, last] if self._keys and rows > SAMPLE else [first]
+    def _sample(self) -> list[dict[str, object]]:
+        values = select(*(self._finite(name).label(name) for name in self._columns))
+        keys = [self._table.c[key] for key in self._keys]
         return [
             {name: self._as_date(name, value) for name, value in row.items()}
-            for statement in statements
-            for row in self._connection.execute(statement).mappings()
+            for row in _first_and_last(self._connection, values, keys)
         ]
 
     def _finite(self, name: str) -> ColumnElement[Any]:
@@ -273,6 +282,34 @@ class _Reading:
             with suppress(ValueError):
                 return reads(value)
         return value
+
+
+def numbers_of(
+    connection: Connection, table: SQLTable, names: Sequence[str]
+) -> dict[str, list[object]]:
+    """Return the values of columns in the first and the last rows by key, as they are stored."""
+    keys = [str(column.name) for column in table.primary_key]
+    # A Table of its own: without types, and without the policy.
+    columns: list[Column[Any]] = [Column(name) for name in dict.fromkeys([*names, *keys])]
+    bare = SQLTable(table.name, MetaData(), *columns, schema=table.schema, info={"ttl_odm": None})
+    chosen = [*names, *(key for key in keys if key not in names)]
+    values = select(*(bare.c[name].label(f"value{place}") for place, name in enumerate(chosen)))
+    rows = _first_and_last(connection, values, [bare.c[key] for key in keys])
+    if keys:  # the first and the last rows of a small table may be the same
+        places = [f"value{chosen.index(key)}" for key in keys]
+        rows = list({tuple(row[place] for place in places): row for row in rows}.values())
+    return {name: [row[f"value{place}"] for row in rows] for place, name in enumerate(names)}
+
+
+def _first_and_last(
+    connection: Connection, values: Select[Any], keys: Sequence[ColumnElement[Any]]
+) -> list[RowMapping]:
+    """Return the first rows, and the last by a key if there is one."""
+    some = values.limit(SAMPLE)
+    rows = list(connection.execute(some).mappings())
+    if keys and len(rows) == SAMPLE:
+        rows += connection.execute(some.order_by(*(key.desc() for key in keys))).mappings()
+    return rows
 
 
 def kind_of(kind: TypeEngine[Any], dialect: str = "") -> Kind:

@@ -1,0 +1,163 @@
+"""Numbers in another unit than the one they are read in: milliseconds as seconds, mostly.
+
+By such a mistake nothing ever expires, or everything at once, and no database reports it. Epoch
+numbers are told apart by their size. Lifetimes are not, so a guess has to do: few rows live for
+exactly 1,000 hours, many for one.
+
+This module must not know where the values come from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+from ttl_odm.core.values import MAX_TTL
+from ttl_odm.sweeper.text import age
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ttl_odm.core.policy import Unit
+
+UNITS: Final[Sequence[tuple[Unit, int, str]]] = (
+    ("s", 1, "seconds"),
+    ("ms", 1_000, "milliseconds"),
+    ("us", 1_000_000, "microseconds"),
+)
+"""The units of epoch numbers: how many there are in a second, and what they are called."""
+
+EPOCHS: Final = frozenset(unit for unit, _, _ in UNITS)
+
+EARLIEST: Final = 631_152_000
+"""Epoch seconds of 1990: an earlier instant is no instant, or one in another unit."""
+
+LATEST: Final = 5_680_281_600
+"""Epoch seconds of 2150: nobody stored dates of 1990 in milliseconds as seconds."""
+
+_MINUTE: Final = 60
+_HOUR: Final = 3_600
+_DAY: Final = 86_400
+_LONG: Final = 3_660 * _DAY
+"""Ten years: longer lives are meant in whole days, if at all."""
+
+FIRST_INSTANT: Final = 1_000_000_000
+"""Epoch seconds of 2001: a lifetime of that many seconds would be 31 years."""
+
+LEAST_MILLISECONDS: Final = 1_000 * _MINUTE
+"""The shortest lifetime that can be told to be in milliseconds: a minute."""
+
+_SHARE: Final = 0.1
+"""The least share of lifetimes that look like milliseconds; a few may be what they look like."""
+
+
+@dataclass(frozen=True, slots=True)
+class Misread:
+    """Values of a field that are in another unit than the one they are read in.
+
+    Attributes:
+        field: The field.
+        unit: The unit that they seem to be in; None for lifetimes that seem to be instants.
+        message: What is wrong, for people.
+        is_most: Whether most of the values are.
+        is_lifetime: Whether the field has a row's own ttl.
+    """
+
+    field: str
+    unit: Unit | None
+    message: str
+    is_most: bool = True
+    is_lifetime: bool = False
+
+    def __str__(self) -> str:
+        return self.message
+
+    @property
+    def sentences(self) -> str:
+        """The message and, where that is a unit in the policy, the fix."""
+        fix = f" Declare unit={self.unit!r}." if self.is_most and not self.is_lifetime else ""
+        return f"{self.message}.{fix}"
+
+
+def unit_of(number: float) -> Unit | None:
+    """Return the unit in which an epoch number lies between 1990 and 2150; None if in none."""
+    for unit, factor, _ in UNITS:
+        if EARLIEST * factor <= number <= LATEST * factor:
+            return unit
+    return None
+
+
+def misread_instants(field: str, unit: Unit | None, values: Iterable[object]) -> Misread | None:
+    """Return what is wrong with epoch numbers that a policy reads in a unit; None if nothing is."""
+    factors = {name: factor for name, factor, _ in UNITS}
+    if unit not in factors:
+        return None
+    numbers = list(_numbers(values))
+    others = Counter(other for other in map(unit_of, numbers) if other not in (None, unit))
+    if not others:
+        return None
+    (other, count), *_ = others.most_common(1)
+    assert other is not None  # noqa: S101 (they were left out)
+    example = next(number for number in numbers if unit_of(number) == other)
+    effect = "have expired already, since January 1970"
+    if factors[other] > factors[unit]:
+        effect = "won't expire for thousands of years"
+    message = (
+        f"{_of(count, len(numbers))} hold {epoch_name(other)} in {field} (such as "
+        f"{_plain(example)}), which is read as {epoch_name(unit)}: these rows {effect}"
+    )
+    return Misread(field, other, message, is_most=2 * count > len(numbers))
+
+
+def misread_lifetimes(field: str, values: Iterable[object]) -> Misread | None:
+    """Return what is wrong with the seconds that rows have to live; None if nothing seems to be."""
+    numbers = list(_numbers(values))
+    wrong = [number for number in numbers if _is_no_lifetime(number)]
+    if not wrong or len(wrong) < _SHARE * len(numbers):
+        return None
+    are_instants = all(FIRST_INSTANT <= number <= MAX_TTL for number in wrong) and any(
+        number % _MINUTE for number in wrong
+    )
+    what = "instants, in epoch seconds," if are_instants else "milliseconds"
+    example = wrong[0]
+    message = (
+        f"{_of(len(wrong), len(numbers))} seem to hold {what} in {field} (such as "
+        f"{_plain(example)}), which is read as seconds to live: {age(example)}"
+    )
+    unit: Unit | None = None if are_instants else "ms"
+    is_most = 2 * len(wrong) > len(numbers)
+    return Misread(field, unit, message, is_most=is_most, is_lifetime=True)
+
+
+def _is_no_lifetime(number: float) -> bool:
+    """Whether a number of seconds makes more sense as milliseconds, or as an instant."""
+    if number == MAX_TTL:  # as good as never
+        return False
+    is_round = number % LEAST_MILLISECONDS == 0
+    if number % (1_000 * _HOUR) == 0 or (is_round and number % _DAY):
+        return True
+    return number > MAX_TTL or (number > _LONG and number % _DAY != 0)
+
+
+def _numbers(values: Iterable[object]) -> Iterator[float]:
+    """The positive numbers among values: 0 and negative ones mean never, or are reported apart."""
+    for value in values:
+        is_number = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+        if is_number and 0 < float(value) < math.inf:  # type: ignore[arg-type]
+            yield float(value)  # type: ignore[arg-type]
+
+
+def _of(count: int, numbers: int) -> str:
+    return f"{count:,} of {numbers:,} rows that were read"
+
+
+def epoch_name(unit: Unit) -> str:
+    """Return what epoch numbers in a unit are called."""
+    return next(f"epoch {words}" for name, _, words in UNITS if name == unit)
+
+
+def _plain(number: float) -> str:
+    return f"{number:.0f}" if number.is_integer() else f"{number}"
