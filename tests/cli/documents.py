@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from beanie import Document
 
 from ttl_odm import Follows, Stored
@@ -20,6 +22,15 @@ class Event(TTLMixin, Document):
 
 class Plain(Document):
     id: int
+
+
+class Passing(Document):
+    """Has an end, and no policy."""
+
+    expires_at: datetime
+
+    class Settings:
+        name = "sessions"
 
 
 class Left(TTLMixin, Document):

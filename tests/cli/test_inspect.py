@@ -364,13 +364,17 @@ MODELS = [Sessions]
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["in the class", "from outside"])
 def test_what_is_printed_for_mongodb_is_what_a_document_class_needs(
-    mongodb: Any, tmp_path: Path, form: str
+    mongodb: Any, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, database = mongodb
     now = datetime.now(timezone.utc)
     ends = [{"expiresAt": now + timedelta(hours=hours)} for hours in (-2, -1, 1)]
     database["sessions"].insert_many(ends)
-    printed = CliRunner().invoke(cli, ["inspect", url]).stdout
+    own = "from beanie import Document\n" + _DOCUMENT.format(bases="Document", declared="")
+    (tmp_path / "plain_models.py").write_text(own)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["inspect", url, "--models", "plain_models:MODELS"]
+    printed = CliRunner().invoke(cli, words).stdout
     pasted = printed[printed.index("from beanie import") :]
     pasted, _, _ = pasted.partition("\nBefore you paste one")
     whole, _, outside = pasted.partition("# Or, without touching the models:")
@@ -380,7 +384,7 @@ def test_what_is_printed_for_mongodb_is_what_a_document_class_needs(
         module = imports + _DOCUMENT.format(bases="TTLMixin, Document", declared=declared)
     else:
         imports = "\n".join(whole.splitlines()[:2])
-        module = imports + _DOCUMENT.format(bases="Document", declared=outside)
+        module = f"{imports}\n{outside}\nMODELS = [Sessions]\n"
     # Else MongoDB's own deletion would be faster than the sweeper, now and then.
     module += "Sessions.__ttl_purge__ = 'sweeper'\n"
     (tmp_path / "pasted_models.py").write_text(module)
@@ -417,10 +421,11 @@ def test_a_field_by_the_name_of_one_of_the_mixins_is_for_enable(mongodb: Any) ->
 
     url, database = mongodb
     database["sessions"].insert_one({"expires_at": datetime.now(timezone.utc)})
-    printed = CliRunner().invoke(cli, ["inspect", url]).stdout
+    words = ["inspect", url, "--models", "tests.cli.documents:Passing"]
+    printed = CliRunner().invoke(cli, words).stdout
 
-    assert "class Sessions" not in printed
-    assert 'enable(Sessions, ExpireAt("expires_at"))' in printed
+    assert "class Passing" not in printed
+    assert 'enable(Passing, ExpireAt("expires_at"))' in printed
     own = {name for name in vars(TTLMixin) if not name.startswith(("_", "model_"))}
     assert own - vars(Document).keys() - {"set_collection", "set_database"} == _OF_TTL_MIXIN
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import ttl_odm
 from ttl_odm import TTL, ExpireAfter, ExpireAt
 from ttl_odm.forecast import Measured
+from ttl_odm.forecast.parse import parse_policy
 from ttl_odm.forecast.trial import tried
 from ttl_odm.inspection import (
     Confidence,
@@ -64,7 +65,16 @@ def test_a_name_for_the_end_of_a_row_is_an_expire_at(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["deleted_at", "expired_by", "experience", "expense", "updated_at", "experiment", "price"],
+    [
+        "deleted",
+        "deleted_by",
+        "expired_by",
+        "experience",
+        "expense",
+        "updated_at",
+        "experiment",
+        "price",
+    ],
 )
 def test_other_names_are_none(name: str) -> None:
     assert propose(table("things", **{name: Kind.AWARE}), NOW).proposal is None
@@ -244,3 +254,98 @@ def test_what_is_printed_is_python_whatever_the_names_are(name: str, field: str)
     at = Field(field, Kind.AWARE, ttl_seconds=5)
     source = declarations([proposed(name, at=at)])
     compile(source.replace("(...)", ""), "pasted", "exec")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["deleted_at", "deletedAt", "deleted_time", "deletion_date", "delete_time", "trashed_on"],
+)
+def test_rows_that_were_marked_as_deleted_are_a_guess(name: str) -> None:
+    """Also where others refer to them, and before what the table's name says."""
+    fields = [Field("created_at", Kind.AWARE), Field(name, Kind.AWARE)]
+    proposal = propose(Table("sessions", fields, references=["tags.run_id"]), NOW).proposal
+    assert proposal is not None
+    assert proposal.policy == ExpireAfter(name, 30 * 86_400)
+    assert proposal.confidence is Confidence.GUESS
+    assert "choose the 30d yourself" in proposal.cautions
+    assert any(caution.startswith("tags.run_id refers to it") for caution in proposal.cautions)
+
+
+def test_a_time_of_deletion_in_milliseconds_is_one_too() -> None:
+    rows = [{"deleted_time": 1000 * (EPOCH - n)} for n in range(3)]
+    proposal = proposed("runs", *rows, {}, start_time=Kind.INTEGER, deleted_time=Kind.INTEGER)
+    assert proposal.policy == ExpireAfter("deleted_time", 30 * 86_400, unit="ms")
+
+
+@pytest.mark.parametrize("name", ["delete_at", "delete_after", "purge_time", "purge_at"])
+def test_a_deletion_that_is_to_come_is_an_end(name: str) -> None:
+    assert proposed("things", **{name: Kind.AWARE}).policy == ExpireAt(name)
+
+
+@pytest.mark.parametrize("began", ["acquired_at", "locked_at", "leased_at", "claimed_on"])
+@pytest.mark.parametrize("own", ["ttl_seconds", "ttl", "lease_duration", "lease_duration_seconds"])
+def test_a_lease_counts_from_when_it_was_taken(began: str, own: str) -> None:
+    rows = [{"created_at": EPOCH, began: 1000 * EPOCH, own: 30}]
+    fields = {"created_at": Kind.INTEGER, began: Kind.INTEGER, own: Kind.INTEGER}
+    proposal = proposed("locks", *rows, **fields)
+    assert proposal.policy == TTL(-1, last_modified=began, override=own, unit="ms")
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        *(("ttl_ms", "milliseconds"), ("ttlMillis", "millis"), ("lifetime_minutes", "minutes")),
+        *(("ttl_hours", "hours"), ("expires_in_days", "days")),
+    ],
+)
+def test_a_lifetime_that_is_not_in_seconds_is_a_remark(name: str, unit: str) -> None:
+    verdict = propose(table("locks", locked_at=Kind.AWARE, **{name: Kind.INTEGER}), NOW)
+    assert verdict.proposal is None
+    assert f"{name} is called like a lifetime in {unit}, but a policy reads" in verdict.remarks[0]
+
+
+def test_a_lifetime_whose_values_are_milliseconds_is_a_remark() -> None:
+    rows = [{"locked_at": EPOCH, "ttl": 3_600_000}]
+    verdict = propose(table("locks", *rows, locked_at=Kind.INTEGER, ttl=Kind.INTEGER), NOW)
+    assert verdict.proposal is None
+    assert "1 of 1 rows that were read seem to hold milliseconds in ttl" in verdict.remarks[0]
+
+
+def test_a_ttl_that_holds_instants_is_an_end() -> None:
+    """As DynamoDB's is."""
+    proposal = proposed("cache", *[{"ttl": EPOCH + n} for n in range(3)], ttl=Kind.INTEGER)
+    assert proposal.policy == ExpireAt("ttl", unit="s")
+    assert proposal.confidence is Confidence.LIKELY
+
+
+def test_a_name_that_contradicts_the_values_is_a_reason_for_doubt() -> None:
+    proposal = proposed("cache", {"expires_s": EPOCH * 1000}, expires_s=Kind.INTEGER)
+    assert proposal.policy == ExpireAt("expires_s", unit="ms")
+    assert proposal.confidence is Confidence.LIKELY
+    assert proposal.cautions[0] == (
+        "expires_s is called like epoch seconds, and its values are epoch milliseconds"
+    )
+    agreeing = proposed("cache", {"expires_ms": EPOCH * 1000}, expires_ms=Kind.INTEGER)
+    assert agreeing.confidence is Confidence.CLEAR
+
+
+def test_values_that_a_declared_policy_misreads_are_remarks() -> None:
+    fields = [Field("ends", Kind.INTEGER)]
+    rows = [{"ends": EPOCH * 1000}]
+    seen = Table("t", fields, rows, 1, has_policy=True, policy=ExpireAt("ends", unit="s"))
+    assert propose(seen, NOW).remarks[0] == "has a policy already"
+    assert "hold epoch milliseconds in ends" in propose(seen, NOW).remarks[1]
+    ours = table("x", {"ttl": 3_600_000}, _ts=Kind.AWARE, ttl=Kind.INTEGER)
+    assert "seem to hold milliseconds in ttl" in propose(ours, NOW).remarks[1]
+
+
+@given(POLICIES)
+def test_a_declaration_with_durations_makes_the_very_policy(policy: Any) -> None:
+    assert parse_policy(as_source(policy, durations=True)) == policy
+
+
+def test_durations_are_written_for_people() -> None:
+    assert as_source(ExpireAfter("at", 90 * 86_400), durations=True) == 'ExpireAfter("at", "90d")'
+    assert as_source(ExpireAfter("at", 5_400), durations=True) == 'ExpireAfter("at", "90m")'
+    kinds = as_source(TTL({"a": 3_600, "b": None}, by="kind", other=-1), durations=True)
+    assert kinds == "TTL({'a': '1h', 'b': None}, by=\"kind\", other=-1)"

@@ -183,9 +183,11 @@ async def _units(target: Target) -> list[Finding]:
     else:
         seconds = f"{{$toInt: {{$divide: ['${own}', 1000]}}}}"
         change = f"{{{own}: {{$gte: {LEAST_MILLISECONDS}}}}}, [{{$set: {{{own}: {seconds}}}}}]"
-    fix = f"{documents}.updateMany({change})  (once the program that writes them is corrected)"
     severity = Severity.ERROR if wrong.is_most else Severity.WARNING
-    return [Finding(severity, WRONG_UNIT, target.name, wrong.message, fix)]
+    message = f"{wrong.message}; correct the program that writes them first"
+    return [
+        Finding(severity, WRONG_UNIT, target.name, message, f"{documents}.updateMany({change})")
+    ]
 
 
 async def _strays(target: Target, *, deep: bool) -> list[Finding]:

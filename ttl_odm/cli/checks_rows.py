@@ -201,28 +201,28 @@ class RowChecks(CheckedTable):
         """Find numbers in another unit than the policy reads: milliseconds as seconds, mostly."""
         for wrong in misread(self._connection, self._binding):
             report = self._error if wrong.is_most else self._warning
-            yield report(WRONG_UNIT, wrong.message, self._converted(wrong))
+            if wrong.is_most and not (wrong.is_lifetime or self._binding.instants.native):
+                fix = f"declare unit={wrong.unit!r} in the policy"
+                yield report(WRONG_UNIT, wrong.message, fix)
+                continue
+            message = f"{wrong.message}; correct the program that writes them first"
+            yield report(WRONG_UNIT, message, self._converted(wrong))
 
     def _converted(self, wrong: Misread) -> str:
-        """What sets values right: a unit in the policy, or the statement that changes them."""
+        """The statement that changes values to the unit in which they are read."""
         name = self._dialect.identifier_preparer.quote(wrong.field)
-        own, native = self._binding.override, self._binding.instants.native
-        if own is not None and wrong.field == own.name:
+        if wrong.is_lifetime:
             value = f"{name} / 1000" if wrong.unit else "NULL"
             low = LEAST_MILLISECONDS if wrong.unit else FIRST_INSTANT
             criterion = f"{name} >= {low}"
-        elif not native and wrong.is_most:
-            return f"declare unit={wrong.unit!r} in the policy"
         else:
-            declared = clock_of(self._dialect).per_second if native else None
+            is_native = self._binding.instants.native
+            declared = clock_of(self._dialect).per_second if is_native else None
             factors: dict[str | None, int] = {unit: factor for unit, factor, _ in UNITS}
             here, there = declared or factors[self._binding.policy.unit], factors[wrong.unit]
             value = f"{name} * {here // there}" if here > there else f"{name} / {there // here}"
             criterion = f"{name} BETWEEN {EARLIEST * there} AND {LATEST * there}"
-        return (
-            f"UPDATE {self._quoted} SET {name} = {value} WHERE {criterion}  "  # noqa: S608 (shown)
-            "(once the program that writes them is corrected)"
-        )
+        return f"UPDATE {self._quoted} SET {name} = {value} WHERE {criterion}"  # noqa: S608 (shown)
 
     def _set_back(self, latest: ColumnElement[Any]) -> str:
         """The statement that sets instants of the future to now."""

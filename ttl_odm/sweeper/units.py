@@ -44,8 +44,8 @@ _DAY: Final = 86_400
 _LONG: Final = 3_660 * _DAY
 """Ten years: longer lives are meant in whole days, if at all."""
 
-FIRST_INSTANT: Final = 1_000_000_000
-"""Epoch seconds of 2001: a lifetime of that many seconds would be 31 years."""
+FIRST_INSTANT: Final = 1_500_000_000
+"""Epoch seconds of 2017: a lifetime of that many seconds would be 47 years."""
 
 LEAST_MILLISECONDS: Final = 1_000 * _MINUTE
 """The shortest lifetime that can be told to be in milliseconds: a minute."""

@@ -46,7 +46,7 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from sqlalchemy import ColumnElement, Connection, RowMapping, Select
+    from sqlalchemy import ColumnElement, Connection
     from sqlalchemy.engine import Inspector
     from sqlalchemy.types import TypeEngine
 
@@ -245,12 +245,9 @@ class _Reading:
         return rows, True
 
     def _sample(self) -> list[dict[str, object]]:
-        values = select(*(self._finite(name).label(name) for name in self._columns))
-        keys = [self._table.c[key] for key in self._keys]
-        return [
-            {name: self._as_date(name, value) for name, value in row.items()}
-            for row in _first_and_last(self._connection, values, keys)
-        ]
+        values = {name: self._finite(name) for name in self._columns}
+        rows = _first_and_last(self._connection, values, [self._table.c[key] for key in self._keys])
+        return [{name: self._as_date(name, value) for name, value in row.items()} for row in rows]
 
     def _finite(self, name: str) -> ColumnElement[Any]:
         column = self._table.c[name]
@@ -292,24 +289,27 @@ def numbers_of(
     # A Table of its own: without types, and without the policy.
     columns: list[Column[Any]] = [Column(name) for name in dict.fromkeys([*names, *keys])]
     bare = SQLTable(table.name, MetaData(), *columns, schema=table.schema, info={"ttl_odm": None})
-    chosen = [*names, *(key for key in keys if key not in names)]
-    values = select(*(bare.c[name].label(f"value{place}") for place, name in enumerate(chosen)))
+    values = {name: bare.c[name] for name in names}
     rows = _first_and_last(connection, values, [bare.c[key] for key in keys])
-    if keys:  # the first and the last rows of a small table may be the same
-        places = [f"value{chosen.index(key)}" for key in keys]
-        rows = list({tuple(row[place] for place in places): row for row in rows}.values())
-    return {name: [row[f"value{place}"] for row in rows] for place, name in enumerate(names)}
+    return {name: [row[name] for row in rows] for name in names}
 
 
 def _first_and_last(
-    connection: Connection, values: Select[Any], keys: Sequence[ColumnElement[Any]]
-) -> list[RowMapping]:
-    """Return the first rows, and the last by a key if there is one."""
-    some = values.limit(SAMPLE)
-    rows = list(connection.execute(some).mappings())
+    connection: Connection,
+    values: Mapping[str, ColumnElement[Any]],
+    keys: Sequence[ColumnElement[Any]],
+) -> list[dict[str, object]]:
+    """Return values of the first rows, and of the last by a key if there is one."""
+    # Numbered, since a name may be anything, and be a key's too.
+    columns = [value.label(f"value{place}") for place, value in enumerate(values.values())]
+    key_columns = [key.label(f"key{place}") for place, key in enumerate(keys)]
+    first = select(*columns, *key_columns).limit(SAMPLE)
+    rows = [tuple(row) for row in connection.execute(first)]
     if keys and len(rows) == SAMPLE:
-        rows += connection.execute(some.order_by(*(key.desc() for key in keys))).mappings()
-    return rows
+        last = first.order_by(*(key.desc() for key in keys))
+        met = {row[len(columns) :] for row in rows}
+        rows += (tuple(row) for row in connection.execute(last) if row[len(columns) :] not in met)
+    return [dict(zip(values, row, strict=False)) for row in rows]
 
 
 def kind_of(kind: TypeEngine[Any], dialect: str = "") -> Kind:
