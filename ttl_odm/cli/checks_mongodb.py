@@ -5,7 +5,10 @@ And collections of which nobody has declared here that their documents expire.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
+
+from bson import json_util
 
 from ttl_odm.beanie import find_strays
 from ttl_odm.beanie.indexes.archives import check_archive
@@ -148,7 +151,13 @@ async def _indexes(target: Target) -> list[Finding]:
     except TTLConfigurationError as error:
         return [*findings, _wrong_index(target, error, target.model)]
     findings += [
-        Finding(Severity.ERROR, code, target.name, f"index {name} {state}", fix)
+        Finding(
+            Severity.ERROR,
+            code,
+            target.name,
+            f"index {name} {state}",
+            _in_mongosh(step.command) if target.model is None else fix,
+        )
         for step in steps
         for code, state in [_STEPS[step.outcome]]
         for name in step.names
@@ -162,8 +171,19 @@ async def _indexes(target: Target) -> list[Finding]:
     return findings
 
 
+def _in_mongosh(command: Any) -> str:
+    """Return a command as it is typed in mongosh, where there is no class to call a function of."""
+    text = json_util.dumps(command, json_options=json_util.RELAXED_JSON_OPTIONS)
+    if '{"$date"' in text:
+        text = f"EJSON.parse({json.dumps(text)})"
+    return f"db.runCommand({text})"
+
+
 def _wrong_index(target: Target, error: TTLConfigurationError, model: str | None) -> Finding:
     message = in_one_line(error)
+    if model is None:
+        fix = "drop that index, if nothing else needs it; ttl-odm check then shows the right one"
+        return Finding(Severity.ERROR, "wrong-index", target.name, message, fix)
     fix = f"await ensure_indexes({model}, rebuild=True)"
     if "rebuild=True" not in message:
         fix = f"drop or declare it; then await ensure_indexes({model})"
@@ -221,7 +241,7 @@ async def _strays(target: Target, *, deep: bool) -> list[Finding]:
 def _fix_for(kind: Inconsistency, target: Target, name: str) -> str:
     """What makes documents right: by ttl_odm, or, for mongosh, what they may have meant."""
     if kind.is_repairable:
-        return f"await repair_strays({target.model})"
+        return f"await repair_strays({target.model or '...'})"
     policy, documents = policy_of(target.entity), f"db[{name!r}]"
     if kind is Inconsistency.INVALID_TTL and isinstance(policy, TTL):
         own = policy.override

@@ -76,7 +76,7 @@ def for_tables(
     _sweep(output, proposals, _FILE)
     output.line()
     output.line("Before you sweep, see what a policy would expire, and when:", style="bold")
-    output.code(f"{_plan(proposals[0])} --url {place.typed}")
+    output.code(f"{_plan(_first(proposals))} --url {place.typed}")
 
 
 def after_writing(
@@ -87,11 +87,11 @@ def after_writing(
     output.line(f"Written to {file}.", style="bold")
     _set(output, place)
     output.line("See what a policy would expire, and when:", style="bold")
-    clear = next(filter(_is_clear, proposals), None)
-    if clear is None:
-        output.code(f"{_plan(proposals[0])} --url {place.typed}")
+    first = _first(proposals)
+    if _is_clear(first):
+        output.code(f"ttl-odm plan {shlex.quote(first.table.name)} --config {name}")
     else:
-        output.code(f"ttl-odm plan {shlex.quote(clear.table.name)} --config {name}")
+        output.code(f"{_plan(first)} --url {place.typed}")
     output.line()
     output.line("Then count what a sweep would delete:", style="bold")
     _sweep(output, proposals, name)
@@ -128,6 +128,11 @@ def _to_developers(output: Output, proposals: Sequence[Proposal]) -> None:
 
 def _is_clear(proposal: Proposal) -> bool:
     return proposal.confidence is Confidence.CLEAR
+
+
+def _first(proposals: Sequence[Proposal]) -> Proposal:
+    """The first that is clear, if there is one."""
+    return next(filter(_is_clear, proposals), proposals[0])
 
 
 def _plan(proposal: Proposal) -> str:

@@ -39,8 +39,8 @@ _AHEAD: Final = timedelta(minutes=10)
 """A moment in the past that lies so far in the future is not a moment in UTC."""
 
 _PROLONGS: Final = (
-    "every write through ttl_odm sets {} to its own instant; where a write must not prolong the "
-    "row, give it keep_last_modified=True"
+    "a sweep alone changes no {0}; in an application every write through ttl_odm sets it to its "
+    "own instant, and prolongs the row, unless it is given keep_last_modified=True"
 )
 
 
