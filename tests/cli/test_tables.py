@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sqlite3
 import sys
 from contextlib import closing
@@ -389,3 +390,52 @@ def test_a_second_table_object_is_told_from_the_one_with_the_policy(
     assert finished.returncode == 2
     assert "Table 'logins' in it is a second Table object of that name" in finished.stderr
     assert "Point --app at that Table, its model, or its MetaData." in finished.stderr
+
+
+COMMANDS = [["status"], ["sweep", "--dry-run"], ["check"], ["plan", "login"], ["policy", "show"]]
+
+
+@sqlite
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_the_file_may_be_named_after_the_command(file: Path, words: list[str]) -> None:
+    first = called("--config", file, *words)
+    assert first.exit_code in (0, 1), first.output
+    for config in (["--config", file], [f"--config={file}"]):
+        for place in range(1, len(words) + 1):
+            again = called(*words[:place], *config, *words[place:])
+            assert again.exit_code == first.exit_code, again.output
+            assert re.sub(r"\d", "", again.stdout) == re.sub(r"\d", "", first.stdout)
+
+
+@sqlite
+def test_the_file_wins_over_a_broken_pyproject_wherever_it_is_named(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.ttl_odm]\nsweeep = 1\n")
+    monkeypatch.chdir(tmp_path)
+    assert called("status").exit_code == 2
+    assert called("status", "--config", file).exit_code == 0
+
+
+@pytest.mark.parametrize("words", [["sweep"], ["plan", "login"], ["policy", "show"]])
+def test_a_file_that_is_not_named_or_not_there_is_an_error(words: list[str]) -> None:
+    for config, complaint in (
+        (["--config"], "'--config' requires an argument"),
+        (["--config", "no.toml"], "File 'no.toml' does not exist"),
+    ):
+        finished = called(*words, *config)
+        assert (finished.exit_code, complaint in finished.stderr) == (2, True), finished.output
+
+
+def test_a_file_can_not_name_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "ttl.toml"
+    file.write_text('[tool.ttl_odm.sweep]\nconfig = "other.toml"\n')
+    assert "unknown key 'config'" in called("sweep", "--config", file).stderr
+    monkeypatch.setenv("TTL_ODM_SWEEP_CONFIG", str(file))
+    assert "unknown key 'TTL_ODM_SWEEP_CONFIG'" in called("sweep").stderr
+
+
+def test_the_help_of_every_command_names_the_option() -> None:
+    for words in [[name] for name in cli.commands if name not in ("demo", "policy")]:
+        assert "--config FILE" in called(*words, "--help").stdout
+    assert "--config FILE" in called("policy", "set", "--help").stdout
