@@ -8,6 +8,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connections, models, transaction
 
 from tests.django_app.data import kill, raw, tables_of
@@ -144,6 +145,19 @@ def test_a_follower_may_be_named_beside_its_root(backend: Backend) -> None:
     report = sweeper(Cart, Item, Note).run_once()
     assert [target.table for target in report.targets] == ["family_cart"]
     assert stored(Cart, Item, Note) == [1, 2, 2]
+
+
+def test_commands_accept_a_follower_beside_its_root_alone(backend: Backend) -> None:
+    fill()
+    named = ("--no-lease", "--model", "family.Note", "--model", "family_cart")
+    call_command("ttl_sweep", *named, "--json")
+    assert stored(Cart, Item, Note) == [1, 2, 2]
+    for words in (
+        ("ttl_sweep", "--model", "family.Note"),
+        ("ttl_status", "--except", "family_item"),
+    ):
+        with pytest.raises(CommandError, match=r"follow those of family.Cart .* Give family.Cart"):
+            call_command(*words)
 
 
 def posts(on_delete: Any, *, null: bool) -> AbstractContextManager[Any]:

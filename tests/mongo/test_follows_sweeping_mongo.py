@@ -20,7 +20,7 @@ from tests.mongo.following import (
     ref,
 )
 from tests.mongo.models import opened
-from ttl_odm import TTL, Follows
+from ttl_odm import TTL, Follows, TTLConfigurationError
 from ttl_odm.beanie import TTLMixin, ensure_indexes
 from ttl_odm.beanie.sweep.store import open_store
 from ttl_odm.sweeper import AsyncSweeper, BatchRequest, Hooks, Pace, Part
@@ -172,6 +172,15 @@ async def test_trees_and_rings_of_links_are_swept(mongodb_url: str) -> None:
         report = await AsyncSweeper(made.database, [Comment], batch_size=2).run_once()
         assert report.problems == ()
         assert made.keys(Comment) == [30]
+
+
+async def test_a_follower_is_swept_with_its_root_and_never_alone(world: World) -> None:
+    for models in ([Item, Cart], [Cart, Note, Item]):
+        assert open_store(world.database, models).targets() == ["carts"]
+    message = "Note can't be swept alone: .* follow those of Cart .* Sweep Cart instead"
+    for models in ([Note], [Thread, Note]):
+        with pytest.raises(TTLConfigurationError, match=message):
+            AsyncSweeper(world.database, models)
 
 
 async def test_orphans_are_swept_unless_they_live(world: World) -> None:

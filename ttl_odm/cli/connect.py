@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import click
 
 from ttl_odm.cli import urls
-from ttl_odm.cli.application import Application, Target, answer
+from ttl_odm.cli.application import Application, Target, answer, sql_targets
 from ttl_odm.cli.configuration import working_directory
 from ttl_odm.cli.errors import UsageError, in_one_line
 from ttl_odm.cli.tables import document_classes, reflected
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from ttl_odm.cli.source import Source
     from ttl_odm.cli.tables import Declared
@@ -199,16 +199,14 @@ def _tables(models: Any, *, with_ttl: bool) -> list[Target]:
             Target(table.fullname, None if model is None else model.__name__, table)
             for table, model in named.items()
         ]
-    from ttl_odm.sqlalchemy.sweep.store import bindings_of  # noqa: PLC0415 (needs the extra)
-
-    bindings = bindings_of(models)
-    if not bindings:
+    targets = sql_targets(models)
+    if not targets:
         raise UsageError(
             _second_table(models)
             or f"{models!r} has no model with a TTL: declare __ttl__ on one or enable() it. "
             f"{_UNSEEN}"
         )
-    return [Target(binding.table.fullname, binding.name, binding.table) for binding in bindings]
+    return targets
 
 
 def _second_table(models: Any) -> str | None:
@@ -237,7 +235,7 @@ def _documents(models: Any, *, with_ttl: bool) -> list[Target]:
     for model in classes:
         check_enforced(model)
     targets = [
-        Target(str(model.get_settings().name), model.__name__, model)
+        Target(str(model.get_settings().name), model.__name__, model, _followers(model))
         for model in classes
         if not with_ttl or binding_of(model) is not None
     ]
@@ -249,6 +247,19 @@ def _documents(models: Any, *, with_ttl: bool) -> list[Target]:
             f"{_UNSEEN}"
         )
     return targets
+
+
+def _followers(model: Any) -> Sequence[Target]:
+    """List the classes whose documents go with those of a class."""
+    from ttl_odm.beanie.policy.binding import binding_of, collection_of  # noqa: PLC0415
+    from ttl_odm.beanie.purge.followers import all_followers  # noqa: PLC0415
+
+    if binding_of(model) is None:
+        return ()
+    return [
+        Target(following.collection, following.model.__name__, following.model)
+        for following in all_followers(collection_of(model))
+    ]
 
 
 def _listed(models: Any) -> list[Any]:

@@ -177,6 +177,10 @@ def _value(node: ast.expr) -> Any:  # noqa: C901, PLR0911 (a table)
             return -_number(operand)
         case ast.BinOp(op=ast.Mult(), left=left, right=right):
             return _number(left) * _number(right)
+        case ast.Call(func=ast.Name(id="Follows")):
+            raise _UnreadableError(
+                "rows that follow others need a model that declares it, and --app for the model"
+            )
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _CALLS:
             options = {word.arg: _value(word.value) for word in keywords if word.arg is not None}
             if len(options) != len(keywords):

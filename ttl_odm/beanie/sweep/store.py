@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection, Database
     from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.following import Following
     from ttl_odm.beanie.purge.removal import Mode
     from ttl_odm.beanie.sweep.due import Layout
     from ttl_odm.core.policy import Policy
@@ -122,11 +123,14 @@ class MongoStore:
 
     def targets(self) -> Sequence[str]:
         """Name the collections; looked for each time, since a list may have grown."""
-        targets = {}
+        targets: dict[str, _Target] = {}
+        followers = []
         for model in _classes(self._models):
-            target = _target_of(model)
-            if target is None:
+            following = _following_of(model)
+            if following is not None:
+                followers.append(following)
                 continue
+            target = _target_of(model)
             name = target.collection.database.name
             if name != self._database.name:
                 raise TTLConfigurationError(
@@ -134,6 +138,13 @@ class MongoStore:
                     f"{self._database.name!r}: create a sweeper for each database."
                 )
             targets[target.collection.name] = target
+        for following in followers:
+            if all(target.binding is not following.root for target in targets.values()):
+                parent = following.root.model.__name__
+                raise TTLConfigurationError(
+                    f"{following.model.__name__} can't be swept alone: its documents follow those "
+                    f"of {parent} and are deleted with them. Sweep {parent} instead, or give both."
+                )
         self._targets = targets
         return list(targets)
 
@@ -188,17 +199,21 @@ def _classes(models: Any) -> Iterator[type]:
         )
 
 
-def _target_of(model: type) -> _Target | None:
-    """Return what a class has to be swept; None where its documents go with their parents."""
+def _following_of(model: type) -> Following | None:
+    """Return what the documents of a class follow; they are deleted with their parents."""
     if not issubclass(model, beanie.Document):
         raise TTLConfigurationError(f"{model.__name__} is not a document class of Beanie's.")
     check_enforced(model)
-    binding = binding_of(model)
     following = following_of(model)
     if following is not None:
         _ = following.links  # a slip is found now
         check_following(following)
-        return None
+    return following
+
+
+def _target_of(model: type) -> _Target:
+    """Return what a class has to be swept."""
+    binding = binding_of(model)
     if binding is None:
         raise TTLConfigurationError(
             f"{model.__name__} has no TTL, so there is nothing to sweep: make it a TTLMixin and "

@@ -10,13 +10,16 @@ from django.core.management import CommandError
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from ttl_odm.django.policy.binding import bindings
+from ttl_odm.django.policy.following import all_followers
 from ttl_odm.django.sweep.store import DjangoStore
 from ttl_odm.sweeper.command_line import COMMAND_OPTIONS, Status
 from ttl_odm.sweeper.options import LEASE_NAME
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from ttl_odm.django.policy.binding import Model
     from ttl_odm.sweeper.command_line import Program
 
 NO_MODELS: Final = "These databases contain no model with a policy."
@@ -90,16 +93,39 @@ def stores(options: dict[str, Any]) -> dict[str, DjangoStore]:
         for model in models
         for name in (model._meta.label_lower, model._meta.db_table.lower())
     }
-    for name in (*options["model"], *options["excepted"]):
-        if name.lower() not in by_name:
-            labels = ", ".join(sorted(model._meta.label for model in models)) or "none"
-            message = f"{name!r} is not a model with a policy; these are: {labels}."
-            raise CommandError(message, returncode=Status.USAGE)
-    left_out = {by_name[name.lower()] for name in options["excepted"]}
-    chosen = {by_name[name.lower()] for name in options["model"]} or set(models)
+    left_out = _named(by_name, options["excepted"])
+    chosen = _named(by_name, options["model"]) or set(models)
     selected = {}
     for alias in aliases(options):
         here = [model for model in DjangoStore(alias).models() if model in chosen - left_out]
         if here:
             selected[alias] = DjangoStore(alias, here)
     return selected
+
+
+def _named(by_name: Mapping[str, Model], names: Sequence[str]) -> set[Model]:
+    """The models of these names; a follower beside its root adds nothing."""
+    named = {by_name[name.lower()] for name in names if name.lower() in by_name}
+    for name in names:
+        if name.lower() not in by_name and not any(
+            _is_follower(root, name.lower()) for root in named
+        ):
+            raise CommandError(_unknown(by_name.values(), name), returncode=Status.USAGE)
+    return named
+
+
+def _is_follower(root: Model, name: str) -> bool:
+    followers = (following.model._meta for following in all_followers(root))
+    return any(name in (meta.label_lower, meta.db_table.lower()) for meta in followers)
+
+
+def _unknown(models: Iterable[Model], name: str) -> str:
+    for root in models:
+        if _is_follower(root, name.lower()):
+            parent = root._meta.label
+            return (
+                f"The rows of {name!r} follow those of {parent} and are deleted with them. Give "
+                f"{parent} instead."
+            )
+    labels = ", ".join(sorted({model._meta.label for model in models})) or "none"
+    return f"{name!r} is not a model with a policy; these are: {labels}."

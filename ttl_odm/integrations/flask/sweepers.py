@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from sqlalchemy import Engine, MetaData, SingletonThreadPool, StaticPool, create_engine
 
-from ttl_odm.cli.application import Application, Target
+from ttl_odm.cli.application import Application, sql_targets
 from ttl_odm.cli.urls import public_url
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.binding import binding_of
-from ttl_odm.sqlalchemy.sweep.store import bindings_of
 from ttl_odm.sweeper import Store, Sweeper, SweepOptions
 from ttl_odm.sweeper.options import lease_name_of
 
@@ -113,10 +112,7 @@ class AppTTL:
         for bind, engine, targets in self._databases():
             options = self._options_for(bind, self._options)
             if isinstance(engine, Engine):
-                listed = [
-                    Target(binding.table.fullname, binding.name, binding.table)
-                    for binding in bindings_of(targets)
-                ]
+                listed = sql_targets(targets)
                 url = public_url(engine.url.render_as_string(hide_password=True))
                 made[bind] = Application(engine, listed, options, url)
             else:
