@@ -1,7 +1,7 @@
 """What commands print: results on stdout, everything else on stderr; JSON for machines.
 
 Lines wrap with their indentation on a terminal, and not at all in a pipe, so that ``grep`` and a
-paste see what was meant. rich is imported by the first `Output`: Flask's commands print without.
+paste see what was meant. rich is imported by the first `Output`; Flask's commands do without it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ttl_odm.cli.errors import FailedError, printable, without_passwords
-from ttl_odm.sweeper.command_line import Status, report_text
+from ttl_odm.sweeper.command_line import Status, report_text, terminal_width
 from ttl_odm.sweeper.text import aligned, is_shown, without_controls
 
 if TYPE_CHECKING:
@@ -80,24 +80,19 @@ def writing() -> Iterator[None]:
         raise FailedError(f"Standard output can't be written: {error.strerror}.") from error
 
 
-class Output:
-    """Where a command's results go: rich's console on stdout, or only JSON there."""
+class PlainOutput:
+    """Where a command's results go: lines on stdout, wrapped on a terminal, or only JSON."""
 
     def __init__(self, *, as_json: bool = False) -> None:
-        from rich.console import Console  # noqa: PLC0415 (needs the extra)
-
         self.as_json = as_json
-        self.console = Console(highlight=False)
 
     @property
     def width(self) -> int | None:
         """Columns of the terminal; None where there is none."""
-        return self.console.width if self.console.is_terminal else None
+        return terminal_width(sys.stdout)
 
     def line(self, text: str = "", *, style: str = "", indent: int = 0, mark: str = "") -> None:
         """Print a paragraph."""
-        from rich.text import Text  # noqa: PLC0415 (needs the extra)
-
         head = " " * indent + mark
         body = printable(text)
         if self.width is None:
@@ -112,7 +107,7 @@ class Output:
                 break_on_hyphens=False,
             )
         with writing():
-            self.console.print(Text(body, style=style), soft_wrap=True)
+            self._print(body, style)
 
     def table(self, rows: Sequence[Sequence[str]]) -> None:
         """Print rows, of which the first is the head; see `aligned`."""
@@ -125,3 +120,26 @@ class Output:
     def json(self, value: Any) -> None:
         """Print a value as JSON, indented."""
         echo(json_text(value, indent=2))
+
+    def _print(self, text: str, style: str) -> None:  # noqa: ARG002 (a plain line has no style)
+        click.echo(text)
+
+
+class Output(PlainOutput):
+    """The same with rich, in color."""
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        from rich.console import Console  # noqa: PLC0415 (needs the extra)
+
+        super().__init__(as_json=as_json)
+        self.console = Console(highlight=False)
+
+    @property
+    def width(self) -> int | None:
+        """Columns of the terminal; None where there is none."""
+        return self.console.width if self.console.is_terminal else None
+
+    def _print(self, text: str, style: str) -> None:
+        from rich.text import Text  # noqa: PLC0415 (needs the extra)
+
+        self.console.print(Text(text, style=style), soft_wrap=True)

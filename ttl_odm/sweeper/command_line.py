@@ -8,6 +8,7 @@ cron, systemd and CI. This module must not know click, argparse, a framework.
 
 from __future__ import annotations
 
+import getpass
 import re
 import shutil
 import sys
@@ -15,6 +16,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ttl_odm.core.durations import duration
+from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.fuse import FuseError
 from ttl_odm.sweeper.report import Ending
 from ttl_odm.sweeper.text import counted
@@ -136,6 +138,20 @@ def is_terminal(stream: SupportsIsATTY | None) -> bool:
 def can_ask() -> bool:
     """Return whether a person can read a question (on stderr) and answer it."""
     return is_terminal(sys.stderr) and is_terminal(sys.stdin)
+
+
+def user_name() -> str:
+    """Return the name of the system's user, for the history of stored defaults.
+
+    Raises:
+        TTLConfigurationError: The user has no name, as in a container that runs under any number.
+    """
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError) as error:  # by the version of Python
+        raise TTLConfigurationError(
+            "The system has no name for the user of this process: give --by NAME."
+        ) from error
 
 
 def counting(options: SweepOptions) -> SweepOptions:

@@ -6,7 +6,7 @@ parent. So the thread starts with a process's first request, or when a server ho
 `AppTTL.start`. It is safe in any number of processes: one holds the lease, the others stand by.
 
 - `extension`: `TTL`, which sets up an application;
-- `commands`: ``flask ttl sweep | run | status | check | pause | resume | plan``;
+- `commands`: ``flask ttl sweep | run | status | check | pause | resume | plan | policy``;
 - `policies`: stored defaults as JSON, a blueprint that is imported by itself;
 - `sweepers`: `AppTTL`: which databases an application has, and a thread for each.
 

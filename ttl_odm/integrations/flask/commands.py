@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import threading
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -16,14 +17,16 @@ import click
 from flask import current_app
 from flask.cli import AppGroup
 
+from ttl_odm.cli import stored_defaults
 from ttl_odm.cli.application import Application, Target, in_loop, select, unknown
 from ttl_odm.cli.check import check_application, check_options
 from ttl_odm.cli.errors import UsageError, printable, readable_errors
 from ttl_odm.cli.options import json_option, selection_options, sweep_option
-from ttl_odm.cli.output import echo, json_text, printable_report
+from ttl_odm.cli.output import PlainOutput, echo, json_text, printable_report
 from ttl_odm.cli.pause import set_paused
 from ttl_odm.cli.plan import forecast_target, policy_options
 from ttl_odm.cli.status import snapshot_of
+from ttl_odm.forecast.approval import plain
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.integrations.flask.sweepers import EXTENSION, INTERVAL_KEY, bind_name
 from ttl_odm.sweeper import stop_on_signals
@@ -215,11 +218,74 @@ def plan(model: str, default_ttl: str | None, policy: str | None, *, deep: bool)
     With --default-ttl or --policy it also shows the effect of that change. It changes nothing.
     Tables of more than 100,000 rows are sampled.
     """
-    application, target = _target(model)
+    application, target = _target(_databases(), model)
     most = math.inf if deep else SMALL
     forecast = in_loop(lambda: forecast_target(application, target, default_ttl, policy, most))
     for said in forecast.paragraphs(terminal_width(sys.stdout), " --deep counts all."):
         click.echo(printable(str(said)))
+
+
+@commands.group()
+def policy() -> None:
+    """Show and change default ttls stored in the database (Stored)."""
+
+
+@policy.command(help=stored_defaults.SHOW)
+@stored_defaults.targets_argument
+@json_option
+def show(targets: Sequence[str], *, as_json: bool) -> None:
+    """Show the stored defaults."""
+    _show(targets, stored_defaults.POLICIES, as_json=as_json)
+
+
+@policy.command(help=stored_defaults.HISTORY)
+@stored_defaults.targets_argument
+@json_option
+def history(targets: Sequence[str], *, as_json: bool) -> None:
+    """Show their changes."""
+    _show(targets, stored_defaults.CHANGES, as_json=as_json)
+
+
+@policy.command("set", help=stored_defaults.SET, context_settings=stored_defaults.SETTINGS)
+@stored_defaults.change_arguments
+@stored_defaults.change_options
+def set_(model: str, change: Sequence[str], *, as_json: bool, **options: Any) -> None:
+    """Change one; its token is signed with the application's secret key."""
+    found = _target(_databases(), model)
+    stored_defaults.change_default(
+        lambda: nullcontext(found),
+        PlainOutput(as_json=as_json),
+        model,
+        change,
+        secret=current_app.secret_key,
+        **options,
+    )
+
+
+def _show(names: Sequence[str], view: stored_defaults.View, *, as_json: bool) -> None:
+    """Print what is stored in each database; as JSON in one list, with the bind keys."""
+    databases, output = _databases(), PlainOutput(as_json=as_json)
+    named = [_target(databases, name) for name in names]
+    rows: dict[str | None, list[Any]] = {}
+    for bind, application in databases.items():
+        targets = [target for owner, target in named if owner is application]
+        if targets or (not names and not application.is_store):
+            rows[bind] = in_loop(partial(stored_defaults.read, application, targets, view))
+    if as_json:
+        output.json(
+            [
+                {"bind": bind_name(bind), **plain(row)}
+                for bind, found in rows.items()
+                for row in found
+            ]
+        )
+        return
+    if not any(rows.values()):
+        stored_defaults.show(output, [], view)
+    for bind, found in rows.items():
+        if found:
+            _print_title(bind, databases)
+            stored_defaults.show(output, found, view)
 
 
 def _app_ttl() -> AppTTL:
@@ -259,8 +325,8 @@ def _sweepers(
         }
 
 
-def _target(model: str) -> tuple[Application, Target]:
-    every = list(_databases().values())
+def _target(databases: dict[str | None, Application], model: str) -> tuple[Application, Target]:
+    every = list(databases.values())
     fitting = [
         (application, target) for application in every for target in application.named(model)
     ]

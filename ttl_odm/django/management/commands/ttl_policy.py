@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import shlex
 import sys
@@ -27,7 +26,7 @@ from ttl_odm.forecast.approval import (
     stored_lines,
 )
 from ttl_odm.forecast.parse import parse_stored
-from ttl_odm.sweeper.command_line import Status, terminal_width
+from ttl_odm.sweeper.command_line import Status, terminal_width, user_name
 from ttl_odm.sweeper.text import aligned, visible, without_controls
 
 if TYPE_CHECKING:
@@ -118,7 +117,7 @@ class Command(BaseCommand):
         ttl = parse_stored(text, where=f"TTL {text!r}")
         model = _model(options["model"])
         what: dict[str, Any] = {"scope": _value(model, named), "using": options["database"]}
-        who, token = options["by"] or getpass.getuser(), options["approve"]
+        who, token = options["by"], options["approve"]
         if token is None:
             seen = preview_policy(model, ttl, deep=bool(options["deep"]), **what)
             if options["as_json"]:
@@ -129,6 +128,7 @@ class Command(BaseCommand):
             if not (sys.stdin.isatty() and sys.stdout.isatty()):
                 self.stdout.write(f"{UNCHANGED} To make the change, add:\n--approve {seen.token}")
                 return
+            who = who or user_name()
             self.stdout.write(f"{ITS_TOKEN} {seen.token}")
             self.stdout.flush()
             try:
@@ -138,6 +138,7 @@ class Command(BaseCommand):
                 raise CommandError(UNCHANGED) from None
             if token != seen.token:
                 raise CommandError(f"That is not the token. {UNCHANGED}")
+        who = who or user_name()
         approve_policy(model, ttl, token=token, by=who, reason=options["reason"], **what)
         made = {"model": options["model"], "ttl": ttl, "by": who, "reason": options["reason"]}
         changed = f"Changed: {options['model']} {' '.join(options['change'])}."
