@@ -8,16 +8,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import axe_playwright_python
-from playwright.sync_api import sync_playwright
-
+from tests.browsers import faint_text, launched
 from tests.guard import GUARD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from playwright.sync_api import Page, Response
 
@@ -25,8 +23,6 @@ WIDTHS: Final = {"a phone": 390, "a tablet": 820, "a laptop": 1440}
 """What pages are looked at on, in CSS pixels."""
 HEIGHT: Final = 900
 MODES: Final = ("light", "dark")
-
-AXE: Final = Path(axe_playwright_python.__file__).with_name("axe.min.js")
 
 # What goes over the page's edge, and is in no box of its own that scrolls. Below the width of
 # 46 em the theme lets the whole text scroll, which would hide that.
@@ -165,16 +161,7 @@ class Reader:
 
     def faint_text(self) -> list[str]:
         """Text of the page whose contrast is less than WCAG's level AA asks for."""
-        self.page.evaluate(AXE.read_text(encoding="utf-8"))
-        # Colours of the other mode fade out in a moment, and no moment is long enough for all.
-        self.page.add_style_tag(content="* { transition: none !important }")
-        found: Any = self.page.evaluate("() => axe.run({ runOnly: ['color-contrast'] })")
-        assert found["passes"], "no text was looked at"
-        return [
-            f"{node['html']}: {node['failureSummary']}"
-            for violation in found["violations"]
-            for node in violation["nodes"]
-        ]
+        return faint_text(self.page)
 
 
 @contextlib.contextmanager
@@ -185,17 +172,10 @@ def reader(program: str, site: Path) -> Iterator[Reader]:
         program: The browser.
         site: The folder of the site.
     """
-    with _served(site) as address, sync_playwright() as playwright:
-        # Its sandbox wants a user that is not root, and we open no page of others.
-        browser = playwright.chromium.launch(
-            executable_path=program, chromium_sandbox=False, timeout=GUARD * 1000
-        )
-        try:
-            context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
-            context.set_default_timeout(GUARD * 1000)
-            yield Reader(context.new_page(), site, address)
-        finally:
-            browser.close()
+    with _served(site) as address, launched(program) as browser:
+        context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+        context.set_default_timeout(GUARD * 1000)
+        yield Reader(context.new_page(), site, address)
 
 
 class _Silent(SimpleHTTPRequestHandler):

@@ -1,29 +1,24 @@
 """How the documentation site looks, measured by a browser: widths, colours, pictures, buttons.
 
-The browser is Chromium, which `tools/programs.py` finds or downloads. Only `.venv` has what drives
-it, as it has what builds the site.
+Only `.venv` has what drives the browser, as it has what builds the site.
 """
 
 from __future__ import annotations
 
 from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import sqlalchemy
+
+from tests.browsers import in_venv_only, program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.docs.looks import Reader, Seen
 
-TOOLS = Path(__file__).parents[2] / "tools"
-
-# By the version, not by whether Playwright can be imported: in .venv its absence is a failure.
-pytestmark = pytest.mark.skipif(
-    sqlalchemy.__version__.startswith("2.0."), reason="the site is built in .venv only"
-)
+pytestmark = in_venv_only
 
 MODES = ("light", "dark")
 PHONE = 390
@@ -41,16 +36,7 @@ PICTURES = {
 def reader(site: Path) -> Iterator[Reader]:
     from tests.docs.looks import reader
 
-    with pytest.MonkeyPatch.context() as patched:
-        patched.syspath_prepend(TOOLS)
-        from programs import BROWSER, NoProgramError
-    if BROWSER.is_left_out():
-        pytest.skip(f"{BROWSER.option}=none leaves out what a browser looks at")
-    try:
-        program = BROWSER.path()
-    except NoProgramError as error:
-        pytest.fail(str(error))
-    with reader(program, site) as made:
+    with reader(program(), site) as made:
         yield made
 
 
