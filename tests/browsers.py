@@ -6,6 +6,7 @@ Only `.venv` has what drives it.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,10 +66,7 @@ def faint_text(page: Page) -> list[str]:
 
 def violations(page: Page, *rules: str) -> list[str]:
     """What axe finds on a page by some of its rules, or by all."""
-    import axe_playwright_python
-
-    source = Path(axe_playwright_python.__file__).with_name("axe.min.js")
-    page.evaluate(source.read_text(encoding="utf-8"))
+    page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8"))
     options = {"runOnly": list(rules)} if rules else {}
     found: Any = page.evaluate("(options) => axe.run(options)", options)
     assert found["passes"], "nothing was looked at"

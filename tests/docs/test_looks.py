@@ -27,6 +27,9 @@ PICTURES = {
     "sql-gate.svg": "docs/how-it-works.html",
     "mongodb-gate.svg": "docs/how-it-works.html",
     "sweeper.svg": "docs/how-it-works.html",
+    "policy-prompt.svg": "docs/policies.html",
+    "policy-admin.svg": "docs/django.html",
+    "policy-flask.svg": "docs/flask.html",
     "report.svg": "benchmarks/report.html",
 }
 """Each picture of the site, and a page that shows it."""

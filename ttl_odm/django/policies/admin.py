@@ -165,8 +165,12 @@ class PolicyChangeAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # not gener
             }
             for row in found[:_MOST]
         ]
-        more = len(found) - len(lines)
-        ours = {"policies": lines, "more": more, "may_change": _may(request, "change_policy")}
+        ours = {
+            "title": "Stored defaults",
+            "policies": lines,
+            "more": len(found) - len(lines),
+            "may_change": _may(request, "change_policy"),
+        }
         return super().changelist_view(request, {**ours, **(extra_context or {})})
 
     @method_decorator(csrf_protect)

@@ -1,0 +1,42 @@
+"""The pictures of an operator who changes a stored default show what the programs show today."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.browsers import TOOLS, in_venv_only, program
+
+STATIC = Path(__file__).parents[2] / "docs" / "_static"
+PICTURES = ("policy-prompt.svg", "policy-admin.svg", "policy-flask.svg")
+
+
+def words(source: str) -> list[str]:
+    """The words of a picture, without the numbers, dates and tokens of one run."""
+    texts = re.findall(r"<(?:text|desc)[^>]*>([^<]*)</", source)
+    return [re.sub(r"\d\S*", "N", word) for word in html.unescape(" ".join(texts)).split()]
+
+
+@pytest.mark.slow
+@in_venv_only
+def test_the_pictures_show_what_the_programs_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(TOOLS)
+    import pictures
+
+    drawn = pictures.drawn(program())
+    assert set(drawn) == set(PICTURES)
+    for name, source in drawn.items():
+        then = (STATIC / name).read_text(encoding="utf-8")
+        assert words(then) == words(source), "run: .venv/bin/python tools/pictures.py"
+        assert len(words(then)) > 50
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_needs_nothing_of_another_host(name: str) -> None:
+    source = (STATIC / name).read_text(encoding="utf-8")
+    assert "http" not in source.replace("http://www.w3.org/2000/svg", "")
+    assert "<script" not in source
+    assert "prefers-color-scheme: dark" in source
