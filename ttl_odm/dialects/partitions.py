@@ -129,6 +129,7 @@ HINDRANCES: Final = {
     "owner": "the table or the partition belongs to another user",
     "unseen": "whether triggers would have to hear of it is shown to users with TRIGGER only",
     "shape": "it is cut into partitions itself, or is a foreign table",
+    "detaching": "somebody is detaching it",
 }
 """Why a partition can't go as a whole, as reports say it."""
 

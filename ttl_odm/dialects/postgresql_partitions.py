@@ -1,15 +1,23 @@
 """Partitions of PostgreSQL: tables of their own, which are attached and detached.
 
 What locks out whom. Every statement on the table opens the table itself, and locks the partitions
-that it can't rule out; whoever waits for an ACCESS EXCLUSIVE lock keeps all behind him waiting.
+that it can't rule out. A transaction that waits for ACCESS EXCLUSIVE keeps later ones waiting.
 
-- ``DETACH PARTITION``: ACCESS EXCLUSIVE on the table, the partition and the one for the rest.
-  ``CONCURRENTLY`` would take less, but is refused where there is one for the rest.
-- ``DROP TABLE`` of a partition: ACCESS EXCLUSIVE on the table and the partition. After a DETACH in
-  the same transaction nothing more: and one that somebody has detached is not dropped, it fails.
+- ``DROP TABLE`` of a partition: ACCESS EXCLUSIVE on the table, the partition and the one for the
+  rest; nothing on the tables that its foreign keys refer to.
+  PostgreSQL rejects it where foreign keys refer to the table.
+- ``DETACH PARTITION``: the same, and SHARE ROW EXCLUSIVE on the tables that its foreign keys refer
+  to. On tables whose foreign keys refer to it: first SHARE, then ACCESS EXCLUSIVE. A ``DROP TABLE``
+  after it takes ACCESS EXCLUSIVE on all of these. ``CONCURRENTLY`` would take less, but PostgreSQL
+  rejects it where there is a partition for the rest.
 - ``CREATE TABLE (LIKE)`` and ``ATTACH PARTITION``: SHARE UPDATE EXCLUSIVE on the table, which lets
   readers and writers through; ``PARTITION OF`` would take ACCESS EXCLUSIVE. On the partition for
-  the rest it is ACCESS EXCLUSIVE in any case: its rows are looked through.
+  the rest it is ACCESS EXCLUSIVE in any case, because its rows are scanned.
+
+**No transaction here exchanges a lock that keeps writers out for a stronger one.** An application's
+transaction that has read the table and then writes to it would wait for the first lock, while the
+second one waits for that transaction. PostgreSQL sees that at once and ends the application's. So
+the strongest lock comes first, before anything is held, and scans are made under it.
 """
 
 from __future__ import annotations
@@ -31,9 +39,9 @@ class PostgreSQLPartitions(PartitionDDL):
     """Partitions by ``RANGE`` of one column, and a ``DEFAULT`` one.
 
     How it is done. Making: `make`. Dropping: `enter`, then the catalogue and the clock decide
-    again, then `drop`; before it `lock`, and a look for a live row, where the bounds alone don't
-    say that there is none. Moving: the same with `move`. Handing over: `prepare_handover`, and
-    after `enter` `hand_over`. The names of partitions come as `quoted` gives them.
+    again, and a scan for a live row where the bounds alone don't say that there is none, then
+    `drop`. Moving: the same with `move`. Handing over: `prepare_handover`, and after `enter`
+    `hand_over`. The names of partitions come as `quoted` gives them.
     """
 
     hands_over = True
@@ -53,12 +61,14 @@ class PostgreSQLPartitions(PartitionDDL):
         lower, upper = (_MICROSECONDS.format(edge=edge, factor=factor) for edge in edges)
         return _LEAVES.format(lower=lower, upper=upper)
 
-    def enter(self, cut: Cut) -> str:
-        """Keep others off the table until the transaction ends.
+    def enter(self, cut: Cut, *leaves: str) -> str:
+        """Keep others off the table, and off these partitions, until the transaction ends.
 
-        By its own lock, which dropping and detaching take; none on its partitions.
+        The table first, as in every statement that uses it. The partitions are for those who name
+        them instead of the table.
         """
-        return f"LOCK TABLE ONLY {self.table(cut)} IN ACCESS EXCLUSIVE MODE"
+        names = ", ".join([f"ONLY {self.table(cut)}", *leaves])
+        return f"LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE"
 
     def first(self, cut: Cut, ranges: Sequence[Range]) -> list[str]:
         """As simple as can be: nobody uses the table yet."""
@@ -76,7 +86,9 @@ class PostgreSQLPartitions(PartitionDDL):
         """Make a partition beside the table, and attach it when its rows are in it.
 
         `rest` is the one for all other rows if it has some that belong in the new one: they are
-        moved, with these columns. None if it has none.
+        moved, with these columns. None if it has none. The second statement moves them while others
+        go on reading and writing. Those after it, by which readers wait, move the rows that were
+        written meanwhile, and attach.
         """
         name = self.quoted(cut.schema, leaf.name)
         table = self.table(cut)
@@ -88,7 +100,7 @@ class PostgreSQLPartitions(PartitionDDL):
             some = ", ".join(relation(None, column) for column in columns)
             gone = f"DELETE FROM {rest} WHERE {self.within(cut, leaf)} RETURNING {some}"
             moved = f"WITH gone AS ({gone}) INSERT INTO {name} ({some}) SELECT {some} FROM gone"
-            statements[1:1] = [f"LOCK TABLE {rest} IN SHARE ROW EXCLUSIVE MODE", moved]
+            statements[1:1] = [moved, f"LOCK TABLE {rest} IN ACCESS EXCLUSIVE MODE", moved]
         return statements
 
     def within(self, cut: Cut, leaf: Range) -> str:
@@ -96,25 +108,38 @@ class PostgreSQLPartitions(PartitionDDL):
         column = relation(None, cut.column)
         return f"{column} >= {cut.bound(leaf.start)} AND {column} < {cut.bound(leaf.end)}"
 
-    def drop(self, cut: Cut, leaf: str) -> list[str]:
-        """Drop a partition with its rows; an error if it is none of this table any more.
+    def drop(self, cut: Cut, leaf: str, *, is_referred_to: bool = False) -> list[str]:
+        """Drop a partition with its rows, after `enter`: it is still one of the table.
 
-        Detached first: see above.
+        If foreign keys refer to the table, `enter` has locked what `related` names, too.
         """
-        return [self._detach(cut, leaf), f"DROP TABLE {leaf}"]
+        detach = [self._detach(cut, leaf)] if is_referred_to else []
+        return [*detach, f"DROP TABLE {leaf}"]
+
+    def related(self) -> str:
+        """The query for other tables that foreign keys connect with a partition, as SQL names.
+
+        Its parameters are the `leaf` and the `table`, as `quoted` gives them. Tables that the user
+        may not lock are left out.
+        """
+        return _RELATED
 
     def move(self, cut: Cut, leaf: str, places: str, columns: Sequence[str]) -> list[str]:
         """Move rows of a partition to the one for the rest, and drop it with all others.
 
-        By their physical places, so that the partition isn't read while readers wait: `places` is
-        what their ``ctid`` are as an array, `columns` are those to write. The second statement
-        moves them, so that its count of rows says how many there were.
+        By their physical places: `places` is their ``ctid`` as an array, `columns` are those to
+        write. The rows wait in a temporary table until the partition has gone, since the one for
+        the rest doesn't take them before. (A detached partition could wait itself, but see above.)
+        The last statement's count of rows is the number of rows moved.
         """
-        detach, drop = self.drop(cut, leaf)
         some = ", ".join(relation(None, column) for column in columns)
         chosen = f"SELECT {some} FROM {leaf} WHERE ctid = ANY({as_value(places)}::tid[])"
         into = f"INSERT INTO {self.table(cut)} ({some}) OVERRIDING SYSTEM VALUE"
-        return [detach, f"{into} {chosen}", drop]
+        return [
+            f"CREATE TEMPORARY TABLE {_SURVIVORS} ON COMMIT DROP AS {chosen}",
+            *self.drop(cut, leaf),
+            f"{into} SELECT {some} FROM pg_temp.{_SURVIVORS}",
+        ]
 
     def prepare_handover(self, cut: Cut, leaf: str, edges: Edges) -> list[list[str]]:
         """What makes `hand_over` short: transactions, of which each may be done again.
@@ -154,16 +179,6 @@ class PostgreSQLPartitions(PartitionDDL):
     def _edge(self, cut: Cut, edge: datetime | None, end: str) -> str:
         return end if edge is None else cut.bound(edge)
 
-    def lock(self, cut: Cut, leaf: str) -> list[str]:
-        """Keep writers off a partition until the transaction ends; readers go on.
-
-        The table first: who writes to it would hold it, and wait for the partition behind us.
-        """
-        return [
-            f"LOCK TABLE ONLY {self.table(cut)} IN SHARE ROW EXCLUSIVE MODE",
-            f"LOCK TABLE {leaf} IN SHARE ROW EXCLUSIVE MODE",
-        ]
-
     def _detach(self, cut: Cut, leaf: str) -> str:
         # Not concurrently: see above.
         return f"ALTER TABLE {self.table(cut)} DETACH PARTITION {leaf}"
@@ -173,6 +188,7 @@ class PostgreSQLPartitions(PartitionDDL):
 
 
 _CHECK: Final = "ttl_odm_range"
+_SURVIVORS: Final = "ttl_odm_survivors"
 _OPEN: Final = ("MINVALUE", "MAXVALUE")
 
 _MICROSECONDS: Final = """
@@ -185,6 +201,17 @@ CASE WHEN {edge} IN ('MINVALUE', 'MAXVALUE') THEN NULL
   ELSE CAST(CAST({edge} AS numeric) * {factor} AS bigint) END
 """
 """By the type that the column has, whatever a model says of it."""
+
+_RELATED: Final = """
+SELECT k.other::regclass::text FROM (
+  SELECT confrelid FROM pg_catalog.pg_constraint
+  WHERE contype = 'f' AND conrelid = CAST(:leaf AS text)::regclass
+  UNION SELECT conrelid FROM pg_catalog.pg_constraint
+  WHERE contype = 'f' AND confrelid = CAST(:leaf AS text)::regclass) k (other)
+WHERE has_table_privilege(k.other, 'UPDATE, DELETE, TRUNCATE')
+AND k.other <> CAST(:leaf AS text)::regclass AND k.other <> CAST(:table AS text)::regclass
+ORDER BY k.other
+"""
 
 _LEAVES: Final = r"""
 SELECT q.nspname::text AS home, n.nspname::text AS schema, c.relname::text AS name,
@@ -199,6 +226,7 @@ SELECT q.nspname::text AS home, n.nspname::text AS schema, c.relname::text AS na
     WHEN p.relrowsecurity OR c.relrowsecurity THEN 'policy'
     WHEN NOT (pg_has_role(p.relowner, 'USAGE') AND pg_has_role(c.relowner, 'USAGE')) THEN 'owner'
     WHEN c.relkind <> 'r' THEN 'shape'
+    WHEN to_jsonb(i) ->> 'inhdetachpending' = 'true' THEN 'detaching'
   END AS hindrance,
   NULLIF(pg_stat_get_live_tuples(c.oid), 0) AS estimate,
   EXISTS (SELECT FROM pg_catalog.pg_trigger g WHERE g.tgrelid = p.oid
@@ -223,4 +251,5 @@ AND t.partstrat = 'r' AND t.partnatts = 1 AND a.attname = CAST(:column AS text)
 """OFFSET 0 lets each bound be made into a text once, not wherever it is named. A subquery with IN
 is read once, where EXISTS would read all constraints for each partition: no index has `confrelid`.
 
-40: the bits of DELETE and TRUNCATE in ``tgtype``; 4 is that of INSERT."""
+40: the bits of DELETE and TRUNCATE in ``tgtype``; 4 is that of INSERT. PostgreSQL 13 has no column
+``inhdetachpending``."""

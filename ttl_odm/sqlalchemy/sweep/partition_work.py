@@ -44,9 +44,6 @@ TRIES: Final = 5
 HELD: Final = 0.25
 """Seconds that a statement may take while others wait for the table; more would be noticed."""
 
-LOOK: Final = 0.5
-"""Seconds for which writers may wait for a look through a partition that is over."""
-
 MOVED: Final = 1_000
 """Rows that are few enough to be moved while readers wait."""
 

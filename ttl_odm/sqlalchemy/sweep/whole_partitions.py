@@ -2,18 +2,20 @@
 
 Each request does at most one of these, in a short transaction of its own, so that whatever is
 looked at between two batches is looked at here too. What is decided before that transaction is
-decided in it again, by the database's clock and the catalogue, once nobody can write any more:
+decided in it again, by the database's clock and the catalogue, once it has the table for itself:
 
 - A partition that is dead by its bounds goes without a look at its rows.
-- One that is over, but may hold rows that live longer, is looked through for one, at first with no
-  lock. Only if there is none, and that took no time to speak of, it is looked through again, while
-  writers wait (readers go on). Batches make it smaller otherwise, and there is another look later.
+- One that is over, but may hold rows that live longer, is scanned for one, at first with no lock.
+  Only if there is none, and the scan took a quarter of a second at most, it is scanned again under
+  the lock. Batches make it smaller otherwise, and there is another scan later.
 - Where few rows live on, they may be moved to the partition for the rest, in the transaction that
   drops theirs.
 
-A drop needs the table for itself for a moment, and whoever comes then waits behind it. So it waits
-for others for 50 ms, tries again a few times after a pause in which nothing is held, and is left to
-the next sweep then.
+A drop needs the table for itself for a moment, and statements that arrive then wait behind it. So
+it waits for others for 50 ms, tries again a few times after a pause in which nothing is held, and
+is left to the next sweep then. That lock is the first one and the strongest: a weaker one, for
+which writers wait while readers go on, would have to be exchanged for it, and that ends
+transactions that have read and then write as deadlocks.
 
 That is PostgreSQL's way; what is the same everywhere is in `partition_work`, and how MariaDB and
 MySQL do it in `locked_partitions`.
@@ -37,7 +39,6 @@ from ttl_odm.sqlalchemy.sweep.due import count_rows
 from ttl_odm.sqlalchemy.sweep.locked_partitions import LockingWork
 from ttl_odm.sqlalchemy.sweep.partition_work import (
     HELD,
-    LOOK,
     MOVED,
     InUseError,
     PartitionWork,
@@ -139,12 +140,13 @@ class _PostgreSQLWork(PartitionWork):
                 )
                 return BatchResult(0)
         source = ddl.quoted(*rest.name) if rest is not None and brings else None
-        *before, last = ddl.make(self._cut, leaf, source, leaves.columns)
-        # While rows are brought writers wait, if they write there; readers only for the last.
+        statements = ddl.make(self._cut, leaf, source, leaves.columns)
+        # The first two: others go on meanwhile, except for those who want one of the rows moved.
+        unheard = 2 if brings else 1
         with reading(self.connection, BRINGING):
-            self._run(*before)
+            self._run(*statements[:unheard])
             limit_statements(self.connection, HELD)
-            self._run(last)
+            self._run(*statements[unheard:])
         self.is_done = True
         return BatchResult(0)
 
@@ -165,15 +167,14 @@ class _PostgreSQLWork(PartitionWork):
     def _drop_if_empty(self, leaf: Leaf, reason: str) -> BatchResult:
         """Drop a partition that has no row which anybody would want to hear of."""
         table = leaf_table(self.binding.table, leaf.name)
-        if leaf.hindrance in ("policy", "owner", "shape"):  # nobody knows what is in it
-            return self._left_to_batches(reason)
+        if leaf.hindrance in ("policy", "owner", "shape", "detaching"):
+            return self._left_to_batches(reason)  # nobody knows what is in it
         with reading(self.connection, self.request.timeout):
             is_empty = not count_rows(self.connection, table, limit=1)
         if not is_empty:
             return self._left_to_batches(reason)
         with self._changing():
-            self._lock(leaf)
-            if not count_rows(self.connection, table, limit=1) and self._enter(leaf, hindered=True):
+            if self._enter(leaf, hindered=True) and not count_rows(self.connection, table, limit=1):
                 self._drop(leaf)
         return BatchResult(0)
 
@@ -185,20 +186,16 @@ class _PostgreSQLWork(PartitionWork):
         live, began = self._live(table), time.monotonic()
         with reading(self.connection, self.request.timeout):
             number = count_rows(self.connection, table, live, limit=MOVED + 1)
-        is_quick = time.monotonic() - began < LOOK
+        is_quick = time.monotonic() - began < HELD
         moves = 0 < number <= MOVED and is_quick and self._may_move
         if not is_quick or (number and not moves):  # what has expired goes by batches
             return self._look_later(leaf)
         rows = self._rows(leaf)
         with self._changing():
-            self._lock(leaf)
-            limit_statements(self.connection, LOOK)
-            if moves:
-                places = self._places(table, live)
-            else:
-                places = ["?"] * count_rows(self.connection, table, live, limit=1)
-            limit_statements(self.connection, HELD)
-            if (places and not moves) or len(places) > MOVED or not self._enter(leaf):
+            if not self._enter(leaf):
+                return BatchResult(0)
+            places = self._places(table, live, MOVED + 1 if moves else 1)
+            if len(places) > (MOVED if moves else 0):
                 return BatchResult(0)
             if places:
                 self._move(leaf, places)
@@ -231,29 +228,35 @@ class _PostgreSQLWork(PartitionWork):
             return False
         return leaves.rest is not None and leaves.rest.hindrance is None
 
-    def _places(self, table: Table, live: ColumnElement[bool]) -> list[str]:
-        chosen = select(cast(ctid, String())).select_from(table).where(live).limit(MOVED + 1)
+    def _places(self, table: Table, live: ColumnElement[bool], limit: int) -> list[str]:
+        chosen = select(cast(ctid, String())).select_from(table).where(live).limit(limit)
         return list(self.connection.scalars(chosen.options(include_expired())))
 
-    def _lock(self, leaf: Leaf) -> None:
-        ddl = self._ddl
-        self._run(*ddl.lock(self._cut, ddl.quoted(*leaf.name)))
-
     def _enter(self, leaf: Leaf, *, dead: bool = False, hindered: bool = False) -> bool:
-        """Keep others off the table; then see whether all is as it was a moment ago."""
-        self._run(self._ddl.enter(self._cut))
+        """Keep others off the table; then see whether all is as it was a moment ago.
+
+        Also off the partition, the one for the rest, and all else that a drop locks, so that
+        nothing is waited for later, while readers wait.
+        """
+        ddl, rest = self._ddl, self.leaves.rest
+        names = [ddl.quoted(*one.name) for one in (leaf, rest) if one is not None]
+        if leaf.hindrance == "reference":
+            tables = {"leaf": names[0], "table": ddl.table(self._cut)}
+            names += self.connection.scalars(text(ddl.related()), tables)
+        self._run(ddl.enter(self._cut, *names))
         return self._is_still(leaf, dead=dead, hindered=hindered)
 
     def _drop(self, leaf: Leaf) -> None:
-        ddl = self._ddl
-        self._run(*ddl.drop(self._cut, ddl.quoted(*leaf.name)))
+        ddl, is_referred_to = self._ddl, leaf.hindrance == "reference"
+        name = ddl.quoted(*leaf.name)
+        self._run(*ddl.drop(self._cut, name, is_referred_to=is_referred_to))
         self._forget(leaf)
 
     def _move(self, leaf: Leaf, places: list[str]) -> None:
         ddl = self._ddl
         array = "{" + ",".join(f'"{place}"' for place in places) + "}"
         statements = ddl.move(self._cut, ddl.quoted(*leaf.name), array, self.leaves.columns)
-        _, moved, *_ = self._run(*statements)
+        *_, moved = self._run(*statements)
         if moved != len(places):  # a rule or a trigger has a say that nobody knew of
             raise StoreError(f"{len(places)} rows were to be moved, and {moved} were: undone.")
         self._forget(leaf)
