@@ -269,6 +269,7 @@ def test_an_upsert_that_may_update_expired_rows_is_refused(session: Session) -> 
         session.execute(statement)
 
 
+@pytest.mark.databases("sqlite", "postgres")
 def test_nobody_asks_whether_what_follows_live_rows_has_expired(session: Session) -> None:
     asked: list[str] = []
 

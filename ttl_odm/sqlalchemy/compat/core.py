@@ -362,3 +362,18 @@ def set_rowcount(context: Any, rowcount: int) -> None:
 def lock_for_share(rows: Select[Any]) -> None:
     """Let a SELECT, which nobody else has, lock what it reads: `with_for_update()` in place."""
     rows._for_update_arg = ForUpdateArg(read=True)
+
+
+def set_parameter(context: Any, number: int, name: str, value: object) -> None:
+    """Give one of an execution's statements another value for a parameter, just before it is sent.
+
+    The value is what the driver gets.
+    """
+    context.compiled_parameters[number][name] = value
+    sent, compiled = context.parameters[number], context.compiled
+    if not compiled.positional:
+        sent[compiled.escaped_bind_names.get(name, name)] = value
+        return
+    places = zip(compiled.positiontup, sent, strict=True)
+    changed = [value if place == name else old for place, old in places]
+    context.parameters[number] = context.dialect.execute_sequence_format(changed)

@@ -8,6 +8,7 @@
 - `functions`: the predicate and the expiry for users, as SQL: `live`, `expired`, `expires_at`.
 - `guard`: raw SQL, for engines that ask for it; `guarded`: what does that; `raw_leaks`: which
   tables raw SQL means, and whether it has a condition.
+- `parent_locks`: writes of followers by key, which leave their parents unlocked on InnoDB.
 - `preparations`: what has to happen just before a compiled statement runs.
 - `recompile`: statements that were compiled before a policy came to a table, or went: compiled
   again.

@@ -23,6 +23,7 @@ from sqlalchemy import Delete, Join, Update, and_
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.gate.context import gate_contexts
+from ttl_odm.sqlalchemy.gate.parent_locks import KnownParents
 from ttl_odm.sqlalchemy.gate.preparations import ChangedReferences, Several, StampedBase
 from ttl_odm.sqlalchemy.gate.recompile import compiled_statements, some_are_unknown
 from ttl_odm.sqlalchemy.gate.retry import Trial, tried, try_again
@@ -347,6 +348,10 @@ def _only_live(compiler: GatedCompiler, statement: Write, resolved: Resolved) ->
     )
     if not criteria:
         return statement
+    known = None if compiler.stack else KnownParents.of(resolved, compiler.dialect)
+    if known is not None:
+        _prepare(compiler, known)
+        criteria = [known.or_else(criterion, compiler.dialect) for criterion in criteria]
     if isinstance(statement.table, Join):
         criteria = [WithoutSources(criterion) for criterion in criteria]
     return compat.with_criteria(statement, (*grouped(compat.where_criteria(statement)), *criteria))
