@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import update_wrapper
 from inspect import getattr_static
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Alias, Join, Subquery, Table, inspect
+from sqlalchemy.exc import NoReferenceError
 from sqlalchemy.orm import (
     MANYTOMANY,
     Mapper,
+    RelationshipProperty,
     Session,
     decl_api,
     dependency,
@@ -30,7 +33,14 @@ from ttl_odm.sqlalchemy.compat.core import copied
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import Column, ColumnElement, Connection, FromClause, Select
+    from sqlalchemy import (
+        Column,
+        ColumnElement,
+        Connection,
+        ForeignKeyConstraint,
+        FromClause,
+        Select,
+    )
     from sqlalchemy.orm import InstanceState, MapperProperty, QueryContext
     from sqlalchemy.orm.identity import IdentityMap
 
@@ -138,6 +148,33 @@ def mappers() -> Iterator[Mapper[Any]]:
 def forget_memos(mapper: Mapper[Any]) -> None:
     """Empty what `memo_of` has, and what the mapper itself remembers there."""
     mapper._expire_memoizations()
+
+
+def relationship_of(mapper: Mapper[Any], name: str) -> RelationshipProperty[Any] | None:
+    """A relationship of a mapper, which need not be configured."""
+    found = mapper._props.get(name)
+    return found if isinstance(found, RelationshipProperty) else None
+
+
+def only_foreign_key(relationship: RelationshipProperty[Any]) -> ForeignKeyConstraint | None:
+    """The foreign key that a many-to-one relationship goes by; mappers need not be configured.
+
+    None where its arguments choose one of several.
+
+    Raises:
+        InvalidRequestError: What it leads to isn't declared yet, or a NameError.
+    """
+    arguments = relationship._init_args
+    if arguments.primaryjoin.argument is not None or arguments.foreign_keys.argument is not None:
+        return None
+    relationship._setup_entity()
+    table: Any = relationship.parent.local_table
+    keys = []
+    for key in table.foreign_key_constraints:
+        with suppress(NoReferenceError):  # of another table that isn't declared yet
+            if key.referred_table in relationship.entity.mapper.tables:
+                keys.append(key)
+    return keys[0] if len(keys) == 1 else None
 
 
 def inherited_pairs(mapper: Mapper[Any]) -> Sequence[tuple[Column[Any], Column[Any]]]:

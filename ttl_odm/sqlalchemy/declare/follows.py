@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from sqlalchemy import Column, Table, UniqueConstraint, event, inspect
-from sqlalchemy.exc import NoInspectionAvailable, NoReferenceError
+from sqlalchemy.exc import InvalidRequestError, NoInspectionAvailable, NoReferenceError
 from sqlalchemy.orm import Mapper, RelationshipProperty
 from sqlalchemy.orm.interfaces import RelationshipDirection
 
 from ttl_odm.core.follows import check_options
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.links import link_of
+from ttl_odm.sqlalchemy.policy import schema
 from ttl_odm.sqlalchemy.policy.binding import (
     binding_of,
     key_columns,
@@ -23,9 +25,12 @@ from ttl_odm.sqlalchemy.policy.binding import (
 from ttl_odm.sqlalchemy.policy.following import Following, Links, bind_following, following_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import equal_columns
 from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
+from ttl_odm.sweeper.declarations import sweep_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from sqlalchemy import ForeignKeyConstraint
 
     from ttl_odm.core.follows import Follows
 
@@ -58,6 +63,50 @@ def follow(mapper: Mapper[Any], cls: type, declared: Follows) -> None:
     links = cache(partial(_links, mapper, cls, declared))
     bind_following(table, Following(table, cls, declared, links))
     _unchecked.add(table)
+    # Alembic and create_all() may come before the mappers are configured.
+    event.listen(table, "before_create", _index_link, propagate=True)
+
+
+def _index_link(table: Table, *_: object, **__: object) -> None:
+    index_link(table)
+
+
+def index_link(table: Table) -> None:
+    """Give a table the index of its link, unless its model or an index of its own sees to that.
+
+    Only once the table is needed: a declaration that comes later may have such an index.
+
+    Raises:
+        TTLConfigurationError: What the rows follow is misdeclared.
+    """
+    following = following_of(table)
+    if following is None or sweep_of(following.owner) == "scan":
+        return
+    try:
+        names = [column.name for column in _link_columns(following)]
+    except (InvalidRequestError, NameError):
+        return  # The parent isn't declared yet.
+    columns = {column.name: column for column in table.c}
+    original: Any = inspect(following.owner).local_table
+    schema.add_link_index(table, [columns[name] for name in names], original.name)
+
+
+def _link_columns(following: Following) -> list[Column[Any]]:
+    """The columns that lead to the parent.
+
+    Mappers are configured only where nothing else tells the columns: that would fail for good where
+    a model that one of them names isn't imported yet.
+    """
+    mapper: Mapper[Any] = inspect(following.owner)
+    declared = following.declared
+    where = f"{following.owner.__name__}.__ttl__ = {declared!r}"
+    if not isinstance(declared.parent, str):
+        return [_column(mapper, own, where) for own, _ in declared.on]
+    relationship = compat.relationship_of(mapper, declared.parent)
+    if relationship is None:
+        return list(_key_of(mapper, declared.parent, where).columns)
+    key = None if mapper.configured else compat.only_foreign_key(relationship)
+    return following.links().own if key is None else list(key.columns)
 
 
 @event.listens_for(Mapper, "after_configured")
@@ -71,6 +120,7 @@ def _check_all() -> None:
         try:
             if following is not None:
                 following.links()
+                index_link(table)
         except _UndeclaredParentError:
             _unchecked.add(table)
         except TTLConfigurationError as error:
@@ -138,20 +188,27 @@ def _pairs(mapper: Mapper[Any], declared: Follows, where: str) -> Pairs:
     relationship = mapper.relationships.get(declared.parent)
     if relationship is not None:
         return _of_relationship(relationship, where)
-    column = _column(mapper, declared.parent, where)
-    table: Any = mapper.local_table
-    keys = [key for key in table.foreign_key_constraints if column in set(key.columns)]
-    if len(keys) != 1:
-        raise UnwrappedConfigurationError(
-            f"{where}: {declared.parent!r} has {len(keys) or 'no'} foreign keys; name a "
-            "relationship, or give the parent's class and on={...}."
-        )
+    key = _key_of(mapper, declared.parent, where)
     try:
-        return [(element.parent, element.column) for element in keys[0].elements]
+        return [(element.parent, element.column) for element in key.elements]
     except NoReferenceError as error:
         raise _UndeclaredParentError(
             f"{where}: its foreign key refers to a table that isn't declared: {error}"
         ) from error
+
+
+def _key_of(mapper: Mapper[Any], name: str, where: str) -> ForeignKeyConstraint:
+    """The foreign key that a column belongs to."""
+    column = _column(mapper, name, where)
+    table: Any = mapper.local_table
+    every: set[ForeignKeyConstraint] = table.foreign_key_constraints
+    keys = [key for key in every if column in set(key.columns)]
+    if len(keys) != 1:
+        raise UnwrappedConfigurationError(
+            f"{where}: {name!r} has {len(keys) or 'no'} foreign keys; name a relationship, or give "
+            "the parent's class and on={...}."
+        )
+    return keys[0]
 
 
 def _of_relationship(relationship: RelationshipProperty[Any], where: str) -> Pairs:

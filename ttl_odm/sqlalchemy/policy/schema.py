@@ -6,15 +6,18 @@ the end of life of rows with their own ttl. Where the values of a column have st
 their own, that column leads the first one. A model that updates a large part of its rows
 between two sweeps is better off without them (``__ttl_sweep__ = "scan"``): on PostgreSQL any
 index that mentions ``_ts`` ends HOT updates.
+
+A table whose rows follow others gets one index instead, on the columns that lead to the parent.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
     CheckConstraint,
+    ColumnElement,
     Index,
     PrimaryKeyConstraint,
     String,
@@ -35,6 +38,8 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import PartEnd
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import Column, ColumnClause
     from sqlalchemy.engine import Dialect
     from sqlalchemy.sql.compiler import DDLCompiler, IdentifierPreparer
@@ -149,14 +154,24 @@ def add_indexes(
     ):
         name = index_name(table.name, suffix)
         index = Index(name, *places, postgresql_where=rows, sqlite_where=rows)
-        index.ddl_if(callable_=_On(("postgresql", "sqlite")))
+        index.ddl_if(callable_=_WITH_PARTIAL_INDEXES)
+    # `propagate`: on copies by to_metadata(), too.
+    event.listen(table, "before_create", _restrict_indexes, propagate=True)
     event.listen(
         table,
         "after_create",
         AddSweepColumns(table, last_modified, override, scope).execute_if(
             callable_=_On(MYSQL_FAMILY)
         ),
+        propagate=True,
     )
+
+
+def _restrict_indexes(table: Table, *_: object, **__: object) -> None:
+    """Say of a copy's indexes again which databases they are for: to_metadata() leaves that out."""
+    for index in table.indexes:
+        if str(index.name).endswith(("_ttl_inherited", "_ttl_own")):
+            index.ddl_if(callable_=_WITH_PARTIAL_INDEXES)
 
 
 def add_index_on(column: Column[Any]) -> None:
@@ -165,16 +180,97 @@ def add_index_on(column: Column[Any]) -> None:
     None on a text without a length, which MariaDB and MySQL can't index.
     """
     table = column.table
-    lists = [list(index.expressions) for index in table.indexes]
-    lists += [
-        list(constraint.columns)
-        for constraint in table.constraints
-        if isinstance(constraint, (UniqueConstraint, PrimaryKeyConstraint))
-    ]
+    lists = [list(index.expressions) for index in table.indexes] + _key_columns(table)
     begins_one = any(columns[0] is column for columns in lists if columns)
     is_indexed = column.index or column.unique or begins_one
     if not is_indexed and not (isinstance(column.type, String) and column.type.length is None):
         Index(index_name(table.name, f"{column.name}_ttl"), column)
+
+
+def link_index_name(table: str) -> str:
+    """The name of the index on the columns by which the rows of a table follow others."""
+    return index_name(table, "ttl_follows")
+
+
+def add_link_index(table: Table, columns: Sequence[Column[Any]], original: str) -> None:
+    """Add the index on the columns by which rows follow others, unless an index begins with them.
+
+    `original` is the name of the table that `to_metadata` may have copied this one from: it copies
+    an index with its name, and without the databases that the index is for.
+    """
+    for index in list(table.indexes):
+        if index.name == link_index_name(original) and index.name != link_index_name(table.name):
+            table.indexes.discard(index)
+    link = link_index(table)
+    if link is None:
+        if begins_index(table, columns):
+            return
+        # `conv`: a naming convention leaves it as it is.
+        link = Index(conv(link_index_name(table.name)), *in_key_order(table, columns))
+    link.ddl_if(callable_=_NotOn(_without_link_index(link)))
+
+
+def link_index(table: Table) -> Index | None:
+    """The index that `add_link_index` added to a table; None without one."""
+    name = link_index_name(table.name)
+    return next((index for index in table.indexes if index.name == name), None)
+
+
+def is_created_on(link: Index, dialect: str) -> bool:
+    """Whether a database gets the index of a link: InnoDB creates one with each foreign key."""
+    return dialect not in _without_link_index(link)
+
+
+def _without_link_index(link: Index) -> tuple[str, ...]:
+    """The dialects whose databases have the index already, or can't create it."""
+    table, columns = link.table, set(link.columns)
+    assert table is not None  # noqa: S101 (`add_link_index` puts it on one)
+    is_key = any(set(key.columns) == columns for key in table.foreign_key_constraints)
+    is_text = any(isinstance(column.type, String) and not column.type.length for column in columns)
+    return tuple(MYSQL_FAMILY) if is_key or is_text else ()
+
+
+def in_key_order(table: Table, columns: Sequence[Column[Any]]) -> list[Column[Any]]:
+    """Put the columns of a foreign key first, so that one index serves the key and the link."""
+    keys = [set(key.columns) for key in table.foreign_key_constraints]
+    covered = max((key for key in keys if key.issubset(columns)), key=len, default=set())
+    return sorted(columns, key=lambda column: column not in covered)
+
+
+def begins_index(table: Table, columns: Sequence[Column[Any]]) -> bool:
+    """Whether an index, a unique constraint or the primary key begins with columns, in any order.
+
+    An index over a part of the rows counts if it leaves out rows without a value only.
+    """
+    lists = _key_columns(table)
+    with_value = columns[0].is_not(None)
+    for index in table.indexes:
+        options = index.dialect_kwargs
+        conditions = (value for name, value in options.items() if name.endswith("_where"))
+        is_whole = all(
+            condition is None
+            or (isinstance(condition, ColumnElement) and condition.compare(with_value))
+            for condition in conditions
+        )
+        if is_whole and (options.get("postgresql_using") or "btree") in ("btree", "hash"):
+            lists.append([_unsorted(expression) for expression in index.expressions])
+    return any(set(ordered[: len(columns)]) == set(columns) for ordered in lists)
+
+
+def _unsorted(expression: Any) -> Any:
+    """The column in an expression that says in which order an index has it."""
+    while getattr(expression, "modifier", None) is not None:
+        expression = expression.element
+    return expression
+
+
+def _key_columns(table: Table) -> list[list[Any]]:
+    """The columns of the primary key and of each unique constraint, in order."""
+    return [
+        list(constraint.columns)
+        for constraint in table.constraints
+        if isinstance(constraint, (UniqueConstraint, PrimaryKeyConstraint))
+    ]
 
 
 @dataclass(frozen=True)
@@ -185,3 +281,14 @@ class _On:
 
     def __call__(self, *_: Any, dialect: Any, **__: Any) -> bool:
         return dialect.name in self.names
+
+
+_WITH_PARTIAL_INDEXES: Final = _On(("postgresql", "sqlite"))
+
+
+@dataclass(frozen=True)
+class _NotOn(_On):
+    """True for DDL that is emitted for any dialect but these."""
+
+    def __call__(self, *_: Any, dialect: Any, **__: Any) -> bool:
+        return dialect.name not in self.names
