@@ -46,7 +46,7 @@ class LiveReferences:
         """Those to the rows of a policy which are in the way of a sweep, or it in theirs."""
         # SQLite's keys, too: those who write the rows may have them enforced.
         for table, key in ReferringKeys(enforced=False).of_rows(connection, binding):
-            child = _declared(connection, binding, key)
+            child = declared_as(connection, binding, key)
             # What has no policy and cascades is meant to go with what it hangs on.
             is_meant = key.deletes == "CASCADE" and root_binding_of(child) is None
             if not (is_meant or key.deletes.startswith("SET")):
@@ -83,7 +83,8 @@ class LiveReferences:
         )
 
 
-def _declared(connection: Connection, binding: Binding, key: ReferringKey) -> FromClause:
+def declared_as(connection: Connection, binding: Binding, key: ReferringKey) -> FromClause:
+    """The table that refers by a foreign key, as a model declares it, if one does."""
     schema, name = key.table
     tables: list[Table] = [*binding.table.metadata.tables.values(), *bound_tables]
     for table in tables:

@@ -13,6 +13,7 @@ from sqlalchemy import TIMESTAMP, inspect, text
 from ttl_odm.cli.checked_table import MIGRATE, MOST, up_to_most
 from ttl_odm.cli.checks_cascades import UntracedCascade
 from ttl_odm.cli.checks_database_sweep import database_sweep
+from ttl_odm.cli.checks_links import unindexed
 from ttl_odm.cli.checks_references import LiveReferences
 from ttl_odm.cli.checks_rows import RowChecks
 from ttl_odm.cli.checks_tables import second_tables
@@ -26,13 +27,7 @@ from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_indexes
 from ttl_odm.sqlalchemy.purge.family_ties import ties_to
 from ttl_odm.sqlalchemy.purge.followers import all_followers
-from ttl_odm.sqlalchemy.sweep.foreign_keys import (
-    Name,
-    ReferringKey,
-    ReferringKeys,
-    name_of,
-    whole_indexes,
-)
+from ttl_odm.sqlalchemy.sweep.foreign_keys import Name, ReferringKeys, name_of
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
@@ -272,14 +267,8 @@ class _Check(RowChecks):
         return f"CREATE {how} {quote(name)} ON {self._quoted} ({order}) WHERE {rows}"
 
     def _keys(self) -> Iterator[Finding]:
+        yield from unindexed(self._connection, self._binding, self._name)
         for _, key in ReferringKeys().of_rows(self._connection, self._binding):
-            if not key.has_index:
-                yield self._error(
-                    "missing-fk-index",
-                    f"{key} refers to it and has no index, so the sweeper refuses to work: the "
-                    "database would read all of that table for each row it deletes",
-                    key.remedy(self._dialect),
-                )
             if key.restricts and not key.is_followed_in(self._table.metadata):
                 follows = f"__ttl__ = Follows({key.columns[0]!r}) on the model of {key.table[1]}, "
                 yield self._warning(
@@ -301,7 +290,7 @@ class _Check(RowChecks):
         yield from self._followers()
 
     def _followers(self) -> Iterator[Finding]:
-        """See that the sweeper finds the rows that follow these without reading whole tables."""
+        """See that the rows that follow these can be deleted."""
         inspector = inspect(self._connection)
         for following in all_followers(self._binding):
             schema, name = name_of(self._connection, following.table)
@@ -310,17 +299,6 @@ class _Check(RowChecks):
                     "missing-table", f"table {name}, which follows it, doesn't exist", MIGRATE
                 )
                 continue
-            own = [str(column.name) for column in following.links().own]
-            primary = inspector.get_pk_constraint(name, schema)["constrained_columns"]
-            indexes = [primary, *whole_indexes(self._connection, schema, name)]
-            if not any(set(index[: len(own)]) == set(own) for index in indexes):
-                key = ReferringKey((schema, name), tuple(own), (), "", has_index=False)
-                yield self._warning(
-                    "missing-follows-index",
-                    f"{key} follows it and has no index, so a sweep reads all of that table for "
-                    "each batch of expired rows",
-                    key.remedy(self._dialect),
-                )
             yield from self._ties(following.table, (schema, name))
 
     def _ties(self, table: Table, place: Name) -> Iterator[Finding]:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 SECTION: Final = "tables"
 """Its key in ``[tool.ttl_odm]``."""
 
+REFLECTED: Final = "ttl_odm.reflected"
+"""In ``MetaData.info``: no model declares its tables, which were read from the database."""
+
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _KEYS: Final = ("policy", "purge", "sweep", "partition", "archive", "archived_at")
 
@@ -186,7 +189,7 @@ def reflected(
     from ttl_odm.sqlalchemy import disable, enable  # noqa: PLC0415
 
     # One for all: what refers to what decides in which order they are swept.
-    inspector, metadata = inspect(connection), MetaData()
+    inspector, metadata = inspect(connection), MetaData(info={REFLECTED: True})
     found = []
     for each in tables.values():
         table = _read(inspector, metadata, each.name, each.where)

@@ -240,18 +240,16 @@ def in_key_order(table: Table, columns: Sequence[Column[Any]]) -> list[Column[An
 def begins_index(table: Table, columns: Sequence[Column[Any]]) -> bool:
     """Whether an index, a unique constraint or the primary key begins with columns, in any order.
 
-    An index over a part of the rows counts if it leaves out rows without a value only.
+    A partial index of PostgreSQL counts if it leaves out only rows without a value.
     """
     lists = _key_columns(table)
-    with_value = columns[0].is_not(None)
     for index in table.indexes:
         options = index.dialect_kwargs
-        conditions = (value for name, value in options.items() if name.endswith("_where"))
-        is_whole = all(
-            condition is None
-            or (isinstance(condition, ColumnElement) and condition.compare(with_value))
-            for condition in conditions
+        condition = options.get("postgresql_where")
+        is_whole = condition is None or (
+            isinstance(condition, ColumnElement) and condition.compare(columns[0].is_not(None))
         )
+        is_whole = is_whole and options.get("sqlite_where") is None
         if is_whole and (options.get("postgresql_using") or "btree") in ("btree", "hash"):
             lists.append([_unsorted(expression) for expression in index.expressions])
     return any(set(ordered[: len(columns)]) == set(columns) for ordered in lists)

@@ -35,7 +35,7 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Hooks, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from sqlalchemy import ColumnElement, Connection, FromClause, MetaData, Table
     from sqlalchemy.engine import Dialect
@@ -58,7 +58,8 @@ class ReferringKey:
     """One foreign key of a table: its columns refer to the referred ones, in the same order.
 
     `deletes` is what it does when a row that is referred to goes: ``CASCADE``, ``SET NULL``...
-    `has_index` says whether the rows that refer to a row are found by an index.
+    `has_index` says whether the rows that refer to a row are found by an index, and `index` what
+    one is to be called; None for a name made of the columns.
     """
 
     table: Name
@@ -66,6 +67,7 @@ class ReferringKey:
     referred: tuple[str, ...]
     deletes: str
     has_index: bool
+    index: str | None = None
 
     def __str__(self) -> str:
         schema, table = self.table
@@ -99,7 +101,7 @@ class ReferringKey:
         """The statement that adds the index."""
         quote = dialect.identifier_preparer.quote
         schema, table = self.table
-        index = quote("_".join(("ix", table, *self.columns))[:60])
+        index = quote(self.index or "_".join(("ix", table, *self.columns))[:60])
         where = f"{f'{quote(schema)}.' if schema else ''}{quote(table)}"
         columns = ", ".join(map(quote, self.columns))
         how = "INDEX CONCURRENTLY" if dialect.name == "postgresql" else "INDEX"
@@ -184,10 +186,14 @@ class ReferringKeys:
         if slow:
             which = ", ".join(map(str, slow))
             fix = "; ".join(key.remedy(dialect) for key in slow)
+            names = {table.name for table in binding.table.metadata.tables.values()}
+            keep = ""
+            if any(key.table[1] in names for key in slow):
+                keep = " Write index=True in the model too, or the next migration drops the index."
             raise StoreError(
                 f"{which} refers to {binding.table.fullname} and has no index, so the database "
                 "would read all of that table for each row that is deleted here. "
-                f"Run {fix}; or sweep with force=True."
+                f"Run {fix}; or sweep with force=True.{keep}"
             )
 
     def endangers(self, connection: Connection, binding: Binding) -> bool:
@@ -310,9 +316,13 @@ class ReferringKeys:
 
     def place(self, connection: Connection, table: Table) -> Name:
         """Where a table is, as the keys of others name it."""
-        schema, name = name_of(connection, table)
+        return self.resolved(connection, name_of(connection, table))
+
+    def resolved(self, connection: Connection, place: Name) -> Name:
+        """A name with the schema in which PostgreSQL finds it."""
+        schema, name = place
         if schema is not None or connection.dialect.name != "postgresql":
-            return schema, name
+            return place
         if (schema, name) not in self._places:
             found = connection.execute(_SCHEMA, {"relation": relation(None, name)}).scalar()
             self._places[schema, name] = found, name
@@ -446,6 +456,20 @@ def _of_postgresql(connection: Connection, name: Name) -> Iterator[ReferringKey]
         yield ReferringKey((theirs, child), tuple(columns), tuple(referred), deletes, indexed)
 
 
+_POSTGRESQL_INDEXES: Final = text("""
+SELECT x.relname, pg_get_expr(i.indpred, i.indrelid),
+    ARRAY(SELECT a.attname::text
+          FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS u(number, place)
+          LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = u.number
+          WHERE u.place <= i.indnkeyatts
+          ORDER BY u.place)
+FROM pg_index i
+JOIN pg_class x ON x.oid = i.indexrelid
+JOIN pg_am m ON m.oid = x.relam
+WHERE i.indrelid = CAST(:relation AS text)::regclass AND i.indisvalid
+AND m.amname IN ('btree', 'hash')
+""")
+
 _SQLITE_INDEXES: Final = text("""
 SELECT l.name, i.name
 FROM pragma_index_list(:table, :schema) AS l, pragma_index_info(l.name, :schema) AS i
@@ -455,17 +479,48 @@ ORDER BY l.name, i.seqno
 """Not by SQLAlchemy's inspector, which warns of indexes over expressions, as the sweeper's are."""
 
 
-def whole_indexes(
-    connection: Connection, schema: str | None, table: str
-) -> Iterable[Sequence[str | None]]:
-    """The columns of a table's indexes that are over all rows."""
+def is_indexed(
+    connection: Connection, name: Name, columns: Sequence[str], but: Collection[str] = ()
+) -> bool:
+    """Whether the database finds rows of a table by columns, without reading all of them.
+
+    So it is where an index, a unique constraint or the primary key begins with these columns, in
+    any order. Indexes named in `but` don't count.
+    """
+    count, names = len(columns), set(columns)
+    return any(
+        set(indexed[:count]) == names
+        for index, indexed in _indexes_of(connection, name, columns[0])
+        if index not in but
+    )
+
+
+def _indexes_of(
+    connection: Connection, name: Name, column: str
+) -> Iterator[tuple[str, Sequence[str | None]]]:
+    """The names and columns of a table's indexes, except those that leave rows out.
+
+    Of the primary key, too. PostgreSQL's may leave out rows in which a column is NULL.
+    """
+    schema, table = name
+    if connection.dialect.name == "postgresql":
+        with_value = f"({column} IS NOT NULL)"
+        rows = connection.execute(_POSTGRESQL_INDEXES, {"relation": relation(schema, table)})
+        for index, condition, columns in rows:
+            if condition is None or condition.replace('"', "") == with_value:
+                yield index, columns
+        return
+    inspector = inspect(connection)
+    yield "", inspector.get_pk_constraint(table, schema)["constrained_columns"]
     if connection.dialect.name != "sqlite":
-        return [index["column_names"] for index in inspect(connection).get_indexes(table, schema)]
+        for reflected in inspector.get_indexes(table, schema):
+            yield str(reflected["name"]), reflected["column_names"]
+        return
     indexes: dict[str, list[str | None]] = {}
     names = {"table": table, "schema": schema or "main"}
     for index, column_name in connection.execute(_SQLITE_INDEXES, names):
         indexes.setdefault(index, []).append(column_name)
-    return indexes.values()
+    yield from indexes.items()
 
 
 def _of_others(connection: Connection, name: Name) -> Iterator[ReferringKey]:
@@ -478,12 +533,7 @@ def _of_others(connection: Connection, name: Name) -> Iterator[ReferringKey]:
                 continue
             columns = tuple(key["constrained_columns"])
             deletes = key.get("options", {}).get("ondelete", "RESTRICT").upper()
-            has_index = dialect in MYSQL_FAMILY
-            if not has_index:
-                primary = inspector.get_pk_constraint(child, theirs)["constrained_columns"]
-                indexes = [primary, *whole_indexes(connection, theirs, child)]
-                first, own = len(columns), set(columns)
-                has_index = any(set(index[:first]) == own for index in indexes)
+            has_index = dialect in MYSQL_FAMILY or is_indexed(connection, (theirs, child), columns)
             yield ReferringKey(
                 (theirs, child), columns, tuple(key["referred_columns"]), deletes, has_index
             )
