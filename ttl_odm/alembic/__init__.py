@@ -1,17 +1,19 @@
 """Alembic operations that put TTL on live tables, change it and take it off again.
 
 ``import ttl_odm.alembic`` in env.py is the whole setup: it registers ``op.add_ttl``,
-``op.alter_ttl`` and ``op.drop_ttl`` (and the same in ``batch_alter_table``), and teaches
-autogenerate and ``alembic check`` what ``__ttl__`` means. It is not a plugin that loads by itself.
-Without it autogenerate refuses to write a revision that names our types, which could not run.
+``op.alter_ttl`` and ``op.drop_ttl``, for tables whose rows follow others ``op.add_follows`` and
+``op.drop_follows`` (and the same in ``batch_alter_table``), and teaches autogenerate and ``alembic
+check`` what ``__ttl__`` means. It is not a plugin that loads by itself. Without it autogenerate
+refuses to write a revision that names our types, which could not run.
 
 An operation never stalls a writer for longer than a moment, and finishes when it is run again
 after it failed in the middle. docs/migrating.md says how, and what each option costs.
 
 What users and revisions see:
 
-- `operations`: the three operations, their reverses, and their texts in a revision
+- `operations`: the operations, their reverses, and their texts in a revision
 - `autogenerate`: the models' ``__ttl__`` against what the database has
+- `link_comparison`: the same for the index of a table whose rows follow others
 - `renderings`: the import of a revision that names a type of ours
 - `errors`: the one error of a migration that is refused
 
@@ -35,6 +37,19 @@ What they do:
 
 from ttl_odm.alembic import autogenerate, implementation  # noqa: F401 - importing them registers both
 from ttl_odm.alembic.errors import MigrationRefusedError
-from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp, DropTTLOp
+from ttl_odm.alembic.operations import (
+    AddFollowsOp,
+    AddTTLOp,
+    AlterTTLOp,
+    DropFollowsOp,
+    DropTTLOp,
+)
 
-__all__ = ["AddTTLOp", "AlterTTLOp", "DropTTLOp", "MigrationRefusedError"]
+__all__ = [
+    "AddFollowsOp",
+    "AddTTLOp",
+    "AlterTTLOp",
+    "DropFollowsOp",
+    "DropTTLOp",
+    "MigrationRefusedError",
+]

@@ -19,6 +19,7 @@ from sqlalchemy import MetaData, Table
 
 from ttl_odm.alembic import policies
 from ttl_odm.alembic.enforcement import enforced_defaults
+from ttl_odm.alembic.link_comparison import LinkComparison, compared_links
 from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp, DropTTLOp
 from ttl_odm.alembic.policies import POLICY_TABLES
 from ttl_odm.alembic.progress import PROGRESS_TABLE
@@ -30,6 +31,7 @@ from ttl_odm.core.stored import Stored
 from ttl_odm.dialects import partition_ddl
 from ttl_odm.dialects.jobs import JOB_LOG
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
+from ttl_odm.sqlalchemy.declare.follows import index_link
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of
 from ttl_odm.sqlalchemy.policy.following import FOLLOWS_KEY
 from ttl_odm.sqlalchemy.policy.whole import STORED, default_now, whole_policy
@@ -84,12 +86,14 @@ def _hide_what_is_ours(
     MariaDB and MySQL.
     """
     default_schema = autogen_context.dialect.default_schema_name
+    for table in autogen_context.sorted_tables:
+        index_link(table)
     declared = {table.name for table in autogen_context.sorted_tables}
     leaves = set(_partitions(autogen_context))
     ours = {
         (None if table.schema == default_schema else table.schema, table.name, name)
         for table in autogen_context.sorted_tables
-        for name in _compared_names(table)
+        for name in (*_compared_names(table), *compared_links(autogen_context, table))
     }
 
     def is_none_of_ours(name: str | None, schema: str | None, table: str) -> bool:
@@ -192,6 +196,10 @@ class _Comparison:
             binding = binding_of(table)
             if binding is not None and self._makes_partitions(binding):
                 self._compare_cut(key, table, binding)
+        LinkComparison(self._connection, self._upgrade).run(
+            declared,
+            lambda key, table: self._is_there(key) and self._is_asked_for(key, table),
+        )
 
     def _makes_partitions(self, binding: Binding) -> bool:
         partitioning, name = binding.partitioning, self._connection.dialect.name

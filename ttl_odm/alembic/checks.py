@@ -9,20 +9,27 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Date, DateTime, Integer, text
+from sqlalchemy import Date, DateTime, Integer, inspect, text
 
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.target_schema import LAST_MODIFIED, OWN_TTL
 from ttl_odm.core.values import MAX_TTL, NEVER
-from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
+from ttl_odm.sqlalchemy.declare.follows import index_link
+from ttl_odm.sqlalchemy.policy.following import following_of, root_of
+from ttl_odm.sqlalchemy.policy.schema import in_key_order, link_index
+from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys, is_indexed
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sweeper.declarations import sweep_of
 
 if TYPE_CHECKING:
-    from sqlalchemy import Column, Connection
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy import Column, Connection, MetaData
 
     from ttl_odm.alembic.reflection import ExistingSchema
     from ttl_odm.alembic.runner import Runner
     from ttl_odm.alembic.target_schema import TargetSchema
+    from ttl_odm.sqlalchemy.policy.following import Following
 
 log = logging.getLogger("alembic.ttl_odm")
 
@@ -201,8 +208,7 @@ def warn_of_restricting_keys(
     """Log which foreign keys will keep expired rows of a table from being deleted."""
     if runner.offline or not existing.columns:
         return
-    metadata = runner.context.opts.get("target_metadata") or ()
-    declared = metadata if isinstance(metadata, (list, tuple)) else [metadata]
+    declared = _metadatas(runner)
     name = target.table.schema, target.table.name
     for key in ReferringKeys(enforced=False).of(runner.connection, name):
         if key.restricts and not any(key.is_followed_in(one) for one in declared):
@@ -214,3 +220,67 @@ def warn_of_restricting_keys(
                 key,
                 key.columns[0],
             )
+
+
+def warn_of_unindexed_links(runner: Runner, target: TargetSchema, existing: ExistingSchema) -> None:
+    """Log which columns that lead to a table's rows have no index, which the sweeper needs."""
+    if runner.offline or not existing.columns:
+        return
+    connection, table = runner.connection, target.table
+    keys, followers = ReferringKeys(enforced=False), list(_followers(runner, target))
+    place = keys.resolved(connection, (table.schema, table.name))
+    unindexed = {
+        (key.table, frozenset(key.columns)): key
+        for key in keys.of(connection, place)
+        if not key.has_index
+    }
+    for following in followers:
+        where = keys.place(connection, following.table)
+        own = in_key_order(following.table, following.links().own)
+        columns = [str(column.name) for column in own]
+        if not inspect(connection).has_table(where[1], where[0]):
+            continue
+        for known in [known for known in unindexed if known[0] == where]:
+            if known[1].issubset(columns):
+                del unindexed[known]
+        if sweep_of(following.owner) == "scan" or is_indexed(connection, where, columns):
+            continue
+        fix = "migrate the index that its model declares"
+        if link_index(following.table) is not None:
+            schema = f", schema={following.table.schema!r}" if following.table.schema else ""
+            fix = f"op.add_follows({following.table.name!r}, {columns!r}{schema})"
+        log.warning(
+            "Table %s: no index of %s begins with %s, by which its rows follow these. The sweeper "
+            "needs one: %s.",
+            target.label,
+            following.table.fullname,
+            ", ".join(columns),
+            fix,
+        )
+    for key in unindexed.values():
+        log.warning(
+            "Table %s: %s refers to it and has no index, so the sweeper will reject this table. "
+            "Write index=True in the model of %s, or: %s",
+            target.label,
+            key,
+            key.table[1],
+            key.remedy(runner.dialect),
+        )
+
+
+def _followers(runner: Runner, target: TargetSchema) -> Iterator[Following]:
+    """What follows a table's rows by the application's models, directly or not."""
+    for metadata in _metadatas(runner):
+        for table in list(metadata.tables.values()):
+            following = following_of(table)
+            root = None if following is None else root_of(table)
+            if following is None or root is None or root.table.name != target.table.name:
+                continue
+            if target.table.schema in (None, root.table.schema):
+                index_link(table)
+                yield following
+
+
+def _metadatas(runner: Runner) -> Sequence[MetaData]:
+    metadata = runner.context.opts.get("target_metadata") or ()
+    return metadata if isinstance(metadata, (list, tuple)) else [metadata]

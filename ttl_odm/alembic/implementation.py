@@ -19,7 +19,15 @@ from ttl_odm.alembic.enforcement import Enforcement, refuse_unenforceable
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.job_settings import JobSettings
 from ttl_odm.alembic.mysql import MySQLSteps
-from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp, DropTTLOp, written
+from ttl_odm.alembic.operations import (
+    AddFollowsOp,
+    AddTTLOp,
+    AlterTTLOp,
+    DropFollowsOp,
+    DropTTLOp,
+    FollowsOp,
+    written,
+)
 from ttl_odm.alembic.partitioning import declared_by, stand_in
 from ttl_odm.alembic.postgresql import PostgreSQLSteps
 from ttl_odm.alembic.progress import Progress
@@ -232,6 +240,7 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
     refuse_unenforceable(op.enforce, op.view, runner)
     migration.refuse_unsweepable()
     checks.warn_of_restricting_keys(runner, target, migration.existing)
+    checks.warn_of_unindexed_links(runner, target, migration.existing)
     if target.dates is not None:
         # No index is what "scan" asks for, and whose it is that is there, nobody knows.
         migration.index_dates(op.sweep if op.sweep in INDEXED else None)
@@ -377,6 +386,43 @@ def _drop(operations: Operations, op: DropTTLOp) -> None:
         steps.drop_indexes()
         steps.drop_columns(keep_ttl=op.keep_ttl)
         policies.end(runner, target)
+
+
+@Operations.implementation_for(AddFollowsOp)
+def _add_follows(operations: Operations, op: AddFollowsOp) -> None:
+    with _link_steps(operations, op) as steps:
+        steps.add_indexes()
+
+
+@Operations.implementation_for(DropFollowsOp)
+def _drop_follows(operations: Operations, op: DropFollowsOp) -> None:
+    with _link_steps(operations, op) as steps:
+        steps.drop_indexes()
+
+
+@contextmanager
+def _link_steps(operations: Operations, op: FollowsOp) -> Iterator[Steps[Any]]:
+    """The steps to the index of a link, once it is sure that there may be one."""
+    if isinstance(op.columns, str) or not op.columns:
+        raise MigrationRefusedError(
+            f"op.{op.verb}_follows({op.table_name!r}, {op.columns!r}): give a list of the columns "
+            "that lead to the parent."
+        )
+    runner = Runner(operations.migration_context, in_transaction=op.in_transaction)
+    target = TargetSchema.of_link(op.table_name, op.columns, op.schema)
+    existing = ExistingSchema() if runner.offline else read_schema(runner.connection, target)
+    if not runner.offline:
+        missing = [name for name in op.columns if name not in existing.columns]
+        if missing and isinstance(op, AddFollowsOp):
+            raise MigrationRefusedError(
+                f"Table {target.label} has no column {' and no '.join(map(repr, missing))}; it has "
+                f"{', '.join(existing.columns)}."
+            )
+        checks.refuse_without_rights(runner.connection, target)
+        if isinstance(op, AddFollowsOp) and not runner.in_transaction:
+            checks.refuse_partitioned(target, existing)
+    with runner.outside_transactions():
+        yield steps_of(runner, target, existing)
 
 
 def _check_options(op: AddTTLOp | AlterTTLOp) -> None:

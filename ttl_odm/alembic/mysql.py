@@ -158,10 +158,10 @@ class MySQLSteps(Steps[MySQL]):
                 self._alter_virtual(*missing)
             indexes = sweep_indexes(virtual, preparer)
         else:
-            column = self.quote(self.target.dates)
-            indexes = {
-                name: f"ADD INDEX {self.quote(name)} ({column})" for name in self.target.index_names
-            }
+            indexes = {}
+            for index in self.target.indexes:
+                over = ", ".join(map(self.quote, index.columns.keys()))
+                indexes[str(index.name)] = f"ADD INDEX {self.quote(str(index.name))} ({over})"
         for name, sql in indexes.items():
             if not self.existing.has_index(name):
                 # In one statement, so that the sweeper is never without one.

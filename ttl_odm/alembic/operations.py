@@ -1,4 +1,4 @@
-"""``op.add_ttl``, ``op.alter_ttl`` and ``op.drop_ttl``.
+"""``op.add_ttl``, ``op.alter_ttl``, ``op.drop_ttl``, ``op.add_follows`` and ``op.drop_follows``.
 
 What users write and what autogenerate writes for them: each operation stands beside its reverse and
 its text in a revision. What it then does to a database is in `ttl_odm.alembic.implementation`.
@@ -22,6 +22,8 @@ from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy
 from ttl_odm.core.stored import Stored
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from alembic.autogenerate.api import AutogenContext
 
     from ttl_odm.alembic.enforcement import Enforce
@@ -32,9 +34,10 @@ Declared = int | float | timedelta | Policy | Stored | None
 
 
 class _Operation(MigrateOperation):
-    """What the three have in common: a table, how they are called, and a text in a revision."""
+    """What all have in common: a table, how they are called, and a text in a revision."""
 
     verb: ClassVar[str]
+    noun: ClassVar[str] = "ttl"
     table_name: str
     default_ttl: Declared
     schema: str | None
@@ -81,15 +84,15 @@ class _Operation(MigrateOperation):
 
     def to_diff_tuple(self) -> tuple[Any, ...]:
         """What ``alembic check`` shows."""
-        return (f"{self.verb}_ttl", self.schema, self.table_name, *self.arguments())
+        return (f"{self.verb}_{self.noun}", self.schema, self.table_name, *self.arguments())
 
 
 Op = TypeVar("Op", bound=_Operation)
 
 
 def _register(op_class: type[Op]) -> type[Op]:
-    """Make ``op.<verb>_ttl``, and the same in a batch, of an operation's class."""
-    name = f"{op_class.verb}_ttl"
+    """Make ``op.<verb>_<noun>``, and the same in a batch, of an operation's class."""
+    name = f"{op_class.verb}_{op_class.noun}"
     documentation = op_class.__doc__
     signature = inspect.signature(op_class)
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -113,7 +116,8 @@ def _render(autogen_context: AutogenContext, op: _Operation) -> str:
     # It gives op the operation, also where env.py doesn't; and it names ttl_odm.
     autogen_context.imports.add("import ttl_odm.alembic")
     prefix = "batch_op." if in_batch else autogen_context.opts.get("alembic_module_prefix", "op.")
-    return f"{prefix}{op.verb}_ttl({', '.join([*table, *op.arguments(), *schema])})"
+    arguments = ", ".join([*table, *op.arguments(), *schema])
+    return f"{prefix}{op.verb}_{op.noun}({arguments})"
 
 
 def written(value: object) -> str:
@@ -352,3 +356,72 @@ class DropTTLOp(_Operation):
         """The arguments after the table's name in a revision; a default only if indexed."""
         default, *options = super().arguments()
         return options if self.default_ttl is None else [default, *options]
+
+
+@dataclass
+class FollowsOp(_Operation):
+    """What the two for a table whose rows follow others have in common."""
+
+    noun: ClassVar[str] = "follows"
+
+    table_name: str
+    columns: Sequence[str]
+    _: KW_ONLY
+    schema: str | None = None
+    in_transaction: bool = False
+
+    def arguments(self) -> list[str]:
+        """The arguments after the table's name in a revision."""
+        return [repr(list(map(str, self.columns))), *_as_keywords(self.options())]
+
+    def _as(self, op_class: type[Op]) -> Op:
+        options = {"schema": self.schema, "in_transaction": self.in_transaction}
+        return op_class(self.table_name, self.columns, **options)  # type: ignore[arg-type]
+
+
+@_register
+@dataclass
+class AddFollowsOp(FollowsOp):
+    """Add the index on the columns by which a table's rows follow others, while others write.
+
+    A model with ``__ttl__ = Follows(...)`` declares this index. Without it, the sweeper rejects the
+    parents' table, or reads this whole table for each batch of expired parents.
+
+    Args:
+        table_name: The table whose rows follow others.
+        columns: Its columns that lead to the parent, in the order of the index.
+        schema: The table's schema.
+        in_transaction: Stay in the migration's transaction (PostgreSQL), which blocks writers until
+            it ends.
+
+    Raises:
+        MigrationRefusedError: Before anything was changed.
+    """
+
+    verb: ClassVar[str] = "add"
+
+    def reverse(self) -> DropFollowsOp:
+        """Return the operation that drops it."""
+        return self._as(DropFollowsOp)
+
+
+@_register
+@dataclass
+class DropFollowsOp(FollowsOp):
+    """Drop the index that ``op.add_follows`` added, while others write.
+
+    Args:
+        table_name: The table whose rows followed others.
+        columns: The columns of the index.
+        schema: The table's schema.
+        in_transaction: As for ``add_follows``.
+
+    Raises:
+        MigrationRefusedError: Before anything was changed.
+    """
+
+    verb: ClassVar[str] = "drop"
+
+    def reverse(self) -> AddFollowsOp:
+        """Return the operation that adds it again."""
+        return self._as(AddFollowsOp)

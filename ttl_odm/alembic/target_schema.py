@@ -8,16 +8,16 @@ makes and what a migration makes can so never drift apart. Nothing here talks to
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from sqlalchemy import Column, Integer, MetaData, Table, column, text
+from sqlalchemy import Column, Index, Integer, MetaData, Table, column, text
 from sqlalchemy.schema import CreateColumn, CreateTable
 
 from ttl_odm.alembic.errors import MigrationRefusedError
-from ttl_odm.core.policy import TTL, Policy, instant_field
+from ttl_odm.core.policy import TTL, ExpireAt, Policy, instant_field
 from ttl_odm.dialects import index_name
 from ttl_odm.sqlalchemy.compat import out_of_driver_format
 from ttl_odm.sqlalchemy.declare.mapper import binding_for
@@ -31,7 +31,7 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 
 if TYPE_CHECKING:
-    from sqlalchemy import ClauseElement, ColumnClause, Index
+    from sqlalchemy import ClauseElement, ColumnClause
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
@@ -78,6 +78,17 @@ class TargetSchema:
         target = cls(table, policy)
         declared.add_indexes(table, target.last_modified, target.own_ttl, target.scope)
         return target
+
+    @classmethod
+    def of_link(cls, name: str, columns: Sequence[str], schema: str | None) -> TargetSchema:
+        """For a table whose rows follow others: an index on the columns that lead to the parent."""
+        table = cls.of(name, ExpireAt(columns[0]), schema).table
+        table.indexes.clear()
+        for column_name in columns:
+            if column_name not in table.c:
+                table.append_column(Column(column_name, Integer()))
+        Index(declared.link_index_name(name), *(table.c[column_name] for column_name in columns))
+        return cls(table, ExpireAt(columns[0]), columns[0])
 
     @property
     def label(self) -> str:
