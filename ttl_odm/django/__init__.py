@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         set_policy,
         stored_policies,
     )
-    from ttl_odm.django.policy.indexes import TTLIndex
+    from ttl_odm.django.policy.indexes import FollowsIndex, TTLIndex
     from ttl_odm.django.purge.errors import ExpiredError
     from ttl_odm.django.sweep.store import DjangoStore
     from ttl_odm.django.time.fields import InstantField, LastModifiedField, TTLField
@@ -38,6 +38,7 @@ __all__ = [
     "Archive",
     "DjangoStore",
     "ExpiredError",
+    "FollowsIndex",
     "InstantField",
     "LastModifiedField",
     "PolicyChange",
@@ -60,6 +61,7 @@ _HOMES = {
     "AddTTL": "declare.operations",
     "DjangoStore": "sweep.store",
     "ExpiredError": "purge.errors",
+    "FollowsIndex": "policy.indexes",
     "InstantField": "time.fields",
     "LastModifiedField": "time.fields",
     "TTLField": "time.fields",

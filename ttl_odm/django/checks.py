@@ -15,7 +15,12 @@ from django.db.models import QuerySet
 from ttl_odm.dialects.family import index_name
 from ttl_odm.django.policy.binding import Binding, bindings
 from ttl_odm.django.policy.following import all_followers
-from ttl_odm.django.policy.indexes import TTLIndex, has_contract_fields, is_led_by_scope
+from ttl_odm.django.policy.indexes import (
+    TTLIndex,
+    begins_index,
+    has_contract_fields,
+    is_led_by_scope,
+)
 from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.policy.references import keeping_rows
 from ttl_odm.django.policy.stored import check_app
@@ -25,6 +30,7 @@ from ttl_odm.django.purge.cascades import is_recorded
 from ttl_odm.django.sweep.stored_indexes import scope_need, stored_indexes
 from ttl_odm.django.time import clock
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sweeper.declarations import sweep_of
 from ttl_odm.sweeper.findings import SMALL
 
 if TYPE_CHECKING:
@@ -264,11 +270,8 @@ def _of_cascades(model: Model) -> Iterator[checks.CheckMessage]:
 def _of_family(following: Following) -> Iterator[checks.CheckMessage]:
     """Look at the links of a model whose rows follow others."""
     model, own = following.model, following.links.own
-    indexed = any(
-        getattr(field, "db_index", False) or field.unique or _leads_an_index(model, field)
-        for field in own
-    )
-    if not indexed and not any(field.is_relation for field in own):
+    is_wanted = sweep_of(model) == "index" and not any(field.is_relation for field in own)
+    if is_wanted and not begins_index(model, own):
         names = ", ".join(repr(field.name) for field in own)
         yield checks.Warning(
             f"Nothing indexes {names}, by which rows of {model._meta.label} follow others: each "

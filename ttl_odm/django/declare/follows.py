@@ -11,7 +11,9 @@ from django.db.models.fields.related import ForeignObject
 from ttl_odm.core.follows import check_options
 from ttl_odm.django.policy.binding import field_named, is_historical, table_policy
 from ttl_odm.django.policy.following import Following, Links, bind_following
+from ttl_odm.django.policy.indexes import link_index
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sweeper.declarations import sweep_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,16 +29,30 @@ def follow(model: Model, declared: Follows, *, where: str) -> None:
     """Put what the rows of a model follow on its table; the parent may be declared later."""
     where = f"{where} = {declared!r}"
     check_options(model)
+    own: list[AnyField]
     if isinstance(declared.parent, str):
-        _check_relation(model, declared.parent, where)
+        relation = _check_relation(model, declared.parent, where)
+        is_key = isinstance(relation, models.ForeignKey)
+        names = [relation.name] if is_key else relation.from_fields
+        own = [field_named(model, name, where) for name in names]
     else:
-        for own, _ in declared.on:
-            field_named(model, own, where)
+        own = [field_named(model, name, where) for name, _ in declared.on]
+    if getattr(model, "__ttl__", None) is declared and sweep_of(model) == "index":
+        _add_index(model, own)
     if declared.renews:
         from ttl_odm.django.keys import renewals  # noqa: PLC0415 (only where it is used)
 
         renewals.install()
     bind_following(Following(model, declared, partial(_links, model, declared, where)))
+
+
+def _add_index(model: Model, own: Sequence[AnyField]) -> None:
+    """Put the index of the link on a model, unless one begins with the link's fields."""
+    index = link_index(model, own)
+    if index is not None:
+        meta = model._meta
+        meta.indexes = [*meta.indexes, index]
+        meta.original_attrs["indexes"] = meta.indexes  # where migrations look
 
 
 def _check_relation(model: Model, name: str, where: str) -> ForeignObject[Any, Any]:

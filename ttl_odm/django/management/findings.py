@@ -16,7 +16,8 @@ from ttl_odm.django.checks import of_database, of_model
 from ttl_odm.django.management.units import misread
 from ttl_odm.django.policy import stored
 from ttl_odm.django.policy.binding import binding_of
-from ttl_odm.django.policy.indexes import TTLIndex
+from ttl_odm.django.policy.following import all_followers
+from ttl_odm.django.policy.indexes import FollowsIndex, TTLIndex
 from ttl_odm.django.purge.errors import store_errors
 from ttl_odm.sweeper.findings import UNSEARCHABLE, WRONG_UNIT, Finding, Severity
 
@@ -79,6 +80,7 @@ def _of_schema(binding: Binding, connection: BaseDatabaseWrapper) -> Iterator[Fi
             message = f"column {' and '.join(missing)} is not in the database"
             yield Finding(Severity.ERROR, "missing-column", table, message, _MIGRATE)
             return
+        yield from _of_links(model, connection)
         if binding.is_stored and apps.is_installed(stored.APP):
             yield from _of_stored_default(binding, connection)
         if binding.sweep != "index":
@@ -109,6 +111,26 @@ def _of_units(binding: Binding, alias: str) -> Iterator[Finding]:
         if wrong.is_most and not wrong.is_lifetime:
             fix = f"declare unit={wrong.unit!r} in the policy"
         yield Finding(severity, WRONG_UNIT, table, wrong.message, fix)
+
+
+def _of_links(model: Model, connection: BaseDatabaseWrapper) -> Iterator[Finding]:
+    """Whether the database has the indexes by which a sweep finds what follows a model's rows."""
+    for following in all_followers(model):
+        follower = following.model
+        table = follower._meta.db_table
+        with connection.cursor() as cursor:
+            if table not in connection.introspection.table_names(cursor):
+                continue
+            there = connection.introspection.get_constraints(cursor, table)
+        for index in follower._meta.indexes:
+            if isinstance(index, FollowsIndex) and index.name not in there:
+                names = ", ".join(index.fields)
+                message = (
+                    f"{table}({names}) follows {model._meta.db_table} and has no index, so a sweep "
+                    "reads all of that table for each batch of expired rows"
+                )
+                fix = _creation(follower, index, connection)
+                yield Finding(Severity.WARNING, "missing-follows-index", table, message, fix)
 
 
 def _of_stored_default(binding: Binding, connection: BaseDatabaseWrapper) -> Iterator[Finding]:

@@ -5,7 +5,7 @@
 - `following`: models whose rows follow those of another, and what they follow.
 - `joins`: which rows of a query need no look at their parents.
 - `references`: which foreign keys keep expired rows.
-- `indexes`: `TTLIndex`: what lets the sweeper find expired rows without walking the table.
+- `indexes`: `TTLIndex` and `FollowsIndex`, by which sweeps find expired rows and their followers.
 - `options`: what a query may ask of the gate; kept on Django's own Query, which hands it on to its
   clones.
 - `stored`: how a statement looks up a default that the database stores.

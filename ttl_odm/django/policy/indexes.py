@@ -116,6 +116,33 @@ class TTLIndex(models.Index):
         return IndexParts(named[0] if len(named) > 1 else None, named[-1], own, is_own=False)
 
 
+class FollowsIndex(models.Index):
+    """An index on the fields by which rows follow others: a sweep finds the followers by it.
+
+    In a migration with ``atomic = False`` PostgreSQL builds it CONCURRENTLY.
+    """
+
+    __module__ = "ttl_odm.django"  # what migrations name, and may rely on
+
+    max_name_length = MAX_NAME
+
+    def create_sql(
+        self,
+        model: Model,
+        schema_editor: BaseDatabaseSchemaEditor,
+        using: str = "",
+        **kwargs: Any,
+    ) -> Statement:
+        """The statement that creates it."""
+        return super().create_sql(model, schema_editor, using, **_options(schema_editor, kwargs))
+
+    def remove_sql(
+        self, model: Model, schema_editor: BaseDatabaseSchemaEditor, **kwargs: Any
+    ) -> Any:
+        """The statement that drops it."""
+        return super().remove_sql(model, schema_editor, **_options(schema_editor, kwargs))
+
+
 class IndexParts(NamedTuple):
     """The fields of a `TTLIndex`: `scope` where the values of one have defaults of their own."""
 
@@ -145,6 +172,50 @@ def sweeper_indexes(
     ]
 
 
+def link_index(model: Model, fields: Sequence[AnyField]) -> FollowsIndex | None:
+    """The index on the fields by which rows follow others; None where an index begins with them.
+
+    None over a text of any length, too, which MariaDB and MySQL can't index.
+    """
+    if begins_index(model, fields) or not all(can_index(field) for field in fields):
+        return None
+    table = model._meta.db_table.replace('"', "")
+    return FollowsIndex(
+        fields=[field.name for field in fields], name=index_name(table, "ttl_follows")
+    )
+
+
+def begins_index(model: Model, fields: Sequence[AnyField]) -> bool:
+    """Whether an index, a unique constraint or the primary key begins with fields, in any order."""
+    meta, count = model._meta, len(fields)
+    lists = [
+        [name for name, _ in index.fields_orders] for index in meta.indexes if _is_whole(index)
+    ]
+    lists += [
+        list(constraint.fields)
+        for constraint in meta.constraints
+        if isinstance(constraint, models.UniqueConstraint) and constraint.condition is None
+    ]
+    lists += [list(names) for names in meta.unique_together]
+    lists.append([field.name for field in meta.pk_fields])
+    lists += [
+        [field.name]
+        for field in meta.local_concrete_fields
+        if field.unique or getattr(field, "db_index", False)
+    ]
+    names = {field.name for field in fields}
+    return any(set(indexed[:count]) == names for indexed in lists)
+
+
+def _is_whole(index: models.Index) -> bool:
+    return index.condition is None and not isinstance(index, TTLIndex)
+
+
+def can_index(field: AnyField) -> bool:
+    """Whether every database can index a field: MariaDB and MySQL no text of any length."""
+    return not isinstance(target_of(field), (models.TextField, models.BinaryField))
+
+
 def is_led_by_scope(binding: Binding) -> bool:
     """Whether a model's index over the rows that inherit is as its scopes want it; if it has any.
 
@@ -166,6 +237,12 @@ def can_lead(field: AnyField, family: Family) -> bool:
 def _statement(model: Model, schema_editor: BaseDatabaseSchemaEditor, template: str) -> Statement:
     quote = schema_editor.connection.ops.quote_name
     return Statement(template, table=Table(model._meta.db_table, quote))
+
+
+def _options(schema_editor: BaseDatabaseSchemaEditor, options: dict[str, Any]) -> dict[str, Any]:
+    """Django's own options: only PostgreSQL's schema editor knows `concurrently`."""
+    others = {name: value for name, value in options.items() if name != "concurrently"}
+    return others | ({"concurrently": True} if _concurrently(schema_editor, options) else {})
 
 
 def _concurrently(schema_editor: BaseDatabaseSchemaEditor, options: dict[str, Any]) -> str:
