@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import ForeignKey, delete, event, func, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import (
     DeclarativeBase,
     Mapped,
@@ -118,6 +119,63 @@ def test_what_is_no_write_renews_nothing(session: Session) -> None:
     with renewing(session):
         kept = update(Message).values(size=7).execution_options(keep_last_modified=True)
         session.execute(kept)
+
+
+def ignoring(session: Session, table: Any = Message) -> Any:
+    """An INSERT that does nothing where a key is taken."""
+    dialect = session.connection().dialect.name
+    if dialect in ("mysql", "mariadb"):
+        return insert(table).prefix_with("IGNORE")
+    module = postgresql if dialect == "postgresql" else sqlite
+    return module.insert(table).on_conflict_do_nothing()
+
+
+@pytest.mark.every_server
+def test_a_row_that_is_ignored_for_its_key_renews_nothing(session: Session) -> None:
+    taken, new = {"id": 10, "thread_id": 1}, {"id": 24, "thread_id": 2}
+    with renewing(session):
+        session.execute(ignoring(session).values(**taken))
+    with renewing(session, 2):
+        session.execute(ignoring(session), [taken, new])
+    with renewing(session):
+        session.execute(ignoring(session).values([taken, new]))
+    with renewing(session, 2):
+        session.execute(ignoring(session).values([{**taken, "thread_id": 1}, {**new, "id": 25}]))
+    with renewing(session, 1):
+        twice = [{"id": 15, "thread_id": 1}, {"id": 15, "thread_id": 2}]
+        session.execute(ignoring(session).values(twice))
+    with renewing(session):
+        session.connection().execute(ignoring(session, Message.__table__), [taken])
+
+
+@pytest.mark.every_server
+def test_a_selected_row_that_is_ignored_for_its_key_renews_nothing(session: Session) -> None:
+    columns = ["id", "thread_id", "size"]
+    again = select(Message.id, Message.thread_id, Message.size).where(Message.id == 10)
+    with renewing(session):
+        session.execute(ignoring(session).from_select(columns, again))
+    some = select(Message.id * 2 - 10, Message.thread_id, Message.size).where(
+        Message.id.in_((10, 20))
+    )
+    with renewing(session, 2):
+        session.execute(ignoring(session).from_select(columns, some))
+
+
+def test_sqlite_ignores_by_a_prefix_too(session: Session) -> None:
+    if session.connection().dialect.name == "sqlite":
+        prefixed = insert(Message).prefix_with("OR IGNORE")
+        with renewing(session):
+            session.execute(prefixed.values(id=10, thread_id=1))
+
+
+def test_an_ignoring_insert_over_an_expired_key_renews(session: Session) -> None:
+    session.execute(delete(Message).where(Message.thread_id == 2))
+    session.add(Message(id=20, thread_id=2))
+    session.commit()
+    age(session.connection(), "threads", 2, 2 * HOUR)
+    session.commit()
+    with renewing(session, 1):
+        session.execute(ignoring(session).values(id=20, thread_id=1))
 
 
 def test_a_follower_of_a_follower_renews_the_thread(session: Session) -> None:

@@ -167,6 +167,14 @@ def is_upsert(statement: Insert | Update) -> bool:
     return getattr(statement, "_post_values_clause", None) is not None
 
 
+def ignores_conflicts(statement: Insert) -> bool:
+    """Whether an INSERT leaves out rows whose keys are taken: DO NOTHING, or IGNORE."""
+    clause: Any = getattr(statement, "_post_values_clause", None)
+    if getattr(clause, "__visit_name__", "") == "on_conflict_do_nothing":
+        return True
+    return any("IGNORE" in str(prefix).upper().split() for prefix, _ in statement._prefixes)
+
+
 def selected_names(statement: Insert | Update) -> Sequence[str]:
     """The columns of an INSERT FROM SELECT, in order; empty for any other statement."""
     return statement._select_names or ()

@@ -10,6 +10,7 @@
 - `lookup`: the keys of a table, and the statement that frees them: built once per compiled write,
   executed with the values alone.
 - `parents`: no row is put under a parent that has expired; `parent_keys`: which these are.
+- `ignored`: rows that an INSERT leaves out for a conflict
 - `renewals`: writes that restart the lifetime of a row's parent.
 - `upserts`: the rows that an upsert meets, which its update half may move onto a key.
 - `writes`: which keys a write is about to take, to be freed of expired rows just before it.

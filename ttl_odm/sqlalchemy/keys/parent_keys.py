@@ -14,7 +14,9 @@ from sqlalchemy.sql import visitors
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.defaults import with_defaults
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
+from ttl_odm.sqlalchemy.keys.ignored import IgnoredRows
 from ttl_odm.sqlalchemy.keys.links import as_set, link_of, moves_by_values, selected_links
+from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.rewrite.stamps import inner_rows, is_sql, rows_of, selected_columns
 from ttl_odm.sqlalchemy.rewrite.targets import filled, writes
 
@@ -49,15 +51,20 @@ class Written(NamedTuple):
 
 
 def parents_written(
-    context: DefaultExecutionContext, following: Following, lookup: TargetLookup | None
+    context: DefaultExecutionContext,
+    following: Following,
+    lookup: TargetLookup | None,
+    *,
+    but_ignored: bool = False,
 ) -> list[Written]:
     """Those of rows that follow others; without a `lookup` the statement is an INSERT, or has one.
 
-    Without NULLs, by which a row has no parent.
+    Without NULLs, by which a row has no parent; with `but_ignored` also without rows that an INSERT
+    ignores for a conflict.
     """
     links = _Links(KeyReclaimer.of(context), link_of(following.links()))
     if lookup is None:
-        written = _inserted(context, links, following)
+        written = _inserted(context, links, following, but_ignored=but_ignored)
     else:
         written = _updated(context, links, lookup)
     return [one for one in dict.fromkeys(written) if None not in one.key]
@@ -89,26 +96,41 @@ def _updated(
 
 
 def _inserted(
-    context: DefaultExecutionContext, links: _Links, following: Following
+    context: DefaultExecutionContext, links: _Links, following: Following, *, but_ignored: bool
 ) -> Iterator[Written]:
     executions = context.compiled_parameters
     for statement, is_inner in _inserts(context, following):
+        ignored = None
+        if but_ignored and compat.ignores_conflicts(statement):
+            ignored = IgnoredRows(following.table, links.reclaimer)
+        columns = dict.fromkeys((*links.columns, *(ignored.columns if ignored else ())))
         if compat.selected_names(statement):
             for number, parameters in enumerate(executions):
-                yield from _selected(links, statement, parameters, number)
+                yield from _selected(links, statement, parameters, number, ignored)
         elif is_inner or compat.value_lists(statement):
             for parameters in executions:
                 rows = inner_rows(statement, parameters)
                 full = [
-                    with_defaults(row, links.columns, parameters, number)
+                    with_defaults(row, columns, parameters, number)
                     for number, row in enumerate(rows)
                 ]
-                yield from map(Written, links.of(full, [parameters] * len(full)))
+                for _, key in _keys(links, full, [parameters] * len(full), ignored):
+                    yield Written(key)
         else:
             pairs = zip(executions, rows_of(statement, executions), strict=True)
-            full = [with_defaults(row, links.columns, parameters) for parameters, row in pairs]
-            for number, key in enumerate(links.of(full, executions)):
+            full = [with_defaults(row, columns, parameters) for parameters, row in pairs]
+            for number, key in _keys(links, full, executions, ignored):
                 yield Written(key, number)
+
+
+def _keys(
+    links: _Links, rows: Sequence[Row], executions: Sequence[Row], ignored: IgnoredRows | None
+) -> Iterator[tuple[int, Key]]:
+    """The numbers of rows that are written, and the keys of their parents."""
+    left_out = () if ignored is None else ignored.among(rows, executions)
+    for number, key in enumerate(links.of(rows, executions)):
+        if number not in left_out:
+            yield number, key
 
 
 def _inserts(
@@ -125,7 +147,9 @@ def _inserts(
                 yield emitted, is_inner
 
 
-def _selected(links: _Links, statement: Insert, parameters: Row, number: int) -> Iterator[Written]:
+def _selected(
+    links: _Links, statement: Insert, parameters: Row, number: int, ignored: IgnoredRows | None
+) -> Iterator[Written]:
     """The keys in what an INSERT selects."""
     link, dialect = links.link, links.reclaimer.dialect
     if statement.select is None or writes(statement.select):  # to look would be to write
@@ -141,6 +165,10 @@ def _selected(links: _Links, statement: Insert, parameters: Row, number: int) ->
     pairs = zip(selected.key, link.parts, strict=True)
     rows: Select[Any] = select(*(type_coerce(value, part.type) for value, part in pairs))
     rows = rows.select_from(selected.source).distinct()
+    if ignored is not None:
+        values = dict(zip(selected_columns(statement), selected.columns, strict=True))
+        rows = rows.where(*ignored.unmet(with_defaults(values, ignored.columns, parameters)))
+        rows = rows.execution_options(**{INCLUDE_EXPIRED: False})
     for row in links.reclaimer.execute(filled(rows, parameters)):
         yield Written(tuple(row), excludes=excludes)
 

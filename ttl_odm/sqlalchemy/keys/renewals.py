@@ -83,7 +83,7 @@ class RenewedParents:
                 self._renew(binding, links, list(keys), reclaimer)
             keys = {}
         if self.lookup is None or self.may_move:
-            written = parents_written(context, self.following, self.lookup)
+            written = parents_written(context, self.following, self.lookup, but_ignored=True)
             keys |= dict.fromkeys(one.key for one in written)
         self._renew(binding, links, self._not_yet(list(keys), reclaimer), reclaimer)
         return 0

@@ -1,0 +1,103 @@
+"""The rows that an INSERT leaves out, since a live row has one of their keys.
+
+``ON CONFLICT DO NOTHING`` and ``INSERT IGNORE`` write no such row, so it renews no parent. Rows are
+looked up before the INSERT, which doesn't say afterwards which of them it has written. Where that
+is in doubt, as with a partial unique index, a row counts as written: no parent dies too early.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import exists, literal_column, or_, select
+
+from ttl_odm.sqlalchemy.keys.conversions import as_stored
+from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN
+from ttl_odm.sqlalchemy.keys.lookup import keys_of
+from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
+from ttl_odm.sqlalchemy.rewrite.stamps import is_sql
+from ttl_odm.sqlalchemy.rewrite.targets import filled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sqlalchemy import Column, ColumnElement, Table
+
+    from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
+    from ttl_odm.sqlalchemy.keys.lookup import Key
+
+    Row = Mapping[str, Any]
+
+_AT_ONCE: Final = 100
+"""Rows that one statement looks up."""
+
+
+class IgnoredRows:
+    """The rows of one INSERT that meet a live row of its table."""
+
+    def __init__(self, table: Table, reclaimer: KeyReclaimer) -> None:
+        self._table = table
+        self._reclaimer = reclaimer
+        self._keys = [key for key in keys_of(table) if key.condition is None]
+        self.columns: tuple[Column[Any], ...] = tuple(
+            dict.fromkeys(column for key in self._keys for column in key.columns)
+        )
+
+    def among(self, rows: Sequence[Row], executions: Sequence[Row]) -> set[int]:
+        """The numbers of the rows that meet a live one, or an earlier row of the same INSERT."""
+        held: dict[int, Any] = {}
+        for number, row in enumerate(rows):
+            conditions = (key.held_by(row, self._reclaimer) for key in self._keys)
+            some = [condition for condition in conditions if condition is not None]
+            if some:
+                live: Any = select(literal_column("1")).select_from(self._table).where(or_(*some))
+                held[number] = filled(live, executions[number]).exists()
+        met, numbers = set(), list(held)
+        for start in range(0, len(numbers), _AT_ONCE):
+            places = numbers[start : start + _AT_ONCE]
+            looks: Any = select(*(held[number].label(f"row_{number}") for number in places))
+            looks = looks.execution_options(**{INCLUDE_EXPIRED: False})
+            answers = self._reclaimer.execute(looks).one()
+            met |= {number for number, is_met in zip(places, answers, strict=True) if is_met}
+        return met | self._repeated(rows, met)
+
+    def _repeated(self, rows: Sequence[Row], met: set[int]) -> set[int]:
+        """The rows with the key of an earlier one that is written."""
+        repeated, seen = set(), set[Any]()
+        for number, row in enumerate(rows):
+            if number in met:
+                continue
+            own = {(place, values) for place, values in enumerate(map(_values(row), self._keys))}
+            own = {(place, values) for place, values in own if values is not None}
+            if own & seen:
+                repeated.add(number)
+            else:
+                seen |= own
+        return repeated
+
+    def unmet(self, values: Row) -> list[ColumnElement[bool]]:
+        """The conditions for a selected row, by column key, that no live row meets."""
+        stored = partial(as_stored, self._reclaimer)
+        conditions = []
+        for key in self._keys:
+            if values.keys() >= set(key.names):
+                new = {column: stored(values[column.key], column) for column in key.columns}
+                same = key.equals(new, stored)
+                conditions.append(~exists().select_from(self._table).where(same))
+        return conditions
+
+
+def _values(row: Row) -> Any:
+    """A function that returns the plain values of a key in a row; None where it isn't plain."""
+
+    def of(key: Key) -> tuple[Any, ...] | None:
+        values = tuple(row.get(name, UNKNOWN) for name in key.names)
+        is_unknown = any(value is UNKNOWN or value is None or is_sql(value) for value in values)
+        try:
+            hash(values)
+        except TypeError:
+            return None
+        return None if is_unknown or not key.is_plain else values
+
+    return of
