@@ -39,6 +39,21 @@ WRITES: dict[str, tuple[Callable[[], Any], list[int]]] = {
         lambda: Message.objects.bulk_create([Message(pk=8 + n, thread_id=1 + n) for n in (0, 1)]),
         [1, 2],
     ),
+    "a conflict": (
+        lambda: Message.objects.bulk_create([Message(pk=1, thread_id=1)], ignore_conflicts=True),
+        [],
+    ),
+    "a conflict of some": (
+        lambda: Message.objects.bulk_create(
+            [Message(pk=1, thread_id=1), Message(pk=8, thread_id=2), Message(pk=8, thread_id=1)],
+            ignore_conflicts=True,
+        ),
+        [2],
+    ),
+    "an ignored conflict with an expired row": (
+        lambda: Message.objects.bulk_create([Message(pk=3, thread_id=1)], ignore_conflicts=True),
+        [1],
+    ),
     "save": (lambda: Message.objects.get(pk=1).save(), [1]),
     "move": (lambda: Message.objects.filter(pk=1).update(thread=2), [1, 2]),
     "update": (lambda: Message.objects.filter(pk__gt=1).update(text="a"), [2]),

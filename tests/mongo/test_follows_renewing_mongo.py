@@ -6,6 +6,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pymongo.errors import BulkWriteError
 
 from tests.mongo.following import Cart, Item, Step, Visit, families, ref
 from tests.mongo.models import collection_of
@@ -93,3 +94,13 @@ async def test_what_has_expired_is_not_renewed(world: World) -> None:
     age(world, 7200)
     assert (await collection_of(Visit).update_many({}, {"$set": {"page": "x"}})).matched_count == 0
     assert await Cart.find().to_list() == []
+
+
+@pytest.mark.parametrize(("ordered", "carts"), [(True, []), (False, [2])])
+async def test_documents_that_a_bulk_insert_leaves_out_renew_nothing(
+    world: World, *, ordered: bool, carts: list[int]
+) -> None:
+    documents: list[Any] = [{"_id": 1, "cart": ref(1)}, {"_id": 9, "cart": ref(2)}]
+    with pytest.raises(BulkWriteError):
+        await collection_of(Visit).insert_many(documents, ordered=ordered)
+    assert renewed(world) == carts

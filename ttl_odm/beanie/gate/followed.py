@@ -269,7 +269,12 @@ class Followers:
                     self.handle, self.following, options, ordered=ordered, keep=keep
                 )
                 part = await sending(run)
-                documents = [one._doc for _, one in run]
+                # Those that failed were not written; in order, none behind the first of these.
+                failed = {error["index"] for error in part["writeErrors"]}
+                end = min(failed) if ordered and failed else len(run)
+                documents = [
+                    one._doc for number, (_, one) in enumerate(run[:end]) if number not in failed
+                ]
                 await parents.keep_or_take_back(documents, live)
                 await parents.renew(documents, keep=keep)
             else:

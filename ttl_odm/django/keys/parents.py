@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections, models, transaction
 from django.db.models import QuerySet
+from django.db.models.constants import OnConflict
 from django.db.models.expressions import Expression
 
 from ttl_odm.core.follows import under_expired
+from ttl_odm.django.keys.conditions import without_held
 from ttl_odm.django.keys.links import keys_of, named_in, set_by, stored_fields
 from ttl_odm.django.keys.renewals import parents_matched, renew
 from ttl_odm.django.policy.following import Following, is_one_of
@@ -45,10 +47,13 @@ def insert(following: Following, query: InsertQuery, using: str, write: Callable
     keys = keys_of(following, query.objs, using)
     with transaction.atomic(using=using, savepoint=False):
         take_file(following.model, using)
-        if (
-            following.follows.renews
-        ):  # first: of a row that two share InnoDB would let neither write
-            renew(following, using, keys)
+        if following.follows.renews:
+            renewed = keys
+            if getattr(query, "on_conflict", None) == OnConflict.IGNORE:
+                written = without_held(following.model, query.objs, using)
+                renewed = keys_of(following, written, using)
+            # First: of a row that two share InnoDB would let neither write.
+            renew(following, using, renewed)
         check(following, using, keys)
         return write()
 
