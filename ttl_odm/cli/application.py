@@ -35,7 +35,7 @@ class Target:
     """One of the things to sweep: its name in reports, its class's (None for a bare table).
 
     The entity is what a sweeper takes for it, a Table or a document class; None where only the
-    database or the store knows it. Its followers go with it, and are no targets themselves.
+    database or the store knows it. Its followers go with it and are not in the list themselves.
     """
 
     name: str

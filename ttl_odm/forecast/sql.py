@@ -112,7 +112,9 @@ def try_out(
 ) -> Measured:
     """Count in a table of the database by a planned policy alone, within `reading_only`."""
     reflected = _reflected(connection, name, schema)
-    return _Counting(connection, _bindings(reflected, None, planned)).run(big)
+    # Nobody will have this Table again, so its statements would only fill the engine's cache.
+    uncached = connection.execution_options(compiled_cache=None)
+    return _Counting(uncached, _bindings(reflected, None, planned)).run(big)
 
 
 def _reflected(connection: Connection, name: str, schema: str | None) -> Table:
@@ -279,6 +281,7 @@ class _Counting:
         elif part.share < 1:
             chance = sample.chance(self._connection.dialect.name, part.share)
             statement = statement.where(literal_column(chance))
+            statement = statement.execution_options(compiled_cache=None)  # each has its own share
         return sample.answers(map(tuple, self._connection.execute(statement, values)))
 
     @cached_property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
     from ttl_odm.sqlalchemy.policy.binding import SubBinding
+
+T = TypeVar("T")
+
+_STEP: Final = 512
 
 
 class SweepDelete(Delete):
@@ -109,6 +113,19 @@ def is_one_of(
         false(),
         *(
             and_(*(column == value for column, value in zip(columns, key, strict=True)))
-            for key in keys
+            for key in padded(keys)
         ),
     )
+
+
+def padded(alternatives: Iterable[T]) -> list[T]:
+    """Repeat the last of some alternatives, up to a power of two or a multiple of 512.
+
+    SQLAlchemy caches a statement for each number of them, and every sweep would add some.
+    """
+    result = list(alternatives)
+    if not result:
+        return result
+    length = len(result)
+    full = 1 << (length - 1).bit_length() if length < _STEP else -(-length // _STEP) * _STEP
+    return result + result[-1:] * (full - length)

@@ -124,7 +124,7 @@ def _count(connection: Connection, binding: Binding) -> Counted:
         else:
             first = found.cte("found")
             total = cast(func.sum(first.c.due), BigInteger())
-            most = select(_LOOK * (total + literal_column(str(before.due)))).scalar_subquery()
+            most = select(_LOOK * (total + literal(before.due, BigInteger()))).scalar_subquery()
             look = counting(table, limit=most).scalar_subquery()
             counted, seen = _read(connection, select(*first.c, look), clock)
             counted = _sum(before, counted)

@@ -372,7 +372,7 @@ class PartIndex:
         """
         now, span = self._clock.literal(self._clock.now), self._clock.span
         if isinstance(seconds, ColumnElement):
-            since = now - span(seconds) - span(literal_column(str(overdue), BigInteger()))
+            since = now - span(seconds) - span(literal(overdue, BigInteger()))
             return select(since).scalar_subquery()
         age = literal((0 if self._part is Part.OWN else seconds) + overdue, BigInteger())
         return now - span(age)

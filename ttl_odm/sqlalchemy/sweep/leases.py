@@ -8,7 +8,7 @@ unless it is part of the application's metadata (`lease_table`) and its migratio
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy import (
@@ -92,6 +92,15 @@ def declared_lease_table(metadatas: Iterable[MetaData]) -> Table | None:
     """What `lease_table` has added to one of them, if it has."""
     tables = (table for metadata in metadatas for table in metadata.tables.values())
     return next((table for table in tables if _INFO in table.info), None)
+
+
+@cache
+def _undeclared() -> Table:
+    """The lease table outside of any application's MetaData.
+
+    There is one for all sweepers: SQLAlchemy caches statements by the tables in them.
+    """
+    return lease_table(MetaData())
 
 
 class Statements:
@@ -266,7 +275,7 @@ class TableLeases:
 
     def __init__(self, engine: Engine, table: Table | None = None) -> None:
         self._engine = engine
-        self._statements = Statements(lease_table(MetaData()) if table is None else table)
+        self._statements = Statements(_undeclared() if table is None else table)
 
     def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
         """As in `Leases`."""

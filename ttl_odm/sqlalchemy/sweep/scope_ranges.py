@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, or_
 
+from ttl_odm.sqlalchemy.purge.statements import padded
 from ttl_odm.sqlalchemy.sweep.due import KeyRange, PartIndex, count_rows
 from ttl_odm.sqlalchemy.sweep.scopes import next_scopes, table_age
 from ttl_odm.sweeper import Part
@@ -101,7 +102,7 @@ class ScopeRanges:
             column, end = self._column(source), self._index.end(source)
             stretches = (
                 and_(column.in_(of_cutoff), end <= self._index.bound(cutoff))
-                for cutoff, of_cutoff in values.items()
+                for cutoff, of_cutoff in padded(values.items())
             )
             return [self._index.holds(source), or_(*stretches), *self._more(source)]
 
