@@ -274,15 +274,16 @@ class _Counting:
         return counted if scoped is None else counted.group_by(meant.c.scope)
 
     def _count(self, part: sample.Part) -> sample.Answers:
-        statement, values = self._whole, {}
+        statement, values, options = self._whole, {}, {}
         if part.within is not None:
             low, high = part.within
             statement, values = self._stretch, {"low": low, "high": high, "most": part.limit}
         elif part.share < 1:
             chance = sample.chance(self._connection.dialect.name, part.share)
             statement = statement.where(literal_column(chance))
-            statement = statement.execution_options(compiled_cache=None)  # each has its own share
-        return sample.answers(map(tuple, self._connection.execute(statement, values)))
+            options = {"compiled_cache": None}  # no other statement has this share
+        rows = self._connection.execute(statement, values, execution_options=options)
+        return sample.answers(map(tuple, rows))
 
     @cached_property
     def _stretch(self) -> Select[Any]:
