@@ -150,11 +150,11 @@ class GatedCompiler(Compiler):
             text, select, compile_state, inner_columns, froms, *rest, **kw
         )
 
-    def for_update_clause(self, select: Select[Any], **kw: object) -> str:
+    def for_update_clause(self, select: Select[Any], **kw: object) -> Any:
         """FOR UPDATE, without what a policy has made optional."""
         if self.dialect.name == "postgresql":
             select = compat.locking_inner(select)
-        return super().for_update_clause(select, **kw)  # type: ignore[no-untyped-call,no-any-return]
+        return super().for_update_clause(select, **kw)  # type: ignore[no-untyped-call]
 
     def visit_join(self, join: Join, *args: object, **kw: object) -> Any:
         """Outer joins: the optional side is filtered before it joins."""
