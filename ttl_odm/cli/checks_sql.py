@@ -117,11 +117,10 @@ class _Check(RowChecks):
             yield from self._tried(self._undated, stamp.name)
         units = self._tried(self._units, "units")
         yield from units
-        if not is_misread(units):
-            yield from self._tried(self._overdue, "how late it is swept")
         for what, look in (
             ("indexes", self._indexes),
             ("what they cost", self._hot_updates),
+            *([] if is_misread(units) else [("how late it is swept", self._overdue)]),
             ("foreign keys", self._keys),
             ("partitions", self._partitions),
             ("the database's own sweep", self._database_sweep),

@@ -33,7 +33,7 @@ UNITS: Final[Sequence[tuple[Unit, int, str]]] = (
 EPOCHS: Final = frozenset(unit for unit, _, _ in UNITS)
 
 EARLIEST: Final = 631_152_000
-"""Epoch seconds of 1990: an earlier instant is no instant, or one in another unit."""
+"""Epoch seconds of 1990: earlier values are in another unit, or mean nothing."""
 
 LATEST: Final = 5_680_281_600
 """Epoch seconds of 2150: nobody stored dates of 1990 in milliseconds as seconds."""
