@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -10,15 +11,15 @@ from sqlalchemy import Table, bindparam
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.ends import gone_error, present
-from ttl_odm.sqlalchemy.objects.written_rows import check_same, countable
+from ttl_odm.sqlalchemy.objects.written_rows import checked, countable
 from ttl_odm.sqlalchemy.policy.binding import Binding, root_binding_of
 from ttl_odm.sqlalchemy.policy.following import Following, following_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
-    from sqlalchemy import Delete
+    from sqlalchemy import Connection, Delete
     from sqlalchemy.orm import Mapper, Session, UOWTransaction
 
     from ttl_odm.sqlalchemy.compat import State
@@ -68,20 +69,21 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
             # A join's rows have other keys than its tables', and none of them may go alone.
             is_checked = is_of_many or (table, key) in explicit
             records.append((parameters, key, connection, is_checked))
+        runs: Iterable[list[Any]] = [records]
         if isinstance(binding, Binding) and table is binding.table:
             classes = base_mapper.self_and_descendants
             mappers = {m for m in classes if root_binding_of(m.local_table) is binding}
-            connections = {key: connection for _, key, connection, _ in records}
-            deleted = [
-                (state, connections[state.key[1]])
+            states = {
+                state.key[1]: state
                 for state, (is_delete, _) in uow.states.items()
-                if is_delete and state.key is not None and state.key[1] in connections
-                if state.manager.mapper in mappers
-            ]
-            check_same(binding, mapper, deleted, "deleted")
+                if is_delete and state.key is not None and state.manager.mapper in mappers
+            }
+            written = partial(_written, states)
+            runs = checked(binding, mapper, records, "deleted", written)
         statement = _delete_by_key(base_mapper, mapper, table)
         options = {"compiled_cache": compat.compiled_cache(base_mapper)}
-        for (connection, is_checked), group in groupby(records, key=itemgetter(2, 3)):
+        groups = (group for run in runs for group in groupby(run, key=itemgetter(2, 3)))
+        for (connection, is_checked), group in groups:
             for batch in countable(list(group), connection_at=2):
                 rows = [parameters for parameters, *_ in batch]
                 result = connection.execute(statement, rows, execution_options=options)
@@ -91,6 +93,11 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
                     raise gone_error(uow, mapper, held or keys, "deleted")
 
     return emit_deletes
+
+
+def _written(states: Mapping[Key, State], record: Any) -> tuple[State | None, Connection]:
+    _, key, connection, _ = record
+    return states.get(key), connection
 
 
 def _explicitly_deleted(uow: UOWTransaction) -> AbstractSet[tuple[object, Key]]:

@@ -219,7 +219,8 @@ def look_at(
     columns = compat.primary_key(mapper, binding.table)
     statement = select(*columns, binding.last_modified).where(is_one_of(columns, states))
     if clock_of(connection.dialect).locks_rows:
-        statement = statement.with_for_update(key_share=verb == "updated")
+        # In the order in which a flush writes them.
+        statement = statement.order_by(*columns).with_for_update(key_share=verb == "updated")
     for *key, stamp in connection.execute(statement).all():
         state, seen = states[tuple(key)]
         lifetime = lifetime_of(state.mapper)

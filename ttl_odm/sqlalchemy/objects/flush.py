@@ -10,6 +10,8 @@ tables without a policy go straight through.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Table, inspect
@@ -19,7 +21,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.ends import check_uncounted, error_if_gone, gone_error, missing
 from ttl_odm.sqlalchemy.objects.identity_map import drop_if_gone
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
-from ttl_odm.sqlalchemy.objects.written_rows import check_same, countable
+from ttl_odm.sqlalchemy.objects.written_rows import checked, countable
 from ttl_odm.sqlalchemy.policy.binding import Binding, root_binding_of
 from ttl_odm.sqlalchemy.policy.following import Following, following_of
 from ttl_odm.sqlalchemy.policy.parameters import (
@@ -35,6 +37,7 @@ from ttl_odm.sqlalchemy.time.clock import dialect_of, monotonic
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from sqlalchemy import Connection
     from sqlalchemy.orm import Mapper, Session, UOWTransaction
 
     from ttl_odm.sqlalchemy.compat import State
@@ -107,12 +110,11 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
         at_root: set[Any] = (
             set() if uow is None else uow.attributes.setdefault("ttl_odm_written_at_root", set())
         )
-        batches: list[list[Any]] = []
-        if at_root:
-            batches += countable([r for r in records if r[compat.STATE] in at_root])
+        known = [r for r in records if r[compat.STATE] in at_root] if at_root else []
+        if known:
             records = [r for r in records if r[compat.STATE] not in at_root]
-        check_same(binding, mapper, map(compat.written, records), "updated")
-        for batch in (*batches, *countable(records)):
+        runs = chain([known], checked(binding, mapper, records, "updated", compat.written))
+        for batch in chain.from_iterable(map(countable, runs)):
             check_uncounted(uow, mapper, binding, table, batch)
             token = base_row_written.set(batch[0][compat.STATE] in at_root)
             try:
@@ -176,9 +178,8 @@ def checking_post_updates(emit: Callable[..., None]) -> Callable[..., None]:
         if binding is None:
             emit(base_mapper, uow, mapper, table, update)
             return
-        records = list(update)
-        check_same(binding, mapper, map(compat.post_written, records), "updated")
-        for batch in countable(records, connection_at=3):
+        runs = checked(binding, mapper, list(update), "updated", compat.post_written)
+        for batch in (batch for run in runs for batch in countable(run, connection_at=3)):
             try:
                 emit(base_mapper, uow, mapper, table, batch)
             except StaleDataError as error:
@@ -204,14 +205,20 @@ def checking_bulk_saves(save: Callable[..., None]) -> Callable[..., None]:
         **options: Any,
     ) -> None:
         binding = root_binding_of(inspect(mapper).local_table)
+        runs: Iterable[Iterable[Any]] = [mappings]
         if binding is not None and isstates and isupdate:
-            mappings = list(mappings)
             connection = session.connection(bind_arguments={"mapper": mapper})
-            records = ((state, connection) for state in mappings)
-            check_same(binding, inspect(mapper), records, "updated")
-        save(session, mapper, mappings, isupdate=isupdate, isstates=isstates, **options)
+            states = list(mappings)
+            written = partial(_written_by, connection)
+            runs = checked(binding, inspect(mapper), states, "updated", written)
+        for run in runs:
+            save(session, mapper, run, isupdate=isupdate, isstates=isstates, **options)
 
     return bulk_save
+
+
+def _written_by(connection: Connection, state: Any) -> tuple[Any, Connection]:
+    return state, connection
 
 
 def releasing_ties(write: Callable[..., None]) -> Callable[..., None]:
@@ -248,7 +255,7 @@ def _leave_stamps_to_the_gate(binding: Binding, records: Iterable[Any]) -> None:
 def _remember(binding: Binding, table: Table, batch: Iterable[Any], at_root: set[State]) -> None:
     """Note what is known of the ends of objects' rows after UPDATEs: objects forget their stamps.
 
-    Of rows that keep theirs, `check_same` has noted it.
+    Of rows that keep theirs, `checked` has noted it.
     """
     now, has_stamps = monotonic(), binding.stamps
     for record in batch:

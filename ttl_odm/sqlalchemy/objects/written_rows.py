@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import groupby
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sqlalchemy.orm.base import NO_VALUE
 
@@ -17,7 +18,7 @@ from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED
 from ttl_odm.sqlalchemy.time.clock import monotonic, sample_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from sqlalchemy import Connection
     from sqlalchemy.orm import Mapper
@@ -30,19 +31,53 @@ if TYPE_CHECKING:
     Written = tuple[Any, Connection]
     """An object's state (or None), and where its row is written."""
 
+R = TypeVar("R")
 
-def check_same(
-    binding: Binding, mapper: Mapper[Any], records: Iterable[Written], verb: str
-) -> None:
-    """Raise `ExpiredError` if the key of an object may be another row's by now.
 
-    Rows whose end is far are known to be the same. The others are looked at, and locked until the
-    write. What is known of those that keep their stamps is noted, since objects forget them.
+def checked(
+    binding: Binding,
+    mapper: Mapper[Any],
+    records: list[R],
+    verb: str,
+    written: Callable[[R], Written],
+) -> Iterator[list[R]]:
+    """Yield what a flush writes in runs; `ExpiredError` if an object's key may be another row's.
+
+    Rows whose end is far are known to be the same. The others are looked at, and locked, just
+    before their run is written: earlier, they would be locked before rows that SQLAlchemy writes
+    first, and two flushes of the same rows could deadlock.
     """
-    near: dict[Connection, dict[Key, tuple[State, Seen]]] = {}
+    near = list(_near(map(written, records)))
+    if not any(near):  # as almost always
+        yield records
+        return
+    runs = groupby(zip(records, near, strict=True), key=lambda pair: pair[1] and pair[1].connection)
+    for connection, pairs in runs:
+        run = list(pairs)
+        if connection is not None:
+            states = {row.key: (row.state, row.seen) for _, row in run if row is not None}
+            look_at(connection, states, binding, mapper, verb)
+        yield [record for record, _ in run]
+
+
+class _Near(NamedTuple):
+    """An object that is written, and whose end may have come by then."""
+
+    connection: Connection
+    key: Key
+    state: State
+    seen: Seen
+
+
+def _near(records: Iterable[Written]) -> Iterator[_Near | None]:
+    """Each object of these whose end is near, or None.
+
+    What is known of those that keep their stamps is noted, since objects forget them.
+    """
     far: dict[object, tuple[Lifetime, datetime, float] | None] = {}
     for state, connection in records:
         if state is None or state.key is None:
+            yield None
             continue
         dialect, mapped = connection.dialect, state.manager.mapper
         name = mapped, dialect
@@ -64,12 +99,11 @@ def check_same(
             )
             own: Any = lifetime.own
             if is_far and stored.get(own, values.get(own)) is None:
+                yield None
                 continue
         seen = to_check(state, dialect)
-        if seen is not None and seen.may_be_over(dialect, MARGIN):
-            near.setdefault(connection, {})[tuple(state.key[1])] = state, seen
-    for connection, states in near.items():
-        look_at(connection, states, binding, mapper, verb)
+        is_near = seen is not None and seen.may_be_over(dialect, MARGIN)
+        yield _Near(connection, tuple(state.key[1]), state, seen) if is_near and seen else None
 
 
 def _far(mapped: Mapper[Any], connection: Connection) -> tuple[Lifetime, datetime, float] | None:
