@@ -1,0 +1,301 @@
+"""An application under load: 16 writers and some readers on a few hot keys, and two sweepers.
+
+It is there twice, with and without a policy. Its transactions take their locks in such an order
+that without one none of them fails at a database's default isolation level. Each writer makes a
+fixed number of transactions, so there is nothing to wait for and nothing to time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import DateTime, ForeignKey, delete, func, insert, select, text, update
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from tests.clocks import age
+from tests.sql.cutting import ago
+from ttl_odm import TTL, Follows, Partitions
+from ttl_odm.sqlalchemy import ExpiredError, TTLMixin
+from ttl_odm.sweeper import Sweeper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import Engine
+
+WRITERS: Final = 16
+READERS: Final = 2
+SWEEPERS: Final = 2
+CONNECTIONS: Final = WRITERS + READERS + SWEEPERS
+
+HOUR: Final = 3_600
+CARTS: Final = 4
+"""Hot ones. Each writer has one more, which ends and begins again."""
+
+OWN: Final = 100
+"""The key of the first writer's own."""
+
+
+class Writer(Random):
+    """Which of the writers it is, and what it chooses."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.own = OWN + number
+
+
+class App:
+    """What the load is put on; `policy` is whether its rows expire."""
+
+    def __init__(self, engine: Engine, *, policy: bool) -> None:
+        self.engine = engine
+        self.policy = policy
+
+    @property
+    def transactions(self) -> list[Callable[[Session, Writer], None]]:
+        """What writers do, one at a time."""
+        raise NotImplementedError
+
+    @property
+    def models(self) -> Any:
+        """What sweepers sweep."""
+        raise NotImplementedError
+
+    def read(self, session: Session) -> None:
+        """What readers do."""
+        raise NotImplementedError
+
+
+class Shop(App):
+    """Carts, and items that follow them."""
+
+    def __init__(self, engine: Engine, *, policy: bool) -> None:
+        super().__init__(engine, policy=policy)
+        mixins = (TTLMixin,) if policy else ()
+
+        class Base(DeclarativeBase):
+            pass
+
+        class Cart(*mixins, Base):  # type: ignore[misc]
+            __tablename__ = "carts"
+            if policy:
+                __ttl__ = HOUR
+            id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+            writes: Mapped[int] = mapped_column(default=0)
+
+        class Item(Base):
+            __tablename__ = "items"
+            if policy:
+                __ttl__ = Follows("cart_id")
+            id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+            cart_id: Mapped[int] = mapped_column(ForeignKey(Cart.id), index=True)
+            writes: Mapped[int] = mapped_column(default=0)
+
+        self.cart: Any = Cart
+        self.item: Any = Item
+        self._base = Base
+        self._new = itertools.count(10_000)
+        Base.metadata.create_all(engine)
+        with Session(engine) as session, session.begin():
+            for key in (*range(CARTS), *range(OWN, OWN + WRITERS)):
+                self._put(session, key)
+
+    @property
+    def models(self) -> Any:
+        return self._base
+
+    @property
+    def transactions(self) -> list[Callable[[Session, Writer], None]]:
+        return [
+            self._change_item,
+            self._change_cart,
+            self._change_item_then_cart,
+            self._change_cart_then_item,
+            self._change_items,
+            self._change_by_core,
+            self._add_and_delete,
+            self._end,
+            self._begin_again,
+        ]
+
+    def read(self, session: Session) -> None:
+        session.scalars(select(self.item)).all()
+        session.scalars(select(self.cart)).all()
+
+    def _put(self, session: Session, key: int) -> None:
+        session.add(self.cart(id=key))
+        session.flush()
+        session.add_all([self.item(id=key * 10 + number, cart_id=key) for number in range(4)])
+        session.flush()
+
+    def _write(self, session: Session, model: Any, *keys: int) -> None:
+        for key in keys:
+            row = session.get(model, key)
+            if row is not None:
+                row.writes += 1
+        session.flush()
+
+    def _change_item(self, session: Session, writer: Writer) -> None:
+        self._write(session, self.item, writer.randrange(CARTS) * 10 + writer.randrange(4))
+
+    def _change_cart(self, session: Session, writer: Writer) -> None:
+        self._write(session, self.cart, writer.randrange(CARTS))
+
+    def _change_item_then_cart(self, session: Session, writer: Writer) -> None:
+        key = writer.randrange(CARTS)
+        self._write(session, self.item, key * 10 + writer.randrange(2))
+        self._write(session, self.cart, key)
+
+    def _change_cart_then_item(self, session: Session, writer: Writer) -> None:
+        key = writer.randrange(CARTS)
+        self._write(session, self.cart, key)
+        self._write(session, self.item, key * 10 + 2)
+
+    def _change_items(self, session: Session, writer: Writer) -> None:
+        first = writer.randrange(CARTS) * 10
+        self._write(session, self.item, *range(first, first + 4))
+
+    def _change_by_core(self, session: Session, writer: Writer) -> None:
+        keys = [writer.randrange(CARTS) * 10 + 3 for _ in range(2)]
+        changed = update(self.item).values(writes=self.item.writes + 1)
+        session.execute(changed.where(self.item.id.in_(keys)))
+
+    def _add_and_delete(self, session: Session, writer: Writer) -> None:
+        cart = writer.randrange(CARTS)
+        new = next(self._new)
+        session.execute(insert(self.item).values(id=new, cart_id=cart, writes=0))
+        session.execute(delete(self.item).where(self.item.id == new))
+
+    def _end(self, session: Session, writer: Writer) -> None:
+        if self.policy:
+            age(session.connection(), "carts", writer.own, 2 * HOUR)
+        else:
+            self._write(session, self.cart, writer.own)
+
+    def _begin_again(self, session: Session, writer: Writer) -> None:
+        if session.get(self.cart, writer.own) is None:
+            self._put(session, writer.own)
+
+
+class Log(App):
+    """Visits, in partitions of days; read first, and written then."""
+
+    DAYS: Final = 6
+
+    def __init__(self, engine: Engine, *, policy: bool) -> None:
+        super().__init__(engine, policy=policy)
+        mixins = (TTLMixin,) if policy else ()
+
+        class Base(DeclarativeBase):
+            pass
+
+        class Visit(*mixins, Base):  # type: ignore[misc]
+            __tablename__ = "visits"
+            if policy:
+                __ttl__ = TTL(HOUR, max_lifetime=300 * 24 * HOUR, created="began")
+                __ttl_partition__ = Partitions("1 day", ahead=2)
+            else:
+                __table_args__ = {"postgresql_partition_by": "RANGE (began)"}
+            id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+            began: Mapped[datetime] = mapped_column(DateTime(timezone=True), primary_key=True)
+            writes: Mapped[int] = mapped_column(default=0)
+
+        self.visit: Any = Visit
+        Base.metadata.create_all(engine)
+        made = "CREATE TABLE visits_d{} PARTITION OF visits FOR VALUES FROM ('{}') TO ('{}')"
+        fill = "INSERT INTO visits (id, began, writes) SELECT i, '{}', 0 FROM {} i"
+        with engine.begin() as connection:
+            if not policy:
+                connection.execute(text("CREATE TABLE visits_rest PARTITION OF visits DEFAULT"))
+            for day in range(3, 3 + self.DAYS):
+                first, last = ago(connection, day), ago(connection, day - 1)
+                connection.execute(text(made.format(day, first, last)))
+                some = f"generate_series({day}000, {day}050)"
+                connection.execute(text(fill.format(first, some)))
+            if policy:
+                connection.execute(text("UPDATE visits SET _ts = began"))
+            connection.execute(text(fill.format(ago(connection, 0), "generate_series(1, 8)")))
+
+    @property
+    def models(self) -> Any:
+        return self.visit
+
+    @property
+    def transactions(self) -> list[Callable[[Session, Writer], None]]:
+        return [self._count_and_write, self._write_and_count]
+
+    def read(self, session: Session) -> None:
+        assert len(session.scalars(select(self.visit).where(self.visit.id < 9)).all()) == 8
+
+    def _count_and_write(self, session: Session, writer: Writer) -> None:
+        session.scalar(select(func.count()).select_from(self.visit))
+        self._write_and_count(session, writer)
+
+    def _write_and_count(self, session: Session, writer: Writer) -> None:
+        changed = update(self.visit).values(writes=self.visit.writes + 1)
+        session.execute(changed.where(self.visit.id == writer.randrange(1, 9)))
+        session.scalar(select(func.count()).select_from(self.visit))
+
+
+@dataclass
+class Load:
+    """The load on an application, and the errors that it gets of the database.
+
+    Attributes:
+        app: The application.
+        transactions: How many each writer makes.
+        errors: How many there were of each kind, by what failed and the error's first words.
+        done: How many transactions went through.
+    """
+
+    app: App
+    transactions: int
+    errors: Counter[str] = field(default_factory=Counter)
+    done: Counter[str] = field(default_factory=Counter)
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> Load:
+        """Return when all writers are done."""
+        with ThreadPoolExecutor(CONNECTIONS) as pool:
+            beside = [pool.submit(self._read) for _ in range(READERS)]
+            if self.app.policy:
+                beside += [pool.submit(self._sweep) for _ in range(SWEEPERS)]
+            try:
+                list(pool.map(self._write, range(WRITERS)))
+            finally:
+                self._over.set()
+            for other in beside:
+                other.result()
+        return self
+
+    def _write(self, number: int) -> None:
+        writer = Writer(number)
+        for _ in range(self.transactions):
+            transaction = writer.choice(self.app.transactions)
+            self._attempt(transaction.__name__, lambda s, do=transaction: do(s, writer))
+
+    def _read(self) -> None:
+        while not self._over.is_set():
+            self._attempt("read", self.app.read)
+
+    def _sweep(self) -> None:
+        while not self._over.is_set():
+            Sweeper(self.app.engine, self.app.models, lease=False, batch_size=5).run_once()
+
+    def _attempt(self, name: str, do: Callable[[Session], None]) -> None:
+        try:
+            with Session(self.app.engine) as session, session.begin():
+                do(session)
+            self.done[name] += 1
+        except ExpiredError:
+            self.done[f"{name} of an expired row"] += 1
+        except DBAPIError as error:
+            self.errors[f"{name}: {str(error.orig)[:70]}"] += 1
