@@ -324,8 +324,8 @@ def test_the_admin_shows_a_change_before_it_makes_it(cart: Any) -> None:
 def test_the_admin_lists_what_is_stored_in_its_content_above_the_history(cart: Any) -> None:
     page = signed_in("change_policy").get(CHANGES).content.decode()
     assert "<title>Stored defaults" in page
-    tools, content = page.partition('class="object-tools"')[2].split('<div class="results">', 1)
-    assert "<table" not in tools  # which Django 6.1 has beside the title
+    _, content = page.split('<div class="results">', 1)
+    assert "object-tools" not in page  # which Django 6.1 has beside the title
     assert content.index("stored_carts") < content.index("<h2>History</h2>")
     assert CHANGES in signed_in("change_policy").get(f"{CHANGES}set/").content.decode()
 
