@@ -20,6 +20,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mapper import bind_mapper, bind_table, without_own
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
+from ttl_odm.sqlalchemy.gate.policy_change import policy_change
 from ttl_odm.sqlalchemy.gate.recompile import recompile
 from ttl_odm.sqlalchemy.policy.binding import binding_of, root_binding_of, tables_like, unbind
 from ttl_odm.sqlalchemy.policy.foreign_keys import names_above
@@ -106,6 +107,8 @@ def enable(  # noqa: PLR0913 (what a class may declare)
         is_default_alone = not modes and resolved.differs_by_default(policy)
         if not is_default_alone and (resolved.is_whole or isinstance(policy, Policy)):
             resolved.check_columns(as_policy(policy), where=where)
+        if not is_default_alone:
+            resolved.retire()
         attributes = {"__ttl__": policy, **modes}
         with _overlay.put(resolved.owner, attributes, undone=resolved.bind_again):
             if not is_default_alone:
@@ -121,6 +124,7 @@ def disable(target: Any) -> None:
     with _lock:
         resolved = _Target.of(target)
         resolved.settle()
+        resolved.retire()
         _overlay.remove(resolved.owner, name=target_name(target))
         resolved.bind_again()
 
@@ -271,9 +275,21 @@ class _Target:
             return column
         return next((root.columns[name] for root in self.roots if name in root.columns), None)
 
+    def retire(self) -> None:
+        """Let statements that run while the policy changes end by the one they began with."""
+        binding = binding_of(self.table)
+        for default in () if binding is None else binding.defaults():
+            default.retire()
+
     def bind_again(self) -> None:
         """Bind what the owner, and the classes under it, declare now."""
         enclose_handlers()
+        with policy_change.changing():
+            names = self._bind_again()
+        recompile(names)
+
+    def _bind_again(self) -> set[str]:
+        """Do it, and return the names of the tables whose statements are outdated."""
         tables = {self.table, *(mapper.local_table for mapper in self.mappers())}
         names: set[str] = set()
         for table in tables:
@@ -298,7 +314,7 @@ class _Target:
         for mapper in self.mappers():
             bind_mapper(mapper, mapper.class_, is_ours=False)
             compat.forget_memos(mapper)
-        recompile(names)
+        return names
 
 
 def _unbind(table: FromClause) -> None:

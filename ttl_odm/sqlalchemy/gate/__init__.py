@@ -8,10 +8,11 @@
 - `functions`: the predicate and the expiry for users, as SQL: `live`, `expired`, `expires_at`.
 - `guard`: raw SQL, for engines that ask for it; `guarded`: what does that; `raw_leaks`: which
   tables raw SQL means, and whether it has a condition.
+- `outdated`: statements that the next execution compiles again.
 - `parent_locks`: writes of followers by key, which leave their parents unlocked on InnoDB.
+- `policy_change`: no statement is compiled while a policy changes.
 - `preparations`: what has to happen just before a compiled statement runs.
-- `recompile`: statements that were compiled before a policy came to a table, or went: compiled
-  again.
+- `recompile`: statements that were compiled before a policy came to a table, or went: outdated.
 - `retry`: writes that are sent before their keys are freed, and again once one was taken.
 
 The condition itself is `ttl_odm.sqlalchemy.policy.predicate`; which FROM elements need it,

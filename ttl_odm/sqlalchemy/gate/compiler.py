@@ -23,7 +23,9 @@ from sqlalchemy import Delete, Join, Update, and_
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.gate.context import gate_contexts
+from ttl_odm.sqlalchemy.gate.outdated import current
 from ttl_odm.sqlalchemy.gate.parent_locks import KnownParents
+from ttl_odm.sqlalchemy.gate.policy_change import policy_change
 from ttl_odm.sqlalchemy.gate.preparations import ChangedReferences, Several, StampedBase
 from ttl_odm.sqlalchemy.gate.recompile import compiled_statements, some_are_unknown
 from ttl_odm.sqlalchemy.gate.retry import Trial, tried, try_again
@@ -109,10 +111,15 @@ class GatedCompiler(Compiler):
     ttl_gated: bool = False
     ttl_migrating: bool = False  # a second Table in it has no policy until a migration is over
 
+    ttl_outdated: bool = False
+    ttl_renewed: Any = None
+
     ttl_mode = _Mode(including=False, writing=False, sweeping=False)
 
     def __str__(self) -> str:
         """The SQL for those who show it, or run it elsewhere: nobody follows up a trial there."""
+        if self.ttl_outdated:
+            return str(current(self))
         text = super().__str__()
         return text if self.ttl_trial is None else self.ttl_trial.plain(text)
 
@@ -391,10 +398,15 @@ class _Gateway:
         self._handler = handler
 
     def __call__(self, element: ClauseElement, compiler: SQLCompiler, **kw: object) -> Any:
-        if not isinstance(compiler, GatedCompiler):
+        if isinstance(compiler, GatedCompiler):
+            return self._visit(element, compiler, kw)
+        with policy_change.compiling():
             make: Any = _gated  # mypy takes a class of Any for unhashable
             compiler.__class__ = make(type(compiler))
             compiled_statements[id(compiler)] = compiler
+            return self._visit(element, compiler, kw)
+
+    def _visit(self, element: ClauseElement, compiler: Any, kw: dict[str, object]) -> Any:
         visit = self._handler
         if visit is None:
             return getattr(compiler, f"visit_{element.__visit_name__}")(element, **kw)

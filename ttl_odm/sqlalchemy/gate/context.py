@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.engine.interfaces import CacheStats
 
-from ttl_odm.sqlalchemy.gate.recompile import compile_again
+from ttl_odm.sqlalchemy.gate.outdated import current, outdate
 from ttl_odm.sqlalchemy.policy.parameters import (
     INCLUDE_EXPIRED,
     KEEP_LAST_MODIFIED,
@@ -99,9 +99,14 @@ def _gated_context(context_class: type[Any]) -> type[Any]:
         param_dict: Mapping[str, object] | None = None,
     ) -> Any:
         make: Any = init if cls is gated else super(gated, cls)._init_compiled
-        if getattr(compiled, "ttl_gated", False):
+        is_gated = getattr(compiled, "ttl_gated", False)
+        if is_gated and compiled.ttl_outdated:
+            compiled = current(compiled)
+            is_gated = getattr(compiled, "ttl_gated", False)
+        if is_gated:
             if compiled.ttl_migrating and not is_migrating(dialect):
-                compile_again(compiled)
+                outdate(compiled)
+                compiled = current(compiled)
             if (
                 INCLUDE_EXPIRED in execution_options
                 or KEEP_LAST_MODIFIED in execution_options

@@ -22,8 +22,9 @@ from sqlalchemy import Table, literal_column, select
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.gate.answers import RawSQLError, RawSQLWarning
 from ttl_odm.sqlalchemy.gate.callers import line_of_user
+from ttl_odm.sqlalchemy.gate.outdated import current, outdate
 from ttl_odm.sqlalchemy.gate.raw_leaks import RawLeaks, is_unknown, leaks_in, leaks_of
-from ttl_odm.sqlalchemy.gate.recompile import compile_again, compiled_statements
+from ttl_odm.sqlalchemy.gate.recompile import compiled_statements
 from ttl_odm.sqlalchemy.policy.binding import bound_tables
 from ttl_odm.sqlalchemy.policy.following import root_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED, includes_expired
@@ -284,8 +285,10 @@ class GuardedContext(Context):
         **kw: Any,
     ) -> Any:
         """A statement that was compiled: reports what leaks of it."""
+        compiled = current(compiled)
         if getattr(compiled, "ttl_let_through", False) and not is_migrating(dialect):
-            compile_again(compiled)
+            outdate(compiled)
+            compiled = current(compiled)
         leaking = getattr(compiled, "ttl_raw", ())  # what was compiled before has none
         if leaking and not execution_options.get(INCLUDE_EXPIRED):
             for leaks in leaking:

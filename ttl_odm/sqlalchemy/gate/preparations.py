@@ -151,7 +151,11 @@ class StampedBase:
         reclaimer = KeyReclaimer.of(context)
         # With the UPDATE's options, since those of the ORM may add conditions inside its WHERE.
         options = compat.loader_options(compat.invoked(context))
-        stamp = update(base.table).values({base.last_modified: Stamp()}).options(*options)
+        stamp = (
+            update(base.table)
+            .values({base.last_modified: base.instants.stored(Stamp())})
+            .options(*options)
+        )
         for target, executions in self.lookup.targets(context):
             own, roots = zip(*self.sub.keys_of(target.source), strict=True)
             for parameters in executions:

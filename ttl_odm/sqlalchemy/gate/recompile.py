@@ -3,10 +3,10 @@
 What the gate adds is part of compiled SQL, and SQLAlchemy keeps that: in the cache of each engine,
 of each mapper (for flushes), in one that a user passes as ``compiled_cache``, or in a variable. A
 policy in the cache keys would not do, for statements remember their keys. So the gate notes each
-statement that is compiled, by a weak reference, and those that name the table are made anew in
-their place, wherever they are kept. What was compiled before the gate was there, the garbage
-collector knows: the first `ttl_odm.sqlalchemy.enable` of a process asks it, which takes a fraction
-of a second.
+statement that is compiled, by a weak reference. Those that name the table are outdated, wherever
+they are kept, and compiled again when they are executed (`ttl_odm.sqlalchemy.gate.outdated`). What
+was compiled before the gate was there, the garbage collector knows: the first
+`ttl_odm.sqlalchemy.enable` of a process asks it, which takes a fraction of a second.
 
 This module must not know what a policy is.
 """
@@ -20,7 +20,8 @@ from weakref import WeakValueDictionary
 
 from sqlalchemy.sql.compiler import CompilerState, SQLCompiler
 
-from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
+from ttl_odm.sqlalchemy.gate.context import gate_contexts
+from ttl_odm.sqlalchemy.gate.outdated import outdate
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -34,7 +35,7 @@ some_are_unknown: Final = Event()
 
 
 def recompile(names: Collection[str]) -> None:
-    """Compile each statement again that names one of these tables (without their schemas)."""
+    """Outdate each statement that names one of these tables (without their schemas)."""
     if some_are_unknown.is_set():
         frozen = gc.get_freeze_count()
         if frozen:  # what a server froze before it forked is hidden from get_objects()
@@ -49,40 +50,14 @@ def recompile(names: Collection[str]) -> None:
         some_are_unknown.clear()
     for reference in compiled_statements.valuerefs():
         compiled: Any = reference()
-        # The collector also finds what a thread is just making.
-        if (
-            getattr(compiled, "state", None) is CompilerState.STRING_APPLIED
-            and compiled.statement is not None
-        ):
+        state = getattr(compiled, "state", None)
+        if state is CompilerState.COMPILING:  # by another thread, before the change or after it
+            gate_contexts(compiled.dialect)
+            outdate(compiled)
+        elif state is CompilerState.STRING_APPLIED and compiled.statement is not None:
             # By the text, since what else a statement became (joined loads, subqueries) is not
             # kept. A text that has the name by chance is compiled again to what it was.
             text, quote = compiled.string, compiled.preparer.quote
             if any(name in text or quote(name) in text for name in names):
-                compile_again(compiled)
-
-
-def compile_again(compiled: SQLCompiler) -> None:
-    """Compile a statement anew, in its place."""
-    try:
-        fresh = compiled.dialect.statement_compiler(
-            compiled.dialect,
-            compiled.statement,
-            cache_key=compiled.cache_key,
-            column_keys=compiled.column_keys,
-            for_executemany=compiled.for_executemany,
-            linting=compiled.linting,
-            schema_translate_map=compiled.schema_translate_map,
-        )
-    except Exception as error:  # noqa: BLE001 - whoever runs the statement hears of it
-        cause = error
-
-        # Each execution asks a compiled statement for its parameters.
-        def construct_params(*_: object, **__: object) -> Any:
-            raise UnwrappedConfigurationError(
-                f"This statement can't keep the policy that was put on its table: {cause}"
-            ) from cause
-
-        compiled.construct_params = construct_params  # type: ignore[method-assign]
-        return
-    compiled.__dict__ = fresh.__dict__
-    compiled.__class__ = type(fresh)
+                gate_contexts(compiled.dialect)
+                outdate(compiled)

@@ -124,7 +124,8 @@ class RenewedParents:
     ) -> None:
         for start in range(0, len(keys), CHUNK):
             matched = _at_root(links.parent, is_one_of(links.theirs, keys[start : start + CHUNK]))
-            stamp = update(binding.table).values({binding.last_modified: Stamp()}).where(matched)
+            value = binding.instants.stored(Stamp())
+            stamp = update(binding.table).values({binding.last_modified: value}).where(matched)
             seconds = self.following.declared.at_most_every
             if seconds is not None:
                 clock = clock_of(reclaimer.dialect)

@@ -64,8 +64,10 @@ def stamping(before_execute: Handler) -> Handler:
             and not isinstance(params, list)
             and _sets_own(statement, binding.table)
         ):
+            # As the column keeps it: the policy may be gone when the statement is compiled.
+            stamp = binding.instants.stored(Stamp())
             # Not by `values()`, which the copy that a lambda makes of an UPDATE doesn't stand.
-            pairs = [*compat.assignments(statement), (binding.last_modified, Stamp())]
+            pairs = [*compat.assignments(statement), (binding.last_modified, stamp)]
             statement = compat.with_assignments(statement, pairs)
         return before_execute(cls, session, statement, params, options, *rest)
 

@@ -160,6 +160,14 @@ class DefaultTTL(DeclaredTTL):
         self.lifetime = LifetimeSeconds.of(self._default, self._longest)
         self.declared = self.seen if self.is_fixed else UNREAD
 
+    def retire(self) -> None:
+        """Stay with what the owner declares now: it is about to get another policy.
+
+        Statements that run meanwhile were compiled for this one, and end by it.
+        """
+        declared = getattr(self.owner, "__ttl__", None)
+        self._read = lambda: declared
+
     def check(self) -> None:
         """Raise as `read` does for a declaration that no statement can follow."""
         with _unwrapped():
