@@ -21,6 +21,7 @@ from sqlalchemy import (
     Table,
     Text,
     and_,
+    func,
     literal,
     or_,
     text,
@@ -108,6 +109,7 @@ class Statements:
 
     def __init__(self, table: Table) -> None:
         self.table = table
+        self._was_there = False
 
     def acquire(
         self,
@@ -185,6 +187,24 @@ class Statements:
             raise _NoRowError(name)
         return False
 
+    def is_missing(self, connection: Connection) -> bool:
+        """Whether PostgreSQL is known not to have the table.
+
+        It logs each statement that names a missing table as an ERROR. Other databases don't, and
+        are not asked; nor is PostgreSQL once the table was there.
+        """
+        if self._was_there or connection.dialect.name != "postgresql":
+            return False
+        name = connection.dialect.identifier_preparer.format_table(self.table)
+        relation = connection.scalar(SweepSelect(func.to_regclass(name)))
+        self._was_there = relation is not None
+        return not self._was_there
+
+    def expect_table(self, connection: Connection) -> None:
+        """Raise _NoTableError if PostgreSQL is known not to have the table."""
+        if self.is_missing(connection):
+            raise _NoTableError
+
     def create(self, connection: Connection) -> None:
         """Make the table, unless somebody else has just made it.
 
@@ -218,6 +238,10 @@ class Statements:
 
 class _NoRowError(Exception):
     """There never was a lease of this name."""
+
+
+class _NoTableError(Exception):
+    """There is no table of leases."""
 
 
 def _now(connection: Connection) -> ColumnElement[Any]:
@@ -257,12 +281,17 @@ def _change(
         while True:
             try:
                 with _writing(connection):
+                    if not made:
+                        statements.expect_table(connection)
                     return work(statements, connection, *args, **kwargs)
             except _NoRowError as missing:
                 statements.add(connection, *missing.args)
             except DBAPIError as error:
                 if made or not is_missing_table(error.orig):
                     raise
+                statements.create(connection)
+                made = True
+            except _NoTableError:
                 statements.create(connection)
                 made = True
 
@@ -294,6 +323,8 @@ class TableLeases:
         with store_errors(), self._engine.connect() as connection, impatient(connection):
             try:
                 with reading(connection):
+                    if self._statements.is_missing(connection):
+                        return LeaseState()
                     return self._statements.read(connection, name)
             except DBAPIError as error:
                 if not is_missing_table(error.orig):
