@@ -130,6 +130,46 @@ def test_a_long_sweep_says_in_a_log_now_and_then_how_far_it_is(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize(
+    ("batches", "bar"),
+    [
+        ([], "0/432,054 looking for expired rows -:--:--"),
+        ([(5, "carts", 0)], "0/432,054 looking for expired rows -:--:--"),
+        ([(5, "carts", 0), (10, "carts", 200_000)], "200,000/432,054 20,000 rows/s 0:00:12"),
+        ([(9, "carts", 1_000), (18, "carts", 432_054)], "432,054/432,054 24,003 rows/s 0:00:00"),
+        ([(18, "carts", 432_054), (20, "tokens", 1_000)], "1,000/2,000 500 rows/s 0:00:02"),
+        ([(18, "carts", 432_054), (20, "logs", 1_000)], "1,000/? 500 rows/s -:--:--"),
+    ],
+)
+def test_a_bar_counts_the_search_for_the_first_row_in(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    batches: list[tuple[float, str, int]],
+    bar: str,
+) -> None:
+    """Where half of the time goes by before the first row, rich's own rate is twice the real one.
+
+    A batch is the second at which it ended, its table, and the rows deleted by then.
+    """
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "120"}.items():
+        monkeypatch.setenv(name, value)
+    now = 0.0
+    with ProgressDisplay({"carts": 432_054, "tokens": 2_000}, clock=lambda: now) as shown:
+        for second, table, rows in batches:
+            now = second
+            shown(Progress(table, min(rows, 1_000), rows, 1_000, elapsed=0.1))
+    screen = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err)
+    assert bar in re.sub(r" +", " ", screen)
+
+
+def test_a_line_counts_it_in_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 100.0
+    with ProgressDisplay(seconds=5.0, clock=lambda: now) as shown:
+        now = 110.0
+        shown(Progress("carts", 1_000, 20_000, 1_000, elapsed=1.0))
+    assert capsys.readouterr().err == "carts: 20,000 rows, 2,000/s\n"
+
+
 def test_a_bar_ends_where_the_limit_does() -> None:
     targets = [
         SimpleNamespace(table=table, due=due, error=None)

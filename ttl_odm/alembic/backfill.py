@@ -19,6 +19,7 @@ from sqlalchemy import DateTime, and_, func, literal_column, select, text, tuple
 from ttl_odm.alembic.reflection import read_columns
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sweeper.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -129,11 +130,11 @@ def _progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
     if sys.stderr.isatty():
         # rich is slow to import, and most migrations have nothing to show.
         from rich.console import Console  # noqa: PLC0415
-        from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn  # noqa: PLC0415
+        from rich.progress import Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
         columns = (
             *Progress.get_default_columns()[:-1],
-            MofNCompleteColumn(),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=Console(stderr=True)) as bar:
@@ -142,13 +143,13 @@ def _progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
         return
     done = 0
     reported_at = monotonic()
-    log.info("backfill of %s: %d rows", label, total)
+    log.info("backfill of %s: %s", label, counted(total, "row"))
 
     def advance(rows: int) -> None:
         nonlocal done, reported_at
         done = min(done + rows, total)
         if monotonic() - reported_at >= _SECONDS_BETWEEN_LINES:
-            log.info("backfill of %s: %d of %d rows", label, done, total)
+            log.info("backfill of %s: %s of %s", label, f"{done:,}", counted(total, "row"))
             reported_at = monotonic()
 
     yield advance

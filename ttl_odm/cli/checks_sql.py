@@ -339,7 +339,7 @@ class _Check(RowChecks):
         if missing:
             yield self._warning(
                 "missing-partitions",
-                f"{len(missing)} of its partitions don't exist yet, the first is {missing[0]}: "
+                f"{len(missing):,} of its partitions don't exist yet, the first is {missing[0]}: "
                 f"rows for it go to the default partition, or are refused",
                 f"ttl-odm sweep --model {self._model}",
             )

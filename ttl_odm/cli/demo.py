@@ -18,13 +18,14 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.padding import Padding
 from rich.panel import Panel
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.syntax import Syntax
 from rich.table import Table
 from sqlalchemy import create_engine, func, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from ttl_odm import NEVER, ExpiredError
+from ttl_odm.cli.bars import Rows
 from ttl_odm.cli.picture import picture
 from ttl_odm.sqlalchemy import TTLMixin
 from ttl_odm.sweeper import Sweeper
@@ -162,7 +163,7 @@ class _Demo:
         self._say("5. Sweeper(engine, Base).run_once() deletes the expired rows in small batches:")
         before = self._in_file()
         bar_column = BarColumn(finished_style="green")
-        columns = (TextColumn("   deleting"), bar_column, MofNCompleteColumn())
+        columns = (TextColumn("   deleting"), bar_column, Rows())
         with Session(self._engine) as session:
             expired = before - (session.scalar(select(func.count()).select_from(Cart)) or 0)
         with Progress(*columns, console=self._console) as bar:

@@ -8,16 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    ProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bars
-from rich.text import Text
 
+from ttl_odm.cli import bars
 from ttl_odm.cli.application import Application, answer, in_loop
 from ttl_odm.cli.connect import connect
 from ttl_odm.cli.options import selection_options, sweep_option, sweep_options
@@ -35,9 +29,9 @@ from ttl_odm.sweeper.command_line import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from rich.progress import Task, TaskID
+    from rich.progress import TaskID
     from typing_extensions import Self
 
     from ttl_odm.sweeper import Progress
@@ -108,20 +102,12 @@ async def _counted(app: Application, **options: Any) -> SweepReport:
         return await answer(counter.run_once())
 
 
-class _Rate(ProgressColumn):
-    """Rows per second."""
-
-    def render(self, task: Task) -> Text:
-        """Return the text of a bar."""
-        speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:,.0f} rows/s", style="progress.data.speed")
-
-
 class ProgressDisplay:
     """Shows the progress of one sweep; a context manager, and a sweeper's ``on_progress``.
 
     On a terminal a bar, with an estimate for the targets whose expired rows were counted; elsewhere
-    a line every some seconds. Both go to stderr, so that stdout has the report alone.
+    a line every some seconds. Both go to stderr, so that stdout has the report alone. Rates are
+    those of all the time that a target has taken, as in the report.
     """
 
     def __init__(
@@ -130,6 +116,7 @@ class ProgressDisplay:
         *,
         quiet: bool = False,
         seconds: float = _LINE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._seconds = seconds
         self._due = due or {}
@@ -140,35 +127,48 @@ class ProgressDisplay:
             self._bars = Bars(
                 TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=None),
-                MofNCompleteColumn(),
-                _Rate(),
-                TimeRemainingColumn(),
+                bars.Rows(),
+                bars.Rate(),
+                bars.TimeLeft(),
                 console=console,
                 expand=True,
             )
         self._tasks: dict[str, TaskID] = {}
         self._began: dict[str, float] = {}
-        self._printed = time.monotonic()
+        self._clock = clock
+        self._printed = self._last = clock()
 
     def __enter__(self) -> Self:
         if self._bars is not None:
             self._bars.start()
+            for table in [table for table, rows in self._due.items() if rows][:1]:
+                self._show(table)  # it may take long to find its first expired row
+        self._last = self._clock()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._bars is not None:
             self._bars.stop()
 
+    def _show(self, table: str) -> TaskID:
+        """The bar of a target."""
+        assert self._bars is not None  # noqa: S101 (there is a terminal)
+        if table not in self._tasks:
+            name = text.visible(table)
+            self._tasks[table] = self._bars.add_task(name, total=self._due.get(table))
+        return self._tasks[table]
+
     def __call__(self, progress: Progress) -> None:
         """Show one more batch."""
         table = text.visible(progress.table)
+        now = self._clock()
+        # Targets are swept one after the other: this one since the last batch of another.
+        began = self._began.setdefault(table, min(self._last, now - progress.elapsed))
+        self._last = now
         if self._bars is not None:
-            if table not in self._tasks:
-                self._tasks[table] = self._bars.add_task(table, total=self._due.get(progress.table))
-            self._bars.update(self._tasks[table], completed=progress.deleted_so_far)
+            task, done = self._show(progress.table), progress.deleted_so_far
+            self._bars.update(task, completed=done, seconds=now - began)
             return
-        now = time.monotonic()
-        began = self._began.setdefault(table, now - progress.elapsed)
         if self._quiet or now - self._printed < self._seconds:
             return
         self._printed = now

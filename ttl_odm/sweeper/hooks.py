@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_che
 
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sweeper.phases import phase
+from ttl_odm.sweeper.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -241,7 +242,7 @@ def _calling(kind: Literal["hook", "archive"], call: Any, purged: Purged) -> Ite
     except Exception as error:
         name = getattr(call, "__qualname__", type(call).__name__)
         reason = " ".join(str(error).split()) or type(error).__name__
-        rows = "1 row" if purged.count == 1 else f"{purged.count} rows"
+        rows = counted(purged.count, "row")
         raise HookError(
             f"The {kind} {name} failed on {rows} of {purged.table}: {reason}"
         ) from error

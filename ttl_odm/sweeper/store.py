@@ -127,8 +127,8 @@ class PartitionsCounted:
     dead: int = 0
 
     def __str__(self) -> str:
-        to_make = f", {self.missing} more to be made" if self.missing else ""
-        return f"{counted(self.there, 'partition')}, {self.over} over{to_make}"
+        to_make = f", {self.missing:,} more to be made" if self.missing else ""
+        return f"{counted(self.there, 'partition')}, {self.over:,} over{to_make}"
 
     def to_dict(self) -> dict[str, int]:
         """Return plain values, for JSON."""

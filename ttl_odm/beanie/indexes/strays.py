@@ -88,7 +88,7 @@ class StrayReport:
         if not self.found:
             return f"{self.collection}: no strays"
         lines = [
-            f"  {kind.count}: {kind.kind.value} (such as {', '.join(map(repr, kind.examples))})"
+            f"  {kind.count:,}: {kind.kind.value} (such as {', '.join(map(repr, kind.examples))})"
             for kind in self.found
         ]
         return "\n".join([f"{self.collection}:", *lines])

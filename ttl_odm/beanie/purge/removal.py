@@ -292,7 +292,7 @@ def _check(deleted: int, chosen: int) -> None:
     """See that all documents that were chosen were deleted."""
     if deleted != chosen:  # the clocks of two routers, perhaps
         raise TransientStoreError(
-            f"{chosen} documents were chosen, and {deleted} were there: it is undone."
+            f"{chosen:,} documents were chosen, and {deleted:,} were there: it is undone."
         )
 
 

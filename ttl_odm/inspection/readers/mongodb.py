@@ -143,7 +143,7 @@ def _table(collection: Collection[Any]) -> Table:
 def _ttl_index(name: str, index: Mapping[str, Any]) -> TTLIndex:
     field, condition = index["key"][0][0], index.get("partialFilterExpression")
     some = "documents" if condition is None else f"documents that match {dict(condition)!r}"
-    deletes = f"{some} {index['expireAfterSeconds']} s after {field}"
+    deletes = f"{some} {index['expireAfterSeconds']:,} s after {field}"
     return TTLIndex(name, field, deletes, is_partial=condition is not None)
 
 
