@@ -31,6 +31,15 @@ def sweeper(*models: Any, **options: Any) -> Sweeper:
     return Sweeper(connections["default"], list(models) or [Cart], lease=False, **options)
 
 
+@pytest.mark.every_server
+def test_a_dry_run_counts_what_follows_expired_rows(backend: Backend) -> None:
+    fill()
+    report = sweeper(dry_run=True).run_once()
+    (target,) = report.targets
+    along = {"family_item": 2, "family_note": 2, "family_memo": 1, "family_draft": 1}
+    assert (target.due, dict(target.due_followers), report.due) == (1, along, 7)
+
+
 def test_a_sweep_takes_parents_with_all_that_follows_them(backend: Backend) -> None:
     fill()
     report = sweeper().run_once()

@@ -54,6 +54,15 @@ def counts(world: World) -> list[int]:
     return [world.raw[name].count_documents({}) for name in names]
 
 
+async def test_a_dry_run_counts_what_follows_expired_documents(world: World) -> None:
+    expire(world, 1)
+    report = await sweeper(world, dry_run=True).run_once()
+    assert report.error is None
+    counted = {target.table: (target.due, dict(target.due_followers)) for target in report.targets}
+    assert counted["carts"] == (1, {"items": 10, "notes": 10})
+    assert report.due == 21
+
+
 async def test_followers_go_with_their_parent(world: World) -> None:
     expire(world, 1)
     report = await sweeper(world).run_once()

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import create_engine, func, insert, select
 from sqlalchemy.orm import Session
 
-from tests.sql.following import EXPIRED, Base, Cart, Item, Memo, Note, expire, fill, stored
+from tests.sql.following import EXPIRED, HOUR, Base, Cart, Item, Memo, Note, expire, fill, stored
 from ttl_odm import TTLConfigurationError
 from ttl_odm.sqlalchemy import include_expired
 from ttl_odm.sweeper import Sweeper
@@ -36,6 +36,25 @@ def test_a_sweep_takes_parents_with_all_that_follows_them(engine: Engine) -> Non
     assert dict(target.referring) == {"items": 2, "remarks": 2, "memos": 3, "drafts": 1}
     assert stored(engine, *TREE) == [1, 2, 2, 1, 3]
     assert sweeper(engine).run_once().deleted == 0
+
+
+@pytest.mark.every_server
+def test_a_dry_run_counts_what_follows_expired_rows(engine: Engine) -> None:
+    report = sweeper(engine, dry_run=True).run_once()
+    (target,) = report.targets
+    assert target.due == 1
+    along = {"items": 2, "remarks": 2, "memos": 1, "drafts": 1}
+    assert dict(target.due_followers) == along
+    assert (report.due, report.deleted) == (7, 0)
+    assert "7 rows expired" in str(report)
+    assert "carts: 2 rows of items would be deleted as well, since they follow" in str(report)
+    assert report.to_dict()["targets"][0]["due_followers"] == along
+    assert stored(engine, *TREE) == [2, 4, 4, 4, 4]
+    Cart.__ttl__ = None
+    try:
+        assert sweeper(engine, dry_run=True).run_once().due is None
+    finally:
+        Cart.__ttl__ = HOUR
 
 
 def put_full_cart(engine: Engine) -> None:

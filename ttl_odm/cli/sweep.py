@@ -82,7 +82,7 @@ async def _sweep(
     if is_terminal(sys.stderr) and not as_json:
         counted = await _counted(app, **options)
         due = app.due_rows(counted, options["max_rows"])
-        asked = question([due])
+        asked = question([due], [counted])
         if asked and can_ask() and not yes:
             click.echo(printable_report(counted), err=True)
             if not click.confirm(asked, err=True):

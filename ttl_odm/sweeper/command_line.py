@@ -188,10 +188,18 @@ def due_rows(count: SweepReport, most: int | None) -> Mapping[str, int]:
     return totals
 
 
-def question(due: Iterable[Mapping[str, int]]) -> str | None:
-    """Return what to ask before deleting the due rows of databases; None if there are none."""
+def question(due: Iterable[Mapping[str, int]], counts: Iterable[SweepReport]) -> str | None:
+    """Return what to ask before deleting the due rows of databases; None if there are none.
+
+    Args:
+        due: What `due_rows` returned for each database.
+        counts: The reports of the dry runs, which know what follows these rows.
+    """
     rows = sum(sum(tables.values()) for tables in due)
-    return f"Delete {counted(rows, 'row')}?" if rows else None
+    targets = (target for count in counts for target in count.targets if target.error is None)
+    followers = sum(sum(target.due_followers.values()) for target in targets)
+    along = f" and up to {counted(followers, 'row')} that follow them" if followers else ""
+    return f"Delete {counted(rows, 'row')}{along}?" if rows else None
 
 
 def report_text(report: SweepReport) -> str:

@@ -83,9 +83,13 @@ class FindDue(Command[Due | None]):
 
 @dataclass(frozen=True, slots=True)
 class CountDue(Command[Counted]):
-    """Let a `Counting` store count what has expired in a target."""
+    """Let a `Counting` store count what has expired in a target.
+
+    With what follows these rows, if that is wanted and the store can count it.
+    """
 
     target: str
+    with_followers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,8 @@ class TargetReport:
             `ttl_odm.Stored.by`. The empty text stands for all others. Empty where no scope with a
             default of its own had any.
         due_by_scope: The same of the `due` rows.
+        due_followers: Rows of other tables that follow the `due` rows and would be deleted with
+            them, by table; counted by dry runs only.
     """
 
     table: str
@@ -168,6 +170,7 @@ class TargetReport:
     partitions: PartitionsCounted | None = None
     deleted_by_scope: Mapping[str, int] = field(default_factory=dict)
     due_by_scope: Mapping[str, int] = field(default_factory=dict)
+    due_followers: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def skipped(self) -> int:
@@ -180,7 +183,7 @@ class TargetReport:
         return None if self.error is None else in_one_line(self.error)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON; what is by scope only where scopes had rows."""
+        """Return plain values, for JSON; followers, and rows by scope, only where there are any."""
         return {
             "table": self.table,
             "deleted": self.deleted,
@@ -199,6 +202,7 @@ class TargetReport:
             "notes": list(self.notes),
             "workers": self.workers,
             "partitions": None if self.partitions is None else self.partitions.to_dict(),
+            **({"due_followers": dict(self.due_followers)} if self.due_followers else {}),
             **{f"{what}_by_scope": dict(rows) for what, rows in self._by_scope.items()},
         }
 
@@ -215,9 +219,7 @@ class TargetReport:
             yield f"{table} is MISSING: the database has no such table."
         for what, rows in self._by_scope.items():
             yield f"{table}: {'expired' if what == 'due' else what} by scope: {listed(rows)}"
-        for other, referring in self.referring.items():
-            number = f"{text.counted(referring, 'row')} of {text.visible(other)}"
-            yield f"{table}: deleted {number} as well, which referred to it"
+        yield from self._beside(table)
         if skips := {reason: rows for reason, rows in self.skips.items() if rows}:
             left = (f"{text.counted(skips[skip], 'row')} {_SKIPS[skip]}" for skip in skips)
             yield f"{table}: skipped {', '.join(left)}"
@@ -231,6 +233,15 @@ class TargetReport:
             yield f"{table}: {text.visible(note)}"
         if self.error is not None:
             yield f"{table} FAILED: {self.problem}"
+
+    def _beside(self, table: str) -> Iterator[str]:
+        """The rows of other tables that go with these."""
+        for other, followers in self.due_followers.items():
+            number = f"{text.counted(followers, 'row')} of {text.visible(other)}"
+            yield f"{table}: {number} would be deleted as well, since they follow expired rows"
+        for other, referring in self.referring.items():
+            number = f"{text.counted(referring, 'row')} of {text.visible(other)}"
+            yield f"{table}: deleted {number} as well, which referred to it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +285,15 @@ class SweepReport:
 
     @property
     def due(self) -> int | None:
-        """Expired rows of all targets that were counted; None if none was counted."""
-        counted = [target.due for target in self.targets if target.due is not None]
+        """Expired rows of all targets that were counted, and the rows that follow them.
+
+        None if none was counted.
+        """
+        counted = [
+            target.due + sum(target.due_followers.values())
+            for target in self.targets
+            if target.due is not None
+        ]
         return sum(counted) if counted else None
 
     @property

@@ -7,17 +7,18 @@ what after a failure is the plan's business. One is found through the entry-poin
 `Store` is all that is needed. Each further Protocol is one more thing that a store can do, and a
 sweeper that is asked for something its store can't do says so when it is made:
 
-=================  ==================  =========================================================
-a store that       offers              for
-=================  ==================  =========================================================
-`Counting`         ``count(target)``   dry runs, ``max_fraction`` and ``max_jump``
-`Clocked`          ``now()``           ``window``
-`Hooking`          ``hooks``           ``on_purged``
-`Leasing`          ``leases``          one sweeper at a time, pause and resume, ``max_jump``
-`Replicating`      ``hides_purges``    ``replicate=False``
-`Dividing`         ``divide(...)``     ``workers``; without it, one does the work
-`Named`            ``backend``         the field ``backend`` of logs and metrics
-=================  ==================  =========================================================
+===================  ===========================  ===============================================
+a store that         offers                       for
+===================  ===========================  ===============================================
+`Counting`           ``count(target)``            dry runs, ``max_fraction`` and ``max_jump``
+`FollowersCounting`  ``count_followers(target)``  dry runs of tables that others follow
+`Clocked`            ``now()``                    ``window``
+`Hooking`            ``hooks``                    ``on_purged``
+`Leasing`            ``leases``                   one sweeper at a time, pause, ``max_jump``
+`Replicating`        ``hides_purges``             ``replicate=False``
+`Dividing`           ``divide(...)``              ``workers``; without it, one does the work
+`Named`              ``backend``                  the field ``backend`` of logs and metrics
+===================  ===========================  ===============================================
 
 Each has an asynchronous twin. This module must not know any database. Targets are names, and the
 place where the next batch goes on is a value that only the store understands.
@@ -243,6 +244,7 @@ class Counted:
         by_scope: How many of the `due` rows are of each scope that has a default of its own; see
             `ttl_odm.Stored.by`.
         job: The job by which the database sweeps the target itself; None if it doesn't.
+        followers: Rows of other tables that follow the `due` rows, by table; empty if not counted.
     """
 
     due: int
@@ -252,6 +254,7 @@ class Counted:
     partitions: PartitionsCounted | None = None
     by_scope: Mapping[str, int] = field(default_factory=dict)
     job: JobState | None = None
+    followers: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,6 +425,18 @@ class AsyncCounting(Protocol):
 
     async def count(self, target: str) -> Counted:
         """As in `Counting`."""
+        ...
+
+
+@runtime_checkable
+class FollowersCounting(Protocol):
+    """A store that can count the rows which a sweep deletes along with the expired ones."""
+
+    def count_followers(self, target: str) -> Any:
+        """Return how many rows follow the expired ones, by table; leave out tables without any.
+
+        A mapping, or, of an asynchronous store, an awaitable of one.
+        """
         ...
 
 

@@ -153,6 +153,7 @@ class TargetSweep:
             workers=self._workers,
             partitions=self._partitions,
             deleted_by_scope=largest(self._by_scope, self._deleted),
+            due_followers={} if counted is None else dict(counted.followers),
             due_by_scope={} if counted is None else largest(counted.by_scope, counted.due),
         )
         self._remember()
@@ -237,7 +238,9 @@ class TargetSweep:
         assert self._due is not None  # noqa: S101 (else it would be over)
         due, settings, fuse = self._due, self._settings, self._settings.fuse
         if settings.dry_run or fuse is not None:
-            self._counted = yield from self._gate.persist(lambda: CountDue(self._target))
+            self._counted = yield from self._gate.persist(
+                lambda: CountDue(self._target, settings.dry_run)
+            )
             if fuse is not None and not settings.force:
                 fuse.check(self._target, self._counted, self._history.of(self._target))
         if settings.dry_run:

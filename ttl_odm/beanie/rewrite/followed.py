@@ -127,6 +127,29 @@ def _made(following: Following, parent: Judged) -> Judged:
     return Judged([{"$lookup": lookup}], found, [{"$replaceWith": first}])
 
 
+def descend(following: Following) -> Pipeline:
+    """Return the stages that go from documents of a parent's collection to what follows them."""
+    (own, theirs), *others = following.links.pairs
+    inner: Pipeline = []
+    let: Document = {}
+    for number, (mine, its) in enumerate(others):
+        let[f"key{number}"] = expression(its)
+        inner.append({"$match": {"$expr": {"$eq": [expression(mine), f"$$key{number}"]}}})
+    lookup: Document = {
+        "from": following.collection,
+        "localField": theirs,
+        "foreignField": own,
+        **({"let": let, "pipeline": inner} if let else {}),
+        "as": FOLLOWED,
+    }
+    return [
+        {"$match": {its: {"$ne": None} for _, its in following.links.pairs}},
+        {"$lookup": lookup},
+        {"$unwind": f"${FOLLOWED}"},
+        {"$replaceWith": f"${FOLLOWED}"},
+    ]
+
+
 def of_variable(variable: str, predicate: Any) -> Any:
     """Return a predicate on the fields of a document as one on those of a variable."""
     if isinstance(predicate, str) and predicate.startswith("$") and not predicate.startswith("$$"):

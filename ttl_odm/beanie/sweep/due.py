@@ -45,6 +45,8 @@ from ttl_odm.beanie.policy.ttl_indexes import (
     own_branches,
     wanted_indexes,
 )
+from ttl_odm.beanie.purge.followers import followers_of, has_followers
+from ttl_odm.beanie.rewrite import followed
 from ttl_odm.beanie.sweep.ages import age_of
 from ttl_odm.beanie.time.clock import instant_of
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-    from ttl_odm.beanie.drivers import Collection, Database, Document, Filter
+    from ttl_odm.beanie.drivers import Collection, Database, Document, Filter, Pipeline
     from ttl_odm.beanie.policy.scopes import OwnScopes
     from ttl_odm.beanie.policy.ttl_indexes import Index
     from ttl_odm.core.policy import Policy
@@ -332,6 +334,24 @@ async def count(
     rows = await _all(place)
     by_scope = {} if scopes is None else scopes.named(due)
     return Counted(due.total(), rows, is_estimated=rows != before, by_scope=by_scope)
+
+
+async def count_followers(place: RawCollection, policy: Policy, layout: Layout) -> dict[str, int]:
+    """Count the documents that follow expired ones, by collection, as far as there are any."""
+    found: dict[str, int] = {}
+    if not has_followers(place.collection) or not parts_of(policy, layout):
+        return found
+    expired: Pipeline = [{"$match": {"$expr": expired_expr(policy)}}]
+    waiting = [(place.collection, expired)]
+    for collection, stages in waiting:  # which grows
+        for following in followers_of(collection):
+            along = [*stages, *followed.descend(following)]
+            waiting.append((place.beside(following.collection).collection, along))
+            counted = await place.aggregate([*along, {"$count": "n"}])
+            number = int(counted[0]["n"]) if counted else 0
+            if number:
+                found[following.collection] = number
+    return found
 
 
 async def _all(place: RawCollection) -> int:

@@ -26,7 +26,7 @@ from ttl_odm.beanie.policy.stored import see
 from ttl_odm.beanie.purge.errors import store_errors
 from ttl_odm.beanie.purge.removal import mode_of
 from ttl_odm.beanie.sweep.batch import purge
-from ttl_odm.beanie.sweep.due import count, find_due, layout_of, now
+from ttl_odm.beanie.sweep.due import count, count_followers, find_due, layout_of, now
 from ttl_odm.beanie.sweep.leases import CollectionLeases
 from ttl_odm.beanie.sweep.orphans import with_followers
 from ttl_odm.errors import TTLConfigurationError
@@ -180,6 +180,12 @@ class MongoStore:
             policy = await swept.policy()
             scopes = own_scopes(swept.binding, policy)
             return await count(swept.place(), policy, layout, scopes)
+
+    async def count_followers(self, target: str) -> dict[str, int]:
+        """Count the documents that follow the expired ones of a collection, by collection."""
+        swept = self._targets[target]
+        with store_errors():
+            return await count_followers(swept.place(), await swept.policy(), await swept.layout())
 
     async def now(self) -> datetime:
         """Return the server's present instant."""

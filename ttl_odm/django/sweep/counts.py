@@ -7,10 +7,13 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from django.db import connections, transaction
-from django.db.models import CharField, Func, IntegerField, QuerySet, Value
+from django.db.models import CharField, Exists, Func, IntegerField, OuterRef, QuerySet, Value
 
 from ttl_odm.core.stored_rows import WHOLE_TABLE
 from ttl_odm.django.policy import options, stored
+from ttl_odm.django.policy.following import all_followers
+from ttl_odm.django.purge.followers import every
+from ttl_odm.django.purge.removal import rows_of
 from ttl_odm.django.sweep.due import ExpiredRows, is_off, parts_of
 from ttl_odm.django.sweep.scope_ranges import ScopedRows
 from ttl_odm.django.sweep.stored_indexes import scope_index
@@ -54,6 +57,25 @@ def count(binding: Binding, using: str) -> Counted:
     rows, others = found.pop(WHOLE_TABLE), found.pop(None, 0)
     by_scope = {str(scope): amount for scope, amount in found.items()}
     return Counted(others + found.total(), rows, by_scope=by_scope)
+
+
+def count_followers(binding: Binding, using: str) -> dict[str, int]:
+    """Count the rows that follow expired ones of a policy, by table, as far as there are any."""
+    found: dict[str, int] = {}
+    followers = all_followers(binding.model)
+    if not followers or is_off(binding, using):
+        return found
+    expired = {binding.model: rows_of(binding.model, using)}
+    for following in sorted(followers, key=lambda following: following.depth):
+        links = following.links
+        pairs = {theirs.attname: OuterRef(own.attname) for own, theirs in links.pairs}
+        rows = every(following.model, using).order_by()
+        rows = rows.filter(Exists(expired[links.parent].filter(**pairs)))
+        expired[following.model] = rows
+        number = rows.count()
+        if number:
+            found[following.model._meta.db_table] = number
+    return found
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from ttl_odm.django.policy.timestamps import check_timestamps
 from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.purge.errors import store_errors
 from ttl_odm.django.sweep.batch import purge
-from ttl_odm.django.sweep.counts import count
+from ttl_odm.django.sweep.counts import count, count_followers
 from ttl_odm.django.sweep.due import find_due, out_of_reach
 from ttl_odm.django.sweep.leases import DjangoLeases
 from ttl_odm.django.sweep.replication import unlogged
@@ -128,6 +128,11 @@ class DjangoStore:
         """Count the expired rows of a table, and all its rows."""
         with self._errors_at(target):
             return count(self._binding(target), self._using)
+
+    def count_followers(self, target: str) -> Mapping[str, int]:
+        """Count the rows that follow the expired ones of a table, by their own table."""
+        with self._errors_at(target):
+            return count_followers(self._binding(target), self._using)
 
     def out_of_reach(self, target: str) -> list[Finding]:
         """Find rows of a table that no sweep finds, each kind with its fix; reads all of it."""

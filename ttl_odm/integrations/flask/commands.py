@@ -93,7 +93,7 @@ def _is_confirmed(databases: dict[str | None, Application], **options: Any) -> b
         for bind, counter in counters.items():
             counts[bind] = counter.run_once()
     due = [databases[bind].due_rows(count, options["max_rows"]) for bind, count in counts.items()]
-    asked = question(due)
+    asked = question(due, counts.values())
     if asked is None:
         return True
     for bind, count in counts.items():

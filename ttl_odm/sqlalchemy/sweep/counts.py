@@ -32,7 +32,9 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.stored import own_scope
+from ttl_odm.sqlalchemy.purge.followers import all_followers
 from ttl_odm.sqlalchemy.purge.removal import expired_in
+from ttl_odm.sqlalchemy.purge.statements import SweepSelect, in_subquery
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sqlalchemy.sweep.due import (
     PartIndex,
@@ -131,6 +133,25 @@ def _count(connection: Connection, binding: Binding) -> Counted:
         if seen < _LOOK * counted.due:
             return replace(counted, rows=seen)
         return replace(counted, rows=max(rows, seen), is_estimated=True)
+
+
+def count_followers(connection: Connection, binding: Binding) -> dict[str, int]:
+    """Count the rows that follow expired ones of a policy, by table, as far as there are any."""
+    found: dict[str, int] = {}
+    followers = all_followers(binding)
+    if not followers or not is_ttl_on(connection, binding):
+        return found
+    expired = {binding.table: expired_in(connection, binding)}
+    with prepared(connection), reading(connection):
+        for following in followers:  # parents come before what follows them
+            links = following.links()
+            parents = SweepSelect(*links.theirs).where(expired[links.parent])
+            condition = expired[following.table] = in_subquery(links.own, parents)
+            rows = counting(following.table, condition).options(include_expired())
+            number = int(connection.execute(rows).scalar_one())
+            if number:
+                found[following.table.fullname] = number
+    return found
 
 
 def _in_scopes(connection: Connection, ranges: ScopeRanges) -> Counted:

@@ -26,7 +26,7 @@ from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
 from ttl_odm.sqlalchemy.purge.modes import mode_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
 from ttl_odm.sqlalchemy.sweep.batch import purge
-from ttl_odm.sqlalchemy.sweep.counts import count
+from ttl_odm.sqlalchemy.sweep.counts import count, count_followers
 from ttl_odm.sqlalchemy.sweep.due import find_due
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys, name_of
 from ttl_odm.sqlalchemy.sweep.leases import AsyncTableLeases, TableLeases, declared_lease_table
@@ -41,7 +41,7 @@ R = TypeVar("R")
 P = ParamSpec("P")
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
@@ -245,6 +245,10 @@ class SQLAlchemyStore(_Tables):
         """Count what has expired in a table, and its rows."""
         return self._run(on_table, count, self._bindings[target])
 
+    def count_followers(self, target: str) -> Mapping[str, int]:
+        """Count the rows that follow the expired ones of a table, by their own table."""
+        return self._run(on_table, count_followers, self._bindings[target])
+
     def now(self) -> datetime:
         """Return the database's present instant."""
         return self._run(now)
@@ -282,6 +286,10 @@ class AsyncSQLAlchemyStore(_Tables):
     async def count(self, target: str) -> Counted:
         """Count what has expired in a table, and its rows."""
         return await self._run(on_table, count, self._bindings[target])
+
+    async def count_followers(self, target: str) -> Mapping[str, int]:
+        """Count the rows that follow the expired ones of a table, by their own table."""
+        return await self._run(on_table, count_followers, self._bindings[target])
 
     async def now(self) -> datetime:
         """Return the database's present instant."""

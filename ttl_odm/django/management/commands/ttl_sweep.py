@@ -104,7 +104,8 @@ class Command(BaseCommand):
         with stop_on_signals(*counters.values()):
             counts = {alias: counter.run_once() for alias, counter in counters.items()}
         try:
-            asked = question(due_rows(count, options.get("max_rows")) for count in counts.values())
+            due = [due_rows(count, options.get("max_rows")) for count in counts.values()]
+            asked = question(due, counts.values())
             if asked is None:
                 return True
             for alias, count in counts.items():
