@@ -9,7 +9,7 @@ A new command goes here and into the two drivers in `ttl_odm.sweeper.drive`, and
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
@@ -89,7 +89,7 @@ class CountDue(Command[Counted]):
     """
 
     target: str
-    with_followers: bool = False
+    with_followers: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
