@@ -60,10 +60,12 @@ class PolicyPreview:
             None (TTL is off).
         after: The one that they would have; 0: none of their own, but that of all others.
         at_most: Live rows that the change may expire at once: as many as it would within the next
-            hour, with the error of the estimate where a sample was counted.
+            hour, with those that follow them, and with the error of the estimate where a sample was
+            counted.
         forecast: What of these rows expires when, by either default.
         token: What `approve_policy` accepts, once: the number of rows, and a hash of all that the
             preview is about.
+        followers: How many of the `at_most` rows are in other tables, whose rows follow these.
     """
 
     name: str
@@ -73,6 +75,7 @@ class PolicyPreview:
     at_most: int
     forecast: Forecast
     token: str = field(kw_only=True)
+    followers: int = field(default=0, kw_only=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -82,6 +85,7 @@ class PolicyPreview:
             "before": self.before,
             "after": self.after,
             "at_most": self.at_most,
+            **({"followers": self.followers} if self.forecast.measured.has_followers else {}),
             "token": self.token,
             "forecast": self.forecast.to_dict(),
         }
@@ -91,8 +95,12 @@ class PolicyPreview:
         change = f"{said_ttl(self.before)} -> {said_ttl(self.after)}"
         yield Paragraph(f"{self.name}, {said_scope(self.scope)}: {change}")
         yield from self.forecast.paragraphs(width, deep)
+        along = ""
+        if self.followers:
+            along = f", {self.followers:,} of which follow rows of {self.name}"
         yield Paragraph(
-            f"Within the next hour, the change would expire at most {self.at_most:,} rows at once."
+            f"Within the next hour, the change would expire at most {self.at_most:,} rows at once"
+            f"{along}."
         )
 
 
@@ -128,12 +136,12 @@ class Change:
 
     def preview(self, forecast: Forecast, measured: Measured) -> PolicyPreview:
         """Return what was counted of it."""
-        soon = measured.estimate("lost soon")
-        most = soon.rows + soon.margin
+        soon, along = measured.estimate("lost soon"), measured.followers("lost soon")
+        followers = along.rows + along.margin
+        most = soon.rows + soon.margin + followers
         token = self._token(most, self.keys[0] if self.keys else b"")
-        return PolicyPreview(
-            self.name, self.scope, self.before, self.after, most, forecast, token=token
-        )
+        about = (self.name, self.scope, self.before, self.after, most, forecast)
+        return PolicyPreview(*about, token=token, followers=followers)
 
     def approved(self, token: str) -> int:
         """Return the rows that a token lets expire; raises NotApprovedError for another's."""

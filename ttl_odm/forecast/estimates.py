@@ -25,6 +25,9 @@ _FEW: Final = 5
 """Draws that have met something, up to which their spread says too little."""
 
 
+_FOLLOWERS: Final = " followers"
+
+
 class Drawn(Enum):
     """How rows were drawn."""
 
@@ -98,6 +101,30 @@ class Measured:
         error = self._error(hits, is_share=plus != self.names[0] or minus is not None)
         return Estimate(round(weight * sum(hits)), math.ceil(weight * error))
 
+    def followers(self, question: str) -> Estimate:
+        """Rows of other tables that follow those of a question; 0 where nothing follows them."""
+        name = of_followers(question)
+        if name not in self.names:
+            return Estimate(0)
+        place = self.names.index(name)
+        counted = [cluster[place] for cluster in self.clusters]
+        if not self.is_sample or not self.sampled:
+            return Estimate(sum(counted))
+        parents, draws = self.estimate(question), len(counted)
+        weight = self.total / (draws if self.drawn is Drawn.STRETCHES else self.sampled)
+        rows = round(weight * sum(counted))
+        # At least as uncertain as the number of parents; more where some have more than others.
+        error = rows * parents.margin / parents.rows if parents.rows else 0.0
+        if draws > 1:
+            spread = sum((one - other) ** 2 for one, other in pairwise(counted)) / 2
+            error = max(error, weight * _TWO_SIGMA * math.sqrt(draws / (draws - 1) * spread))
+        return Estimate(rows, math.ceil(error))
+
+    @property
+    def has_followers(self) -> bool:
+        """Whether rows of other tables follow those that were counted."""
+        return any(name.endswith(_FOLLOWERS) for name in self.names)
+
     def _error(self, hits: Sequence[int], *, is_share: bool) -> float:
         """What the sum of hits may be off."""
         if self.drawn is Drawn.SINGLY:
@@ -114,6 +141,11 @@ class Measured:
         few = min(met, others)  # draws that have met any, or that have met others
         least = self.sampled * min((_RULE_OF_THREE + few) / draws, 1) if few <= _FEW else 0.0
         return max(_TWO_SIGMA * error, least if is_share else 0.0)
+
+
+def of_followers(question: str) -> str:
+    """The name of the question how many rows follow those of another question."""
+    return f"{question}{_FOLLOWERS}"
 
 
 def of_scope(question: str, scope: str) -> str:

@@ -132,6 +132,16 @@ def bars(
     return _ENDS if isinstance(planned or current, ExpireAt) else _AGES
 
 
+def following(asked: Iterable[str]) -> list[str]:
+    """The questions for which the rows of other tables count that follow those of the answer."""
+    return [name for name in asked if _is_of_a_policy(name) or name in ("lost", "lost soon")]
+
+
+def ends_of(policies: Iterable[str]) -> list[str]:
+    """The questions that between them find all rows of `following`: the last horizons."""
+    return [f"{name} {HORIZONS[-1][0]}" for name in policies]
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """An order of a table's rows, in which it can be cut into parts of so many places at most."""

@@ -29,6 +29,7 @@ from sqlalchemy import (
     literal_column,
     not_,
     null,
+    or_,
     select,
     true,
     type_coerce,
@@ -38,7 +39,7 @@ from sqlalchemy.exc import NoSuchTableError, OperationalError
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.forecast import sample
-from ttl_odm.forecast.estimates import Drawn, Measured
+from ttl_odm.forecast.estimates import Drawn, Measured, of_followers
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.inspection.readers.sql import reading_only
 from ttl_odm.inspection.readers.sql_units import misread
@@ -49,6 +50,8 @@ from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL, include_ex
 from ttl_odm.sqlalchemy.policy.partitions import partitioning_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.stored import own_scope
+from ttl_odm.sqlalchemy.purge.followers import all_followers_of, followers_of_row
+from ttl_odm.sqlalchemy.purge.statements import SweepSelect, in_subquery
 from ttl_odm.sqlalchemy.sweep.counts import estimate
 from ttl_odm.sqlalchemy.sweep.due import count_rows
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
@@ -67,6 +70,8 @@ if TYPE_CHECKING:
 
     Rows = Callable[[FromClause, Dialect], list[ColumnElement[bool]]]
     """Makes the conditions for which rows of a source are meant."""
+
+_ALONG: Final = "followers of the row"
 
 _SECONDS: Final = 600
 _MOST_PAGES: Final = 20
@@ -154,7 +159,10 @@ def count(
 def count_lost(
     connection: Connection, table: Table, policies: Mapping[str, TTL], *, rows: Rows, limit: int
 ) -> int:
-    """Count the rows that live by the current policy and not by the planned one, up to a limit."""
+    """Count the rows that live by the current policy and not by the planned one, up to a limit.
+
+    With those of other tables that follow them.
+    """
     clock = clock_of(connection.dialect)
 
     def expired(name: str) -> ColumnElement[bool]:
@@ -162,9 +170,16 @@ def count_lost(
         condition = Predicate(clock).expired(binding, binding.columns_of(table))
         return func.coalesce(condition, false())
 
-    meant = rows(table, connection.dialect)
-    lost = (expired("planned"), not_(expired("current")))
-    return count_rows(connection, table, *lost, *meant, limit=limit)
+    lost = (expired("planned"), not_(expired("current")), *rows(table, connection.dialect))
+    number = count_rows(connection, table, *lost, limit=limit)
+    parents = {table: and_(*lost)}
+    for following in all_followers_of(table):  # parents come before what follows them
+        links = following.links()
+        above = SweepSelect(*links.theirs).where(parents[links.parent])
+        condition = parents[following.table] = in_subquery(links.own, above)
+        if number < limit:
+            number += count_rows(connection, following.table, condition, limit=limit - number)
+    return number
 
 
 def _partitions(
@@ -264,11 +279,22 @@ class _Counting:
             but_not=lambda one, other: and_(one, not_(other)),
         )
         answers = [case((asked[name], 1), else_=0).label(name) for name in asked]
+        along = followers_of_row(self._table, source)
+        if along is not None:
+            ends = or_(*(asked[name] for name in sample.ends_of(self._bindings)))
+            answers.append(case((ends, along), else_=0).label(_ALONG))
         scoped = next((one for one in self._bindings.values() if one.is_scoped), None)
         scope = null() if scoped is None else own_scope(scoped, scoped.columns_of(source))
         rows: Any = select(scope.label("scope"), *answers).select_from(source)
         meant = rows.where(*self._criteria(source)).options(include_expired()).subquery()
         sums = [func.sum(meant.c[name]).label(name) for name in asked]
+        if along is not None:
+            sums += [
+                func.sum(case((meant.c[name] == 1, meant.c[_ALONG]), else_=0)).label(
+                    of_followers(name)
+                )
+                for name in sample.following(asked)
+            ]
         # MySQL groups by no expression that it would have to compare.
         counted = select(func.min(meant.c.scope).label("scope"), *sums)
         return counted if scoped is None else counted.group_by(meant.c.scope)

@@ -95,6 +95,12 @@ class Forecast:
             (label, self.measured.estimate(f"{scenario} {seconds}")) for seconds, label in HORIZONS
         ]
 
+    def followers(self, scenario: str) -> list[tuple[str, Estimate]]:
+        """Count the rows of other tables that follow those of `expired`, and expire with them."""
+        return [
+            (label, self.measured.followers(f"{scenario} {seconds}")) for seconds, label in HORIZONS
+        ]
+
     def by_scope(self, scenario: str) -> dict[str, list[tuple[str, Estimate]]]:
         """Count as `expired`, of each scope that has a stored default of its own.
 
@@ -139,9 +145,15 @@ class Forecast:
             scenarios[name]["by_scope"] = {
                 scope: plain(counts) for scope, counts in self.by_scope(name).items()
             }
+            if self.measured.has_followers:
+                scenarios[name]["followers"] = plain(self.followers(name))
         if self.planned is not None:
             for key, change in (("expired_at_once", self.lost), ("visible_again", self.revived)):
                 scenarios["planned"] |= {key: change.rows, f"{key}_margin": change.margin}
+        if self.planned is not None and self.current is not None and self.measured.has_followers:
+            along = self.measured.followers("lost")
+            scenarios["planned"]["followers_expired_at_once"] = along.rows
+            scenarios["planned"]["followers_expired_at_once_margin"] = along.margin
         return {
             "target": self.target,
             "model": self.model,
@@ -161,14 +173,18 @@ class Forecast:
     def table(self) -> list[tuple[str, ...]]:
         """Rows, of which the first is the head: what is expired now and later.
 
-        The share is that of the planned policy, if there is one.
+        The share is that of the planned policy, if there is one, and so are the rows of other
+        tables that follow these, if any do.
         """
         names = list(self.scenarios)
-        rows: list[tuple[str, ...]] = [("expired", *names, "share")]
-        for cells in zip(*map(self.expired, names), strict=True):
+        along = self.followers(names[-1]) if self.measured.has_followers else []
+        head = ("followers",) if along else ()
+        rows: list[tuple[str, ...]] = [("expired", *names, "share", *head)]
+        for place, cells in enumerate(zip(*map(self.expired, names), strict=True)):
             numbers = [number for _, number in cells]
             share = f"{numbers[-1].rows / self.rows:.1%}" if self.rows else "-"
-            rows.append((cells[0][0], *map(str, numbers), share))
+            followers = [str(along[place][1])] if along else []
+            rows.append((cells[0][0], *map(str, numbers), share, *followers))
         return rows
 
     @property
@@ -201,9 +217,11 @@ class Forecast:
             return []
         changes = []
         if self.lost.rows:
+            along = self.measured.followers("lost" if self.current else "planned 0")
+            followers = f", and the rows that follow them: {along}" if along.rows else ""
             changes.append(
                 f"Live rows that would be expired at once, and deleted by the next sweep: "
-                f"{self.lost}."
+                f"{self.lost}{followers}."
             )
         if self.revived.rows:
             changes.append(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, not_
+from sqlalchemy import and_, func, not_, select
 from sqlalchemy import column as bare_column
 
 from ttl_odm.core.follows import check_options, sealing_ttl
@@ -28,7 +28,7 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sqlalchemy import ColumnElement, Connection, Table
+    from sqlalchemy import ColumnElement, Connection, FromClause, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.policy.following import Following
@@ -38,13 +38,44 @@ if TYPE_CHECKING:
 
 def all_followers(binding: Binding) -> list[Following]:
     """The tables whose rows follow those of a policy, at whatever depth."""
-    tables = [binding.table]
+    return all_followers_of(binding.table)
+
+
+def all_followers_of(table: Table) -> list[Following]:
+    """The tables whose rows follow those of a table, at whatever depth."""
+    tables = [table]
     found: list[Following] = []
     while tables:
         below = followers_of(tables.pop())
         found += below
         tables += [following.table for following in below]
     return found
+
+
+def followers_of_row(table: Table, source: FromClause) -> ColumnElement[int] | None:
+    """How many rows follow a row of a table, which is in a source; None where none can.
+
+    Past the gate, which would not count those that have expired.
+    """
+    counts = []
+    chains = [(following, source, ()) for following in followers_of(table)]
+    for following, above, joined in chains:  # which grows
+        links, own = following.links(), following.table
+        bare = BareTable(
+            own.name,
+            *(bare_column(str(column.name)) for column in own.c),
+            schema=own.schema,
+        ).alias()
+        conditions = [
+            bare.c[str(mine.name)] == above.c[theirs.key if above is source else str(theirs.name)]
+            for mine, theirs in links.pairs
+        ]
+        chain: Any = (*joined, (bare, conditions))
+        number = select(func.count()).select_from(*(part for part, _ in chain))
+        number = number.where(*(one for _, some in chain for one in some))
+        counts.append(number.correlate(source).scalar_subquery())
+        chains += [(further, bare, chain) for further in followers_of(own)]
+    return sum(counts[1:], start=counts[0]) if counts else None
 
 
 def expired_followers(connection: Connection, following: Following) -> ColumnElement[bool]:
