@@ -18,8 +18,10 @@ from ttl_odm.django.policy.binding import Binding, binding_of
 from ttl_odm.django.policy.predicate import FALSE, TRUE, begun_before, expired_in
 from ttl_odm.django.policy.stored import own_scope
 from ttl_odm.django.purge.errors import store_errors
+from ttl_odm.django.purge.followers import links_of_row
 from ttl_odm.django.sweep.transactions import impatient
 from ttl_odm.forecast import sample
+from ttl_odm.forecast.estimates import of_followers
 from ttl_odm.inspection.evidence import SMALL
 
 if TYPE_CHECKING:
@@ -103,20 +105,36 @@ class _Counting:
         self._quote = self._connection.ops.quote_name
         self._table = self._quote(self._main.model._meta.db_table)
         self._asked = self._questions()
+        self._followers = list(links_of_row(self._main.model, self._table, self._quote))
 
     def run(self, big: float) -> Measured:
         """Count."""
         where = "" if self._meant is None else f" WHERE {self._meant}"
         rows = self._fetched(f"SELECT COUNT(*) FROM {self._table}{where}", ())[0]
         order = self._order() if rows > big else None
-        return sample.carried_out(sample.plan(list(self._asked), rows, big, order), self._count)
+        names = [*self._asked, *map(of_followers, self._following)]
+        return sample.carried_out(sample.plan(names, rows, big, order), self._count)
+
+    @property
+    def _following(self) -> list[str]:
+        """The questions that are asked of followers, too."""
+        return sample.following(self._asked) if self._followers else []
 
     def lost(self, limit: int) -> int:
-        """Count the rows that the planned policy alone would let expire."""
+        """Count the rows that the planned policy alone would let expire, and their followers."""
         conditions = [self._asked["lost"], *([self._meant] if self._meant else [])]
-        rows = f"SELECT 1 FROM {self._table} WHERE {' AND '.join(f'({c})' for c in conditions)}"
-        statement = f"SELECT COUNT(*) FROM ({rows} LIMIT {limit}) found"
-        return int(self._fetched(statement, ())[0])
+        criteria = " AND ".join(f"({condition})" for condition in conditions)
+        sources = [(self._table, criteria)]
+        sources += [
+            (f"{self._table}, {tables}", f"{links} AND {criteria}")
+            for tables, links in self._followers
+        ]
+        found = 0
+        for tables, where in sources:
+            if found < limit:
+                rows = f"SELECT 1 FROM {tables} WHERE {where} LIMIT {limit - found}"
+                found += int(self._fetched(f"SELECT COUNT(*) FROM ({rows}) found", ())[0])
+        return found
 
     def _questions(self) -> dict[str, str]:
         """The conditions to count; those of a table's columns hold for an alias of its name too."""
@@ -148,9 +166,18 @@ class _Counting:
         )
         if self._meant is not None:
             chosen = f"{chosen} AND {self._meant}" if chosen else f" WHERE {self._meant}"
+        if self._followers:
+            ends = " OR ".join(f"({self._asked[name]})" for name in sample.ends_of(self._bindings))
+            along = " + ".join(
+                f"(SELECT COUNT(*) FROM {tables} WHERE {links})"
+                for tables, links in self._followers
+            )
+            answers += f", CASE WHEN {ends} THEN {along} ELSE 0 END AS ttl_followers"
         scope = self._own_scope()
         rows = f"SELECT {scope or 'NULL'} AS ttl_scope, {answers} FROM {source}{chosen}"
         sums = ", ".join(f"SUM({self._quote(name)})" for name in self._asked)
+        for name in self._following:
+            sums += f", SUM(CASE WHEN {self._quote(name)} = 1 THEN ttl_followers ELSE 0 END)"
         # MySQL groups by no expression that it would have to compare.
         statement = f"SELECT MIN(ttl_scope), {sums} FROM ({rows}) counted"
         with self._connection.cursor() as cursor:

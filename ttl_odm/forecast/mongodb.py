@@ -17,10 +17,13 @@ from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.scopes import own_scopes
 from ttl_odm.beanie.policy.stored import MOST_SCOPES
 from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
+from ttl_odm.beanie.purge.followers import below
+from ttl_odm.beanie.rewrite import followed
 from ttl_odm.beanie.time import formats
 from ttl_odm.core.policy import TTL, instant_field
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.forecast import sample
+from ttl_odm.forecast.estimates import of_followers
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.inspection.readers.mongodb_units import misread
 
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
     from ttl_odm.forecast.estimates import Measured
 
+_ALONG: Final = "__ttl_followers"
 _MILLISECONDS: Final = 600_000
 _LAST: Final = 2**96 - 1
 _KEYS: Final[dict[type, Callable[[int], Any]]] = {
@@ -89,8 +93,17 @@ async def measure(
         str(place): {"$sum": {"$cond": [condition, 1, 0]}}
         for place, condition in enumerate(asked.values())
     }
+    along = below(collection)
+    following = sample.following(asked) if along else []
+    names = [*asked, *map(of_followers, following)]
+    counting: list[dict[str, Any]] = []
+    if along:
+        ends = [asked[name] for name in sample.ends_of(policies)]
+        counting = followed.counted(along, _ALONG, when={"$or": ends})
+    for place, name in enumerate(following, len(asked)):
+        sums[str(place)] = {"$sum": {"$cond": [asked[name], f"${_ALONG}", 0]}}
     kind, order = await _order(collection) if rows > big else (int, None)
-    plan = sample.plan(list(asked), rows, big, order)
+    plan = sample.plan(names, rows, big, order)
     try:
         part = next(plan)
         while True:
@@ -102,7 +115,7 @@ async def measure(
             elif part.share < 1:
                 stages = [{"$match": {"$sampleRate": part.share}}]
             group = {"$group": {"_id": None if scopes is None else scopes.number, **sums}}
-            groups = await _aggregated(collection, [*stages, group])
+            groups = await _aggregated(collection, [*stages, *counting, group])
             counted = [(_name(scopes, one["_id"]), *(one[key] for key in sums)) for one in groups]
             part = plan.send(sample.answers(counted))
     except StopIteration as stop:

@@ -51,6 +51,18 @@ def all_followers(collection: Collection) -> list[Following]:
     return found
 
 
+def below(collection: Collection) -> list[tuple[Following, Any]]:
+    """Return what follows the documents of a collection, each with what follows that in turn."""
+    database = collection.database
+    registry = registry_of(database.client)
+
+    def of(database_name: str, name: str) -> list[tuple[Following, Any]]:
+        found = registry.followers_of(database_name, name)
+        return [(one, of(one.database, one.collection)) for one in found]
+
+    return of(database.name, collection.name)
+
+
 @dataclass(slots=True)
 class FollowersRemoval:
     """The followers of documents, to be removed.

@@ -150,6 +150,48 @@ def descend(following: Following) -> Pipeline:
     ]
 
 
+def counted(below: Sequence[tuple[Following, Any]], count: str, *, when: Any = None) -> Pipeline:
+    """Return the stages that give each document the number of documents that follow it.
+
+    Args:
+        below: What follows these documents, each with what follows that in turn, as pairs.
+        count: The field for the number.
+        when: The condition for documents of which that is wanted; others get 0.
+    """
+    stages: Pipeline = []
+    fields = []
+    for place, (following, further) in enumerate(below):
+        name, key = f"{FOLLOWED}_{place}", f"{FOLLOWED}_key"
+        (own, theirs), *others = following.links.pairs
+        inner: Pipeline = []
+        let: Document = {}
+        for number, (mine, its) in enumerate(others):
+            let[f"key{number}"] = expression(its)
+            inner.append({"$match": {"$expr": {"$eq": [expression(mine), f"$$key{number}"]}}})
+        inner += counted(further, count) if further else []
+        one: Any = {"$add": [1, f"${count}"]} if further else 1
+        inner.append({"$group": {"_id": None, count: {"$sum": one}}})
+        # A value that nothing has, for documents that are left out, or whose key is null.
+        has_key: Any = {"$ne": [{"$ifNull": [expression(theirs), None]}, None]}
+        wanted = has_key if when is None else {"$and": [when, has_key]}
+        nothing = {"$literal": {FOLLOWED: "nothing"}}
+        stages += [
+            {"$set": {key: {"$cond": [wanted, expression(theirs), nothing]}}},
+            {
+                "$lookup": {
+                    "from": following.collection,
+                    "localField": key,
+                    "foreignField": own,
+                    **({"let": let} if let else {}),
+                    "pipeline": inner,
+                    "as": name,
+                }
+            },
+        ]
+        fields.append({"$ifNull": [{"$first": f"${name}.{count}"}, 0]})
+    return [*stages, {"$set": {count: {"$add": [0, *fields]}}}]
+
+
 def of_variable(variable: str, predicate: Any) -> Any:
     """Return a predicate on the fields of a document as one on those of a variable."""
     if isinstance(predicate, str) and predicate.startswith("$") and not predicate.startswith("$$"):

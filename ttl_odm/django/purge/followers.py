@@ -22,7 +22,7 @@ from ttl_odm.django.purge.errors import UndeletedError
 from ttl_odm.sweeper import Hooks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ttl_odm.django.policy.binding import AnyQuerySet, Binding, Model
     from ttl_odm.sweeper import Purged
@@ -81,6 +81,26 @@ def seal_above(following: Following, using: str, keys: Sequence[Any]) -> None:
 def every(model: Model, using: str) -> AnyQuerySet:
     """All rows of a model, past its managers."""
     return include_expired(QuerySet(model=model, using=using))
+
+
+def links_of_row(
+    model: Model, table: str, quote: Callable[[str], str]
+) -> Iterator[tuple[str, str]]:
+    """What counts the rows that follow a row of a model's table, at whatever depth.
+
+    For each table the sources of a FROM, and the condition that leads from the row to them.
+    """
+    chains = [(following, table, "", "") for following in followers_of(model)]
+    for number, (following, above, sources, condition) in enumerate(chains):  # which grows
+        name = f"ttl_follower_{number}"
+        tables = f"{sources}, " * bool(sources) + f"{quote(following.model._meta.db_table)} {name}"
+        equal = " AND ".join(
+            f"{name}.{quote(str(own.column))} = {above}.{quote(str(theirs.column))}"
+            for own, theirs in following.links.pairs
+        )
+        links = f"{condition} AND " * bool(condition) + equal
+        yield tables, links
+        chains += [(further, name, tables, links) for further in followers_of(following.model)]
 
 
 @dataclass
