@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ttl_odm.forecast import Estimate, Forecast
 
@@ -55,7 +55,7 @@ def page(forecast: Forecast) -> str:
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>'
         f"<h1>{title}</h1><p>{about}</p>{warnings}"
         f"<h2>Expired rows, if nobody writes</h2><p>{legend}</p>{_bars(expired, forecast.rows)}"
-        f"{_table(scenarios, expired)}{_scopes(forecast.scopes)}"
+        f"{_table(_columns(forecast))}{_scopes(forecast.scopes)}"
         f"<h2>{escape(forecast.heading.rstrip(':'))}</h2>{_bars([forecast.histogram()], None)}"
         f'<p class="quiet">{escape(forecast.note)} Made by ttl-odm plan, {now}.</p>'
         "</body></html>\n"
@@ -93,15 +93,21 @@ def _bars(groups: Sequence[Sequence[tuple[str, Estimate]]], whole: int | None) -
     )
 
 
-def _table(
-    scenarios: Sequence[tuple[str, str]], expired: Sequence[Sequence[tuple[str, Estimate]]]
-) -> str:
-    head = "".join(f"<th>{name}</th>" for name, _ in scenarios)
+def _columns(forecast: Forecast) -> dict[str, Sequence[tuple[str, Estimate]]]:
+    """The numbers of the table by their heads: of each policy, and what follows by the last."""
+    columns = {name: forecast.expired(name) for name in forecast.scenarios}
+    if forecast.measured.has_followers:
+        columns["followers"] = forecast.followers(list(forecast.scenarios)[-1])
+    return columns
+
+
+def _table(columns: Mapping[str, Sequence[tuple[str, Estimate]]]) -> str:
+    head = "".join(f"<th>{name}</th>" for name in columns)
     rows = "".join(
         f"<tr><td>{escape(cells[0][0])}</td>"
         + "".join(f"<td>{escape(str(estimate))}</td>" for _, estimate in cells)
         + "</tr>"
-        for cells in zip(*expired, strict=True)
+        for cells in zip(*columns.values(), strict=True)
     )
     return f"<table><tr><th></th>{head}</tr>{rows}</table>"
 
