@@ -93,7 +93,7 @@ def _bars(groups: Sequence[Sequence[tuple[str, Estimate]]], whole: int | None) -
     )
 
 
-def _columns(forecast: Forecast) -> dict[str, Sequence[tuple[str, Estimate]]]:
+def _columns(forecast: Forecast) -> Mapping[str, Sequence[tuple[str, Estimate]]]:
     """The numbers of the table by their heads: of each policy, and what follows by the last."""
     columns = {name: forecast.expired(name) for name in forecast.scenarios}
     if forecast.measured.has_followers:
