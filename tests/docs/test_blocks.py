@@ -40,6 +40,7 @@ ON = {
     "docs/mongodb-families.md": "mongodb",
     "docs/mongodb-policies.md": "mongodb",
     "docs/mongodb-sweeping.md": "mongodb",
+    "docs/quickstart-fastapi.md": "mongodb",
     "docs/schedulers.md": "mongodb",
     "docs/schema.md": "postgres",
     "docs/sweeping-sql.md": "postgres",
@@ -70,6 +71,7 @@ NOT_RUN = {
     "docs/families.md": 1,
     "docs/metrics.md": 2,
     "docs/migrating.md": 1,
+    "docs/quickstart-fastapi.md": 1,
     "docs/schedulers.md": 1,
 }
 
