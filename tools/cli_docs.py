@@ -1,4 +1,4 @@
-"""Write what the commands print into docs/cli.md: `python tools/cli_docs.py`.
+"""Write what the commands print into the pages about them: `python tools/cli_docs.py`.
 
 In each console block that begins with `$ ttl-odm`, what follows the command is replaced by what it
 prints in a folder of its own, one after the other on the same database. Nothing there is typed by
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-DOCUMENT: Final = ROOT / "docs" / "cli.md"
+DOCUMENTS: Final = [ROOT / "docs" / name for name in ("cli.md", "cli-check.md", "cli-plan.md")]
 BLOCK: Final = re.compile(
     r"^```console\n\$ (?P<command>ttl-odm .+)\n(?P<said>[^$`].*\n)(?s:.*?)^```$", re.MULTILINE
 )
@@ -158,18 +158,24 @@ def generated(text: str, folder: Path, only: str = "") -> str:
     return BLOCK.sub(replaced, text)
 
 
+def prepare(folder: Path) -> None:
+    """Write the settings and models that the pages use, and fill their databases."""
+    (folder / "shop.py").write_text(SHOP)
+    (folder / "inbox.py").write_text(INBOX)
+    (folder / "pyproject.toml").write_text(SETTINGS)
+    (folder / "fill.py").write_text(FILL)
+    printed = run(f"{sys.executable} fill.py", folder)
+    if printed.strip():
+        sys.exit(printed)
+
+
 def main() -> None:
-    """Write the document."""
+    """Write the documents."""
     with tempfile.TemporaryDirectory(prefix="ttl-odm-docs-") as name:
         folder = Path(name)
-        (folder / "shop.py").write_text(SHOP)
-        (folder / "inbox.py").write_text(INBOX)
-        (folder / "pyproject.toml").write_text(SETTINGS)
-        (folder / "fill.py").write_text(FILL)
-        made = run(f"{sys.executable} fill.py", folder)
-        if made.strip():
-            sys.exit(made)
-        DOCUMENT.write_text(generated(DOCUMENT.read_text(), folder))
+        prepare(folder)
+        for document in DOCUMENTS:
+            document.write_text(generated(document.read_text(), folder))
 
 
 if __name__ == "__main__":

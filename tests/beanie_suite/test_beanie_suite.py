@@ -8,7 +8,7 @@ there.
 
 Only for Beanie 2. The suite of 1.30 makes all collections anew for each of its tests and leaves
 its clients open: it takes many minutes, which is too long for each run. What it says, run by hand,
-is in docs/mongodb.md.
+is in docs/mongodb-costs.md.
 """
 
 from __future__ import annotations

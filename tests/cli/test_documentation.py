@@ -1,4 +1,4 @@
-"""docs/cli.md is about every command. That it shows what they print: tests/docs/test_blocks.py."""
+"""The pages about the command line have every command; tests/docs/test_blocks.py runs their blocks."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from pathlib import Path
 from ttl_odm.cli.commands import cli
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs" / "cli.md"
+PAGES = [ROOT / "docs" / name for name in ("cli.md", "cli-plan.md", "cli-check.md")]
+TEXT = "\n".join(page.read_text() for page in PAGES)
 
 
 def test_every_command_is_documented() -> None:
-    headings = re.findall(r"^## (.+)$", DOCUMENT.read_text(), re.MULTILINE)
+    headings = re.findall(r"^## (.+)$", TEXT, re.MULTILINE)
     documented = {name for heading in headings for name in heading.split(", ")}
     assert set(cli.commands) - {"demo"} <= documented
 
 
 def test_no_block_is_empty_or_has_failed() -> None:
-    assert "Traceback" not in DOCUMENT.read_text()
-    assert not re.search(r"-->\n```\w*\n```", DOCUMENT.read_text())
+    assert "Traceback" not in TEXT
+    assert not re.search(r"-->\n```\w*\n```", TEXT)

@@ -28,7 +28,7 @@ PICTURES = {
     "mongodb-gate.svg": "docs/how-it-works.html",
     "sweeper.svg": "docs/how-it-works.html",
     "policy-prompt.svg": "docs/policies.html",
-    "policy-admin.svg": "docs/django.html",
+    "policy-admin.svg": "docs/django-operating.html",
     "policy-flask.svg": "docs/flask.html",
     "report.svg": "benchmarks/report.html",
 }
