@@ -1,4 +1,4 @@
-"""The pages about the command line have every command; tests/docs/test_blocks.py runs their blocks."""
+"""The pages about the command line have every command; tests/docs runs their blocks."""
 
 from __future__ import annotations
 
