@@ -37,7 +37,8 @@ _APP_NEEDED: Final = (
     "or [tool.ttl_odm.tables]; ttl-odm inspect proposes policies."
 )
 _UNSEEN: Final = (
-    "Usually the models' module was not imported: point --app at it, or at one that imports it."
+    "Usually the models' module was not imported: point --app at it, or at one that imports it; "
+    "see docs/cli.md#what-to-work-on."
 )
 _PAIR: Final = (
     "must return an engine (for MongoDB: the result of ttl_database()), what to sweep, and "

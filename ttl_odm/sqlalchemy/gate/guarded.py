@@ -125,8 +125,9 @@ def _message(leaks: RawLeaks) -> str:
         which = f" of {names}" if names else ""
         return (
             f"Raw SQL can't be checked, since {leaks.problem}: it may see expired rows{which}: "
-            f"{sql!r}. Write it with models or Tables, or so that the guard can read it; or use "
-            "execution_options(include_expired=True) if it may see expired rows."
+            f"{sql!r}. Write it with models or Tables, or so that the guard can read it (see "
+            "docs/limits.md#what-a-guard-promises); or use execution_options(include_expired=True) "
+            "if it may see expired rows."
         )
     bindings = filter(None, map(root_of, leaks.tables))
     stamps = sorted({f"{one.table.name}.{one.last_modified.name.lower()}" for one in bindings})

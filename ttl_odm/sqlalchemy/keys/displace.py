@@ -443,6 +443,7 @@ def with_hint(table: Table) -> Iterator[None]:
             error.add_detail(
                 f"An expired row of {table.fullname!r} blocks this statement and can't "
                 "be deleted, because another row refers to it. Let that foreign key cascade "
-                "(ON DELETE CASCADE or SET NULL), or delete the referring row first."
+                "(ON DELETE CASCADE or SET NULL), or delete the referring row first; see "
+                "docs/keys.md#what-cant-make-room."
             )
         raise
