@@ -92,15 +92,16 @@ def unit_of(number: float) -> Unit | None:
 
 def misread_instants(field: str, unit: Unit | None, values: Iterable[object]) -> Misread | None:
     """Return what is wrong with epoch numbers that a policy reads in a unit; None if nothing is."""
-    factors = {name: factor for name, factor, _ in UNITS}
-    if unit not in factors:
+    factors: dict[Unit, int] = {name: factor for name, factor, _ in UNITS}
+    if unit is None or unit not in factors:
         return None
     numbers = list(_numbers(values))
-    others = Counter(other for other in map(unit_of, numbers) if other not in (None, unit))
+    others: Counter[Unit] = Counter(
+        other for other in map(unit_of, numbers) if other is not None and other != unit
+    )
     if not others:
         return None
     (other, count), *_ = others.most_common(1)
-    assert other is not None  # noqa: S101 (they were left out)
     example = next(number for number in numbers if unit_of(number) == other)
     effect = "have expired already, since January 1970"
     if factors[other] > factors[unit]:

@@ -15,7 +15,7 @@ from ttl_odm.sqlalchemy.time.instants import kept_type
 from ttl_odm.sweeper.units import UNITS, misread_instants, misread_lifetimes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from sqlalchemy import Column, Connection
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sweeper.units import Misread
 
-_BY_SECOND: Final = {factor: unit for unit, factor, _ in UNITS}
+_BY_SECOND: Final[Mapping[int, Unit]] = {factor: unit for unit, factor, _ in UNITS}
 """Units by how many there are in a second."""
 
 
@@ -32,7 +32,7 @@ def misread(connection: Connection, binding: Binding) -> Iterator[Misread]:
     family = clock_of(connection.dialect).family
     created = None if binding.max_lifetime is None else binding.max_lifetime.created
     instants = [column for column in (binding.last_modified, created) if column is not None]
-    units = {
+    units: dict[str, Unit | None] = {
         str(column.name): _unit(connection, binding, column)
         for column in instants
         if isinstance(kept_type(column.type, family), (Integer, Numeric, Float))

@@ -7,7 +7,7 @@ they do: `ttl_odm.sqlalchemy.gate.guarded`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from sqlalchemy import Engine
 
@@ -44,7 +44,8 @@ def guard(engine: Engine | AsyncEngine, *, raw: Answer) -> None:
     """
     if raw not in get_args(Answer):
         raise TTLConfigurationError(f'raw is "warn", "raise", "rewrite" or "off", not {raw!r}.')
-    engine = engine.sync_engine if isinstance(engine, compat.async_types("AsyncEngine")) else engine
+    given: Any = engine
+    engine = given.sync_engine if isinstance(given, compat.async_types("AsyncEngine")) else given
     if not isinstance(engine, Engine):
         raise TTLConfigurationError(
             f"guard() needs an Engine or an AsyncEngine, not {type(engine).__name__}."

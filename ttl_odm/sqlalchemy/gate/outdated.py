@@ -28,7 +28,7 @@ def current(compiled: Any) -> Any:
     Raises:
         TTLConfigurationError: It can't be compiled any more.
     """
-    newest = compiled
+    newest: Any = compiled
     while getattr(newest, "ttl_outdated", False):
         after = newest.ttl_renewed
         if after is None:
