@@ -1,6 +1,7 @@
-"""Draw how an operator changes a stored default: `.venv/bin/python tools/pictures.py`.
+"""Draw what an operator sees: `.venv/bin/python tools/pictures.py`.
 
-Three pictures in docs/_static: at a prompt, in Django's admin, and on Flask's page. The programs
+The pictures are in docs/_static: how a stored default is changed at a prompt, in Django's admin
+and on Flask's page; a sweep in a terminal; and the page that `plan --html` writes. The programs
 are real; a pseudo-terminal and a browser show them. A picture of pages has them in light and dark
 colors, and chooses by itself, like those of `ttl_odm.cli.picture`. tests/docs/test_pictures.py
 draws them again and compares the words, which a picture of pages has in its `<desc>`.
@@ -12,6 +13,7 @@ import base64
 import html
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -48,6 +50,10 @@ COLUMNS: Final = 80
 SCALE: Final = 2
 COLORS: Final = 24
 """Of a screenshot, so that its file is small."""
+
+LAPTOP: Final = 720
+PHONE: Final = 390
+"""Widths of the two drawings of one page, in CSS pixels."""
 
 GAP: Final = 16
 """CSS pixels between two pages of a picture."""
@@ -184,40 +190,77 @@ class Shot(NamedTuple):
     text: str
 
 
-# --- at a prompt
+# --- in a terminal
 
 
-def prompt() -> str:
-    """Draw how a default is changed at a prompt."""
-    change = ["policy", "set", "Cart", "7d", "--by", "ann", "--reason", REASON]
-    with _shop() as folder:
-        environment = {**_environment(), "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
-        start = [sys.executable, "-m", "ttl_odm.cli", "--config", str(folder / "pyproject.toml")]
+def terminal() -> dict[str, str]:
+    """Draw how a default is changed at a prompt, and then a sweep of what that expires."""
+    change = f"ttl-odm policy set Cart 7d --by ann --reason '{REASON}'"
+    with _shop() as folder, _inside(folder):
+        return {
+            "policy-prompt.svg": _session("ttl-odm policy", change, "ttl-odm policy history"),
+            "sweep.svg": _session(
+                "ttl-odm sweep", "ttl-odm status", "ttl-odm sweep", "ttl-odm status"
+            ),
+        }
 
-        def typed(words: Sequence[str]) -> str:
-            status, screen = at_a_terminal(
-                [*start, *words],
-                {**environment, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"},
-                "type its token: ",
-                lambda shown: re.findall(r"The token of this change: (\S+)", shown)[0] + "\n",
-            )
-            if status:
-                sys.exit(screen)
-            return screen
 
-        with _inside(folder):
-            screen = (
-                f"$ ttl-odm policy set Cart 7d --by ann --reason '{REASON}'\n{typed(change)}"
-                f"$ ttl-odm policy history\n{typed(['policy', 'history'])}"
-            )
+def _session(title: str, *lines: str) -> str:
+    """Draw commands, and what the terminal shows after each."""
+    screen = "".join(f"$ {line}\n{_typed(line)}" for line in lines)
     console = Console(
         record=True, width=COLUMNS, file=StringIO(), force_terminal=True, color_system="truecolor"
     )
     console.print(Text.from_ansi(screen.rstrip()), soft_wrap=True)
-    return picture(console, "ttl-odm policy")
+    return picture(console, title)
+
+
+def _typed(line: str) -> str:
+    """Run a command of the shop, confirm what it asks, and return what is left on the screen."""
+    environment = {
+        **_environment(),
+        "TERM": "xterm",  # 16 colors, which the picture has for light and for dark
+        "COLUMNS": str(COLUMNS),
+        "PYTHONPATH": f"{Path.cwd()}{os.pathsep}{ROOT}",
+    }
+    status, screen = at_a_terminal(
+        [sys.executable, "-m", "ttl_odm.cli", "--config", "pyproject.toml", *shlex.split(line)[1:]],
+        environment,
+        r"type its token: |\[y/N\]: ",
+        _confirmation,
+    )
+    if status:
+        sys.exit(screen)
+    # A bar is drawn over and over in one line, with the cursor hidden.
+    drawn_over = re.compile(r"^.*\r\x1b\[2K|\x1b\[\?25[lh]", re.MULTILINE)
+    return drawn_over.sub("", screen)
+
+
+def _confirmation(screen: str) -> str:
+    tokens = re.findall(r"The token of this change: (\S+)", screen)
+    return f"{tokens[0]}\n" if tokens else "y\n"
 
 
 # --- in a browser
+
+
+def plan_page(browser: Browser) -> str:
+    """Draw the page that a forecast writes, on a laptop and on a phone."""
+    with _shop() as folder:
+        words = ["plan", "Cart", "--default-ttl", "7d", "--html", "plan.html"]
+        command = [sys.executable, "-m", "ttl_odm.cli", "--config", "pyproject.toml", *words]
+        _run(command, folder, stdout=subprocess.DEVNULL)
+
+        def walk(page: Page) -> Iterator[None]:
+            page.goto((folder / "plan.html").as_uri())
+            yield
+
+        shots = [
+            shot
+            for width in (LAPTOP, PHONE)
+            for shot in _walked(browser, walk, "body > :last-child", width=width)
+        ]
+        return _composed(shots, beside=True)
 
 
 def flask_page(browser: Browser) -> str:
@@ -387,9 +430,9 @@ def _environment() -> dict[str, str]:
     return {**kept, "DJANGO_SETTINGS_MODULE": "project.settings", "TZ": "UTC"}
 
 
-def _run(command: Sequence[str], folder: Path) -> None:
+def _run(command: Sequence[str], folder: Path, stdout: int | None = None) -> None:
     environment = {**_environment(), "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
-    subprocess.run(command, cwd=folder, env=environment, check=True)
+    subprocess.run(command, cwd=folder, env=environment, stdout=stdout, check=True)
 
 
 @contextmanager
@@ -430,7 +473,8 @@ def drawn(browser_path: str) -> dict[str, str]:
     """Draw all pictures with a browser; return them by the names of their files."""
     with launched(browser_path) as browser:
         return {
-            "policy-prompt.svg": prompt(),
+            **terminal(),
+            "plan.svg": plan_page(browser),
             "policy-admin.svg": django_admin(browser),
             "policy-flask.svg": flask_page(browser),
         }

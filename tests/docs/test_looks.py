@@ -30,6 +30,8 @@ PICTURES = {
     "policy-prompt.svg": "docs/policies.html",
     "policy-admin.svg": "docs/django-operating.html",
     "policy-flask.svg": "docs/flask.html",
+    "plan.svg": "docs/cli.html",
+    "sweep.svg": "docs/cli.html",
     "report.svg": "benchmarks/report.html",
 }
 """Each picture of the site, and a page that shows it."""

@@ -1,4 +1,4 @@
-"""The pictures of an operator who changes a stored default show what the programs show today."""
+"""The pictures of what an operator sees show what the programs show today."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import pytest
 from tests.browsers import TOOLS, in_venv_only, program
 
 STATIC = Path(__file__).parents[2] / "docs" / "_static"
-PICTURES = ("policy-prompt.svg", "policy-admin.svg", "policy-flask.svg")
+PICTURES = ("policy-prompt.svg", "policy-admin.svg", "policy-flask.svg", "sweep.svg", "plan.svg")
+DURATION = re.compile(r"(\d[\d.,]*\s(d|h|min|s)\b\s?)+")
 
 
 def words(source: str) -> list[str]:
-    """The words of a picture, without the numbers, dates and tokens of one run."""
+    """The words of a picture, without the numbers, dates, bars and tokens of one run."""
     texts = re.findall(r"<(?:text|desc)[^>]*>([^<]*)</", source)
-    return [re.sub(r"\d\S*", "N", word) for word in html.unescape(" ".join(texts)).split()]
+    text = DURATION.sub("N ", html.unescape(" ".join(texts)))
+    return [re.sub(r"\d\S*|━+", "N", word) for word in text.split()]
 
 
 @pytest.mark.slow
