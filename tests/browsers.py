@@ -28,16 +28,20 @@ in_venv_only = pytest.mark.skipif(
 """By the version, not by whether Playwright can be imported: in .venv its absence is a failure."""
 
 
-def program() -> str:
-    """Return the browser's path; skip the test if it was left out on purpose."""
+def program(name: str = "BROWSER") -> str:
+    """Return the path of a program of `tools/programs.py`.
+
+    Skips the test if the program was left out on purpose.
+    """
     with pytest.MonkeyPatch.context() as patched:
         patched.syspath_prepend(TOOLS)
-        from programs import BROWSER, NoProgramError
-    if BROWSER.is_left_out():
-        pytest.skip(f"{BROWSER.option}=none leaves out what a browser looks at")
+        import programs
+    wanted: programs.Program = getattr(programs, name)
+    if wanted.is_left_out():
+        pytest.skip(f"{wanted.option}=none leaves out what needs {wanted.title}")
     try:
-        return BROWSER.path()
-    except NoProgramError as error:
+        return wanted.path()
+    except programs.NoProgramError as error:
         pytest.fail(str(error))
 
 

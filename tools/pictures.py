@@ -1,10 +1,11 @@
 """Draw what an operator sees: `.venv/bin/python tools/pictures.py`.
 
 The pictures are in docs/_static: how a stored default is changed at a prompt, in Django's admin
-and on Flask's page; a sweep in a terminal; and the page that `plan --html` writes. The programs
-are real; a pseudo-terminal and a browser show them. A picture of pages has them in light and dark
-colors, and chooses by itself, like those of `ttl_odm.cli.picture`. tests/docs/test_pictures.py
-draws them again and compares the words, which a picture of pages has in its `<desc>`.
+and on Flask's page; a sweep in a terminal; the page that `plan --html` writes; and the dashboard
+of deploy/, which dashboard.py draws. The programs are real; a pseudo-terminal and a browser show
+them. A picture of pages has them in light and dark colors, and chooses by itself, like those of
+`ttl_odm.cli.picture`. tests/docs/test_pictures.py draws them again and compares the words, which a
+picture of pages has in its `<desc>`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from PIL import Image
 from rich.console import Console
 from rich.text import Text
 
-from programs import BROWSER
+from programs import BROWSER, PROMTOOL
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -38,6 +39,8 @@ from tests.browsers import launched  # noqa: E402 (after the path, as what follo
 from tests.guard import GUARD  # noqa: E402
 from tests.terminals import at_a_terminal  # noqa: E402
 from ttl_odm.cli.picture import picture  # noqa: E402
+
+from dashboard import dashboard  # isort: skip # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -470,7 +473,7 @@ def _answers(address: str) -> bool:
 
 
 def drawn(browser_path: str) -> dict[str, str]:
-    """Draw all pictures with a browser; return them by the names of their files."""
+    """Draw the pictures of commands and pages; return them by the names of their files."""
     with launched(browser_path) as browser:
         return {
             **terminal(),
@@ -482,7 +485,8 @@ def drawn(browser_path: str) -> dict[str, str]:
 
 def main() -> None:
     """Write the pictures."""
-    for name, source in drawn(BROWSER.path()).items():
+    sources = {**drawn(BROWSER.path()), "dashboard.svg": dashboard(PROMTOOL.path())}
+    for name, source in sources.items():
         (FOLDER / name).write_text(source, encoding="utf-8")
 
 

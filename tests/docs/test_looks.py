@@ -32,6 +32,7 @@ PICTURES = {
     "policy-flask.svg": "docs/flask.html",
     "plan.svg": "docs/cli.html",
     "sweep.svg": "docs/cli.html",
+    "dashboard.svg": "docs/metrics.html",
     "report.svg": "benchmarks/report.html",
 }
 """Each picture of the site, and a page that shows it."""

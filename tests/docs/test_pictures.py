@@ -12,6 +12,7 @@ from tests.browsers import TOOLS, in_venv_only, program
 
 STATIC = Path(__file__).parents[2] / "docs" / "_static"
 PICTURES = ("policy-prompt.svg", "policy-admin.svg", "policy-flask.svg", "sweep.svg", "plan.svg")
+DASHBOARD = "dashboard.svg"
 DURATION = re.compile(r"(\d[\d.,]*\s(d|h|min|s)\b\s?)+")
 
 
@@ -31,12 +32,30 @@ def test_the_pictures_show_what_the_programs_show(monkeypatch: pytest.MonkeyPatc
     drawn = pictures.drawn(program())
     assert set(drawn) == set(PICTURES)
     for name, source in drawn.items():
-        then = (STATIC / name).read_text(encoding="utf-8")
-        assert words(then) == words(source), "run: .venv/bin/python tools/pictures.py"
-        assert len(words(then)) > 50
+        assert_is_up_to_date(name, source)
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.slow
+@in_venv_only
+def test_the_dashboard_is_drawn_as_its_file_and_prometheus_are_today(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    promtool = program("PROMTOOL")
+    if not Path(promtool).with_name("prometheus").exists():
+        pytest.skip("promtool comes without Prometheus")
+    monkeypatch.syspath_prepend(TOOLS)
+    import dashboard
+
+    assert_is_up_to_date(DASHBOARD, dashboard.dashboard(promtool))
+
+
+def assert_is_up_to_date(name: str, source: str) -> None:
+    then = (STATIC / name).read_text(encoding="utf-8")
+    assert words(then) == words(source), "run: .venv/bin/python tools/pictures.py"
+    assert len(words(then)) > 50
+
+
+@pytest.mark.parametrize("name", [*PICTURES, DASHBOARD])
 def test_a_picture_needs_nothing_of_another_host(name: str) -> None:
     source = (STATIC / name).read_text(encoding="utf-8")
     assert re.findall(r'(?:href|src)="(?!data:|#)|url\((?!#)|@import|<script', source) == []
