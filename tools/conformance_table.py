@@ -25,6 +25,37 @@ COLUMNS = {
     "Django, MySQL": "Django, MySQL",
 }
 
+KINDS = {
+    "When a row expires": (
+        "The truth table",
+        "The instant of expiry",
+        "Whose clock",
+        "Precision",
+    ),
+    "What reads and writes see": (
+        "Writes start the lifetime again",
+        "Expired rows don't exist",
+        "Keys of expired rows",
+        "What is stored",
+        "Removing a ttl",
+    ),
+    "Deleting": ("Sweeping", "TTL indexes"),
+    "Values of a ttl": (
+        "Values of the default",
+        "Changes of the default",
+        "Values of a row's own ttl, checked",
+        "Values of a row's own ttl, stored as given",
+    ),
+    "Policies over existing fields": (
+        "`TTL` over fields that exist",
+        "`ExpireAfter`: a date and a number of seconds",
+        "`ExpireAt`: the instant itself",
+        "What can't be declared",
+    ),
+}
+"""Which rules are of one kind."""
+ADAPTERS = ("SQLAlchemy", "Beanie", "Django")
+
 PREFACE = """# Conformance
 
 <!-- Written by: python3 tools/conformance.py --write docs/conformance.md. Don't edit: change the \
@@ -32,6 +63,9 @@ cases. -->
 
 **{summary}**
 
+Right answers by kind, of those that apply, over all databases of an adapter:
+
+{kinds}
 The contract as named cases, each written once (`tests/contract/cases_*.py`) and run on every
 backend. A case says where its rule comes from:
 
@@ -64,9 +98,10 @@ def document(runs: list[Run]) -> str:
     parts = [
         PREFACE.format(
             summary=summary(runs),
+            kinds=_kinds_table(first, verdicts),
             origins="".join(f"- [{origin['name']}]\n" for origin in first["origins"]),
         ).replace("\n\n\n", "\n\n"),
-        "\n## Summary\n\nCases that are right; where some are wrong, of how many (`7 / 9`):\n\n",
+        "\n## By rule\n\nCases that are right; where some are wrong, of how many (`7 / 9`):\n\n",
         _summary_table(first, verdicts),
     ]
     for rule, says in first["rules"].items():
@@ -102,6 +137,22 @@ def _together(runs: list[Run]) -> dict[str, dict[str, str]]:
             for column, verdict in columns.items()
         }
     return found
+
+
+def _kinds_table(run: Run, verdicts: dict[str, dict[str, str]]) -> str:
+    if left_out := set(run["rules"]) ^ {rule for rules in KINDS.values() for rule in rules}:
+        raise ValueError(f"of no kind, or without cases: {', '.join(sorted(left_out))}")
+    rows = []
+    for kind, rules in KINDS.items():
+        cases = [case["name"] for case in run["cases"] if case["rule"] in rules]
+        cells = []
+        for adapter in ADAPTERS:
+            columns = [column for column in COLUMNS if column.startswith(adapter)]
+            counts = Counter(verdicts[case][column] for case in cases for column in columns)
+            asked = counts[RIGHT] + counts[WRONG]
+            cells.append(f"{counts[RIGHT]} / {asked}" if asked else MARKS[NOT_APPLICABLE])
+        rows.append([kind, str(len(cases)), *cells])
+    return _table(["kind", "cases", *ADAPTERS], rows)
 
 
 def _summary_table(run: Run, verdicts: dict[str, dict[str, str]]) -> str:
@@ -147,6 +198,6 @@ def _versions(run: Run) -> str:
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
-    sides = ["---", "---", *[":-:"] * len(COLUMNS)]
+    sides = ["---", "---", *[":-:"] * (len(head) - 2)]
     lines = [head, sides, *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -53,6 +53,10 @@ class Measured:
             answer.get("impossible", {}),
         )
 
+    def right(self, places: list[Place]) -> str:
+        """How many of these paths are right."""
+        return str(sum(self.verdicts[place] == "right" for place in places))
+
     def counts(self, theme: str | None = None) -> str:
         """How many are right, wrong, and raise."""
         found = Counter(
@@ -86,13 +90,17 @@ class Half:
     """One database's matrix.
 
     Attributes:
-        preface: its heading and what it says before the tables, with places for `facts`.
+        heading: its heading, and what it says before the summary.
+        preface: what it says after the summary, with places for what was measured.
         library: whose lines the columns are measured with.
+        kinds: the themes of each kind of path.
         columns: ours first.
     """
 
+    heading: str
     preface: str
     library: str
+    kinds: dict[str, tuple[str, ...]]
     columns: tuple[Column, ...]
 
     @property
@@ -112,6 +120,8 @@ class Half:
         """Write it down."""
         newest = self.ours[0]
         parts = [
+            self.heading,
+            self._summary(),
             self.preface.format(
                 newest=newest.line,
                 lowest=self.ours[-1].line,
@@ -131,6 +141,21 @@ class Half:
             parts.append(_table(["path", *(column.name for column in self.columns)], rows))
         versions = [f"- {column.name}{run.versions}\n" for column, run in self.runs()]
         return "".join([*parts, "\n", VERSIONS, "\n", *versions])
+
+    def _summary(self) -> str:
+        """How many paths of each kind are right, of how many, with the newest libraries."""
+        measured = [column.runs[0] for column in self.columns]
+        themes = {theme for listed in self.kinds.values() for theme in listed}
+        if left_out := _themes(measured) ^ themes:
+            raise ValueError(f"in no kind of path, or in no path: {', '.join(sorted(left_out))}")
+        rows = []
+        for kind, listed in self.kinds.items():
+            places = [place for place in self.ours[0].verdicts if place[0] in listed]
+            rows.append([kind, str(len(places)), *(run.right(places) for run in measured)])
+        places = [*self.ours[0].verdicts]
+        rows.append(["**all kinds**", str(len(places)), *(run.right(places) for run in measured)])
+        table = _table(["kind of path", "paths", *(column.name for column in self.columns)], rows)
+        return f"## Summary\n\nPaths that are right, with the newest {self.library}:\n\n{table}\n"
 
     def _counts(self) -> str:
         newest = self.ours[0]
@@ -159,6 +184,11 @@ class Half:
             for run in self.ours
             for name, reason in run.impossible.items()
         )
+
+
+def _themes(measured: list[Measured]) -> set[str]:
+    """The themes that have a path."""
+    return {theme for run in measured for theme, _ in run.verdicts}
 
 
 def title(theme: str) -> str:

@@ -2,16 +2,25 @@
 
 # ruff: noqa: E501 - a row of a table is one line
 
-SQL = """\
+SQL_TITLE = """\
 # Where expired rows leak
 
 <!-- Written by: python3 tools/leaks.py --write docs/leaks.md. Don't edit: change the tool. -->
 
-The second half is about [MongoDB](#where-expired-documents-leak).
+A *path* is one way in which a program can meet a row through SQLAlchemy. This page shows what each path sees of expired rows with
+`ttl_odm`, and with the two usual alternatives. The second half is about [MongoDB](#where-expired-documents-leak).
 
-A *path* is one way in which a program can meet a row through SQLAlchemy: a kind of select, join,
-eager load, lazy load, subquery, bulk statement, flush, `session.get()`. Each is a short function in
-`tests/leaks/paths_*.py`. All run on the same rows, some of which have expired.
+"""
+
+SQL = """\
+`ttl_odm` leaks in these. Nothing tells SQLAlchemy's compiler which table they read, so nothing can be
+filtered there; see [limits](limits.md).
+
+{leaks}
+## How it is measured
+
+Paths are kinds of selects, joins, eager loads, lazy loads, subqueries, bulk statements, flushes, and `session.get()`. Each is a
+short function in `tests/leaks/paths_*.py`. All run on the same rows, some of which have expired.
 
 | column | what hides the expired rows |
 | --- | --- |
@@ -36,19 +45,25 @@ PostgreSQL, MariaDB and MySQL too. The other two were made to filter queries. So
 with the key of an expired row, ask for what neither promises. Where a path is about what a session
 has of a key that expired and was taken anew, a job deletes the expired row first for these two.
 
-Ours leaks in these. Nothing tells SQLAlchemy's compiler which table they read, so nothing can be
-filtered there; see [limits.md](limits.md).
+"""
 
-{leaks}
+MONGODB_TITLE = """\
+# Where expired documents leak
+
+The same on MongoDB. A path is one way in which a program can meet a document through Beanie, or through the driver's collections
+that Beanie hands out.
+
 """
 
 MONGODB = """\
-# Where expired documents leak
+`ttl_odm` leaks in these, which don't go through a collection that the gate has handed out, or ask for what
+is stored:
 
-The same on MongoDB. A path is one way in which a program can meet a document through Beanie, or
-through the driver's collections that Beanie hands out: a finder, a count, a pipeline with
-`$lookup`, a link, an update, a bulk writer, an insert with a key that is taken. Each is a short
-function in `tests/leaks_mongo/paths_*.py`, and runs on the same documents of a real mongod.
+{leaks}
+## How it is measured on MongoDB
+
+Paths are finders, counts, pipelines with `$lookup`, links, updates, bulk writers, and inserts with a key that is taken. Each is
+a short function in `tests/leaks_mongo/paths_*.py`, and runs on the same documents of a real mongod.
 
 | column | what hides the expired documents |
 | --- | --- |
@@ -71,11 +86,58 @@ Left out are paths about ttl_odm's own options, and writes to live documents. Th
 made to filter queries. Many paths, such as an insert with the key of an expired document or a
 `$lookup` from another class, ask for what neither promises.
 
-Ours leaks in these, which don't go through a collection that the gate has handed out, or ask for what
-is stored:
-
-{leaks}
-What one of the two can't do:
+What one of the two versions of Beanie can't do:
 
 {impossible}
 """
+
+SQL_KINDS: dict[str, tuple[str, ...]] = {
+    "Reading: selects, joins, subqueries, Core": (
+        "selects",
+        "joins",
+        "full_joins",
+        "subqueries",
+        "core",
+        "legacy",
+        "dialects",
+        "async",
+    ),
+    "Reading through unusual models: inheritance, odd mappings, second tables": (
+        "inheritance",
+        "mappings",
+        "attributes",
+        "second_tables",
+    ),
+    "Loading objects: loaders, the identity map": ("loaders", "session", "identities"),
+    "Writing: UPDATE, DELETE, RETURNING": ("writes", "base_writes", "aliased_writes", "unusual"),
+    "Keys of expired rows: INSERT, upsert, UPDATE of a key": (
+        "insert_forms",
+        "upserts",
+        "computed_keys",
+        "generated_keys",
+        "references",
+    ),
+}
+"""Which themes are of one kind."""
+
+MONGODB_KINDS: dict[str, tuple[str, ...]] = {
+    "Reading: finders, counts, distinct values, conditions": (
+        "finders",
+        "conditions",
+        "distinct",
+        "numbers",
+        "fields",
+        "extras",
+    ),
+    "Pipelines, links, unions": ("pipelines", "links", "unions"),
+    "Models, time series, soft deletes, migrations": (
+        "models",
+        "time_series",
+        "soft_deletes",
+        "migrations",
+    ),
+    "The driver's own collections": ("handles",),
+    "Caches, and documents that expire in memory": ("caches", "gone", "passing"),
+    "Writing, and transactions": ("writes", "transactions"),
+    "Keys of expired documents": ("keys", "indexes"),
+}

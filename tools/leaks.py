@@ -96,7 +96,9 @@ def measure_sql(newest: str, lowest: str, easy_python: str) -> Half:
             (run("easy", easy_python, " {package}" + ON_SQLITE),),
         ),
     )
-    return _fitting(Half(preface.replace("SUPPORTED", EASY_SUPPORTS), "SQLAlchemy", columns))
+    preface = preface.replace("SUPPORTED", EASY_SUPPORTS)
+    kinds = leak_prefaces.SQL_KINDS
+    return _fitting(Half(leak_prefaces.SQL_TITLE, preface, "SQLAlchemy", kinds, columns))
 
 
 def measure_mongodb(newest: str, lowest: str, urls: dict[str, str]) -> Half:
@@ -112,7 +114,8 @@ def measure_mongodb(newest: str, lowest: str, urls: dict[str, str]) -> Half:
 
     names = {"ours": "ours", "soft": "soft delete", "queries": "query classes"}
     columns = tuple(Column(name, name, both(column)) for column, name in names.items())
-    return _fitting(Half(leak_prefaces.MONGODB, "Beanie", columns))
+    title, preface = leak_prefaces.MONGODB_TITLE, leak_prefaces.MONGODB
+    return _fitting(Half(title, preface, "Beanie", leak_prefaces.MONGODB_KINDS, columns))
 
 
 def _fitting(half: Half) -> Half:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tools import leak_prefaces
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +59,7 @@ def documented(heading: str, column: int, line: str) -> Verdicts:
         if text.startswith("## "):
             theme = text.removeprefix("## ").lower().replace(" ", "_")
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", text)[1:-1]]
-        if theme in {"", "counts"} or len(cells) != 4 or cells[0] in {"path", "---"}:
+        if theme in {"", "summary", "counts"} or len(cells) != 4 or cells[0] in {"path", "---"}:
             continue
         path = re.sub(r"\\(.)", r"\1", cells[0])
         newest, older, lowest = re.fullmatch(
@@ -153,3 +155,26 @@ def test_the_counts_are_those_of_the_tables(heading: str, columns: list[tuple[in
     found = [list(documented(heading, *each).values()) for each in columns]
     counts = [" / ".join(str(each.count(verdict)) for verdict in COUNTED) for each in found]
     assert total == " | ".join([f"| **all ({len(found[0])})**", *counts]) + " |"
+
+
+@pytest.mark.parametrize(
+    ("heading", "kinds", "lines"),
+    [
+        (SQL, leak_prefaces.SQL_KINDS, ("2.1", "2.1", "2.0")),
+        (MONGODB, leak_prefaces.MONGODB_KINDS, ("2.2", "2.2", "2.2")),
+    ],
+)
+def test_the_summary_has_every_path_once(
+    heading: str, kinds: dict[str, tuple[str, ...]], lines: tuple[str, ...]
+) -> None:
+    columns = [documented(heading, number, line) for number, line in enumerate(lines, 1)]
+    rows = []
+    for kind, themes in [*kinds.items(), ("**all kinds**", {theme for theme, _ in columns[0]})]:
+        paths = [path for path in columns[0] if path[0] in themes]
+        right = [sum(column[path] == "right" for path in paths) for column in columns]
+        rows.append(f"| {kind} | {len(paths)} | {' | '.join(map(str, right))} |")
+    text = half(heading)
+    first = text.index(rows[0])
+    assert text[first : first + len(rows)] == rows
+    totals = [[int(cell) for cell in row.split(" | ")[1:4]] for row in rows]
+    assert [sum(numbers) for numbers in zip(*totals[:-1], strict=True)] == totals[-1]
