@@ -39,7 +39,7 @@ _DARK: Final = _theme(
     "161b22",
     "e6edf3",
     "484f58 ff7b72 3fb950 d29922 58a6ff bc8cff 39c5cf b1bac4",
-    "6e7681 ffa198 56d364 e3b341 79c0ff d2a8ff 56d4dd f0f6fc",
+    "848d97 ffa198 56d364 e3b341 79c0ff d2a8ff 56d4dd f0f6fc",
 )
 
 
