@@ -19,19 +19,16 @@ table { border-collapse: collapse; margin: 1rem 0 }
 th, td { padding: .3rem 1rem; text-align: right; border-bottom: 1px solid #ddd }
 th:first-child, td:first-child { text-align: left; padding-left: 0; white-space: nowrap }
 code { background: #f2f3f5; padding: .1rem .3rem; border-radius: 3px }
-svg { width: 100%; height: auto } svg text { font: 13px system-ui, sans-serif; fill: currentColor }
+.bars { display: grid; grid-template-columns: fit-content(35%) 1fr; gap: .7rem 1rem;
+  align-items: center; margin: 1rem 0; font-size: .875rem; line-height: 1.2 }
+.bars p { display: flex; align-items: center; gap: .4rem; margin: 0; min-height: 1.25rem }
+.bars b { flex: none; height: 1.05rem }
 .warn { border-left: 4px solid #d9822b; padding: .2rem 1rem; background: #fdf3e7 }
 .quiet { color: #666 }
 @media (prefers-color-scheme: dark) {
   body { color: #e4e6eb; background: #18191a } code { background: #2a2b2d }
   .warn { background: #33281a } th, td { border-color: #3a3b3c } .quiet { color: #aaa } }
 """
-_ROOM: Final = 440
-"""Of the longest bar."""
-_LETTER: Final = 8
-"""Of the widest letters of a label, on average; the browser chooses the font."""
-_BAR: Final = 20
-_GAP: Final = 10
 
 
 def page(forecast: Forecast) -> str:
@@ -65,32 +62,24 @@ def page(forecast: Forecast) -> str:
 def _bars(groups: Sequence[Sequence[tuple[str, Estimate]]], whole: int | None) -> str:
     """Return horizontal bars: for each label one of each group."""
     most = whole or max((bar.rows for group in groups for _, bar in group), default=1) or 1
-    step = _BAR * len(groups) + _GAP
     texts = [
         [f"{estimate}{f' ({estimate.rows / whole:.1%})' if whole else ''}" for _, estimate in group]
         for group in groups
     ]
-    before = _LETTER * max((len(label) for label, _ in groups[0]), default=0) + 12
-    after = _LETTER * max((len(text) for group in texts for text in group), default=0) + 12
+    # The longest bar leaves room for the longest number, on a phone too.
+    room = max((len(text) for group in texts for text in group), default=0) + 2
     parts = []
     for place, cells in enumerate(zip(*groups, strict=True)):
-        top = place * step
-        middle = top + step / 2
-        parts.append(f'<text x="0" y="{middle:.0f}">{escape(cells[0][0])}</text>')
+        bars = []
         for number, (_, estimate) in enumerate(cells):
-            y = top + number * _BAR
-            width = _ROOM * max(min(estimate.rows / most, 1), 0)
-            parts.append(
-                f'<rect x="{before}" y="{y}" width="{width:.1f}" height="{_BAR - 3}" '
-                f'fill="{_COLORS[number]}"/>'
-                f'<text x="{before + width + 6:.1f}" y="{y + 13}">'
-                f"{escape(texts[number][place])}</text>"
+            share = max(min(estimate.rows / most, 1), 0)
+            bars.append(
+                f'<p><b style="background:{_COLORS[number]};'
+                f'width:max(0px, (100% - {room}ch) * {share:.4f})"></b>'
+                f"{escape(texts[number][place])}</p>"
             )
-    height = step * len(groups[0])
-    return (
-        f'<svg viewBox="0 0 {before + _ROOM + after} {height}" role="img" aria-label="bars">'
-        f"{''.join(parts)}</svg>"
-    )
+        parts.append(f"<span>{escape(cells[0][0])}</span><div>{''.join(bars)}</div>")
+    return f'<div class="bars">{"".join(parts)}</div>'
 
 
 def _columns(forecast: Forecast) -> Mapping[str, Sequence[tuple[str, Estimate]]]:
