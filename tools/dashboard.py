@@ -264,7 +264,7 @@ def _plot(
             f'y2="{height - 13}"/><text x="{where + 17:g}" y="{height - 9}">'
             f"{html.escape(line.legend)}</text>"
         )
-        where += 30 + 6.8 * len(line.legend)
+        where += 30 + 7.1 * len(line.legend)
     return "".join(parts)
 
 
