@@ -30,7 +30,7 @@ PICTURES = {
     "policy-prompt.svg": "docs/policies.html",
     "policy-admin.svg": "docs/django-operating.html",
     "policy-flask.svg": "docs/flask.html",
-    "plan.svg": "docs/cli.html",
+    "plan.svg": "docs/cli-plan.html",
     "sweep.svg": "docs/cli.html",
     "dashboard.svg": "docs/metrics.html",
     "report.svg": "benchmarks/report.html",
