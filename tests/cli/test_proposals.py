@@ -301,7 +301,9 @@ def test_a_lease_counts_from_when_it_was_taken(began: str, own: str) -> None:
 def test_a_lifetime_that_is_not_in_seconds_is_a_remark(name: str, unit: str) -> None:
     verdict = propose(table("locks", locked_at=Kind.AWARE, **{name: Kind.INTEGER}), NOW)
     assert verdict.proposal is None
-    assert f"{name} is called like a lifetime in {unit}, but a policy reads" in verdict.remarks[0]
+    assert (
+        f"the name {name} suggests a lifetime in {unit}, but a policy reads" in verdict.remarks[0]
+    )
 
 
 def test_a_lifetime_whose_values_are_milliseconds_is_a_remark() -> None:
@@ -323,7 +325,7 @@ def test_a_name_that_contradicts_the_values_is_a_reason_for_doubt() -> None:
     assert proposal.policy == ExpireAt("expires_s", unit="ms")
     assert proposal.confidence is Confidence.LIKELY
     assert proposal.cautions[0] == (
-        "expires_s is called like epoch seconds, and its values are epoch milliseconds"
+        "the name expires_s suggests epoch seconds, but its values are epoch milliseconds"
     )
     agreeing = proposed("cache", {"expires_ms": EPOCH * 1000}, expires_ms=Kind.INTEGER)
     assert agreeing.confidence is Confidence.CLEAR

@@ -162,7 +162,7 @@ def run(*words: str) -> str:
 
 def test_the_command_shows_a_change_and_makes_it(cart: Any) -> None:
     said = run("set", "shop.Cart", "60")
-    assert "stored_carts, all others: 1h -> 1m" in said
+    assert "stored_carts: 1h -> 1m" in said
     assert "the change would expire at most 3 rows at once." in said
     assert "Nothing was changed. To make the change, add:\n--approve 3-" in said
     token = said.split("--approve ")[1].strip()

@@ -243,7 +243,7 @@ def test_pause_holds_for_every_sweeper_until_resume(
     kill(Session, [1])
     call_command("ttl_pause")
     assert capsys.readouterr().out == (
-        "default: Paused: no sweeper begins another batch. Let them go on with: python manage.py "
+        "default: Paused: no sweeper begins another batch. Resume with: python manage.py "
         "ttl_resume\n"
     )
     assert swept(capsys, "--model", "shop.Session")[1][0]["ended"] == "paused"

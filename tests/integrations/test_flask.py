@@ -400,7 +400,7 @@ def test_pause_holds_for_every_sweeper_until_resume(app: Flask) -> None:
     model = model_of(db)
     TTL(app)
     fill(app, db, model)
-    said = "Paused: no sweeper begins another batch. Let them go on with: flask ttl resume\n"
+    said = "Paused: no sweeper begins another batch. Resume with: flask ttl resume\n"
     assert invoke(app, "pause").output == said
     assert "Paused: expired rows are left" in invoke(app, "sweep").output
     assert rows_of(app, db, model) == {0, 1, 2, 3}

@@ -66,6 +66,7 @@ class PolicyPreview:
         token: What `approve_policy` accepts, once: the number of rows, and a hash of all that the
             preview is about.
         followers: How many of the `at_most` rows are in other tables, whose rows follow these.
+        has_scopes: Whether values of a field may have defaults of their own.
     """
 
     name: str
@@ -76,6 +77,7 @@ class PolicyPreview:
     forecast: Forecast
     token: str = field(kw_only=True)
     followers: int = field(default=0, kw_only=True)
+    has_scopes: bool = field(default=False, kw_only=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -93,7 +95,7 @@ class PolicyPreview:
     def paragraphs(self, width: int | None, deep: str) -> Iterable[Paragraph]:
         """Return what it says, in a width of so many columns; `deep` is how all are counted."""
         change = f"{said_ttl(self.before)} -> {said_ttl(self.after)}"
-        yield Paragraph(f"{self.name}, {said_scope(self.scope)}: {change}")
+        yield Paragraph(f"{said_rows(self.name, self.scope, self.has_scopes)}: {change}")
         yield from self.forecast.paragraphs(width, deep)
         along = ""
         if self.followers:
@@ -111,6 +113,7 @@ class Change:
     Attributes:
         where: Which change it is, for messages.
         keys: What its tokens are signed with, see `keys_of`.
+        has_scopes: Whether values of a field may have defaults of their own.
     """
 
     name: str
@@ -119,6 +122,7 @@ class Change:
     after: int | None
     where: str
     keys: tuple[bytes, ...] = ()
+    has_scopes: bool = False
 
     @property
     def before(self) -> int | None:
@@ -141,7 +145,9 @@ class Change:
         most = soon.rows + soon.margin + followers
         token = self._token(most, self.keys[0] if self.keys else b"")
         about = (self.name, self.scope, self.before, self.after, most, forecast)
-        return PolicyPreview(*about, token=token, followers=followers)
+        return PolicyPreview(
+            *about, token=token, followers=followers, has_scopes=self.has_scopes
+        )
 
     def approved(self, token: str) -> int:
         """Return the rows that a token lets expire; raises NotApprovedError for another's."""
@@ -188,10 +194,18 @@ def keys_of(*secrets: str | bytes | None) -> tuple[bytes, ...]:
 
 def stored_lines(found: Iterable[StoredPolicy]) -> list[tuple[str, ...]]:
     """The lines of a table of stored defaults, its head first."""
+    found = [*found]
+    scoped = with_scopes(found)
     return [
         ("table", "rows", "default ttl", "changed", "by", "reason"),
         *(
-            (row.name, said_scope(row.scope), said_ttl(row.ttl), _when(row.changed_at), *_who(row))
+            (
+                row.name,
+                said_scope(row.scope, row.name in scoped),
+                said_ttl(row.ttl),
+                _when(row.changed_at),
+                *_who(row),
+            )
             for row in found
         ),
     ]
@@ -199,13 +213,15 @@ def stored_lines(found: Iterable[StoredPolicy]) -> list[tuple[str, ...]]:
 
 def change_lines(found: Iterable[PolicyChange]) -> list[tuple[str, ...]]:
     """The same of their changes."""
+    found = [*found]
+    scoped = with_scopes(found)
     return [
         ("changed", "table", "rows", "from", "to", "by", "reason"),
         *(
             (
                 _when(row.changed_at),
                 row.name,
-                said_scope(row.scope),
+                said_scope(row.scope, row.name in scoped),
                 said_ttl(row.ttl_before),
                 said_ttl(row.ttl_after),
                 *_who(row),
@@ -220,11 +236,21 @@ def plain(row: StoredPolicy | PolicyChange) -> dict[str, Any]:
     return {name: getattr(row, name) for name in row.__dataclass_fields__}
 
 
-def said_scope(scope: str | None) -> str:
-    """Which rows have a default; blanks at either end can be seen."""
+def with_scopes(rows: Iterable[StoredPolicy | PolicyChange]) -> set[str]:
+    """The names of the tables of which a scope has, or had, a default of its own."""
+    return {row.name for row in rows if row.scope}
+
+
+def said_scope(scope: str | None, has_scopes: bool = True) -> str:  # noqa: FBT001, FBT002
+    """Which rows of a table have a default; blanks at either end can be seen."""
     if scope and scope != scope.strip():
         return repr(scope)
-    return scope or "all others"
+    return scope or ("all others" if has_scopes else "all")
+
+
+def said_rows(name: str, scope: str | None, has_scopes: bool) -> str:  # noqa: FBT001
+    """The table, and which of its rows where scopes have defaults of their own."""
+    return f"{name}, {said_scope(scope)}" if scope or has_scopes else name
 
 
 def said_ttl(ttl: int | None) -> str:

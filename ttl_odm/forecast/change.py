@@ -131,4 +131,5 @@ def _change(
     """What is asked for."""
     after, now = default.checked(ttl), default.read(connection)
     where = f"{default.binding.name}.__ttl__ = {after}"
-    return Change(default.name, default.scope, now, after, where, keys_of(secret))
+    has_scopes = default.stored.by is not None
+    return Change(default.name, default.scope, now, after, where, keys_of(secret), has_scopes)

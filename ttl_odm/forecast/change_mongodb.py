@@ -109,7 +109,9 @@ async def _change(
     own, others = map(binding.notes.default_of, (scope, WHOLE_COLLECTION))
     now = StoredNow(own, others, last=str(version))
     named, where = None if scope == WHOLE_COLLECTION else str(scope), f"{target.__name__}.__ttl__"
-    return Change(collection.name, named, now, after, f"{where} = {after}", keys_of(secret))
+    has_scopes = binding.declared.stored.by is not None
+    where = f"{where} = {after}"
+    return Change(collection.name, named, now, after, where, keys_of(secret), has_scopes)
 
 
 def _planned(binding: Binding, scope: Any, after: int | None) -> Policy:

@@ -115,7 +115,8 @@ def _change(default: StoredDefault, ttl: StoredTTL) -> Change:
     after, now = default.checked(ttl), default.read()
     where = f"{default.binding.model._meta.label}.__ttl__ = {after}"
     keys = keys_of(settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
-    return Change(default.name, default.scope, now, after, where, keys)
+    has_scopes = default.stored.by is not None
+    return Change(default.name, default.scope, now, after, where, keys, has_scopes)
 
 
 def _rows(default: StoredDefault) -> str | None:

@@ -119,7 +119,9 @@ def propose(table: Table, now: datetime) -> Verdict:
     ideas = (_of_ends(table, ends), _of_lifetimes(table), _of_deletions(table), _of_habits(table))
     for idea in chain(*ideas):
         if idea.is_by_habit and table.references:
-            remarks.append(f"is called like something that passes, but {_referring(table)}")
+            remarks.append(
+                f"the name {table.name} suggests short-lived rows, but {_referring(table)}"
+            )
             break
         reading = reading_of(table, idea.field)
         if isinstance(reading, Reading):
@@ -177,7 +179,7 @@ def _of_ends(table: Table, ends: list[Field]) -> Iterator[_Idea]:
             field,
             Confidence.LIKELY if field.name in prefixed else Confidence.CLEAR,
             partial(ExpireAt, field.name),
-            (f"{field.name} is called like the end of a row",),
+            (f"the name {field.name} suggests the end of a row",),
             (f"{' and '.join(others)} may be the end as well: take the last one",) * bool(others),
         )
 
@@ -192,7 +194,7 @@ def _of_lifetimes(table: Table) -> Iterator[_Idea]:
                     own,
                     Confidence.LIKELY,
                     partial(ExpireAt, own.name),
-                    (f"{own.name} is called like a lifetime, but holds instants",),
+                    (f"the name {own.name} suggests a lifetime, but it holds instants",),
                 )
             if wrong.is_most:
                 continue
@@ -200,7 +202,7 @@ def _of_lifetimes(table: Table) -> Iterator[_Idea]:
             continue
         has_zeros = any(seconds == 0 for seconds in table.values(own.name))
         never = (0,) if has_zeros else ()
-        reasons = [f"{own.name} is called like a number of seconds that counts from {begins.name}"]
+        reasons = [f"the name {own.name} suggests a number of seconds, counted from {begins.name}"]
         reasons += [f"rows have {own.name} = 0, which mostly means never"] * has_zeros
         yield _Idea(
             begins,
@@ -212,7 +214,7 @@ def _of_lifetimes(table: Table) -> Iterator[_Idea]:
 
 
 def _lifetimes(table: Table) -> Iterator[Field]:
-    """The fields that are called like a number of seconds to live."""
+    """The fields whose names suggest a number of seconds to live."""
     for field in table.fields:
         if field.kind is Kind.INTEGER and names.says(field.name, names.LIFETIME):
             yield field
@@ -225,7 +227,7 @@ def _lifetimes_in_other_units(table: Table) -> Iterator[str]:
         if field.kind in (Kind.INTEGER, Kind.FLOAT) and (
             unit := names.unit_of_lifetime(field.name)
         ):
-            yield f"{field.name} is called like a lifetime in {unit}, but {fix}"
+            yield f"the name {field.name} suggests a lifetime in {unit}, but {fix}"
     for field in _lifetimes(table):
         wrong = misread_lifetimes(field.name, table.values(field.name))
         if wrong is not None and wrong.is_most and wrong.unit is not None:
@@ -243,7 +245,7 @@ def _of_deletions(table: Table) -> Iterator[_Idea]:
         Confidence.GUESS,
         partial(ExpireAfter, field.name, seconds),
         (
-            f"{field.name} is called like the instant at which a row was marked as deleted",
+            f"the name {field.name} suggests the instant at which a row was marked as deleted",
             f"nothing says how long such rows are kept: {names.TRASH.whose}",
         ),
         (
@@ -268,7 +270,7 @@ def _of_habits(table: Table) -> Iterator[_Idea]:
             Confidence.GUESS,
             partial(ExpireAfter, field.name, usual.seconds),
             (
-                f"{table.name} is called like something that passes, and {field.name} says {what}",
+                f"the name {table.name} suggests short-lived rows, and {field.name} says {what}",
                 f"nothing says how long rows are kept: {usual.whose}",
             ),
             (f"choose the {duration_text(usual.seconds)} yourself",),
@@ -310,7 +312,8 @@ def _doubts_about_units(table: Table, field: Field, reading: Reading) -> Iterato
     """Say where a name, or some values, tell of another unit than most values do."""
     named = names.unit_of_instants(field.name)
     if reading.unit in EPOCHS and named is not None and named != reading.unit:
-        yield f"{field.name} is called like {epoch_name(named)}, and its values are {reading.kind}"
+        what = f"{epoch_name(named)}, but its values are {reading.kind}"
+        yield f"the name {field.name} suggests {what}"
     wrong = misread_instants(field.name, reading.unit, table.values(field.name))
     if wrong is not None:
         yield str(wrong)

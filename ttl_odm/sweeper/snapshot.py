@@ -235,7 +235,4 @@ RESUMED: Final = "Resumed: the sweepers continue."
 def paused_text(lease: LeaseState, program: Program) -> str:
     """Return what is said when sweepers have been paused."""
     at_work = f" {visible(lease.holder)} stops after its batch." if lease.holder else ""
-    return (
-        f"Paused: no sweeper begins another batch.{at_work} Let them go on with: "
-        f"{program('resume')}"
-    )
+    return f"Paused: no sweeper begins another batch.{at_work} Resume with: {program('resume')}"

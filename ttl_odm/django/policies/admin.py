@@ -111,7 +111,7 @@ class PolicyChangeAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # not gener
     @admin.display(description="rows")
     def rows(self, obj: PolicyChange) -> str:
         """Whose default it was."""
-        return said_scope(obj.scope)
+        return said_scope(obj.scope, obj.name in _scoped())
 
     @admin.display(description="from")
     def before(self, obj: PolicyChange) -> str:
@@ -156,11 +156,12 @@ class PolicyChangeAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # not gener
         stored = [binding for binding in bindings() if binding.is_stored]
         found = stored_policies(*(each.model for each in stored)) if stored else []
         labels = {name_of(each): each.model._meta.label for each in stored}
+        scoped = _scoped()
         lines = [
             {
                 "model": labels[row.name],
                 "scope": row.scope or "",
-                "cells": (row.name, said_scope(row.scope), said_ttl(row.ttl)),
+                "cells": (row.name, said_scope(row.scope, row.name in scoped), said_ttl(row.ttl)),
                 "row": row,
             }
             for row in found[:_MOST]
@@ -199,6 +200,12 @@ class PolicyChangeAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # not gener
                 "said": list(seen.paragraphs(_WIDTH, "")) if seen else (),
             },
         )
+
+
+def _scoped() -> set[str]:
+    """The tables of which values of a field may have defaults of their own."""
+    stored = (binding for binding in bindings() if binding.is_stored)
+    return {name_of(binding) for binding in stored if binding.policy.stored.by is not None}
 
 
 def _may(request: HttpRequest, permission: str) -> bool:

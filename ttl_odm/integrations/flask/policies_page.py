@@ -20,7 +20,13 @@ from flask import Blueprint, abort, current_app, redirect, render_template, requ
 from werkzeug.exceptions import HTTPException
 
 from ttl_odm.errors import TTLError
-from ttl_odm.forecast.approval import NotApprovedError, said_scope, said_ttl
+from ttl_odm.forecast.approval import (
+    NotApprovedError,
+    said_rows,
+    said_scope,
+    said_ttl,
+    with_scopes,
+)
 from ttl_odm.integrations.flask.stored_defaults import CONFLICT, FORBIDDEN, WRONG, check_text
 from ttl_odm.sweeper.text import visible, without_controls
 
@@ -74,13 +80,14 @@ def page_of(defaults: StoredDefaults) -> Blueprint:
     @blueprint.get("/")
     def index() -> str:
         stored, changes = defaults.read()
+        scoped = with_scopes([*stored, *changes])
         return render_template(
             "ttl_odm_policies/index.html",
-            policies=[_policy_cells(row) for row in stored[:_MOST]],
+            policies=[_policy_cells(row, scoped) for row in stored[:_MOST]],
             more_policies=max(len(stored) - _MOST, 0),
-            changes=[_change_cells(row) for row in changes[:_MOST]],
+            changes=[_change_cells(row, scoped) for row in changes[:_MOST]],
             more_changes=max(len(changes) - _MOST, 0),
-            changed=_changed(defaults, stored),
+            changed=_changed(defaults, stored, scoped),
             problem="" if current_app.secret_key else _UNSIGNED,
         )
 
@@ -158,12 +165,12 @@ def _secret(who: object) -> bytes:
     return hmac.new(key, b"ttl_odm.page:" + str(who).encode(errors="replace"), sha256).digest()
 
 
-def _changed(defaults: StoredDefaults, stored: list[StoredPolicy]) -> str:
+def _changed(defaults: StoredDefaults, stored: list[StoredPolicy], scoped: set[str]) -> str:
     """Say what is stored of the default that has just been changed; nothing if none was."""
     name, scope = request.args.get("table", ""), request.args.get("scope") or None
     if name not in defaults.targets:
         return ""
-    rows = visible(f"{name}, {said_scope(scope)}")
+    rows = visible(said_rows(name, scope, name in scoped))
     for row in stored:
         if (row.name, row.scope) == (name, scope):
             return f"{rows}: the default ttl is now {said_ttl(row.ttl)}."
@@ -172,28 +179,28 @@ def _changed(defaults: StoredDefaults, stored: list[StoredPolicy]) -> str:
 
 def _title(seen: PolicyPreview) -> str:
     change = f"{said_ttl(seen.before)} → {said_ttl(seen.after)}"
-    return f"{visible(seen.name)}, {visible(said_scope(seen.scope))}: {change}"
+    return f"{visible(said_rows(seen.name, seen.scope, seen.has_scopes))}: {change}"
 
 
-def _policy_cells(row: StoredPolicy) -> dict[str, Any]:
+def _policy_cells(row: StoredPolicy, scoped: set[str]) -> dict[str, Any]:
     scope = row.scope or ""
     return {
-        **_common_cells(row),
+        **_common_cells(row, scoped),
         "ttl": said_ttl(row.ttl),
         # A field of a form can't hold a line break, and would name other rows without it.
         "link": None if {*"\r\n"} & {*scope} else {"table": row.name, "scope": scope},
     }
 
 
-def _change_cells(row: PolicyChange) -> dict[str, Any]:
+def _change_cells(row: PolicyChange, scoped: set[str]) -> dict[str, Any]:
     before, after = said_ttl(row.ttl_before), said_ttl(row.ttl_after)
-    return {**_common_cells(row), "before": before, "after": after}
+    return {**_common_cells(row, scoped), "before": before, "after": after}
 
 
-def _common_cells(row: StoredPolicy | PolicyChange) -> dict[str, Any]:
+def _common_cells(row: StoredPolicy | PolicyChange, scoped: set[str]) -> dict[str, Any]:
     return {
         "table": visible(row.name),
-        "rows": visible(said_scope(row.scope)),
+        "rows": visible(said_scope(row.scope, row.name in scoped)),
         "changed_at": row.changed_at,
         "by": visible(row.changed_by or "-"),
         "reason": without_controls(row.reason or "-"),

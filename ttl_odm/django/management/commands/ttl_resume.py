@@ -29,7 +29,7 @@ class Command(BaseCommand):
         add_option(parser, "lease_name", default=LEASE_NAME)
 
     def handle(self, **options: Any) -> None:
-        """Let them go on in one database after the other."""
+        """Resume the sweepers of one database after the other."""
         for alias in aliases(options):
             try:
                 Sweeper(DjangoStore(alias), lease_name=options["lease_name"]).resume()
