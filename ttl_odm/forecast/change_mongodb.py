@@ -109,7 +109,8 @@ async def _change(
     own, others = map(binding.notes.default_of, (scope, WHOLE_COLLECTION))
     now = StoredNow(own, others, last=str(version))
     named, where = None if scope == WHOLE_COLLECTION else str(scope), f"{target.__name__}.__ttl__"
-    has_scopes = binding.declared.stored.by is not None
+    stored = binding.declared.stored
+    has_scopes = stored is not None and stored.by is not None
     where = f"{where} = {after}"
     return Change(collection.name, named, now, after, where, keys_of(secret), has_scopes)
 

@@ -204,8 +204,8 @@ class PolicyChangeAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # not gener
 
 def _scoped() -> set[str]:
     """The tables of which values of a field may have defaults of their own."""
-    stored = (binding for binding in bindings() if binding.is_stored)
-    return {name_of(binding) for binding in stored if binding.policy.stored.by is not None}
+    stored = [binding for binding in bindings() if binding.is_stored]
+    return {name_of(each) for each in stored if getattr(each.policy.stored, "by", None)}
 
 
 def _may(request: HttpRequest, permission: str) -> bool:
