@@ -278,7 +278,7 @@ def flask_page(browser: Browser) -> str:
                 page.get_by_label("Default ttl").fill("7d")
                 page.get_by_label("Reason").fill(REASON)
                 page.get_by_role("button", name="Show what it would do").click()
-                page.get_by_role("heading", name="carts, all others: 14d → 7d").wait_for()
+                page.get_by_role("heading", name="carts: 14d → 7d").wait_for()
                 yield
                 page.get_by_role("button", name="Make this change").click()
                 page.get_by_role("status").wait_for()
