@@ -145,9 +145,7 @@ class Change:
         most = soon.rows + soon.margin + followers
         token = self._token(most, self.keys[0] if self.keys else b"")
         about = (self.name, self.scope, self.before, self.after, most, forecast)
-        return PolicyPreview(
-            *about, token=token, followers=followers, has_scopes=self.has_scopes
-        )
+        return PolicyPreview(*about, token=token, followers=followers, has_scopes=self.has_scopes)
 
     def approved(self, token: str) -> int:
         """Return the rows that a token lets expire; raises NotApprovedError for another's."""
