@@ -23,6 +23,8 @@ BLOCK: Final = re.compile(
 )
 # The option with the token of a preview: each has another one.
 APPROVAL: Final = re.compile(r"--approve \d+-[0-9a-f]+")
+# What a sweep prints every ten seconds on a busy machine; as in tests/docs/blocks.py.
+PROGRESS: Final = re.compile(r"^\S+: [\d,]+ rows, [\d,]+/s\n", re.MULTILINE)
 
 SHOP: Final = """\
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -129,8 +131,9 @@ def run(command: str, folder: Path) -> str:
         words, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     status = f"$ echo $?\n{finished.returncode}\n" if finished.returncode else ""
+    said = PROGRESS.sub("", f"{finished.stdout}{finished.stderr}")
     # Click calls the program by how it was started.
-    said = f"{finished.stdout}{finished.stderr}".replace("python -m ttl_odm.cli", "ttl-odm")
+    said = said.replace("python -m ttl_odm.cli", "ttl-odm")
     return said.rstrip() + "\n" + status
 
 
