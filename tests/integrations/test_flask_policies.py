@@ -12,9 +12,10 @@ from sqlalchemy.orm import Session
 from tests.clocks import age
 from tests.sql.models import web_session
 from tests.sql.test_stored_scopes import message
-from ttl_odm import Stored, TTLConfigurationError
+from ttl_odm import Stored, TTLConfigurationError, TTLError
 from ttl_odm.forecast.change import preview_policy
 from ttl_odm.integrations.flask.policies import policies
+from ttl_odm.integrations.flask.stored_defaults import StoredDefaults, as_text
 from ttl_odm.sqlalchemy import policy_changes, stored_policies
 
 if TYPE_CHECKING:
@@ -206,3 +207,16 @@ def test_what_has_no_guard_is_refused(engine: Engine, model: Any) -> None:
         policies(engine, [model], allowed=True, who=str)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     with pytest.raises(TTLConfigurationError, match="isn't stored in the database"):
         policies(engine, [web_session(HOUR)], allowed=lambda: True, who=str)
+
+
+@pytest.mark.databases("sqlite")
+def test_a_value_too_deep_to_be_printed_is_rejected(engine: Engine, model: Any) -> None:
+    deep: Any = []
+    for _ in range(100_000):  # as deep as a request can be, and deeper
+        deep = {"a": deep}
+    defaults = StoredDefaults(engine, {"web_sessions": model}, lambda: "ann")
+    asked: dict[str, Any] = {"table": "web_sessions", "ttl": 60, "scope": "acme"}
+    for name in asked:
+        with pytest.raises(TTLError):
+            defaults.preview(defaults.change(**{**asked, name: deep}), None)
+    assert as_text(deep) == "<dict>"

@@ -87,7 +87,7 @@ def short_repr(value: object) -> str:
     """Return a short repr for an error message, whatever the value is."""
     try:
         text = repr(value)
-    except ValueError:  # Python refuses to print an int of more than 4300 digits
+    except (ValueError, RecursionError):  # an int of more than 4300 digits, or a deep list
         text = f"<{type(value).__name__}>"
     if len(text) > _REPR_CHARACTERS:
         return text[: _REPR_CHARACTERS - 3] + "..."

@@ -145,7 +145,7 @@ def scope_of(model: type, scope: object) -> Any:
     if stored.by is None:
         raise TTLConfigurationError(
             f"{model.__name__}.__ttl__ = {stored!r}: no documents have a default of their own, so "
-            f"there is none for scope={scope!r}; declare Stored(..., by='field')."
+            f"there is none for scope={short_repr(scope)}; declare Stored(..., by='field')."
         )
     value: Any = scope
     fields: Any = getattr(model, "model_fields", {})

@@ -33,6 +33,7 @@ from ttl_odm.core.stored_rows import (
     StoredNow,
     StoredPolicy,
 )
+from ttl_odm.core.values import short_repr
 from ttl_odm.dialects.errors import code_of, is_away, is_passing, is_taken
 from ttl_odm.dialects.waits import NOT_AVAILABLE, TRIES, WAITED, races, waits
 from ttl_odm.django.policies.models import Policy
@@ -95,7 +96,7 @@ class StoredDefault:
         if binding.scope is None:
             raise TTLConfigurationError(
                 f"{label}.__ttl__ = {declared!r}: no rows have a default of their own, so there is "
-                f"none for scope={scope!r}; declare Stored(..., by='field')."
+                f"none for scope={short_repr(scope)}; declare Stored(..., by='field')."
             )
         text = stored.canonical_scope(connections[using], binding, scope)
         return cls(binding, declared, text, using)

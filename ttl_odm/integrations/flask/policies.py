@@ -27,6 +27,7 @@ from ttl_odm.integrations.flask.stored_defaults import (
     FORBIDDEN,
     WRONG,
     StoredDefaults,
+    as_text,
     check_text,
 )
 from ttl_odm.sqlalchemy.policy.stored_default import name_of_stored
@@ -109,7 +110,7 @@ def _add_views(blueprint: Blueprint, defaults: StoredDefaults) -> None:
         change, reason = _change(defaults, body), body.get("reason")
         if not isinstance(reason, str | None):
             raise TTLConfigurationError(f"reason = {short_repr(reason)}: give a text, or null.")
-        token = str(body.get("token"))
+        token = as_text(body.get("token"))
         scope = defaults.approve(change, token, reason, current_app.secret_key)
         return jsonify(table=body["table"], scope=scope, ttl=change["ttl"])
 

@@ -74,9 +74,10 @@ class StoredDefaults:
             raise TTLConfigurationError(
                 f"table = {short_repr(table)}: the tables are {', '.join(self.targets) or 'none'}."
             )
+        where = f"ttl {short_repr(ttl)}"
         return {
             "target": self.targets[table],
-            "ttl": None if ttl is None else parse_stored(str(ttl), where=f"ttl {ttl!r}"),
+            "ttl": None if ttl is None else parse_stored(as_text(ttl), where=where),
             "scope": None if scope == "" else scope,
         }
 
@@ -97,6 +98,11 @@ class StoredDefaults:
 
     def _engine(self) -> Engine:
         return self.engine if isinstance(self.engine, Engine) else self.engine()
+
+
+def as_text(value: object) -> str:
+    """Return a value of a request as text, whatever it is."""
+    return value if isinstance(value, str) else short_repr(value)
 
 
 def check_text(name: str, text: str) -> None:

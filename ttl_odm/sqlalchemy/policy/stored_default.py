@@ -26,6 +26,7 @@ from sqlalchemy.dialects import mysql
 
 from ttl_odm.core.scopes import ScopeColumn
 from ttl_odm.core.stored_rows import INHERIT, WHOLE_TABLE, StoredNow
+from ttl_odm.core.values import short_repr
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
@@ -79,7 +80,7 @@ class StoredDefault:
         if stored.by is None or binding.discriminator is None:
             raise TTLConfigurationError(
                 f"{binding.name}.__ttl__ = {stored!r}: no rows have a default of their own, so "
-                f"there is none for scope={scope!r}; declare Stored(..., by='field')."
+                f"there is none for scope={short_repr(scope)}; declare Stored(..., by='field')."
             )
         column = binding.discriminator
         value = _scope_column(f"{binding.name}.{stored.by}", column, dialect).canonical(scope)
