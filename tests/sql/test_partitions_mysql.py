@@ -237,6 +237,76 @@ def test_nulls_keep_the_lowest_partition_of_others(engine: Engine) -> None:
     assert number(engine, "SELECT count(*) FROM events") == 1
 
 
+def last_partitions(engine: Engine, *days: int, **hook: Any) -> Table:
+    """A table with nothing but partitions that have ended: others make the next one late."""
+    partition = Partitions("1 day", made_by="others")
+    table = Table("events", MetaData(), Column("id", Integer, primary_key=True))
+    table.append_column(Column("at", DateTime, primary_key=True))
+    enable(table, ExpireAfter("at", 2 * DAY), partition=partition, **hook)
+    table.create(engine)
+    with engine.begin() as connection:
+        ends = [instant(connection, ago(connection, day)) for day in days]
+        parts = (
+            f"PARTITION d{day} VALUES LESS THAN ({end})"
+            for day, end in zip(days, ends, strict=True)
+        )
+        connection.execute(
+            text(f"ALTER TABLE events PARTITION BY RANGE COLUMNS (at) ({', '.join(parts)})")
+        )
+        for day in days:
+            day_before = instant(connection, ago(connection, day + 1))
+            connection.execute(text(f"INSERT INTO events VALUES ({day}, {day_before})"))  # noqa: S608
+    return table
+
+
+@pytest.mark.parametrize("days", [(9, 7, 5), (5,)])
+def test_the_last_partition_stays_and_its_rows_go_by_batches(
+    engine: Engine, days: tuple[int, ...]
+) -> None:
+    table = last_partitions(engine, *days)
+    for rows in (len(days), 0, 0):
+        (target,) = Sweeper(engine, table, lease=False).run_once().targets
+        assert (target.deleted, target.error, target.skipped) == (rows, None, 0)
+        assert [note.partition(": ")[2] for note in target.notes] == (rows > 0) * [
+            "it is the last one of its table, which can't be without"
+        ]
+        assert partitions(engine, "events") == {"d5"}
+    assert number(engine, "SELECT count(*) FROM events") == 0
+    with engine.begin() as connection:
+        days_ago = instant(connection, ago(connection, 1))
+        connection.execute(
+            text(f"ALTER TABLE events ADD PARTITION (PARTITION d1 VALUES LESS THAN ({days_ago}))")
+        )
+    assert Sweeper(engine, table, lease=False).run_once().problems == ()
+    assert partitions(engine, "events") == {"d1"}
+
+
+def test_the_last_partition_stays_where_rows_go_by_batches_anyway(engine: Engine) -> None:
+    told: list[Any] = []
+    table = last_partitions(engine, 9, 5, on_purged=told.append)
+    for rows in (2, 0, 0):
+        report = Sweeper(engine, table, lease=False).run_once()
+        assert (report.deleted, report.problems) == (rows, ())
+    assert partitions(engine, "events") == {"d5"}
+    assert told
+
+
+def test_the_last_partition_stays_where_a_trigger_is_told_of_each_row(engine: Engine) -> None:
+    table = last_partitions(engine, 9, 5)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE gone (id INT)"))
+        connection.execute(
+            text(
+                "CREATE TRIGGER hears AFTER DELETE ON events FOR EACH ROW "
+                "INSERT INTO gone VALUES (OLD.id)"
+            )
+        )
+    for _ in range(3):
+        assert Sweeper(engine, table, lease=False).run_once().problems == ()
+    assert partitions(engine, "events") == {"d5"}
+    assert number(engine, "SELECT count(*) FROM gone") == 2
+
+
 def test_batches_find_the_rows_of_several_partitions(engine: Engine) -> None:
     # MariaDB goes down an index on a virtual column in no order there.
     model = visits(3600)

@@ -115,7 +115,8 @@ _USER: Final = """'TRIGGER' AND
   grantee = CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), '''')"""
 
 _LEAVES: Final = """
-SELECT q.home, q.home AS `schema`, q.name, q.upper, q.is_rest, q.hindrance, q.takes_nulls,
+SELECT q.home, q.home AS `schema`, q.name, q.upper, q.is_rest, q.takes_nulls,
+  CASE WHEN COUNT(*) OVER () = 1 THEN 'last' ELSE q.hindrance END AS hindrance,
   LAG(q.upper) OVER (ORDER BY q.place) AS lower, 0 AS is_heard, '' AS columns,
   NULL AS estimate
 FROM (

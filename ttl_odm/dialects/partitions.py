@@ -128,6 +128,7 @@ HINDRANCES: Final = {
     "policy": "row-level security may hide rows of it",
     "owner": "the table or the partition belongs to another user",
     "unseen": "whether triggers would have to hear of it is shown to users with TRIGGER only",
+    "last": "it is the last one of its table, which can't be without",
     "shape": "it is cut into partitions itself, or is a foreign table",
     "detaching": "somebody is detaching it",
 }

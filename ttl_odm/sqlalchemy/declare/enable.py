@@ -68,9 +68,9 @@ def enable(  # noqa: PLR0913 (what a class may declare)
     """Give a mapped class or a Table a lifetime, even one from another package.
 
     From then on the class behaves as if it had declared ``__ttl__ = policy``, for every session,
-    engine and statement, including existing ones. Call it when the application starts, before
-    other threads run statements on the table. A second call with another policy replaces the
-    first. If only the default ttl changes, the change takes effect at once.
+    engine and statement, including existing ones. Other threads may run statements on the table
+    meanwhile; those that have begun end by the policy of then. A second call with another policy
+    replaces the first. If only the default ttl changes, the change takes effect at once.
 
     The database isn't changed: the columns that the policy names must exist.
 

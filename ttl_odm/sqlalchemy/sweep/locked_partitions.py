@@ -108,6 +108,8 @@ class LockingWork(PartitionWork):
             is_empty = not count_rows(self.connection, table, *within, limit=1)
         if not is_empty or leaf.hindrance == "shape":
             return self._left_to_batches(reason)
+        if leaf.hindrance == "last":
+            return BatchResult(0)
         with self._locked():
             with self._limited():
                 is_empty = not count_rows(self.connection, table, *within, limit=1)
