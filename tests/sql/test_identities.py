@@ -236,6 +236,18 @@ def test_bulk_save_objects(session: Session, m: Models) -> None:
     assert holders(session, "bookings") == ["eve"]
 
 
+def test_bulk_save_objects_that_fails_has_written_nothing(session: Session, m: Models) -> None:
+    session.add(m.Booking(id=2, holder="fay", ttl=-1))
+    session.commit()
+    kept, booking = session.get_one(m.Booking, 2), session.get_one(m.Booking, 1)
+    retake(session, booking)
+    kept.holder, booking.holder = "fay again", "dan again"
+    with pytest.raises(ExpiredError, match=f"Booking 1 can't be updated.*{AGAIN}"):
+        session.bulk_save_objects([kept, booking])
+    session.commit()
+    assert sorted(holders(session, "bookings")) == ["eve", "fay"]
+
+
 def test_a_delete_that_cascades(session: Session, m: Models) -> None:
     hall = session.get_one(m.Hall, 1)
     retake(session, hall.bookings[0])

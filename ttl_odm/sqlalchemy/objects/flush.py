@@ -211,8 +211,15 @@ def checking_bulk_saves(save: Callable[..., None]) -> Callable[..., None]:
             states = list(mappings)
             written = partial(_written_by, connection)
             runs = checked(binding, inspect(mapper), states, "updated", written)
-        for run in runs:
-            save(session, mapper, run, isupdate=isupdate, isstates=isstates, **options)
+        try:
+            for run in runs:
+                save(session, mapper, run, isupdate=isupdate, isstates=isstates, **options)
+        except ExpiredError:
+            # As SQLAlchemy does when a flush fails; earlier runs are written already.
+            transaction = session.get_nested_transaction() or session.get_transaction()
+            if transaction is not None and transaction.is_active:
+                transaction.rollback()
+            raise
 
     return bulk_save
 
