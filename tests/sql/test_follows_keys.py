@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,12 +13,13 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from tests.locks import is_locked_by_others
 from tests.sql.following import EXPIRED, HOUR, LIVE, TREES, Cart, Item, Note, expire, fill, stored
 from ttl_odm import Follows
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import ExpiredError, TTLMixin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sqlalchemy import Engine
+    from sqlalchemy import Connection, Engine
 
 
 @pytest.fixture
@@ -41,6 +43,37 @@ def test_an_update_takes_such_a_key_too(session: Session) -> None:
     moved: Any = session.execute(update(Note).where(Note.id == 100).values(id=200))
     assert moved.rowcount == 1
     assert session.scalars(select(Note.id).order_by(Note.id)).all() == [110, 200]
+
+
+def fill_cart(connection: Connection, cart: int, items: int) -> None:
+    """An expired cart with that many items, each of which has a note."""
+    connection.execute(insert(Cart), {"id": cart})
+    keys = range(1_000 * cart, 1_000 * cart + items)
+    connection.execute(insert(Item), [{"id": key, "cart_id": cart} for key in keys])
+    connection.execute(insert(Note), [{"id": 10 * key, "item_id": key} for key in keys])
+    expire(connection, cart)
+
+
+@pytest.mark.every_server
+def test_a_key_with_many_followers_takes_as_many_statements_as_one_with_few(
+    engine: Engine, session: Session, sent: list[str]
+) -> None:
+    """InnoDB reads by an index and deletes by keys, so that it locks nothing else."""
+    statements = []
+    for cart, items in ((5, 2), (6, 700)):
+        fill_cart(session.connection(), cart, items)
+        session.commit()
+        sent.clear()
+        with engine.begin() as connection:
+            connection.execute(insert(Cart).values(id=cart))
+        statements.append(Counter(statement[:40] for statement in sent))
+        assert stored(engine, "items", "remarks") == [4, 4]
+    few, many = statements
+    if engine.dialect.name not in MYSQL_FAMILY:
+        assert many == few
+    else:  # each read walks over all that was deleted before
+        assert many["SELECT items.id \nFROM items \nWHERE items"] == 1
+        assert many["DELETE FROM items WHERE items.id IN (%(i"] == 2
 
 
 @pytest.mark.databases("postgres", "mariadb", "mysql")

@@ -9,19 +9,26 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import and_, func, not_, select
 from sqlalchemy import column as bare_column
 
 from ttl_odm.core.follows import check_options, sealing_ttl
 from ttl_odm.core.policy import TTL
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.binding import SourceColumns, key_columns
 from ttl_odm.sqlalchemy.policy.following import followers_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.purge.family_ties import CHUNK, Tie, ties_to, untie
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepSelect, SweepUpdate, is_one_of
+from ttl_odm.sqlalchemy.purge.statements import (
+    SweepDelete,
+    SweepSelect,
+    SweepUpdate,
+    in_subquery,
+    is_one_of,
+)
 from ttl_odm.sqlalchemy.rewrite.from_clauses import LiveRows, binding_of_source
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
@@ -34,6 +41,9 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.following import Following
 
     Keys = Sequence[Sequence[Any]]
+
+READ: Final = 100_000
+"""Keys that are read at once, some 10 MB."""
 
 
 def all_followers(binding: Binding) -> list[Following]:
@@ -152,6 +162,9 @@ class FollowersRemoval:
 
     def of_table(self, table: Table, condition: ColumnElement[bool]) -> None:
         """Remove rows of a table that follows another, after what follows them."""
+        if self._go_at_once(table):
+            self._all_of(table, condition)
+            return
         columns = key_columns(table)
         for keys in self._batches(columns, condition):
             self._below(table, columns, keys)
@@ -159,8 +172,35 @@ class FollowersRemoval:
                 return
             for tie in self._ties_to(table):
                 untie(self.connection, tie, table, keys)
-            statement = SweepDelete(table).where(is_one_of(columns, keys))
-            self.removed[table.fullname] += self.connection.execute(statement).rowcount
+            self._delete(table, is_one_of(columns, keys))
+
+    def _go_at_once(self, table: Table) -> bool:
+        """Whether one DELETE takes any number of rows, and one those of each table below.
+
+        InnoDB might read the whole table for it, and lock what it reads: there, rows are found by
+        an index and deleted by their keys. SQLite finds rows by one column of other rows only.
+        """
+        return (
+            self.limit is None
+            and self.connection.dialect.name not in MYSQL_FAMILY
+            and not self._ties_to(table)
+            and all(
+                len(below.links().own) == 1 and self._go_at_once(below.table)
+                for below in followers_of(table)
+            )
+        )
+
+    def _all_of(self, table: Table, condition: ColumnElement[bool]) -> None:
+        for following in followers_of(table):
+            check_options(following.owner)
+            links = following.links()
+            rows = SweepSelect(*links.theirs).where(condition)
+            self._all_of(following.table, in_subquery(links.own, rows))
+        self._delete(table, condition)
+
+    def _delete(self, table: Table, condition: ColumnElement[bool]) -> None:
+        deleted = self.connection.execute(SweepDelete(table).where(condition)).rowcount
+        self.removed[table.fullname] += deleted
 
     def _ties_to(self, table: Table) -> list[Tie]:
         if table not in self._ties:
@@ -168,12 +208,19 @@ class FollowersRemoval:
         return self._ties[table]
 
     def _batches(self, columns: Sequence[Any], condition: ColumnElement[bool]) -> Iterator[Keys]:
+        """Keys for one statement each.
+
+        Many are read at once: each read walks over the index entries of all rows that this
+        transaction has deleted.
+        """
         while self.is_done:
-            left = CHUNK if self.limit is None else self.limit - self.removed.total()
-            keys = self._read(columns, condition, min(left, CHUNK))
-            if not keys:
+            left = READ if self.limit is None else self.limit - self.removed.total()
+            most = min(left, READ)
+            keys = self._read(columns, condition, most)
+            for start in range(0, len(keys), CHUNK):
+                yield keys[start : start + CHUNK]
+            if len(keys) < most:
                 return
-            yield keys
 
     def _read(
         self, columns: Sequence[Any], condition: ColumnElement[bool], limit: int | None = None
