@@ -172,6 +172,22 @@ def test_a_parent_is_deleted_with_what_its_foreign_keys_say(backend: Backend) ->
     assert sorted(Draft.objects.values_list("pk", flat=True)) == [1, 3, 4]
 
 
+def test_a_key_with_many_followers_reads_them_once(backend: Backend, django_queries: Any) -> None:
+    """InnoDB walks over all that a transaction has deleted, each time that it reads."""
+    reads = []
+    for cart, items in ((5, 2), (6, 1_100)):
+        Cart.objects.create(pk=cart)
+        Memo.objects.bulk_create([Memo(pk=10_000 * cart + n, basket=cart) for n in range(items)])
+        expire(cart)
+        with django_queries() as queries:
+            Cart.objects.create(pk=cart)
+        sent = [query["sql"] for query in queries]
+        reads.append(sum(sql.startswith("SELECT") and "family_memo" in sql for sql in sent))
+        assert not Memo.objects.filter(basket=cart).exists()
+    assert stored(Memo) == [0]
+    assert reads[0] == reads[1]
+
+
 def test_models_that_follow_nothing_run_the_statements_they_ran(
     backend: Backend, django_queries: Any
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +10,12 @@ from beanie import BulkWriter, Link
 from beanie.exceptions import DocumentNotFound
 from pymongo import DeleteMany, DeleteOne, InsertOne, ReplaceOne, UpdateMany, UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError
+from pymongo.monitoring import (
+    CommandFailedEvent,
+    CommandListener,
+    CommandStartedEvent,
+    CommandSucceededEvent,
+)
 
 from tests.mongo.following import (
     LONG_AGO,
@@ -22,7 +29,7 @@ from tests.mongo.following import (
     ref,
     transaction,
 )
-from tests.mongo.models import collection_of
+from tests.mongo.models import collection_of, opened
 from ttl_odm import ExpiredError as AnyExpiredError
 from ttl_odm.beanie import ExpiredError
 from ttl_odm.beanie.gate.followed_parents import Parents
@@ -250,6 +257,39 @@ async def test_a_new_parent_takes_the_key_of_an_expired_one(world: World) -> Non
     await Item(id=30, cart=ref(1)).insert()  # type: ignore[arg-type]
     await collection_of(Cart).update_one({"_id": 3}, {"$set": {"name": "x"}}, upsert=True)
     assert stored(world) == [30]
+
+
+async def test_a_key_with_many_followers_is_freed_by_few_commands(mongodb_url: str) -> None:
+    """Those that nothing follows go by one; the others, and what follows them, by thousands."""
+    heard = Heard()
+    async with opened(mongodb_url, [Cart, Item, Note], listeners=[heard]) as world:
+        for cart, items in ((1, 3), (2, 2_100)):
+            await Cart(id=cart).insert()
+            keys = range(10_000 * cart, 10_000 * cart + items)
+            world.raw["items"].insert_many([{"_id": key, "cart": ref(cart)} for key in keys])
+            world.raw["notes"].insert_many([{"_id": key, "item": key} for key in keys])
+            expire(world, cart)
+            heard.commands.clear()
+            await Cart(id=cart).insert()
+            chunks = -(-items // 1_000)
+            assert heard.commands["delete", "items"] == heard.commands["delete", "notes"] == chunks
+            assert heard.commands["find", "notes"] == 0
+        assert world.raw["items"].count_documents({}) == 0
+        assert world.raw["notes"].count_documents({}) == 0
+
+
+class Heard(CommandListener):
+    """Which commands were sent to which collections."""
+
+    def __init__(self) -> None:
+        self.commands: Counter[tuple[str, object]] = Counter()
+
+    def started(self, event: CommandStartedEvent) -> None:
+        self.commands[event.command_name, event.command[event.command_name]] += 1
+
+    def succeeded(self, event: CommandSucceededEvent) -> None: ...
+
+    def failed(self, event: CommandFailedEvent) -> None: ...
 
 
 async def test_bulk_writes_do_what_their_requests_do(world: World) -> None:

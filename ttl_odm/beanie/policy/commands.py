@@ -253,9 +253,10 @@ class RawCollection:
         other: Collection = database.client[database.name][name]
         return replace(self, collection=other)
 
-    async def delete(self, filters: Sequence[Filter], hint: Hint) -> int:
+    async def delete(self, filters: Sequence[Filter], hint: Hint | None = None) -> int:
         """Delete what any of some filters matches, and return how many documents that were."""
-        deletes = [{"q": doomed, "limit": 0, "hint": hint} for doomed in filters]
+        clauses = {} if hint is None else {"hint": hint}
+        deletes = [{"q": doomed, "limit": 0, **clauses} for doomed in filters]
         reply = await self.run({"delete": self.collection.name, "deletes": deletes})
         return int(reply["n"])
 

@@ -104,6 +104,9 @@ class FollowersRemoval:
     async def of_matching(self, following: Following, condition: Filter) -> None:
         """Remove documents that follow others, after what follows them."""
         place = self.place.beside(following.collection)
+        if self.limit is None and not has_followers(place.collection):
+            self.removed[following.collection] += await place.delete([condition])
+            return
         while self.is_done:
             left = _CHUNK if self.limit is None else self.limit - self.removed.total()
             rows = await place.find(

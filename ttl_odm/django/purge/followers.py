@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 _CHUNK: Final = 500
 """Keys in one statement: well below every database's limit of bound values."""
 
+_READ: Final = 100_000
+"""Keys that are read at once, some 10 MB."""
+
 
 def seal(binding: Binding, using: str, keys: Sequence[Any]) -> None:
     """Give expired rows that inherit the default a ttl of their own, with which they stay expired.
@@ -146,19 +149,26 @@ class FollowersRemoval:
 
     def of_rows(self, model: Model, condition: Q) -> None:
         """Remove expired rows of a model that follows another, after what follows them."""
-        while (size := self._next_size()) > 0:
+        while (size := self._next_size(model)) > 0:
             keys = self._choose(model, condition, size)
-            if not keys:
-                return
-            self.of(model, keys)
-            if not self.is_done:
-                return
-            if not self._remove(model, keys):  # the default was raised meanwhile
+            for start in range(0, len(keys), _CHUNK):
+                some = keys[start : start + _CHUNK]
+                self.of(model, some)
+                if not self.is_done:
+                    return
+                if not self._remove(model, some):  # the default was raised meanwhile
+                    return
+            if not keys or (len(keys) < size and not _bound_references(model)):
                 return
 
-    def _next_size(self) -> int:
-        """How many rows the next statement may take; 0 where the limit was reached."""
-        return _CHUNK if self.limit is None else min(self.limit - self.removed.total(), _CHUNK)
+    def _next_size(self, model: Model) -> int:
+        """How many rows to choose next; 0 where the limit was reached.
+
+        Many at once: each choice walks over the index entries of all rows that this transaction has
+        deleted. Of rows that refer to one another, those left after each DELETE are chosen anew.
+        """
+        most = _CHUNK if _bound_references(model) else _READ
+        return most if self.limit is None else min(self.limit - self.removed.total(), most)
 
     def _choose(self, model: Model, condition: Q, size: int) -> list[Any]:
         """Lock some rows; of those that refer to one another the ones that nothing refers to."""
@@ -166,7 +176,7 @@ class FollowersRemoval:
         doomed = removal.being_removed(model).union((self.undeleted or {}).get(model, ()))
         if doomed:
             rows = rows.exclude(pk__in=doomed)
-        bound = [each for each in _self_references(model) if not each.null]
+        bound = _bound_references(model)
         leaves = rows
         for reference in bound:
             others = every(model, self.using).filter(**{reference.name: OuterRef("pk")})
@@ -239,10 +249,11 @@ class FollowersRemoval:
         removal.untie(referring, field)
 
 
-def _self_references(model: Model) -> list[Any]:
-    """The foreign keys of a model to itself that the database enforces."""
+def _bound_references(model: Model) -> list[Any]:
+    """The foreign keys of a model to itself that the database enforces, and that can't be NULL."""
     return [
         each
         for each in model._meta.local_fields
         if each.is_relation and each.related_model is model and getattr(each, "db_constraint", True)
+        if not each.null
     ]
