@@ -149,7 +149,7 @@ def test_it_takes_what_ttl_odm_policy_takes(shop: Flask) -> None:
     assert set(ours.commands["policy"].commands) == set(theirs.commands) == names
     for name in names:
         own, other = (group.commands[name] for group in (ours.commands["policy"], theirs))
-        options = {option.name for option in other.params} - {"app", "url"}
+        options = {option.name for option in other.params} - {"app", "config", "url"}
         assert {option.name for option in own.params} == options
         assert own.help == other.help
 

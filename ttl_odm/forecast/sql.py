@@ -93,6 +93,7 @@ def measure(
             if isinstance(table, str):
                 schema, _, name = table.rpartition(".")
                 table = _reflected(connection, name, schema or None)
+                connection = _uncached(connection)
             else:
                 current = binding_of(table)
             bindings = _bindings(table, current, planned)
@@ -117,9 +118,12 @@ def try_out(
 ) -> Measured:
     """Count in a table of the database by a planned policy alone, within `reading_only`."""
     reflected = _reflected(connection, name, schema)
-    # Nobody will have this Table again, so its statements would only fill the engine's cache.
-    uncached = connection.execution_options(compiled_cache=None)
-    return _Counting(uncached, _bindings(reflected, None, planned)).run(big)
+    return _Counting(_uncached(connection), _bindings(reflected, None, planned)).run(big)
+
+
+def _uncached(connection: Connection) -> Connection:
+    """Keep statements out of the engine's cache: nobody will have this reflected Table again."""
+    return connection.execution_options(compiled_cache=None)
 
 
 def _reflected(connection: Connection, name: str, schema: str | None) -> Table:

@@ -46,7 +46,7 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from sqlalchemy import ColumnElement, Connection
+    from sqlalchemy import ColumnElement, Connection, Select
     from sqlalchemy.engine import Inspector
     from sqlalchemy.types import TypeEngine
 
@@ -304,11 +304,17 @@ def _first_and_last(
     columns = [value.label(f"value{place}") for place, value in enumerate(values.values())]
     key_columns = [key.label(f"key{place}") for place, key in enumerate(keys)]
     first = select(*columns, *key_columns).limit(SAMPLE)
-    rows = [tuple(row) for row in connection.execute(first)]
+
+    def read(statement: Select[Any]) -> list[tuple[Any, ...]]:
+        # Its Table is used once: its statements would only fill the engine's cache.
+        result = connection.execute(statement, execution_options={"compiled_cache": None})
+        return [tuple(row) for row in result]
+
+    rows = read(first)
     if keys and len(rows) == SAMPLE:
-        last = first.order_by(*(key.desc() for key in keys))
         met = {row[len(columns) :] for row in rows}
-        rows += (tuple(row) for row in connection.execute(last) if row[len(columns) :] not in met)
+        last = first.order_by(*(key.desc() for key in keys))
+        rows += (row for row in read(last) if row[len(columns) :] not in met)
     return [dict(zip(values, row, strict=False)) for row in rows]
 
 
