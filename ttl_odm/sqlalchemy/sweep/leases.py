@@ -195,8 +195,13 @@ class Statements:
         """
         if self._was_there or connection.dialect.name != "postgresql":
             return False
-        name = connection.dialect.identifier_preparer.format_table(self.table)
-        relation = connection.scalar(SweepSelect(func.to_regclass(name)))
+        schemas = connection.get_execution_options().get("schema_translate_map") or {}
+        schema = schemas.get(self.table.schema, self.table.schema)
+        preparer = connection.dialect.identifier_preparer
+        names = [preparer.quote(self.table.name)]
+        if schema:
+            names.insert(0, preparer.quote_schema(schema))
+        relation = connection.scalar(SweepSelect(func.to_regclass(".".join(names))))
         self._was_there = relation is not None
         return not self._was_there
 
