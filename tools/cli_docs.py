@@ -153,7 +153,7 @@ def generated(text: str, folder: Path, only: str = "") -> str:
             return found[0]
         command = APPROVAL.sub(approval, found["command"])
         if command == "ttl-odm check":  # with something to be found
-            run(f"{sys.executable} -c {shlex.quote(SPOIL)}", folder)
+            run(f"{shlex.quote(sys.executable)} -c {shlex.quote(SPOIL)}", folder)
         said = run(command, folder)
         approval = next(iter(APPROVAL.findall(said)), approval)
         return f"```console\n$ {command}\n{said}```"
@@ -167,7 +167,7 @@ def prepare(folder: Path) -> None:
     (folder / "inbox.py").write_text(INBOX)
     (folder / "pyproject.toml").write_text(SETTINGS)
     (folder / "fill.py").write_text(FILL)
-    printed = run(f"{sys.executable} fill.py", folder)
+    printed = run(f"{shlex.quote(sys.executable)} fill.py", folder)
     if printed.strip():
         sys.exit(printed)
 
