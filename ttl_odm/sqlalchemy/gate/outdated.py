@@ -30,7 +30,7 @@ def current(compiled: Any) -> Any:
     """
     newest: Any = compiled
     while getattr(newest, "ttl_outdated", False):
-        after = newest.ttl_renewed
+        after: Any = newest.ttl_renewed
         if after is None:
             after = newest.ttl_renewed = compiled_again(newest)
         newest = after
