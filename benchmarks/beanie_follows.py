@@ -173,12 +173,19 @@ def _cases() -> Iterator[tuple[str, dict[str, Operation]]]:
 
 @asynccontextmanager
 async def _filled(url: str) -> AsyncIterator[None]:
-    """A new database with the documents, dropped afterwards."""
+    """A new database with the documents, dropped afterwards.
+
+    Each side has a client of its own: a class without a policy may not share a follower's
+    collection in one.
+    """
     name = f"ttl_odm_{uuid4().hex[:16]}"
-    async with AsyncMongoClient[dict[str, Any]](url) as client:
+    async with (
+        AsyncMongoClient[dict[str, Any]](url) as client,
+        AsyncMongoClient[dict[str, Any]](url) as other,
+    ):
         database = client[name]
         try:
-            await init_beanie(database=database, document_models=[PlainCart, PlainLine])
+            await init_beanie(database=other[name], document_models=[PlainCart, PlainLine])
             await init_beanie(database=ttl_database(database), document_models=[Cart, Line])
             await ensure_indexes(Cart)
             now = (await client.admin.command({"hello": 1}))["localTime"]
