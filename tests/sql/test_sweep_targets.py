@@ -161,15 +161,16 @@ def test_partitions_are_swept_with_their_table(engine: Engine, sweep: str) -> No
 
 
 @pytest.mark.databases("postgres")
+@pytest.mark.parametrize("schema", ["Tenant 1", "100 %"])
 @sweeps
-def test_a_translated_schema_is_swept(engine: Engine, sweep: str) -> None:
+def test_a_translated_schema_is_swept(engine: Engine, sweep: str, schema: str) -> None:
     model = cart(HOUR, sweep)
     with engine.begin() as connection:
-        connection.execute(text('CREATE SCHEMA "Tenant 1"'))
-    tenant = engine.execution_options(schema_translate_map={None: "Tenant 1"})
+        connection.execute(text(f'CREATE SCHEMA "{schema}"'))
+    tenant = engine.execution_options(schema_translate_map={None: schema})
     model.metadata.create_all(tenant)
     with tenant.begin() as connection:
-        add(connection, '"Tenant 1".carts', [(1, None, 2 * HOUR), (2, None, 60)])
+        add(connection, f'"{schema}".carts', [(1, None, 2 * HOUR), (2, None, 60)])
     assert Sweeper(tenant, model).run_once().deleted == 1
 
 

@@ -35,6 +35,7 @@ from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing
 from ttl_odm.sqlalchemy.purge.statements import SweepInsert, SweepSelect, SweepUpdate
 from ttl_odm.sqlalchemy.sweep.due import seconds_of
+from ttl_odm.sqlalchemy.sweep.table_walk import qualified_name
 from ttl_odm.sqlalchemy.sweep.transactions import (
     impatient,
     prepared,
@@ -195,13 +196,8 @@ class Statements:
         """
         if self._was_there or connection.dialect.name != "postgresql":
             return False
-        schemas = connection.get_execution_options().get("schema_translate_map") or {}
-        schema = schemas.get(self.table.schema, self.table.schema)
-        preparer = connection.dialect.identifier_preparer
-        names = [preparer.quote(self.table.name)]
-        if schema:
-            names.insert(0, preparer.quote_schema(schema))
-        relation = connection.scalar(SweepSelect(func.to_regclass(".".join(names))))
+        name = qualified_name(connection, self.table)
+        relation = connection.scalar(SweepSelect(func.to_regclass(name)))
         self._was_there = relation is not None
         return not self._was_there
 
