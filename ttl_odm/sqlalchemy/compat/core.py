@@ -297,6 +297,12 @@ def attach(item: SchemaEventTarget, column: Column[Any]) -> None:
     item._set_parent_with_dispatch(column)
 
 
+def isolation_level(connection: Connection) -> str | None:
+    """The isolation level of a connection's transactions, as far as SQLAlchemy knows it."""
+    options = connection.get_execution_options()
+    return options.get("isolation_level") or connection.default_isolation_level
+
+
 def async_types(*names: str) -> tuple[type[Any], ...]:
     """Return classes of SQLAlchemy's asyncio by name, for `isinstance`; none if nobody imported it.
 

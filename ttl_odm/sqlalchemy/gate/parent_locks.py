@@ -210,8 +210,7 @@ class KnownParents:
 
 def _locks(connection: Connection, *, is_update: bool) -> bool:
     """Whether a write's subqueries lock what they read, and a SELECT doesn't."""
-    options = connection.get_execution_options()
-    level = options.get("isolation_level") or connection.default_isolation_level
+    level = compat.isolation_level(connection)
     if level in {"READ COMMITTED", "READ UNCOMMITTED"}:
         return not is_update
     return level != "SERIALIZABLE"

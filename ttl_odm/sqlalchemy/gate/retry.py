@@ -260,9 +260,7 @@ def _sees_all(connection: Connection, *, in_batches: bool) -> bool:
 
     Without a transaction, what is missing of a batch would come after what has been committed.
     """
-    options = connection.get_execution_options()
-    level = options.get("isolation_level") or connection.default_isolation_level
-    if level not in _SEES_ALL:
+    if compat.isolation_level(connection) not in _SEES_ALL:
         return False
     dialect: Any = connection.dialect
     driver = connection.connection.dbapi_connection
