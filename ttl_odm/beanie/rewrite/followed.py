@@ -130,11 +130,7 @@ def _made(following: Following, parent: Judged) -> Judged:
 def descend(following: Following) -> Pipeline:
     """Return the stages that go from documents of a parent's collection to what follows them."""
     (own, theirs), *others = following.links.pairs
-    inner: Pipeline = []
-    let: Document = {}
-    for number, (mine, its) in enumerate(others):
-        let[f"key{number}"] = expression(its)
-        inner.append({"$match": {"$expr": {"$eq": [expression(mine), f"$$key{number}"]}}})
+    let, inner = _equal(others)
     lookup: Document = {
         "from": following.collection,
         "localField": theirs,
@@ -150,6 +146,16 @@ def descend(following: Following) -> Pipeline:
     ]
 
 
+def _equal(pairs: Sequence[tuple[str, str]]) -> tuple[Document, Pipeline]:
+    """Return the variables of a parent's fields, and the stages for followers that equal them."""
+    let = {f"key{number}": expression(its) for number, (_, its) in enumerate(pairs)}
+    inner = [
+        {"$match": {"$expr": {"$eq": [expression(mine), f"$$key{number}"]}}}
+        for number, (mine, _) in enumerate(pairs)
+    ]
+    return let, inner
+
+
 def counted(below: Sequence[tuple[Following, Any]], count: str, *, when: Any = None) -> Pipeline:
     """Return the stages that give each document the number of documents that follow it.
 
@@ -163,11 +169,7 @@ def counted(below: Sequence[tuple[Following, Any]], count: str, *, when: Any = N
     for place, (following, further) in enumerate(below):
         name, key = f"{FOLLOWED}_{place}", f"{FOLLOWED}_key"
         (own, theirs), *others = following.links.pairs
-        inner: Pipeline = []
-        let: Document = {}
-        for number, (mine, its) in enumerate(others):
-            let[f"key{number}"] = expression(its)
-            inner.append({"$match": {"$expr": {"$eq": [expression(mine), f"$$key{number}"]}}})
+        let, inner = _equal(others)
         inner += counted(further, count) if further else []
         one: Any = {"$add": [1, f"${count}"]} if further else 1
         inner.append({"$group": {"_id": None, count: {"$sum": one}}})
