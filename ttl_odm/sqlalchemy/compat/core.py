@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
     from sqlalchemy.sql.base import ExecutableOption, SchemaEventTarget
     from sqlalchemy.sql.compiler import SQLCompiler
+    from sqlalchemy.sql.expression import TableClause
     from sqlalchemy.types import TypeEngine
 
     Assignment = tuple[Any, Any]
@@ -358,6 +359,12 @@ def sends_otherwise(context: Any) -> bool:
     """
     dialect = context.dialect
     return context.no_parameters or (dialect._has_events and bool(dialect.dispatch.do_execute))
+
+
+def place_of(options: Mapping[str, Any], table: TableClause) -> tuple[str | None, str]:
+    """The schema and name that a table has under execution options, which may translate schemas."""
+    schemas = options.get("schema_translate_map") or {}
+    return schemas.get(table.schema, table.schema), table.name
 
 
 def in_schemas(context: Any, statement: str) -> str:

@@ -125,7 +125,8 @@ class Trial:
         After another error the database is asked about the table anew: somebody may have made a key
         of it deferrable.
         """
-        tables, name = _known(context.dialect), _name_of(context, self.table)
+        tables = _known(context.dialect)
+        name = compat.place_of(context.execution_options, self.table)
         is_declined = bool(self.clause) and is_denied(error)  # an ON DUPLICATE KEY UPDATE
         if is_declined:
             tables[name] = False, inf
@@ -230,7 +231,7 @@ def _known(dialect: Any) -> dict[Name, tuple[bool, float]]:
 
 
 def _takes_trials(context: Any, table: Table, *, for_certain: bool = False) -> bool:
-    name = _name_of(context, table)
+    name = compat.place_of(context.execution_options, table)
     known = _known(context.dialect)
     takes_them, end = known.get(name, (False, 0.0))
     if not end or (for_certain and monotonic() > end):
@@ -243,12 +244,6 @@ def _takes_trials(context: Any, table: Table, *, for_certain: bool = False) -> b
         if answer is not None:  # else there is no such table, or none yet
             known[name] = takes_them, monotonic() + _MAX_AGE
     return takes_them
-
-
-def _name_of(context: Any, table: Table) -> Name:
-    schemas = context.execution_options.get("schema_translate_map")
-    schema = table.schema
-    return schemas.get(schema, schema) if schemas else schema, table.name
 
 
 def _is_batch(context: Any) -> bool:

@@ -101,8 +101,7 @@ def forms_of(reclaimer: KeyReclaimer, table: Table) -> Forms:
     """What the columns of a table store, where that isn't what they are given."""
     dialect: Any = reclaimer.dialect
     clock = clock_of(dialect)
-    schemas = (reclaimer.options or {}).get("schema_translate_map", {})
-    name = (schemas.get(table.schema, table.schema), table.name)
+    name = compat.place_of(reclaimer.options or {}, table)
     query = clock.column_types_query(*name)
     if query is None:
         return {}

@@ -286,8 +286,7 @@ class KeyReclaimer:
 
     def _is_here(self, table: Table) -> bool:
         """Whether a table is in the database of this connection."""
-        schemas = (self.options or {}).get("schema_translate_map", {})
-        name = (schemas.get(table.schema, table.schema), table.name)
+        name = compat.place_of(self.options or {}, table)
         known = _here.setdefault(self.dialect, set())
         if name in known:
             return True

@@ -22,6 +22,7 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.errors import code_of, is_passing, is_taken
 from ttl_odm.dialects.waits import NOT_AVAILABLE, TRIES, WAITED, races, waits
 from ttl_odm.errors import TTLError
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.known import forget
 from ttl_odm.sqlalchemy.policy.partitions import as_ddl
 from ttl_odm.sqlalchemy.policy.stored import PolicyTables, row_of, tables_of
@@ -238,10 +239,9 @@ def _lock_table(connection: Connection, policies: Table) -> None:
     There a row that is always shared by somebody is never free for a change: those who come later
     share it, too. For a table they queue. Who only reads is not kept waiting.
     """
-    schemas = connection.get_execution_options().get("schema_translate_map") or {}
     preparer = connection.dialect.identifier_preparer
-    schema = schemas.get(policies.schema, policies.schema)
-    name = preparer.quote(policies.name)
+    schema, name = compat.place_of(connection.get_execution_options(), policies)
+    name = preparer.quote(name)
     name = name if schema is None else f"{preparer.quote_schema(schema)}.{name}"
     setting = "SELECT set_config('lock_timeout', '{}', true)"
     before = connection.exec_driver_sql("SELECT current_setting('lock_timeout')").scalar()

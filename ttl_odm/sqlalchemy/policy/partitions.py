@@ -235,8 +235,7 @@ def make_first(table: Table, connection: Any, **_: Any) -> None:
     if isinstance(connection, Connection):
         clock = clock_of(connection.dialect)
         now = clock.from_storage(connection.exec_driver_sql(f"SELECT {clock.stamp}").scalar_one())
-        schemas = connection.get_execution_options().get("schema_translate_map") or {}
-        schema = schemas.get(schema, schema)
+        schema = compat.place_of(connection.get_execution_options(), table)[0]
     cut = cut_of(partitioning, schema, ddl)
     ranges = [named(cut, stretch) for stretch in partitioning.declared.wanted(now)]
     for statement in ddl.first(cut, ranges):

@@ -58,6 +58,7 @@ from ttl_odm.core.stored_rows import (
 )
 from ttl_odm.core.values import NEVER
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy import schema
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -496,7 +497,5 @@ def _is_there(connection: Any, table: Table) -> bool:
     """Whether a table exists; True for what only writes down the DDL."""
     if not isinstance(connection, Connection):
         return True
-    translated = connection.get_execution_options().get("schema_translate_map") or {}
-    return inspect(connection).has_table(
-        table.name, schema=translated.get(table.schema, table.schema)
-    )
+    schema, name = compat.place_of(connection.get_execution_options(), table)
+    return inspect(connection).has_table(name, schema=schema)

@@ -19,6 +19,7 @@ from sqlalchemy import and_, column, exists, inspect, or_, text
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.postgresql import relation
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import (
     all_subtables,
     bound_tables,
@@ -410,8 +411,7 @@ def _bare(name: Name, columns: set[str]) -> FromClause:
 
 def name_of(connection: Connection, table: Table) -> Name:
     """Where a table is on this connection."""
-    schemas = connection.get_execution_options().get("schema_translate_map") or {}
-    return schemas.get(table.schema, table.schema), table.name
+    return compat.place_of(connection.get_execution_options(), table)
 
 
 _POSTGRESQL: Final = text("""

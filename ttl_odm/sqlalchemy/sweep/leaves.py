@@ -24,6 +24,7 @@ from sqlalchemy import and_, literal_column, not_, or_, text, true
 from ttl_odm.core.partitions import Stretch
 from ttl_odm.core.values import NEVER
 from ttl_odm.dialects import EPOCH, partition_ddl
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import all_subtables
 from ttl_odm.sqlalchemy.policy.known import defaults_now
 from ttl_odm.sqlalchemy.policy.partitions import cut_of, named
@@ -330,8 +331,7 @@ def archive_cut(connection: Connection, leaves: Leaves, copy: Copy) -> Cut | str
         return "an archive gets copies of the rows on this database"
     if copy.extra:
         return "the archive notes for each row when it was archived"
-    schemas = connection.get_execution_options().get("schema_translate_map") or {}
-    name = (schemas.get(archive.schema, archive.schema), archive.name)
+    name = compat.place_of(connection.get_execution_options(), archive)
     theirs = leaves_of(connection, leaves.partitioning, leaves.ddl, name)
     if not theirs:
         return f"the archive {archive.name} isn't cut by {cut.column}"

@@ -17,6 +17,7 @@ from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.types import BigInteger, UserDefinedType
 
 from ttl_odm.dialects.postgresql import relation
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import key_columns
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
@@ -134,9 +135,7 @@ def has_partitions(connection: Connection, table: Table) -> bool:
 
 def qualified_name(connection: Connection, table: Table) -> str:
     """The table's name on this connection, quoted, as a value."""
-    schemas = connection.get_execution_options().get("schema_translate_map") or {}
-    schema = schemas.get(table.schema, table.schema)
-    return relation(schema, table.name)
+    return relation(*compat.place_of(connection.get_execution_options(), table))
 
 
 def regclass(connection: Connection, table: Table) -> ColumnElement[Any]:
