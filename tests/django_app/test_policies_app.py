@@ -105,3 +105,33 @@ def test_who_stores_nothing_gets_no_table() -> None:
     tables, modules = said.split("\n")[:2]
     assert tables.split() == ["django_content_type", "django_migrations", "ttl_odm_lease"]
     assert modules == ""
+
+
+MISSING = """
+import django
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+settings.configure(
+    INSTALLED_APPS=["django.contrib.contenttypes"],
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+)
+django.setup()
+
+import ttl_odm.django
+
+for name in ("TTLModel", "set_policy"):
+    try:
+        getattr(ttl_odm.django, name)
+    except ImproperlyConfigured as error:
+        print(error)
+"""
+
+
+def test_an_app_that_is_not_installed_is_named() -> None:
+    run = [sys.executable, "-c", MISSING]
+    said = subprocess.run(run, capture_output=True, text=True, timeout=GUARD, check=True).stdout
+    assert said.splitlines() == [
+        'Models with a policy need the app "ttl_odm.django": add it to INSTALLED_APPS.',
+        'Stored defaults need the app "ttl_odm.django.policies": add it to INSTALLED_APPS.',
+    ]

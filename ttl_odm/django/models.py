@@ -8,9 +8,12 @@ from __future__ import annotations
 from django.db import models
 
 from ttl_odm.django.declare.mixin import TTLModel
+from ttl_odm.django.installed import require_app
 from ttl_odm.django.time.fields import InstantField
 
 __all__ = ["Lease", "TTLModel"]
+
+require_app("ttl_odm.django", "Models with a policy")
 
 
 class Lease(models.Model):

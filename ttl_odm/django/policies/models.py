@@ -10,10 +10,13 @@ from typing import Any
 from django.db import models
 
 from ttl_odm.core.stored_rows import CHANGES, LONGEST_SCOPE, POLICIES
+from ttl_odm.django.installed import require_app
 from ttl_odm.django.policies.fields import ExactField
 from ttl_odm.django.time.fields import InstantField, TTLField
 
 __all__ = ["Policy", "PolicyChange"]
+
+require_app("ttl_odm.django.policies", "Stored defaults")
 
 
 class Policy(models.Model):
