@@ -132,8 +132,12 @@ def test_a_guess_becomes_a_policy_by_an_editor(folder: Path) -> None:
         "INSERT INTO audit_log VALUES (1, '2020-01-01 00:00:00');",
     )
     written = called("ttl-odm inspect sqlite:///a.db --write ttl.toml")
-    assert "In ttl.toml, remove the # before each policy that is right" in written
+    choose = written.index("in ttl.toml, remove the # before each policy that is right")
+    assert choose < written.index("Then count what a sweep would delete:")
     plan, sweep = lines_to_type(written)
+    too_early = CliRunner().invoke(cli, shlex.split(sweep)[1:], env={"TTL_ODM_URL": None})
+    assert too_early.exit_code == 2
+    assert "in a settings file that ttl-odm inspect has written, remove the #" in too_early.stderr
     assert "now" in called(plan)
     file = folder / "ttl.toml"
     file.write_text(file.read_text().replace("# audit_log", "audit_log").replace('"90d"', '"2w"'))
@@ -173,3 +177,40 @@ def test_the_schema_that_was_typed_is_typed_again(folder: Path) -> None:
     shown = called("ttl-odm inspect sqlite:///a.db --schema main")
     assert "ttl-odm inspect --schema main sqlite:///a.db --write ttl.toml" in shown
     assert "main.s = " in shown or '"main.s" = ' in shown
+
+
+def test_a_relative_file_is_beside_the_settings_that_name_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cron and systemd start elsewhere."""
+    sqlite_file(
+        folder,
+        "CREATE TABLE s (id INTEGER PRIMARY KEY, expires_at DATETIME);"
+        "INSERT INTO s VALUES (1, '2020-01-01 00:00:00');",
+    )
+    called("ttl-odm inspect sqlite:///a.db --write ttl.toml")
+    assert 'url = "sqlite:///a.db"' in (folder / "ttl.toml").read_text()
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    for file in ("../ttl.toml", str(folder / "ttl.toml")):
+        assert "1 row expired." in called(f"ttl-odm sweep --config {file} --dry-run")
+
+
+@pytest.mark.parametrize("driver", ["sqlite", "sqlite+aiosqlite"])
+def test_rows_that_others_refer_to_stay_on_sqlite_too(folder: Path, driver: str) -> None:
+    sqlite_file(
+        folder,
+        "CREATE TABLE carts (id INTEGER PRIMARY KEY, updated_at DATETIME);"
+        "CREATE TABLE items (id INTEGER PRIMARY KEY, cart_id INTEGER REFERENCES carts (id));"
+        "CREATE INDEX ix_items_cart_id ON items (cart_id);"
+        "INSERT INTO carts VALUES (1, '2020-01-01 00:00:00'), (2, '2020-01-01 00:00:00');"
+        "INSERT INTO items VALUES (1, 2);",
+    )
+    policy = """'ExpireAfter("updated_at", "30d")'"""
+    swept = called(f"ttl-odm sweep --url {driver}:///a.db --table carts --policy {policy}")
+    assert "1 row deleted." in swept
+    assert "carts: skipped 1 row kept by a foreign key" in swept
+    with closing(sqlite3.connect(folder / "a.db")) as connection:
+        assert connection.execute("SELECT id FROM carts").fetchall() == [(2,)]
+        assert not connection.execute("PRAGMA foreign_key_check").fetchall()

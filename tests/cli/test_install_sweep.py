@@ -100,11 +100,11 @@ def test_a_table_whose_every_row_the_database_sweeps_needs_no_sweeper(engine: En
 def test_a_database_without_jobs_is_refused(engine: Engine) -> None:
     shop.fill(engine)
     refused = call(engine, "Cart")
-    assert refused.exit_code == 1
-    assert "is for MariaDB, MySQL and PostgreSQL; this is sqlite" in refused.output
+    assert refused.exit_code == 2
+    assert "install-sweep is for MariaDB, MySQL and PostgreSQL." in refused.stderr
 
 
-@pytest.mark.databases("sqlite")
+@pytest.mark.databases("postgres")
 def test_an_unknown_model_is_named(engine: Engine) -> None:
     shop.fill(engine)
     refused = call(engine, "Basket")

@@ -5,7 +5,8 @@ every command that has the option, and ``[tool.ttl_odm.sweep]`` for that command
 (``[tool.ttl_odm.policy]`` for all of its subcommands);
 ``[tool.ttl_odm.tables]`` has the policies of tables without a model. Options win over environment
 variables, these over the file. A password has no place in it: ``url =
-"$DATABASE_URL"`` names the environment variable that has the URL.
+"$DATABASE_URL"`` names the environment variable that has the URL. A relative path of a SQLite file
+is relative to the settings file: cron and systemd start in a directory of their own.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import click
 from ttl_odm.cli import tables
 from ttl_odm.cli.errors import UsageError, did_you_mean
 from ttl_odm.cli.options import Duration
+from ttl_odm.cli.urls import beside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,7 +63,7 @@ def read(group: click.Group, file: Path | None) -> Configuration:
     defaults: dict[str, Any] = {}
     for command, names in options.items():
         values = {
-            key: _resolved(value, names[key], f"{path}: {key}")
+            key: _resolved(value, names[key], path)
             for key, value in {**shared, **own.get(command, {})}.items()
             if key in names
         }
@@ -164,10 +166,11 @@ def _check_kind(value: Any, option: click.Parameter, where: str) -> None:
         raise UsageError(f"{where} = {value!r}: give a whole number.")
 
 
-def _resolved(value: Any, option: click.Parameter, where: str) -> Any:
+def _resolved(value: Any, option: click.Parameter, path: Path) -> Any:
+    where = f"{path}: {option.name}"
     _check_kind(value, option, where)
     if not (isinstance(value, str) and value.startswith("$")):
-        return value
+        return beside(value, path.parent) if option.name == "url" else value
     name = value[1:].strip("{}")
     content = os.environ.get(name)
     if not content:

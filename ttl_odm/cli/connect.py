@@ -36,6 +36,11 @@ _APP_NEEDED: Final = (
     "app in [tool.ttl_odm] of pyproject.toml. Without models, give --table NAME --policy POLICY, "
     "or [tool.ttl_odm.tables]; ttl-odm inspect proposes policies."
 )
+_TABLES_NEEDED: Final = (
+    "The database is known, but not which of its tables to work on: give --table NAME --policy "
+    "POLICY, or --app module:Base; in a settings file that ttl-odm inspect has written, remove the "
+    "# before each policy that is right."
+)
 _UNSEEN: Final = (
     "Usually the models' module was not imported: point --app at it, or at one that imports it; "
     "see docs/cli.md#what-to-work-on."
@@ -55,7 +60,7 @@ async def connect(source: Source, *, with_ttl: bool = True) -> AsyncIterator[App
     """
     app, url, tables = source.app, source.url, source.tables
     if app is None and not tables and (with_ttl or url is None):
-        raise UsageError(_APP_NEEDED)
+        raise UsageError(_APP_NEEDED if url is None else _TABLES_NEEDED)
     models = None if app is None else load(app, "--app")
     async with AsyncExitStack() as stack:
         if app is not None and callable(models) and not isinstance(models, type):

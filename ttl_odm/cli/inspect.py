@@ -278,7 +278,7 @@ def _print(inspection: Inspection, output: Output, *, durations: bool) -> None:
     what = "collection" if is_mongodb else "table"
     output.line(
         f"{len(inspection.proposals):,} of {len(verdicts):,} {what}s look as if their rows expire. "
-        "Nothing was changed."
+        "Nothing in the database was changed."
         if verdicts
         else f"This user may not read any {what}s."
     )

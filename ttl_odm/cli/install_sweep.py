@@ -56,14 +56,14 @@ def install_sweep(
         raise UsageError("--print and --remove can't be used together.")
     if options and remove:
         raise UsageError("--remove goes with no other option.")
-    if importlib.util.find_spec("alembic") is None:
-        raise FailedError("install-sweep needs Alembic: pip install 'ttl-odm[cli,alembic]'")
     output = Output(as_json=False)
 
     async def work() -> bool:
         async with connect(source) as app:
-            if app.is_store or app.is_mongodb:
+            if app.is_store or app.is_mongodb or app.engine.dialect.name == "sqlite":
                 raise UsageError("install-sweep is for MariaDB, MySQL and PostgreSQL.")
+            if importlib.util.find_spec("alembic") is None:
+                raise FailedError("install-sweep needs Alembic: pip install 'ttl-odm[cli,alembic]'")
             is_done = True
             for target in _chosen(app, models):
                 step = partial(_carry_out, target=target, is_printed=is_printed, remove=remove)

@@ -73,7 +73,8 @@ def for_tables(
     _set(output, place)
     output.line("Write them to a file, and count what a sweep would delete:", style="bold")
     output.code(shlex.join(["ttl-odm", "inspect", *options]) + f" {place.typed} --write {_FILE}")
-    _sweep(output, proposals, _FILE)
+    _choose(output, proposals, _FILE)
+    output.code(f"ttl-odm sweep --config {_FILE} --dry-run")
     output.line()
     output.line("Before you sweep, see what a policy would expire, and when:", style="bold")
     output.code(f"{_plan(_first(proposals))} --url {place.typed}")
@@ -93,8 +94,9 @@ def after_writing(
     else:
         output.code(f"{_plan(first)} --url {place.typed}")
     output.line()
+    _choose(output, proposals, name)
     output.line("Then count what a sweep would delete:", style="bold")
-    _sweep(output, proposals, name)
+    output.code(f"ttl-odm sweep --config {name} --dry-run")
 
 
 def _set(output: Output, place: Place) -> None:
@@ -104,13 +106,12 @@ def _set(output: Output, place: Place) -> None:
         output.line()
 
 
-def _sweep(output: Output, proposals: Sequence[Proposal], file: str) -> None:
+def _choose(output: Output, proposals: Sequence[Proposal], file: str) -> None:
     if not any(map(_is_clear, proposals)):
         output.line(
-            f"In {file}, remove the # before each policy that is right: none is clear, so all are "
-            "comments."
+            f"No proposal is certain, so all of them are comments: in {file}, remove the # before "
+            "each policy that is right."
         )
-    output.code(f"ttl-odm sweep --config {file} --dry-run")
 
 
 def _to_developers(output: Output, proposals: Sequence[Proposal]) -> None:

@@ -65,35 +65,61 @@ def pasted_url(url: str) -> str:
     return url if url == public_url(url) else "..."
 
 
+def beside(url: str, folder: Path) -> str:
+    """Return the URL in a settings file of `folder`: a relative SQLite file is relative to that."""
+    scheme, separator, file = url.partition(":///")
+    is_relative = bool(separator and file) and not file.startswith(("/", ":", "file:"))
+    if scheme.partition("+")[0] != "sqlite" or not is_relative or folder.resolve() == Path.cwd():
+        return url
+    return f"{scheme}{separator}{folder.resolve() / file}"
+
+
 def sql_engine(url: str) -> Any:
     """Make an engine, or an asynchronous one where the URL's driver is.
 
-    Where the URL names no driver the first that is installed is taken.
+    Where the URL names no driver the first that is installed is taken. On SQLite, foreign keys are
+    enforced, which they aren't by default: a sweep must leave no rows behind without their parent.
     """
     parsed = _parsed(url)
-    from sqlalchemy import create_engine  # noqa: PLC0415 (needs the extra)
+    from sqlalchemy import create_engine, event  # noqa: PLC0415 (needs the extra)
 
+    is_async = parsed.get_dialect().is_async
+    if is_async and not _is_installed("greenlet"):
+        raise UsageError(
+            f"{public_url(url)} names an asynchronous driver, for which SQLAlchemy needs "
+            "greenlet: install it with pip install 'ttl-odm[cli,sqlalchemy]', or choose a "
+            f"synchronous driver with {parsed.get_backend_name()}+driver://..."
+        )
     try:
-        if not parsed.get_dialect().is_async:
-            return create_engine(parsed)
-        if not _is_installed("greenlet"):
-            raise UsageError(
-                f"{public_url(url)} names an asynchronous driver, for which SQLAlchemy needs "
-                "greenlet: install it with pip install 'ttl-odm[cli,sqlalchemy]', or choose a "
-                f"synchronous driver with {parsed.get_backend_name()}+driver://..."
-            )
-        from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 (needs greenlet)
+        if is_async:
+            from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 (needs greenlet)
 
-        return create_async_engine(parsed)
+            engine: Any = create_async_engine(parsed)
+        else:
+            engine = create_engine(parsed)
     except ModuleNotFoundError as error:
         package = _PACKAGES.get(str(error.name), error.name)
         raise UsageError(
             f"{public_url(url)} needs the driver {error.name!r}: install it with pip install "
             f"{package}, or choose another with {parsed.get_backend_name()}+driver://..."
         ) from error
+    if parsed.get_backend_name() == "sqlite":
+        event.listen(engine.sync_engine if is_async else engine, "connect", _enforce_foreign_keys)
+    return engine
+
+
+def _enforce_foreign_keys(connection: Any, _: Any) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.close()
 
 
 def _parsed(url: str) -> URL:
+    if not url:
+        raise UsageError(
+            "the database URL is empty. If it comes from an environment variable, that isn't "
+            "set here: cron and systemd don't pass on a shell's variables."
+        )
     if importlib.util.find_spec("sqlalchemy") is None:
         raise UsageError(
             f"{public_url(url)} needs SQLAlchemy: install it with "
@@ -110,11 +136,6 @@ def _parsed(url: str) -> URL:
             parsed = parsed.set(drivername=f"{parsed.drivername}+{driver}")
         parsed.get_dialect()  # without its driver
     except (ArgumentError, NoSuchModuleError, ValueError) as error:  # the last: of a port
-        if not url:
-            raise UsageError(
-                "the database URL is empty. If it comes from an environment variable, that isn't "
-                "set here: cron and systemd don't pass on a shell's variables."
-            ) from error
         raise UsageError(
             f"{public_url(url)!r} is not a database URL that ttl-odm supports: give one such as "
             f"{_EXAMPLES}."

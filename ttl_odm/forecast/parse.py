@@ -70,7 +70,7 @@ def planned_policy(
         return parse_policy(source)
     if current is None:
         raise TTLConfigurationError(
-            f"it has no policy yet: say one with {POLICY_OPTION}, or enable() it before."
+            f"it has no policy yet: give one with {POLICY_OPTION}, or declare it first."
         )
     if default is None:
         return None
