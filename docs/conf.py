@@ -84,7 +84,7 @@ napoleon_custom_sections = [
     (group, "params_style")
     for group in (
         *("Attributes", "How much and how fast", "When"),
-        *("Safety", "Notifications", "One at a time"),
+        *("Safety", "Elsewhere", "Notifications", "One at a time"),
     )
 ]
 

@@ -161,8 +161,9 @@ class AddTTLOp(_Operation):
     Args:
         table_name: The table.
         default_ttl: The model's default: seconds, a timedelta, -1 (rows live forever by default)
-        or None (TTL is off). It is not stored with the rows. With `Stored`, the migration creates
-        the policy table and the row with the initial default; existing rows stay as they are.
+            or None (TTL is off). It is not stored with the rows. With `Stored`, the migration
+            creates the policy table and the row with the initial default; existing rows stay as
+            they are.
         schema: The table's schema.
         backfill: When the lifetime of existing rows begins: "now", or a column of dates and times
             with their last modification (NULL there means now). None: they never expire (ttl -1).

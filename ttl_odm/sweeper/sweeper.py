@@ -155,7 +155,7 @@ class Sweeper(_Sweeper):
 
         Returns:
             What was done. A failing target neither stops the others nor raises: see
-        `SweepReport.problems` and `SweepReport.raise_for_failures`.
+            `SweepReport.problems` and `SweepReport.raise_for_failures`.
         """
         return drive(*self._once())
 
@@ -173,7 +173,7 @@ class Sweeper(_Sweeper):
 
         Returns:
             The last report. Each report is also logged to ``ttl_odm.sweeper`` and passed to
-        `on_report`.
+            `on_report`.
         """
         return drive(*self._forever(interval, jitter))
 
