@@ -73,6 +73,16 @@ def _empty() -> None:
 
 
 @pytest.fixture
+def _at_level(backend: Backend, level: str) -> Iterator[None]:
+    """Let ``default`` have the isolation level `level`; Django's own if that is empty."""
+    settings = project.database_settings(backend)
+    at_level = {"isolation_level": level} if level else {}
+    project.point_at("default", {**settings, "OPTIONS": {**settings["OPTIONS"], **at_level}})
+    yield
+    project.point_at("default", settings)
+
+
+@pytest.fixture
 def django_queries() -> Callable[[], CaptureQueriesContext]:
     """Return what records the statements of ``default``."""
     return lambda: CaptureQueriesContext(connections["default"])

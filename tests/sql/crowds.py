@@ -1,8 +1,4 @@
-"""An application under load: 16 writers and some readers on a few hot keys, and two sweepers.
-
-It is there twice, with and without a policy. Its transactions take their locks in such an order
-that without one none of them fails at a database's default isolation level. Each writer makes a
-fixed number of transactions, so there is nothing to wait for and nothing to time.
+"""Applications with SQLAlchemy under the load of `tests.crowds`.
 
 Under SERIALIZABLE some fail without a policy too, and how many is a matter of chance. To compare:
 
@@ -15,12 +11,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import threading
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from datetime import datetime
-from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
@@ -39,61 +31,46 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.clocks import age
+from tests.crowds import CARTS, CONNECTIONS, HOUR, OWN, WRITERS, App, Load, Writer
 from tests.sql.cutting import ago
 from ttl_odm import TTL, Follows, Partitions
 from ttl_odm.sqlalchemy import ExpiredError, TTLMixin
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from sqlalchemy import Engine
 
-WRITERS: Final = 16
-READERS: Final = 2
-SWEEPERS: Final = 2
-CONNECTIONS: Final = WRITERS + READERS + SWEEPERS
 
-HOUR: Final = 3_600
-CARTS: Final = 4
-"""Hot ones. Each writer has one more, which ends and begins again."""
+class SQLApp(App):
+    """An application with SQLAlchemy."""
 
-OWN: Final = 100
-"""The key of the first writer's own."""
-
-
-class Writer(Random):
-    """Which of the writers it is, and what it chooses."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.own = OWN + number
-
-
-class App:
-    """What the load is put on; `policy` is whether its rows expire."""
+    EXPIRED = ExpiredError
+    FAILED = DBAPIError
 
     def __init__(self, engine: Engine, *, policy: bool) -> None:
+        super().__init__(policy=policy)
         self.engine = engine
-        self.policy = policy
         self.metadata = MetaData()
-
-    @property
-    def transactions(self) -> list[Callable[[Session, Writer], None]]:
-        """What writers do, one at a time."""
-        raise NotImplementedError
 
     @property
     def models(self) -> Any:
         """What sweepers sweep."""
         raise NotImplementedError
 
-    def read(self, session: Session) -> None:
-        """What readers do."""
-        raise NotImplementedError
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """A session's."""
+        with Session(self.engine) as session, session.begin():
+            yield session
+
+    def sweep(self) -> None:
+        """In small batches."""
+        Sweeper(self.engine, self.models, lease=False, batch_size=5).run_once()
 
 
-class Shop(App):
+class Shop(SQLApp):
     """Carts, and items that follow them."""
 
     def __init__(self, engine: Engine, *, policy: bool) -> None:
@@ -205,7 +182,7 @@ class Shop(App):
             self._put(session, writer.own)
 
 
-class Log(App):
+class Log(SQLApp):
     """Visits, in partitions of days; read first, and written then."""
 
     DAYS: Final = 6
@@ -264,62 +241,6 @@ class Log(App):
         changed = update(self.visit).values(writes=self.visit.writes + 1)
         session.execute(changed.where(self.visit.id == writer.randrange(1, 9)))
         session.scalar(select(func.count()).select_from(self.visit))
-
-
-@dataclass
-class Load:
-    """The load on an application, and the errors that it gets of the database.
-
-    Attributes:
-        app: The application.
-        transactions: How many each writer makes.
-        errors: How many there were of each kind, by what failed and the error's first words.
-        done: How many transactions went through.
-    """
-
-    app: App
-    transactions: int
-    errors: Counter[str] = field(default_factory=Counter)
-    done: Counter[str] = field(default_factory=Counter)
-    _over: threading.Event = field(default_factory=threading.Event)
-
-    def run(self) -> Load:
-        """Return when all writers are done."""
-        with ThreadPoolExecutor(CONNECTIONS) as pool:
-            beside = [pool.submit(self._read) for _ in range(READERS)]
-            if self.app.policy:
-                beside += [pool.submit(self._sweep) for _ in range(SWEEPERS)]
-            try:
-                list(pool.map(self._write, range(WRITERS)))
-            finally:
-                self._over.set()
-            for other in beside:
-                other.result()
-        return self
-
-    def _write(self, number: int) -> None:
-        writer = Writer(number)
-        for _ in range(self.transactions):
-            transaction = writer.choice(self.app.transactions)
-            self._attempt(transaction.__name__, lambda s, do=transaction: do(s, writer))
-
-    def _read(self) -> None:
-        while not self._over.is_set():
-            self._attempt("read", self.app.read)
-
-    def _sweep(self) -> None:
-        while not self._over.is_set():
-            Sweeper(self.app.engine, self.app.models, lease=False, batch_size=5).run_once()
-
-    def _attempt(self, name: str, do: Callable[[Session], None]) -> None:
-        try:
-            with Session(self.app.engine) as session, session.begin():
-                do(session)
-            self.done[name] += 1
-        except ExpiredError:
-            self.done[f"{name} of an expired row"] += 1
-        except DBAPIError as error:
-            self.errors[f"{name}: {str(error.orig)[:70]}"] += 1
 
 
 def main() -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import create_engine
 
-from tests.sql.crowds import CONNECTIONS, HOUR, Load, Log, Shop
+from tests.crowds import CONNECTIONS, HOUR, Load
+from tests.sql.crowds import Log, Shop
 from ttl_odm.sqlalchemy.objects import written_rows
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from django.utils.functional import cached_property
 from ttl_odm.django.keys.writes import KeyedInsert, KeyedUpdate
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.binding import policy_in
-from ttl_odm.django.policy.predicate import Predicate
+from ttl_odm.django.policy.predicate import KnownEnd, Predicate
 from ttl_odm.django.time.fields import Kept, Stamp
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _gated(compiler: Any) -> Any:
     return type(compiler.__name__, (gate, compiler), {"__module__": compiler.__module__})
 
 
-def _and(where: WhereNode | None, predicate: Predicate) -> WhereNode:
+def _and(where: WhereNode | None, predicate: Predicate | KnownEnd) -> WhereNode:
     conditions: list[Any] = [*([where] if where else []), predicate]
     return WhereNode(conditions, AND)
 
@@ -232,10 +232,9 @@ class GatedDelete(GatedSelect, SQLDeleteCompiler):
         query.get_initial_alias()
         by_key = table in options.purged_tables() or options.purges(query) == "by key"
         kind: Final = "expired" if by_key or options.purges(query) else "live"
-        predicate = Predicate.of(policy, table, kind, writing=True)
-        if policy.follows is not None and kind == "live" and options.orphaned_tables():
-            orphaned = options.orphaned_tables()
-            predicate = Predicate.of(policy, table, kind, writing=True, orphaned=orphaned)
+        predicate: Predicate | KnownEnd = Predicate.of(policy, table, kind, writing=True)
+        if policy.follows is not None and kind == "live":
+            predicate = self._of_follower(cast("Following", policy))
         before = query.where
         query.where = _and(before, predicate)
         try:
@@ -248,6 +247,16 @@ class GatedDelete(GatedSelect, SQLDeleteCompiler):
             # MariaDB would rather read, and lock, all of a small table than look keys up.
             sql = sql.replace(head, f"DELETE {name} FROM {name} FORCE INDEX (PRIMARY)", 1)
         return sql, params
+
+    def _of_follower(self, following: Following) -> Predicate | KnownEnd:
+        query, table = self.query, self.query.get_meta().db_table
+        orphaned = options.orphaned_tables()
+        predicate = Predicate.of(following, table, "live", writing=True, orphaned=orphaned)
+        if self.connection.vendor != "mysql" or following.follows.renews:
+            return predicate
+        from ttl_odm.django.keys.parent_ends import before_delete  # noqa: PLC0415 (only where used)
+
+        return KnownEnd.of(predicate, before_delete(following, query, str(self.using)))
 
     def execute_sql(self, *args: Any, **kwargs: Any) -> Any:
         """Run it, once the parents that it renews are."""
@@ -285,14 +294,19 @@ class GatedUpdate(KeyedUpdate, GatedSelect, SQLUpdateCompiler):
         policy = policy_in(query, table)
         if policy is None or options.root_written(query):
             return result
-        if not any(isinstance(condition, Predicate) for condition in query.where.children):
-            predicate = Predicate.of(policy, table, "live", writing=True)
-            if policy.follows is not None and (orphaned := options.orphaned_for(query)):
-                predicate = Predicate.of(policy, table, "live", writing=True, orphaned=orphaned)
+        if not any(isinstance(given, (Predicate, KnownEnd)) for given in query.where.children):
+            predicate: Predicate | KnownEnd = Predicate.of(policy, table, "live", writing=True)
+            if policy.follows is not None:
+                predicate = self._of_follower(policy)
             query.where = _and(query.where, predicate)
             if policy.follows is not None:
                 self._keep_from_expired(policy)
         return result
+
+    def _of_follower(self, policy: TablePolicy) -> Predicate | KnownEnd:
+        orphaned, table = options.orphaned_for(self.query), self.query.get_meta().db_table
+        predicate = Predicate.of(policy, table, "live", writing=True, orphaned=orphaned)
+        return KnownEnd.of(predicate, options.known_parents(self.query))
 
     def _keep_from_expired(self, policy: TablePolicy) -> None:
         """Let rows stay where they are that would get a parent that has expired."""

@@ -45,6 +45,32 @@ class Draft(models.Model):
     basket = models.BigIntegerField(null=True, db_index=True)
 
 
+class Basket(TTLModel):
+    """Under load, with what follows it; crates are the same without a policy."""
+
+    __ttl__ = HOUR
+    id = models.BigIntegerField(primary_key=True)
+    writes = models.IntegerField(default=0)
+
+
+class Fruit(models.Model):
+    __ttl__ = Follows("basket")
+    id = models.BigIntegerField(primary_key=True)
+    basket = models.ForeignKey(Basket, models.CASCADE)
+    writes = models.IntegerField(default=0)
+
+
+class Crate(models.Model):
+    id = models.BigIntegerField(primary_key=True)
+    writes = models.IntegerField(default=0)
+
+
+class Bottle(models.Model):
+    id = models.BigIntegerField(primary_key=True)
+    basket = models.ForeignKey(Crate, models.CASCADE)
+    writes = models.IntegerField(default=0)
+
+
 class Thread(TTLModel):
     __ttl__ = HOUR
     id = models.BigIntegerField(primary_key=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db import connections, models, transaction
+from django.db import models, transaction
 from django.db.models import QuerySet
 from django.db.models.constants import OnConflict
 from django.db.models.expressions import Expression
@@ -18,9 +18,11 @@ from django.db.models.expressions import Expression
 from ttl_odm.core.follows import under_expired
 from ttl_odm.django.keys.conditions import without_held
 from ttl_odm.django.keys.links import keys_of, named_in, set_by, stored_fields
+from ttl_odm.django.keys.locks import share
+from ttl_odm.django.keys.parent_ends import before_update
 from ttl_odm.django.keys.renewals import parents_matched, renew
 from ttl_odm.django.policy.following import Following, is_one_of
-from ttl_odm.django.policy.options import keeps_last_modified, only_expired
+from ttl_odm.django.policy.options import keeps_last_modified, know_parents, only_expired
 from ttl_odm.django.policy.predicate import Predicate
 from ttl_odm.django.purge.errors import error_of
 from ttl_odm.django.purge.removal import take_file
@@ -37,9 +39,6 @@ if TYPE_CHECKING:
 
 _CHUNK: Final = 500
 """Keys in one statement."""
-
-_SHARED: Final = {"postgresql": " FOR KEY SHARE", "mysql": " LOCK IN SHARE MODE"}
-"""What locks rows as a foreign key does that is written."""
 
 
 def insert(following: Following, query: InsertQuery, using: str, write: Callable[[], Any]) -> Any:
@@ -66,7 +65,10 @@ def update(following: Following, query: UpdateQuery, using: str, write: Callable
             take_file(following.model, using)
             renew(following, using, [*parents_matched(following, query, using), *keys])
             return _moving(following, using, keys, write)
-    return _moving(following, using, keys, write)
+    is_checked = _is_checked(following, using, keys)
+    ends = before_update(following, query, using, keys, looks_anyway=is_checked)
+    know_parents(query, ends)
+    return _moving(following, using, [] if is_checked and ends.stay else keys, write)
 
 
 def delete(following: Following, query: DeleteQuery, using: str, run: Callable[[], Any]) -> Any:
@@ -80,7 +82,7 @@ def delete(following: Following, query: DeleteQuery, using: str, run: Callable[[
 def _moving(following: Following, using: str, keys: list[Key], write: Callable[[], Any]) -> Any:
     if not keys:
         return write()
-    if len(keys) == 1 and following.is_enforced(using):
+    if not _is_checked(following, using, keys):
         written = write()
         if not written:
             check(following, using, keys, shared=False)
@@ -89,6 +91,11 @@ def _moving(following: Following, using: str, keys: list[Key], write: Callable[[
         take_file(following.model, using)
         check(following, using, keys)
         return write()
+
+
+def _is_checked(following: Following, using: str, keys: list[Key]) -> bool:
+    """Whether parents that an UPDATE names are looked at before it, and locked."""
+    return len(keys) > 1 or (bool(keys) and not following.is_enforced(using))
 
 
 def check(following: Following, using: str, keys: Sequence[Key], *, shared: bool = True) -> None:
@@ -101,10 +108,8 @@ def check(following: Following, using: str, keys: Sequence[Key], *, shared: bool
         names = [theirs.attname for theirs in links.theirs]
         parents: AnyQuerySet = QuerySet(model=links.parent, using=using)
         parents = parents.filter(is_one_of(links.theirs, some))
-        live = (
-            _locked(parents.values_list(*names), using) if shared else parents.values_list(*names)
-        )
-        alive = {tuple(row) for row in live}
+        found = parents.values_list(*names)
+        alive = {tuple(row) for row in (share(found) if shared else found)}
         if len(alive) == len(some):
             continue
         for key in only_expired(parents).values_list(*names):
@@ -114,19 +119,6 @@ def check(following: Following, using: str, keys: Sequence[Key], *, shared: bool
                     model=following.model._meta.label,
                     key=key[0] if len(key) == 1 else tuple(key),
                 )
-
-
-def _locked(rows: AnyQuerySet, using: str) -> list[tuple[Any, ...]]:
-    """What a queryset finds, locked for others' writes, but not for their foreign keys."""
-    compiler: Any = rows.query.get_compiler(using)
-    suffix, as_sql = _SHARED.get(connections[using].vendor, ""), compiler.as_sql
-
-    def with_suffix(*args: Any, **kwargs: Any) -> Any:
-        sql, params = as_sql(*args, **kwargs)
-        return sql + suffix, params
-
-    compiler.as_sql = with_suffix
-    return list(compiler.results_iter(tuple_expected=True))
 
 
 class NotUnderExpired(Expression):
@@ -145,14 +137,32 @@ class NotUnderExpired(Expression):
         alias, ties = "ttl_new_parent", []
         params: list[Any] = []
         query: Any = compiler.query
-        values = set_by(query, self._following, connection)
-        for theirs, value in zip(links.theirs, values, strict=True):
-            sql, bound = compiler.compile(value)
-            ties.append(f"{quote(alias)}.{quote(str(theirs.column))} = ({sql})")
-            params += bound
+        values = [compiler.compile(v) for v in set_by(query, self._following, connection)]
+        for (_, theirs), (sql, bound) in zip(links.pairs, values, strict=True):
+            named, given = f"({sql})", list(bound)
+            if connection.vendor == "mysql":
+                named, given = self._moved(quote, values, named, given)
+            ties.append(f"{quote(alias)}.{quote(str(theirs.column))} = {named}")
+            params += given
         expired, _ = Predicate(links.policy, alias, "expired", writing=True).as_sql(
             compiler, connection
         )
         rows = f"{quote(links.parent._meta.db_table)} {quote(alias)}"
         condition = " AND ".join([*ties, expired])
-        return f"NOT EXISTS (SELECT 1 FROM {rows} WHERE {condition})", params  # noqa: S608
+        sql = f"NOT EXISTS (SELECT 1 FROM {rows} WHERE {condition})"  # noqa: S608
+        # MySQL would make a join of it, and read the parent first.
+        return (f"(SELECT {sql}) = 1" if connection.vendor == "mysql" else sql), params
+
+    def _moved(
+        self, quote: Callable[[str], str], values: list[Any], named: str, given: list[Any]
+    ) -> tuple[str, list[Any]]:
+        """The key of a row's new parent; NULL if it is the present one, which is judged anyway.
+
+        InnoDB would read, and lock, the row of a constant key before the rows to be written.
+        """
+        table = quote(self._following.model._meta.db_table)
+        stays, params = [], list[Any]()
+        for own, (sql, bound) in zip(self._following.links.own, values, strict=True):
+            stays.append(f"{table}.{quote(str(own.column))} <=> ({sql})")
+            params += bound
+        return f"(CASE WHEN {' AND '.join(stays)} THEN NULL ELSE {named} END)", [*params, *given]

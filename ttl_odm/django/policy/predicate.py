@@ -25,10 +25,12 @@ from ttl_odm.django.time import clock
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.sql.compiler import SQLCompiler
+    from typing_extensions import Self
 
     from ttl_odm.core import Policy
     from ttl_odm.django.policy.binding import Binding, TablePolicy
     from ttl_odm.django.policy.following import Following
+    from ttl_odm.django.policy.options import ParentEnds
     from ttl_odm.django.time.fields import SQL
 
 Kind = Literal["live", "expired"]
@@ -139,6 +141,36 @@ class Predicate(Expression):
         if isinstance(policy, TTL):
             return row.ttl_live()
         return row.ahead(null_lives=not _null_expires(policy))
+
+
+class KnownEnd(Expression):
+    """Whether rows of some parents live until an end that is to come; or else a condition.
+
+    The condition is evaluated for rows of other parents, and once the end has come.
+    """
+
+    def __init__(self, condition: Predicate, ends: ParentEnds) -> None:
+        """Say until when the condition certainly holds, and for which rows."""
+        super().__init__(output_field=_BOOLEAN)
+        self.condition = condition
+        self.ends = ends
+
+    @classmethod
+    def of(cls, condition: Predicate, ends: ParentEnds | None) -> Predicate | Self:
+        """The condition alone where no live parent is known."""
+        return cls(condition, ends) if ends is not None and ends.parents else condition
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
+        """Render it, in parentheses."""
+        now = clock.now(connection, "instant", writing=True)
+        is_one = " OR ".join([self.ends.names_parent] * len(self.ends.parents))
+        # In a subquery of its own: MySQL would make a join of the EXISTS and read it in any case.
+        sql, params = compiler.compile(self.condition)
+        values = (value for parent in self.ends.parents for value in parent)
+        return (
+            f"(({is_one}) AND {now} < {self.ends.end} OR (SELECT {sql}) = 1)",
+            (*values, *params),
+        )
 
 
 def expired_in(

@@ -1,0 +1,227 @@
+"""InnoDB: the ends of parents' lives, so that writes of followers by key leave these unlocked.
+
+See `ttl_odm.sqlalchemy.gate.parent_locks` for why: a subquery of an UPDATE or DELETE locks what it
+reads until the transaction ends. Here too the end of the parent's life is read first, by a plain
+SELECT, and the statement compares it with the clock.
+
+Done for statements that name rows by primary key, or by their parent's key. Others, and all under
+SERIALIZABLE, keep the subquery. Under READ COMMITTED, which is Django's default, only a DELETE
+locks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import connections
+from django.db.models import QuerySet
+from django.db.models.lookups import Exact, In
+from django.db.models.sql import Query
+from django.db.models.sql.where import AND, WhereNode
+
+from ttl_odm.django.keys.locks import share
+from ttl_odm.django.policy.binding import table_policy
+from ttl_odm.django.policy.following import Following, is_one_of
+from ttl_odm.django.policy.options import ParentEnds, include_expired
+from ttl_odm.django.policy.predicate import Predicate
+from ttl_odm.django.policy.stored import StoredAge
+from ttl_odm.django.time import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models import Model as Instance
+
+    from ttl_odm.django.policy.binding import TablePolicy
+    from ttl_odm.django.policy.following import Key
+    from ttl_odm.django.time.fields import AnyField
+
+_NEVER: Final = 2**62
+
+_ROUNDING: Final = 1_000
+"""Microseconds by which the end of a column with a fraction may be wrong."""
+
+_MOST: Final = 200
+"""Keys that one statement looks up; statements that name more keep the subquery."""
+
+_LIVE, _STAYS, _AGE = "ttl_live", "ttl_stays", "ttl_age"
+
+
+def before_update(
+    following: Following, query: Query, using: str, new: Sequence[Key], *, looks_anyway: bool
+) -> ParentEnds:
+    """Look up what an UPDATE is about to ask; `new` are the parents that it names.
+
+    With `looks_anyway`, also where the UPDATE itself would lock nothing.
+    """
+    connection = connections[using]
+    locks = _updates_lock(connection)
+    if locks is None or not (looks_anyway or locks):
+        return ParentEnds()
+    return _Lookup(following, connection, new).run(query)
+
+
+def before_delete(following: Following, query: Query, using: str) -> ParentEnds:
+    """Look up what a DELETE is about to ask."""
+    connection = connections[using]
+    if _updates_lock(connection) is None:
+        return ParentEnds()
+    return _Lookup(following, connection, ()).run(query)
+
+
+def _updates_lock(connection: BaseDatabaseWrapper) -> bool | None:
+    """Whether a connection's UPDATEs lock what their subqueries read.
+
+    None if its SELECTs do too, and where no subquery locks anything. Without a level in Django's
+    settings it is the server's, which is taken to be InnoDB's default.
+    """
+    if connection.vendor != "mysql":
+        return None
+    connection.ensure_connection()
+    level: Any = getattr(connection, "isolation_level", None) or "repeatable read"
+    if level == "serializable":
+        return None
+    return level not in {"read committed", "read uncommitted"}
+
+
+@dataclass(frozen=True)
+class _Lookup:
+    following: Following
+    connection: BaseDatabaseWrapper
+    new: Sequence[Key]
+
+    def run(self, query: Query) -> ParentEnds:
+        """Look up the parents of the rows that a statement names."""
+        tables = list(self._tables())
+        conditions = self._names_rows(query) if len(set(tables)) == len(tables) else []
+        if not conditions:
+            return ParentEnds()
+        rows = list(self._rows(conditions, tables))
+        over = [row for row in rows if not vars(row)[_LIVE]]
+        if over:
+            # Before the followers, in the order in which sweeps lock them: what the snapshot shows
+            # as expired may have been renewed since, so the write reads it as it is now.
+            share(self._roots.filter(pk__in=[row.pk for row in over]).values_list("pk"))
+        live = [row for row in rows if vars(row)[_LIVE]]
+        if not live:
+            return ParentEnds()
+        parents = dict.fromkeys(self._parent_of(row) for row in live)
+        names_parent = " AND ".join(f"{column} = %s" for column in self._links)
+        names_one = not any(isinstance(condition, In) for condition in conditions)
+        stay = names_one and len(self.new) == 1 and not over and bool(vars(live[0])[_STAYS])
+        return ParentEnds(f"({names_parent})", tuple(parents), min(map(self._end, live)), stay)
+
+    @property
+    def _roots(self) -> Any:
+        return QuerySet(model=self.following.binding.model, using=self.connection.alias)
+
+    @property
+    def _links(self) -> list[str]:
+        """The columns by which rows follow, as SQL."""
+        quote, table = self.connection.ops.quote_name, self.following.model._meta.db_table
+        return [f"{quote(table)}.{quote(str(own.column))}" for own in self.following.links.own]
+
+    def _parent_of(self, row: Instance) -> tuple[Any, ...]:
+        return tuple(vars(row)[f"ttl_link{number}"] for number in range(len(self._links)))
+
+    def _tables(self) -> Iterator[str]:
+        """Those of the rows and of all that they follow."""
+        policy: TablePolicy = self.following
+        while isinstance(policy, Following):
+            yield policy.model._meta.db_table
+            policy = policy.links.policy
+        yield policy.binding.model._meta.db_table
+
+    def _rows(self, conditions: Sequence[Any], tables: list[str]) -> Any:
+        """The rows at the root, once for each parent of rows that the statement names."""
+        binding = self.following.binding
+        select = {f"ttl_link{number}": column for number, column in enumerate(self._links)}
+        where, params = [*self._ties()], list[Any]()
+        compiler = Query(self.following.model).get_compiler(connection=self.connection)
+        for condition in conditions:
+            sql, values = compiler.compile(condition)
+            where.append(sql)
+            params += values
+        chosen: Sequence[Any] = ()
+        if len(self.new) == 1:
+            links = is_one_of(self.following.links.own, self.new)
+            select[_STAYS], chosen = compiler.compile(compiler.query.build_where(links))
+        live = Predicate.of(_policy_of(tables[-1]), tables[-1], "live")
+        known: dict[str, Any] = {_LIVE: live}
+        if binding.is_stored:
+            known[_AGE] = StoredAge(binding)
+        columns = ["pk", *(field.name for field in (binding.stamp, binding.own) if field)]
+        rows = include_expired(self._roots).only(*columns).annotate(**known)
+        return rows.extra(  # noqa: S610 (of names that Django quotes)
+            select=select,
+            select_params=list(chosen),
+            tables=tables[:-1],
+            where=where,
+            params=params,
+        ).distinct()
+
+    def _ties(self) -> Iterator[str]:
+        """The conditions that join the tables."""
+        quote = self.connection.ops.quote_name
+        policy: TablePolicy = self.following
+        while isinstance(policy, Following):
+            links = policy.links
+            for own, theirs in links.pairs:
+                sides = [
+                    f"{quote(field.model._meta.db_table)}.{quote(str(field.column))}"
+                    for field in (own, theirs)
+                ]
+                yield " = ".join(sides)
+            policy = links.policy
+
+    def _end(self, row: Instance) -> int:
+        binding = self.following.binding
+        end = binding.expires_at(row, vars(row).get(_AGE))
+        if end is None:
+            return _NEVER
+        is_exact = binding.form not in clock.FRACTIONAL.values()
+        return int(clock.to_storage(self.connection, end)) - (0 if is_exact else _ROUNDING)
+
+    def _names_rows(self, query: Query) -> list[Any]:
+        """The conditions of a WHERE clause that name rows by a key, of theirs or their parent."""
+        model: Any = self.following.model
+        by_field: dict[AnyField, Any] = {}
+        for condition in _certain(query.where):
+            fields = _fields_of(condition.lhs, model._meta.db_table)
+            if fields and condition.rhs_is_direct_value() and _is_short(condition):
+                by_field |= dict.fromkeys(fields, condition)
+        for key in (list(model._meta.pk_fields), self.following.links.own):
+            if by_field.keys() >= set(key):
+                return list(dict.fromkeys(by_field[field] for field in key))
+        return []
+
+
+def _is_short(condition: Any) -> bool:
+    return not isinstance(condition, In) or 0 < len(condition.rhs) <= _MOST
+
+
+def _policy_of(table: str) -> TablePolicy:
+    policy = table_policy(table)
+    assert policy is not None  # noqa: S101 (followers lead there)
+    return policy
+
+
+def _certain(where: Any) -> Iterator[Any]:
+    """The lookups by value that hold for all rows that a WHERE clause finds; perhaps not all."""
+    if where.negated or (where.connector != AND and len(where.children) > 1):
+        return
+    for child in where.children:
+        if isinstance(child, WhereNode):
+            yield from _certain(child)
+        elif isinstance(child, (Exact, In)):
+            yield child
+
+
+def _fields_of(side: Any, table: str) -> Iterable[AnyField]:
+    """The fields of a table's own columns that one side of a lookup is."""
+    if getattr(side, "alias", None) != table:
+        return ()
+    many = getattr(side, "targets", None)
+    return many if many is not None else [side.target] if hasattr(side, "target") else ()
