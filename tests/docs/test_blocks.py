@@ -71,8 +71,9 @@ NOT_RUN = {
     "docs/families.md": 1,
     "docs/metrics.md": 2,
     "docs/migrating.md": 1,
-    "docs/quickstart-fastapi.md": 1,
+    "docs/quickstart-fastapi.md": 2,
     "docs/schedulers.md": 1,
+    "docs/without-models.md": 1,
 }
 
 

@@ -45,11 +45,8 @@ if TYPE_CHECKING:
     Declaration = Policy | float | timedelta | None
 
 _TYPE_BEFORE: Final = "ttl_odm_type_before"
-_CONTRACT: Final = {
-    "_ts": "PostgreSQL: _ts timestamptz NOT NULL DEFAULT now(); MariaDB: _ts BIGINT NOT NULL, "
-    "epoch microseconds; SQLite: _ts INTEGER NOT NULL, epoch milliseconds",
-    "ttl": "ttl INTEGER NULL CHECK (ttl IS NULL OR ttl = -1 OR ttl > 0)",
-}
+_OURS: Final = frozenset(("_ts", "ttl"))
+"""Columns that a migration adds."""
 
 _lock = RLock()
 _overlay = Overlay()
@@ -256,15 +253,15 @@ class _Target:
             and policy.last_modified != "_ts"
         ):
             message += f"{without_own(policy)}. "
-        if not set(missing) <= set(_CONTRACT):
+        if not set(missing) <= _OURS:
             existing = ", ".join(map(repr, self.table.c.keys()))
             raise TTLConfigurationError(f"{message}It has {existing}.")
         default = policy.default if isinstance(policy, TTL) else None
-        sql = "; ".join(_CONTRACT[name] for name in missing)
+        it = "them" if len(missing) > 1 else "it"
         raise TTLConfigurationError(
-            f"{message}Add what is missing in a migration, with op.add_ttl({self.table.name!r}, "
-            f"{default!r}) of ttl_odm.alembic or ALTER TABLE {self.table.fullname} ADD COLUMN "
-            f"({sql}), then reflect or declare it. Or name columns that the table has: "
+            f"{message}Add {it} in a migration, by op.add_ttl({self.table.name!r}, {default!r}) of "
+            "ttl_odm.alembic or by hand (docs/schema.md#an-existing-table), then reflect the table "
+            f"again or declare {it}. Or name columns that the table has: "
             "TTL(seconds, last_modified=..., override=...), with override=None if no row has a ttl "
             "of its own, ExpireAfter or ExpireAt."
         )
