@@ -53,7 +53,7 @@ def test_status_counts_partitions(app: list[str]) -> None:
     (target,) = answer("status", *app)["targets"]
     assert target["partitions"] == COUNTED
     page = CliRunner().invoke(cli, ["status", *app]).stdout
-    assert "events: 4 partitions, 1 over, 1 more to be made" in page
+    assert "events: 4 partitions, 1 over, 1 more to be created" in page
 
 
 def test_a_dry_run_counts_them_and_changes_none(app: list[str]) -> None:
@@ -76,7 +76,7 @@ def test_plan_says_what_would_be_over(app: list[str]) -> None:
         "planned": {**COUNTED, "over": 0, "dead": 0},
     }
     page = CliRunner().invoke(cli, ["plan", "Event", *app]).stdout
-    assert "current: 4 partitions, 1 over, 1 more to be made." in page
+    assert "current: 4 partitions, 1 over, 1 more to be created." in page
 
 
 def test_check_warns_of_missing_partitions_until_a_sweep_has_made_them(app: list[str]) -> None:

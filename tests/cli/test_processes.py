@@ -60,7 +60,7 @@ def test_each_command_works_in_a_process_of_its_own_and_prints_json(engine: Engi
     ("words", "status", "said"),
     [
         (["sweep", "--json", "--bogus"], 2, "No such option"),
-        (["status", "--json"], 2, "Say what to work on"),
+        (["status", "--json"], 2, "Specify what to work on"),
         (["inspect", "--json", "postgresql://u:secret@127.0.0.1:1/d"], 1, "the database says: "),
     ],
 )

@@ -30,7 +30,7 @@ def test_those_of_a_backfill(
 
 def test_those_of_partitions() -> None:
     counted = PartitionsCounted(there=12_000, over=1_500, missing=1_001)
-    assert str(counted) == "12,000 partitions, 1,500 over, 1,001 more to be made"
+    assert str(counted) == "12,000 partitions, 1,500 over, 1,001 more to be created"
 
 
 def test_those_of_strays() -> None:

@@ -184,7 +184,7 @@ def test_run_logs_a_lost_database_in_one_line_and_its_own_stop() -> None:
         lost = process.stderr.readline()
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=GUARD)
-    assert " WARNING The database doesn't answer (Acquire) and is tried again: " in lost
+    assert " WARNING The database doesn't answer (Acquire) and is retried: " in lost
     # Without a connection there is no lease to give back.
     assert [line.split(" ", 2)[2] for line in log.splitlines()][-1] == (
         "INFO Stopped by a signal; the lease is free."
@@ -387,7 +387,7 @@ def test_documents_are_swept_paused_and_shown(mongodb: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        ([], 2, "Say what to work on: give --app module:Base"),
+        ([], 2, "Specify what to work on: give --app module:Base"),
         (["--app", "tests.cli.shop:Base"], 2, "doesn't say where the database is"),
         (["--app", "tests.cli.shop:Base", "--url", ""], 2, "the database URL is empty. If it"),
         (

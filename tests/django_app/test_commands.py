@@ -189,7 +189,7 @@ def test_a_check_names_fixes_that_can_be_typed(
     assert capsys.readouterr().out.splitlines() == [
         "default:",
         "error overdue",
-        "  shop_session: expired rows wait to be deleted, the oldest for 1 h 00 min",
+        "  shop_session: expired rows are waiting to be deleted, the oldest for 1 h 00 min",
         "  > python manage.py ttl_sweep --lease-name mine --model shop.Session",
         "warning never-swept",
         "  no sweep has been recorded in this database",
@@ -424,7 +424,7 @@ def test_rows_without_their_instant_are_found(
     raw("ALTER TABLE shop_session ALTER COLUMN _ts DROP NOT NULL")
     try:
         raw("UPDATE shop_session SET _ts = NULL WHERE id = 1")
-        said = "no sweep finds 1 row without last_modified, which nobody sees"
+        said = "no sweep finds 1 row without last_modified, which no query returns"
         apply_reported_fix("undated", said, capsys)
         assert Session.objects.count() == 2
     finally:

@@ -371,7 +371,7 @@ def test_a_check_names_fixes_that_can_be_typed(app: Flask) -> None:
     assert result.exit_code == 1
     assert result.output.splitlines() == [
         "error overdue",
-        "  carts: expired rows wait to be deleted, the oldest for 1 h 00 min",
+        "  carts: expired rows are waiting to be deleted, the oldest for 1 h 00 min",
         "  > flask ttl sweep --model Carts",
         "warning never-swept",
         "  no sweep has been recorded in this database",

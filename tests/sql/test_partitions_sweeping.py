@@ -435,8 +435,8 @@ def hook(_: object) -> None:
 
 
 REASONS = {
-    "hook": ({"on_purged": hook}, [], "a hook hears of each row"),
-    "rows": ({"on_purged": Hook(hook, rows=True)}, [], "a hook hears of each row"),
+    "hook": ({"on_purged": hook}, [], "a hook receives each row"),
+    "rows": ({"on_purged": Hook(hook, rows=True)}, [], "a hook receives each row"),
     "reference": (
         {},
         [

@@ -109,7 +109,7 @@ def test_without_the_right_to_make_the_table_the_error_says_what_to_run(
     try:
         report = Sweeper(poor, model).run_once()
         assert isinstance(report.error, StoreError)
-        assert "Let somebody run: CREATE TABLE ttl_odm_lease" in str(report.error)
+        assert "Have an administrator run: CREATE TABLE ttl_odm_lease" in str(report.error)
         statement = str(report.error).partition("run: ")[2].partition("; or")[0]
         assert Sweeper(poor, model, lease=False).run_once().deleted == 1
         with engine.begin() as connection:

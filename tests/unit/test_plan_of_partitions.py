@@ -61,7 +61,7 @@ def test_a_report_says_how_many_partitions_there_are() -> None:
     counts = {"there": 4, "over": 0, "missing": 0, "dead": 0}
     assert [target["partitions"] for target in report.to_dict()["targets"]] == [counts, None]
     assert "a: 4 partitions, 0 over" in str(report)
-    assert str(PartitionsCounted(1, 0, 2)) == "1 partition, 0 over, 2 more to be made"
+    assert str(PartitionsCounted(1, 0, 2)) == "1 partition, 0 over, 2 more to be created"
 
 
 def test_it_is_what_the_last_step_has_left() -> None:
@@ -74,7 +74,7 @@ def test_it_is_what_the_last_step_has_left() -> None:
 def test_a_dry_run_says_what_there_is_to_do() -> None:
     report = Script({"a": [Due((Part.PARTITIONS,), 60.0, partitions=BEFORE)]}).run(dry_run=True)
     assert report.targets[0].partitions == BEFORE
-    assert "a: 3 partitions, 1 over, 2 more to be made" in str(report)
+    assert "a: 3 partitions, 1 over, 2 more to be created" in str(report)
 
 
 def test_of_a_target_that_nobody_could_read_it_is_not_known() -> None:

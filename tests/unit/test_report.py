@@ -55,7 +55,7 @@ Swept 3 tables in 74.8 s: 1,235,067 rows deleted (34 archived), 1 FAILED.
   web_sessions  1,234,567        3      124  71.3 s       1 d 02 h         < 1 s
   carts                 0        0        0  0.00 s              -             -
   orders              500        0        1  3.50 s     2 min 05 s             ?
-web_sessions: skipped 2 rows that somebody holds, 1 row kept by a foreign key
+web_sessions: skipped 2 rows locked by another session, 1 row kept by a foreign key
 orders FAILED: server said no
 Stopped at max_rows: expired rows are left for the next sweep."""
     )

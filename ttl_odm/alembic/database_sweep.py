@@ -228,7 +228,7 @@ def _of_archive(runner: Runner, target: TargetSchema) -> str | None:
     archive = copy.archive
     if inspect(runner.connection).has_table(archive.name, schema=archive.schema):
         return None
-    return f"archives rows in {archive.fullname!r}, which is not there: create that table before"
+    return f"archives rows in {archive.fullname!r}, which doesn't exist: create that table first"
 
 
 class DatabaseSweep:

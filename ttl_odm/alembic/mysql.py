@@ -140,8 +140,8 @@ class MySQLSteps(Steps[MySQL]):
         if self.target.dates is None and changes and not self.may_copy and self._copies_virtual:
             raise MigrationRefusedError(
                 f"Table {self.target.label} is partitioned, and MariaDB copies such a table to add "
-                "or drop the columns that the sweeper's indexes are on; whoever writes waits until "
-                "it is copied. Write copy_table=True if that will do. (To add TTL without them, "
+                "or drop the columns that the sweeper's indexes are on; writers wait until it is "
+                "copied. Write copy_table=True if that is acceptable. (To add TTL without them, "
                 "write sweep='scan'.)"
             )
 

@@ -253,9 +253,9 @@ class PostgreSQLCut:
         except (SQLAlchemyError, TTLError) as another:
             message = (
                 f"{in_short(error)}. Then the CHECK {_CHECK} of table {self._target.label} could "
-                f"not be dropped: {in_short(another)}. If it is still there, nobody can write rows "
-                f"whose {self._cut.column!r} is {bound:%Y-%m-%d %H:%M} (UTC) or later: migrate "
-                f"again before, or run {drop}."
+                f"not be dropped: {in_short(another)}. If it still exists, no session can write "
+                f"rows whose {self._cut.column!r} is {bound:%Y-%m-%d %H:%M} (UTC) or later: "
+                f"migrate again before, or run {drop}."
             )
             log.warning(message)  # A lost connection may let another error hide this one.
             raise TTLError(message) from error

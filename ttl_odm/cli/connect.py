@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper import SweepOptions
 
 _APP_NEEDED: Final = (
-    "Say what to work on: give --app module:Base (a declarative base, a list of models or document "
-    "classes, or a function that returns an engine together with one of these), TTL_ODM_APP, or "
-    "app in [tool.ttl_odm] of pyproject.toml. Without models, give --table NAME --policy POLICY, "
-    "or [tool.ttl_odm.tables]; ttl-odm inspect proposes policies."
+    "Specify what to work on: give --app module:Base (a declarative base, a list of models or "
+    "document classes, or a function that returns an engine together with one of these), "
+    "TTL_ODM_APP, or app in [tool.ttl_odm] of pyproject.toml. Without models, give --table NAME "
+    "--policy POLICY, or [tool.ttl_odm.tables]; ttl-odm inspect proposes policies."
 )
 _TABLES_NEEDED: Final = (
     "The database is known, but not which of its tables to work on: give --table NAME --policy "

@@ -48,7 +48,7 @@ that value; TTL may then be the word default, which removes their own default ag
 
 The preview shows what would expire at once and within 30 days, and ends with a token. Type it,
 or run the command again with --approve TOKEN. If the change would by then expire more rows
-than the preview said, it is refused.
+than the preview showed, it is rejected.
 """
 
 SETTINGS: Final = {"ignore_unknown_options": True}

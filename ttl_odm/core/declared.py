@@ -31,7 +31,7 @@ def undeclared(model: type, mixin: str) -> TTLConfigurationError:
     """
     return TTLConfigurationError(
         f"{model.__name__} has {mixin}, but no __ttl__: declare how long its rows live, as in "
-        "__ttl__ = 3600 (seconds), -1 (only where they have a ttl of their own), or None (TTL is "
+        "__ttl__ = 3600 (seconds), -1 (only rows with their own ttl expire), or None (TTL is "
         "off)."
     )
 

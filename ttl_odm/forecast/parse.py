@@ -77,8 +77,8 @@ def planned_policy(
     where = f"{OPTION} {default}"
     if isinstance(current, ExpireAt):
         raise InvalidTTL(
-            f"{where}: {as_source(current)} has no default, each row has its end. Say another "
-            f"policy with {POLICY_OPTION}."
+            f"{where}: {as_source(current)} has no default, each row has its own expiry. Specify "
+            f"another policy with {POLICY_OPTION}."
         )
     if not isinstance(current, ExpireAfter):
         return current.with_default(parse_default(default, where))

@@ -226,7 +226,7 @@ class Forecast:
         if self.revived.rows:
             changes.append(
                 f"Expired rows, still there, that would be visible again: {self.revived}. Sweep "
-                "first if they are to stay away."
+                "first if they shouldn't come back."
             )
         if self.early.rows:
             changes.append(

@@ -154,7 +154,9 @@ def _epoch(values: Sequence[object]) -> Reading | str:
     numbers = [float(value) for value in values if isinstance(value, (int, float, Decimal))]
     numbers = [number for number in numbers if 0 < number < math.inf]
     if not numbers:
-        return "holds numbers, and no row to tell seconds from milliseconds by"
+        return (
+            "holds numbers, and there is no row that shows whether they are seconds or milliseconds"
+        )
     unit = unit_of(median(numbers))
     if unit is not None:
         return Reading(unit, epoch_name(unit))
@@ -164,7 +166,7 @@ def _epoch(values: Sequence[object]) -> Reading | str:
 def _text(values: Sequence[object]) -> Reading | str:
     texts = [value for value in values if isinstance(value, str)]
     if not texts:
-        return "is text, and there is no row to see its format by"
+        return "is text, and there is no row that shows its format"
     for text in texts:
         match = _ISO.fullmatch(text)
         if match is None:

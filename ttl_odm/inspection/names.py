@@ -84,7 +84,7 @@ _HABITS: Final = (
     Habit(("cart", "basket", "draft"), 30 * DAY, "30 days are a guess"),
     Habit(("log", "audit"), 90 * DAY, "90 days are usual for logs"),
 )
-TRASH: Final = Habit((), 30 * DAY, "30 days are usual for what was marked as deleted")
+TRASH: Final = Habit((), 30 * DAY, "30 days are usual for rows marked as deleted")
 _DEFINES: Final = (
     *("template", "type", "kind", "category", "setting", "config", "configuration", "option"),
     *("level", "rule", "policy", "definition", "schema", "format", "source", "channel", "role"),

@@ -303,8 +303,8 @@ def _proposal(table: Table, idea: _Idea, reading: Reading, now: datetime) -> Pro
     if field.ttl_seconds is not None or not table.references:  # MongoDB deletes them as it is
         return proposal
     return proposal.doubted(
-        f"{_referring(table)}: see that nothing wants the row after its end there, or let it live "
-        "as long as what refers to it"
+        f"{_referring(table)}: make sure that no row there needs it after its expiry, or let it "
+        "live as long as what refers to it"
     )
 
 

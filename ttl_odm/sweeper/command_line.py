@@ -63,7 +63,9 @@ COMMAND_OPTIONS: Final = {
     "except": CommandOption("Skip this model or table; may be repeated.", list, "NAME"),
     "json": CommandOption("Print JSON.", bool),
     "max_age": CommandOption(
-        "The longest an expired row may wait, or since the last sweep.", duration, "SECONDS"
+        "Report expired rows that have waited longer, and a last sweep that is older.",
+        duration,
+        "SECONDS",
     ),
     "deep": CommandOption("Read whole tables, regardless of their size.", bool),
     "strict": CommandOption("Exit with status 1 on warnings too.", bool),

@@ -119,7 +119,7 @@ def is_misread(findings: Sequence[Finding]) -> bool:
 
 def overdue(target: str, model: str, seconds: float) -> Finding:
     """What says that a target isn't swept: its first expired row has waited for so long."""
-    message = f"expired rows wait to be deleted, the oldest for {age(seconds)}"
+    message = f"expired rows are waiting to be deleted, the oldest for {age(seconds)}"
     return Finding(Severity.ERROR, "overdue", target, message, f"ttl-odm sweep --model {model}")
 
 
@@ -190,7 +190,7 @@ def _of_clock() -> Plan[list[Finding]]:
     if off <= _CLOCK_SECONDS:
         return []
     message = (
-        f"the database's clock and this host's differ by {off:,.0f} s; expiry goes by the "
+        f"the database's clock and this host's differ by {off:,.0f} s; expiry follows the "
         "database's"
     )
     fix = "timedatectl set-ntp true, on the one that is wrong"

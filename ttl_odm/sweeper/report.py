@@ -389,9 +389,9 @@ _ENDINGS: Final = {
 }
 
 _SKIPS: Final = {
-    Skip.LOCKED: "that somebody holds",
+    Skip.LOCKED: "locked by another session",
     Skip.RESTRICTED: "kept by a foreign key",
-    Skip.REFUSED: "that the database refuses to delete",
+    Skip.REFUSED: "that the database rejected deleting",
     Skip.HOOK: "whose hook or archive failed",
 }
 

@@ -128,7 +128,7 @@ class PartitionsCounted:
     dead: int = 0
 
     def __str__(self) -> str:
-        to_make = f", {self.missing:,} more to be made" if self.missing else ""
+        to_make = f", {self.missing:,} more to be created" if self.missing else ""
         return f"{counted(self.there, 'partition')}, {self.over:,} over{to_make}"
 
     def to_dict(self) -> dict[str, int]:
@@ -204,9 +204,9 @@ _SILENT: Final = 300.0
 """Seconds without a run from which on something is wrong; a job records one twice a minute."""
 
 _JOB_PROBLEMS: Final = {
-    "gone": "the database's own job {}, which is to sweep it, is not there",
-    "disabled": "the database's own job {}, which is to sweep it, is disabled",
-    "off": "the database is to sweep it by itself, and its event scheduler is off",
+    "gone": "the database's own job {}, which should sweep it, doesn't exist",
+    "disabled": "the database's own job {}, which should sweep it, is disabled",
+    "off": "the database should sweep it, but its event scheduler is off",
 }
 
 

@@ -125,7 +125,7 @@ async def change(  # noqa: PLR0913 (two by keyword)
         if is_new and len(turn.scopes) >= MOST_SCOPES:
             raise TTLConfigurationError(
                 f"{collection.full_name!r} has {MOST_SCOPES:,} stored defaults of single values, "
-                "and each stands in each filter: more of them it can't have on MongoDB."
+                "each of which is part of every filter: MongoDB allows no more of them."
             )
         if check is not None:
             await check(before)
@@ -157,8 +157,8 @@ async def check_server(collection: Collection) -> None:
     """Refuse a server without transactions, in which alone one can delete by a stored default."""
     if not (await RawCollection(collection).server()).has_transactions:
         raise TTLConfigurationError(
-            f"The default ttl of {collection.full_name!r} is to be stored in the database. That "
-            "needs transactions, which only a replica set has; one with a single member will do."
+            f"The default ttl of {collection.full_name!r} should be stored in the database. That "
+            "requires transactions, which only a replica set has; a single member is enough."
         )
 
 

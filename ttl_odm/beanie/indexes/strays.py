@@ -49,7 +49,7 @@ class Inconsistency(Enum):
     INVALID_TTL = "a ttl that is not valid: the default applies"
     TOO_EARLY = "MongoDB deletes it while it still lives"
     TOO_LATE = "expires, but MongoDB deletes it too late or never"
-    IDLE = "an _exp without a valid ttl: harmless until somebody sets one"
+    IDLE = "an _exp without a valid ttl: harmless until a program sets one"
 
     @property
     def is_repairable(self) -> bool:

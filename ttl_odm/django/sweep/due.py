@@ -115,7 +115,7 @@ def out_of_reach(binding: Binding, using: str) -> list[Finding]:
         what = f"whose {own.name} is none"
         wrong.append(("invalid-ttl", what, f"SET {ttl} = NULL WHERE {invalid}"))
     if not binding.stamp.null:
-        nobody = f"without {binding.stamp.name}, which nobody sees"
+        nobody = f"without {binding.stamp.name}, which no query returns"
         present = clock.now(connection, binding.form, writing=True).replace("%%", "%")
         fix = f"SET {stamp} = {present} WHERE {family.is_null(stamp)}"
         wrong.append(("undated", nobody, fix))

@@ -119,5 +119,5 @@ class DjangoLeases:
                 raise StoreError(
                     "There is no table ttl_odm_lease for the sweepers' lease in the database "
                     f"{self._using!r}: run 'manage.py migrate ttl_odm --database={self._using}', "
-                    "or sweep without a lease, if nobody else does."
+                    "or sweep without a lease, if no other sweeper runs."
                 ) from error

@@ -237,8 +237,8 @@ class _PolicyColumns:
         ours = isinstance(column.type, Seconds)
         if policy.values not in (None, "strict" if ours else "lenient"):
             fix = (
-                "that column has a CHECK. For values that have no effect instead of being refused, "
-                "name an integer column of your own: override='...'"
+                "that column has a CHECK. For values that have no effect instead of being "
+                "rejected, name an integer column of your own: override='...'"
                 if ours
                 else "only TTLMixin's own column refuses what is not a ttl; in others such values "
                 "have no effect. Leave values out"

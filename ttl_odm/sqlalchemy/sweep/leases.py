@@ -223,8 +223,8 @@ class Statements:
             ddl = " ".join(str(CreateTable(self.table).compile(dialect=connection.dialect)).split())
             raise StoreError(
                 f"There is no table {self.table.fullname} that we may use for the sweepers' lease, "
-                f"and none can be made: {in_short(error)}. Let somebody run: {ddl}; or sweep with "
-                "lease=False, if nobody else does."
+                f"and none can be made: {in_short(error)}. Have an administrator run: {ddl}; or "
+                "sweep with lease=False, if no other sweeper runs."
             ) from error
 
     def add(self, connection: Connection, name: str) -> None:

@@ -316,7 +316,7 @@ def reason_against(binding: Binding, hooks: Hooks) -> str | None:
     if mode.sink is not None:
         return "an archive outside of the database takes the rows themselves"
     if hooks.watches(binding.table.fullname):
-        return "a hook hears of each row"
+        return "a hook receives each row"
     if all_subtables(binding):
         return "rows continue in the tables of subclasses"
     if all_followers(binding):

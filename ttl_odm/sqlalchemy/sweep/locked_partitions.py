@@ -80,7 +80,7 @@ class LockingWork(PartitionWork):
                 self.notes.append(
                     f"the partition {leaf.name} is not made, as {rest.name[1]} has more than "
                     f"{COPIED:,} rows, which would be copied while others wait: they go by "
-                    "batches. Let partitions be made earlier (ahead=)."
+                    "batches. Create partitions earlier (ahead=)."
                 )
                 return BatchResult(0)
         name = None if rest is None else rest.name[1]
@@ -178,7 +178,7 @@ class LockingWork(PartitionWork):
             DBAPIError: Somebody has it.
         """
         if not self._is_mariadb and self._is_busy():
-            raise InUseError("somebody has used it in a transaction that goes on")
+            raise InUseError("another session uses it in an open transaction")
         read: tuple[str, ...] = ()
         if self.binding.stored is not None:  # and that stays as it is meanwhile
             policies = tables_of(self.binding.first.table).policies
