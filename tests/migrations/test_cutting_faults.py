@@ -257,7 +257,7 @@ def test_one_that_gets_no_lock_leaves_no_check(engine: Engine, other: Engine, pr
         def read() -> None:
             reader.execute(text("SELECT count(*) FROM events"))
 
-        words = r"could not be dropped.*nobody can write rows whose"
+        words = r"could not be dropped.*no session can write rows whose"
         with before_statement(engine, "LOCK TABLE", read), pytest.raises(TTLError, match=words):
             here.upgrade()
         reader.rollback()
