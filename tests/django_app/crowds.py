@@ -24,11 +24,34 @@ STOCK: Final = 100_000
 """The key of the first of the items that are deleted. Each is of the cart with the rest of it."""
 
 
-class Shop(App):
-    """Carts, and items that follow them; `stock` is how many are there to be deleted."""
+class DjangoApp(App):
+    """An application with Django."""
 
     EXPIRED = ExpiredError
     FAILED = DatabaseError
+
+    @property
+    def swept(self) -> Any:
+        """What sweepers sweep."""
+        raise NotImplementedError
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Django's."""
+        with transaction.atomic():
+            yield
+
+    def sweep(self) -> None:
+        """In small batches."""
+        Sweeper(connections["default"], self.swept, lease=False, batch_size=5).run_once()
+
+    def leave(self) -> None:
+        """Close the thread's connections."""
+        connections.close_all()
+
+
+class Shop(DjangoApp):
+    """Carts, and items that follow them; `stock` is how many are there to be deleted."""
 
     def __init__(self, *, policy: bool, stock: int) -> None:
         super().__init__(policy=policy)
@@ -59,24 +82,15 @@ class Shop(App):
             self._begin_again,
         ]
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Django's."""
-        with transaction.atomic():
-            yield
-
     def read(self, _: None) -> None:
         """All."""
         list(self.item.objects.all())
         list(self.cart.objects.all())
 
-    def sweep(self) -> None:
-        """In small batches."""
-        Sweeper(connections["default"], Basket, lease=False, batch_size=5).run_once()
-
-    def leave(self) -> None:
-        """Close the thread's connections."""
-        connections.close_all()
+    @property
+    def swept(self) -> Any:
+        """Carts, with what follows them."""
+        return Basket
 
     def _put(self, key: int) -> None:
         self.cart.objects.create(pk=key)
@@ -133,3 +147,43 @@ class Shop(App):
     def _begin_again(self, _: None, writer: Writer) -> None:
         if not self.cart.objects.filter(pk=writer.own).exists():
             self._put(writer.own)
+
+
+class Plain(DjangoApp):
+    """Rows that nothing follows: hot ones, and one of each writer, written by single statements."""
+
+    def __init__(self, model: Any) -> None:
+        """Make the rows of a model with the field `writes`."""
+        super().__init__(policy=hasattr(model, "__ttl__"))
+        self.model = model
+        keys = (*range(CARTS), *range(OWN, OWN + WRITERS))
+        model.objects.bulk_create([model(pk=key) for key in keys])
+
+    @property
+    def swept(self) -> Any:
+        """The rows."""
+        return self.model
+
+    @property
+    def transactions(self) -> list[Callable[[Any, Writer], None]]:
+        """Of one statement each."""
+        return [self._change, self._change_own, self._delete_nothing, self._find]
+
+    def read(self, _: None) -> None:
+        """All."""
+        list(self.model.objects.all())
+
+    def _write(self, key: int) -> None:
+        self.model.objects.filter(pk=key).update(writes=F("writes") + 1)
+
+    def _change(self, _: None, writer: Writer) -> None:
+        self._write(writer.randrange(CARTS))
+
+    def _change_own(self, _: None, writer: Writer) -> None:
+        self._write(writer.own)
+
+    def _delete_nothing(self, _: None, writer: Writer) -> None:
+        self.model.objects.filter(pk=writer.randrange(CARTS), writes__lt=0).delete()
+
+    def _find(self, _: None, writer: Writer) -> None:
+        self.model.objects.filter(pk=writer.randrange(CARTS)).first()

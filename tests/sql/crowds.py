@@ -182,6 +182,60 @@ class Shop(SQLApp):
             self._put(session, writer.own)
 
 
+class Plain(SQLApp):
+    """Rows that nothing follows: hot ones, and one of each writer, written by single statements."""
+
+    def __init__(self, engine: Engine, *, policy: Any) -> None:
+        """Make the rows; a `policy` is what their lifetime is declared by."""
+        super().__init__(engine, policy=bool(policy))
+        mixins = (TTLMixin,) if policy else ()
+
+        class Base(DeclarativeBase):
+            pass
+
+        class Code(*mixins, Base):  # type: ignore[misc]
+            __tablename__ = "codes"
+            if policy:
+                __ttl__ = policy
+            id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+            writes: Mapped[int] = mapped_column(default=0)
+
+        self.code: Any = Code
+        self.metadata = Base.metadata
+        self.metadata.create_all(engine)
+        with Session(engine) as session, session.begin():
+            keys = (*range(CARTS), *range(OWN, OWN + WRITERS))
+            session.add_all([Code(id=key) for key in keys])
+
+    @property
+    def models(self) -> Any:
+        return self.code
+
+    @property
+    def transactions(self) -> list[Callable[[Session, Writer], None]]:
+        return [self._change, self._change_own, self._delete_nothing, self._find]
+
+    def read(self, session: Session) -> None:
+        session.scalars(select(self.code)).all()
+
+    def _change(self, session: Session, writer: Writer) -> None:
+        self._write(session, writer.randrange(CARTS))
+
+    def _change_own(self, session: Session, writer: Writer) -> None:
+        self._write(session, writer.own)
+
+    def _write(self, session: Session, key: int) -> None:
+        changed = update(self.code).values(writes=self.code.writes + 1)
+        session.execute(changed.where(self.code.id == key))
+
+    def _delete_nothing(self, session: Session, writer: Writer) -> None:
+        key = writer.randrange(CARTS)
+        session.execute(delete(self.code).where(self.code.id == key, self.code.writes < 0))
+
+    def _find(self, session: Session, writer: Writer) -> None:
+        session.get(self.code, writer.randrange(CARTS))
+
+
 class Log(SQLApp):
     """Visits, in partitions of days; read first, and written then."""
 

@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy import create_engine
 
 from tests.crowds import CONNECTIONS, HOUR, Load
-from tests.sql.crowds import Log, Shop
+from tests.sql.crowds import Log, Plain, Shop
+from ttl_odm import Stored
 from ttl_odm.sqlalchemy.objects import written_rows
 
 if TYPE_CHECKING:
@@ -52,4 +53,14 @@ def test_no_transaction_fails_on_hot_families(
 @pytest.mark.usefixtures("noon")
 def test_no_transaction_fails_beside_drops_of_partitions(crowd: Engine, policy: Any) -> None:
     load = Load(Log(crowd, policy=policy), TRANSACTIONS).run()
+    assert load.errors == {}
+
+
+@pytest.mark.databases("mariadb", "mysql")
+@pytest.mark.parametrize("declared", [None, HOUR, Stored(HOUR)], ids=["plain", "policy", "stored"])
+def test_no_serializable_transaction_fails_on_hot_rows_without_followers(
+    crowd: Engine, declared: Any
+) -> None:
+    serializable = crowd.execution_options(isolation_level="SERIALIZABLE")
+    load = Load(Plain(serializable, policy=declared), TRANSACTIONS).run()
     assert load.errors == {}

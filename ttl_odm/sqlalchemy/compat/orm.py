@@ -287,6 +287,22 @@ def synchronize_by_fetch(state_class: Any, *arguments: Any) -> Any:
     return state_class._do_pre_synchronize_fetch(*rest, options)
 
 
+def has_objects_of(session: Session, *arguments: Any) -> bool:
+    """Whether a session holds objects whose rows a bulk UPDATE or DELETE may match."""
+    mapper = bulk_mapper(arguments[-1]).base_mapper
+    return any(state.mapper.isa(mapper) for state in session.identity_map.all_states())
+
+
+def synchronize_nothing(*arguments: Any) -> Any:
+    """Let a bulk UPDATE or DELETE take it that no object's row is matched."""
+    options = arguments[-1]
+    return options + {
+        "_synchronize_session": "fetch",
+        "_matched_rows": [],
+        "_can_use_returning": False,
+    }
+
+
 def inner_joined(loader: Any, compile_state: Any) -> list[FromClause]:
     """What a joined eager load that was just planned joins; nothing if that is an outer join."""
     *_, adapter, is_inner, _, _ = compile_state.create_eager_joins[-1]

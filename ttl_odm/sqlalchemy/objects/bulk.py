@@ -4,6 +4,10 @@ SQLAlchemy's default strategy evaluates the WHERE clause in Python to find the o
 bulk UPDATE or DELETE has changed. It knows nothing of the predicate, and would change or drop
 objects whose rows have expired and were not matched. For TTL models the matched rows are
 fetched instead; ``synchronize_session=False`` stays what it is.
+
+A session without objects of the class fetches nothing: under SERIALIZABLE, the SELECT that MariaDB
+and MySQL need would lock the rows in shared mode before they are written, and two such writes of a
+row would deadlock.
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ def fetching(evaluate: Handler) -> Handler:
         table = compat.bulk_mapper(arguments[-1]).local_table
         if root_binding_of(table) is None and following_of(table) is None:
             return evaluate(cls, *arguments)
+        if not compat.has_objects_of(*arguments):
+            return compat.synchronize_nothing(*arguments)
         return compat.synchronize_by_fetch(cls, *arguments)
 
     return fetch_instead
