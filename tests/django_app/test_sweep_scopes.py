@@ -16,8 +16,9 @@ from tests.guard import GUARD
 from ttl_odm import Stored
 from ttl_odm.django import DjangoStore, TTLModel, set_policy
 from ttl_odm.django.policies.changes import begin_policies
+from ttl_odm.stored.scope_walk import AT_ONCE
+from ttl_odm.stored.scopes import due_by_scope
 from ttl_odm.sweeper import BatchRequest, BatchResult, Part, Progress, Sweeper
-from ttl_odm.sweeper.scope_walk import AT_ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -212,7 +213,7 @@ def test_in_a_transaction_of_the_applications_they_are_counted_too(world: Any, w
             ending.callback(connection.rollback)
         fill(model, ("brief", 5, 2 * DAY), start=1)
         found = store.count("scoped_messages")
-    assert (found.due, found.rows, found.by_scope) == (10, 15, {"brief": 10})
+    assert (found.due, found.rows, dict(found.facts)) == (10, 15, due_by_scope({"brief": 10}))
 
 
 @pytest.mark.parametrize("size", [1, 7, 5_000])

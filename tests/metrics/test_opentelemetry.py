@@ -14,6 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from tests.cli import shop
 from ttl_odm.metrics.opentelemetry import SweeperTelemetry
+from ttl_odm.partitions.counted import partitions
 from ttl_odm.sweeper import (
     PartitionsCounted,
     Purged,
@@ -147,7 +148,7 @@ def test_what_is_not_known_any_more_is_absent() -> None:
 def test_partitions_are_counted_where_a_table_has_any() -> None:
     collected = Collected()
     counted = PartitionsCounted(9, over=3, missing=2, dead=1)
-    targets = [TargetReport("logs", partitions=counted), TargetReport("carts")]
+    targets = [TargetReport("logs", facts=partitions(counted)), TargetReport("carts")]
     collected.telemetry.on_report(SweepReport(targets))
     names = ("partitions", "partitions_over", "partitions_missing", "partitions_dead")
     values = {name: collected.value(f"ttl_odm.{name}", table="logs") for name in names}

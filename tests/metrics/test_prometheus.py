@@ -18,8 +18,11 @@ from tests.cli.running import CliRunner, command, variables
 from tests.guard import GUARD
 from ttl_odm.cli.commands import cli
 from ttl_odm.metrics.prometheus import SweeperMetrics
+from ttl_odm.partitions.counted import partitions
+from ttl_odm.stored.scopes import deleted_by_scope, due_by_scope
 from ttl_odm.sweeper import (
     Ending,
+    Fact,
     FuseError,
     PartitionsCounted,
     Skip,
@@ -92,7 +95,9 @@ def test_what_was_left_failed_and_waited_for_is_counted(registry: CollectorRegis
 def test_partitions_are_counted_where_a_table_has_any(registry: CollectorRegistry) -> None:
     metrics = SweeperMetrics("sqlite", registry)
     counted = PartitionsCounted(9, over=3, missing=2, dead=1)
-    metrics.on_report(SweepReport([TargetReport("logs", partitions=counted), TargetReport("a")]))
+    metrics.on_report(
+        SweepReport([TargetReport("logs", facts=partitions(counted)), TargetReport("a")])
+    )
     names = ("partitions", "partitions_over", "partitions_missing", "partitions_dead")
     for name, number in zip(names, (9, 3, 2, 1), strict=True):
         assert value(registry, f"ttl_odm_{name}", table="logs") == number
@@ -155,20 +160,21 @@ def test_a_port_that_is_taken_is_told(engine: Engine) -> None:
 def test_scopes_have_labels_but_never_more_than_a_few(registry: CollectorRegistry) -> None:
     metrics = SweeperMetrics("sqlite", registry)
 
-    def sweep(deleted: int, due: int | None, **by_scope: dict[str, int]) -> None:
-        target = TargetReport("messages", deleted=deleted, due=due, **by_scope)
+    def sweep(deleted: int, due: int | None, *facts: dict[str, Fact]) -> None:
+        known = {name: fact for some in facts for name, fact in some.items()}
+        target = TargetReport("messages", deleted=deleted, due=due, facts=known)
         metrics.on_report(SweepReport((target, TargetReport("carts", deleted=1))))
 
     def scope(name: str, number: str = "rows_deleted_total") -> float | None:
         return value(registry, f"ttl_odm_scope_{number}", table="messages", scope=name)
 
-    sweep(1, 1)
+    sweep(1, 1, due_by_scope({}), deleted_by_scope({}))
     assert scope("") is None
-    sweep(9, 20, deleted_by_scope={"acme": 7, "": 2}, due_by_scope={"acme": 15, "": 5})
+    sweep(9, 20, due_by_scope({"acme": 15, "": 5}), deleted_by_scope({"acme": 7, "": 2}))
     assert (scope("acme"), scope("")) == (7, 2)
     assert (scope("acme", "expired_rows"), scope("", "expired_rows")) == (8, 3)
     many = {f"t{number}": 2 for number in range(30)}
-    sweep(60, None, deleted_by_scope=many)
+    sweep(60, None, deleted_by_scope(many))
     assert (scope("acme"), scope("t18"), scope("t19"), scope("")) == (7, 2, None, 2 + 22)
     assert scope("acme", "expired_rows") is None
     series = [sample for metric in registry.collect() for sample in metric.samples]

@@ -19,6 +19,7 @@ from ttl_odm.beanie.purge.followers import FollowersRemoval
 from ttl_odm.beanie.purge.removal import Remover
 from ttl_odm.beanie.sweep import orphans
 from ttl_odm.beanie.sweep.store import open_store
+from ttl_odm.follows.reported import ORPHANS
 from ttl_odm.sweeper import BatchRequest, Hooks, Part
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ async def test_orphans_that_get_a_parent_take_nothing_of_it_along(
     store = await swept(world)
     world.raw["items"].insert_one({"_id": 30, "cart": ref(3)})
     do_before(monkeypatch, owner, name, lambda: put_a_family(world))
-    await store.purge(request(Part.ORPHANS))
+    await store.purge(request(ORPHANS))
     assert 31 in keys(world, "items")
     assert 3 in keys(world, "carts")
 

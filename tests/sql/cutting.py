@@ -17,9 +17,10 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from ttl_odm import TTL, ExpireAfter, Partitions
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.partitions.counted import PARTITIONS
 from ttl_odm.sqlalchemy import TTLMixin
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
-from ttl_odm.sweeper import BatchRequest, Part, Sweeper, UnreachableStoreError
+from ttl_odm.sweeper import BatchRequest, Sweeper, UnreachableStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -272,7 +273,7 @@ def killed_before(engine: Engine, other: Engine, number: int) -> Iterator[list[i
 def purge_all(store: SQLAlchemyStore, target: str) -> None:
     resume: object = None
     while True:
-        result = store.purge(BatchRequest(target, Part.PARTITIONS, 1_000, resume))
+        result = store.purge(BatchRequest(target, PARTITIONS, 1_000, resume))
         resume = result.resume
         if resume is None:
             return

@@ -25,9 +25,10 @@ from tests.sql.cutting import (
     visits,
 )
 from ttl_odm import Partitions
+from ttl_odm.partitions.counted import PARTITIONS
 from ttl_odm.sqlalchemy import Archive
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
-from ttl_odm.sweeper import BatchRequest, Part
+from ttl_odm.sweeper import BatchRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,7 +139,7 @@ def purge_all(engine: Engine, model: Any) -> list[str]:
     store, notes = SQLAlchemyStore(engine, model), []
     resume: object = None
     while True:
-        result = store.purge(BatchRequest(model.__tablename__, Part.PARTITIONS, 1_000, resume))
+        result = store.purge(BatchRequest(model.__tablename__, PARTITIONS, 1_000, resume))
         notes += result.notes
         resume = result.resume
         if resume is None:

@@ -36,10 +36,11 @@ from tests.sql.cutting import (
     visits,
 )
 from ttl_odm import TTL, Partitions
+from ttl_odm.partitions.counted import PARTITIONS
 from ttl_odm.sqlalchemy import Archive
 from ttl_odm.sqlalchemy.sweep.partition_work import TRIES
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
-from ttl_odm.sweeper import BatchRequest, Part, Sweeper
+from ttl_odm.sweeper import BatchRequest, Sweeper
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -103,7 +104,7 @@ def test_a_reader_keeps_a_partition_and_nobody_waits_behind_it(
         resume: object = None
         tries = 0
         while True:
-            result = store.purge(BatchRequest("events", Part.PARTITIONS, 1_000, resume))
+            result = store.purge(BatchRequest("events", PARTITIONS, 1_000, resume))
             # Between two tries nobody is in the queue, so a reader goes on at once.
             waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
             with other.connect() as connection:

@@ -46,6 +46,7 @@ from tests.sql.cutting import (
     visits,
 )
 from ttl_odm import TTL, ExpireAfter, ExpireAt, Partitions, TTLConfigurationError
+from ttl_odm.partitions.counted import PARTITIONS
 from ttl_odm.sqlalchemy import Archive, enable
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.sweep import locked_partitions
@@ -53,7 +54,7 @@ from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 from ttl_odm.sqlalchemy.sweep.partition_work import TRIES
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sqlalchemy.time.column_types import LastModified
-from ttl_odm.sweeper import AsyncSweeper, BatchRequest, Part, Sweeper
+from ttl_odm.sweeper import AsyncSweeper, BatchRequest, Sweeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -483,7 +484,7 @@ def test_a_long_reader_keeps_a_partition_and_nobody_waits_behind_the_sweeper(
         event.listen(engine, "before_cursor_execute", note)
         tries = 0
         while True:
-            result = store.purge(BatchRequest("events", Part.PARTITIONS, 1_000, resume))
+            result = store.purge(BatchRequest("events", PARTITIONS, 1_000, resume))
             resume = result.resume
             if result.notes or resume is None:
                 break

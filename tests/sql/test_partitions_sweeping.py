@@ -37,11 +37,12 @@ from tests.sql.cutting import (
     visits,
 )
 from ttl_odm import TTL, ExpireAfter, ExpireAt, Partitions
+from ttl_odm.partitions.counted import PARTITIONS
 from ttl_odm.sqlalchemy import Archive, enable, include_expired
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
-from ttl_odm.sweeper import AsyncSweeper, Hook, Part, PartitionsCounted, Sweeper
+from ttl_odm.sweeper import AsyncSweeper, Hook, PartitionsCounted, Sweeper
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -128,7 +129,7 @@ def test_what_is_wanted_is_made_although_nothing_is_due(engine: Engine) -> None:
     store = SQLAlchemyStore(engine, model)
     due = store.due("events")
     assert due is not None
-    assert due.parts == (Part.PARTITIONS,)
+    assert due.parts == (PARTITIONS,)
     assert swept(engine, model).deleted == 0
     assert partitions(engine, "events") == days(engine, "events", 0, 1, 2)
     due = store.due("events")

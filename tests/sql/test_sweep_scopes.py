@@ -15,8 +15,8 @@ from ttl_odm import Stored
 from ttl_odm.dialects import index_name
 from ttl_odm.sqlalchemy import set_policy
 from ttl_odm.sqlalchemy.sweep.store import open_store
+from ttl_odm.stored.scope_walk import AT_ONCE
 from ttl_odm.sweeper import AsyncSweeper, BatchRequest, BatchResult, Part, Progress, Sweeper
-from ttl_odm.sweeper.scope_walk import AT_ONCE
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.scripted import CLAIM, NOTHING, OWN, FakeLease, Script, full, last
+from ttl_odm.stored.scopes import due_by_scope
 from ttl_odm.sweeper import BatchResult, Counted, Ending, FuseError, Skip, StoreError
 from ttl_odm.sweeper.commands import CountDue, FindDue, PurgeBatch
 from ttl_odm.sweeper.fuse import FLOOR, NEEDED, Fuse
@@ -55,7 +56,7 @@ def test_a_jump_is_measured_by_the_most_of_the_last_sweeps(
 
 
 def test_a_blown_fuse_says_by_how_much_it_was_blown_and_what_to_do() -> None:
-    counted = Counted(60_000, 100_000, by_scope={"eu": 50_000, "us": 9_000})
+    counted = Counted(60_000, 100_000, facts=due_by_scope({"eu": 50_000, "us": 9_000}))
     with pytest.raises(FuseError) as caught:
         Fuse(max_fraction=0.5).check("a", counted, ())
     error = caught.value

@@ -494,7 +494,7 @@ results = st.one_of(
 )
 dues = st.one_of(
     st.none(),
-    st.builds(Due, st.lists(st.sampled_from(Part), max_size=3).map(tuple), st.just(1.0)),
+    st.builds(Due, st.lists(st.sampled_from([Part.INHERITING, Part.OWN, Part.ALL, PARTITIONS, ORPHANS]), max_size=3).map(tuple), st.just(1.0)),
     st.just(BUSY),
     st.just(AWAY),
     st.just(StoreError("no")),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tests.unit.scripted import NOTHING, Script, due, full, last
+from ttl_odm.partitions.counted import PARTITIONS, partitions
 from ttl_odm.sweeper import BatchResult, Due, Ending, Part, PartitionsCounted, StoreError
 from ttl_odm.sweeper.commands import PurgeBatch
 
-BOTH = due(Part.PARTITIONS, Part.INHERITING)
+BOTH = due(PARTITIONS, Part.INHERITING)
 
 
 def test_partitions_have_no_say_in_the_size_of_batches() -> None:
@@ -14,7 +15,7 @@ def test_partitions_have_no_say_in_the_size_of_batches() -> None:
     script = Script({"a": [BOTH, NOTHING]}, [*slow, last(10)])
     report = script.run()
     assert [each.request.part for each in script.of(PurgeBatch)] == [
-        *[Part.PARTITIONS] * 3,
+        *[PARTITIONS] * 3,
         Part.INHERITING,
     ]
     assert script.sizes == [1_000] * 4
@@ -36,7 +37,7 @@ def test_a_partition_may_exceed_max_rows_and_ends_the_sweep() -> None:
 
 def test_a_store_may_ask_for_a_pause() -> None:
     tries = [BatchResult(0, number, pause=0.5) for number in range(3)]
-    script = Script({"a": [due(Part.PARTITIONS), NOTHING]}, [*tries, last(4)])
+    script = Script({"a": [due(PARTITIONS), NOTHING]}, [*tries, last(4)])
     report = script.run()
     assert report.deleted == 4
     assert report.waited["retry"] == 1.5
@@ -44,7 +45,7 @@ def test_a_store_may_ask_for_a_pause() -> None:
 
 def test_notes_are_reported_once_each() -> None:
     results = [BatchResult(0, 1, notes=["x is in use", "y"]), BatchResult(0, notes=["y", "z"])]
-    script = Script({"a": [due(Part.PARTITIONS), NOTHING]}, results)
+    script = Script({"a": [due(PARTITIONS), NOTHING]}, results)
     report = script.run()
     assert report.targets[0].notes == ("x is in use", "y", "z")
     assert report.to_dict()["targets"][0]["notes"] == ["x is in use", "y", "z"]
@@ -56,7 +57,7 @@ AFTER = PartitionsCounted(4, 0, 0)
 
 
 def test_a_report_says_how_many_partitions_there_are() -> None:
-    report = Script({"a": [Due((), 0.0, partitions=AFTER)], "b": [NOTHING]}).run()
+    report = Script({"a": [Due((), 0.0, facts=partitions(AFTER))], "b": [NOTHING]}).run()
     assert [target.partitions for target in report.targets] == [AFTER, None]
     counts = {"there": 4, "over": 0, "missing": 0, "dead": 0}
     assert [target["partitions"] for target in report.to_dict()["targets"]] == [counts, None]
@@ -65,14 +66,17 @@ def test_a_report_says_how_many_partitions_there_are() -> None:
 
 
 def test_it_is_what_the_last_step_has_left() -> None:
-    there = Due((Part.PARTITIONS, Part.INHERITING), 60.0, partitions=BEFORE)
-    steps = [BatchResult(0, 1, partitions=BEFORE), BatchResult(9, partitions=AFTER)]
+    there = Due((PARTITIONS, Part.INHERITING), 60.0, facts=partitions(BEFORE))
+    steps = [
+        BatchResult(0, 1, facts=partitions(BEFORE)),
+        BatchResult(9, facts=partitions(AFTER)),
+    ]
     report = Script({"a": [there, NOTHING]}, [*steps, last(3)]).run()
     assert report.targets[0].partitions == AFTER
 
 
 def test_a_dry_run_says_what_there_is_to_do() -> None:
-    report = Script({"a": [Due((Part.PARTITIONS,), 60.0, partitions=BEFORE)]}).run(dry_run=True)
+    report = Script({"a": [Due((PARTITIONS,), 60.0, facts=partitions(BEFORE))]}).run(dry_run=True)
     assert report.targets[0].partitions == BEFORE
     assert "a: 3 partitions, 1 over, 2 more to be created" in str(report)
 

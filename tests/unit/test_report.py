@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
+from ttl_odm.stored.scopes import deleted_by_scope, due_by_scope, largest, summed
 from ttl_odm.sweeper import Ending, FuseError, Skip, SweepError, SweepReport, TargetReport
-from ttl_odm.sweeper.scopes import add, largest
 from ttl_odm.sweeper.text import duration
 
 CLEAN = TargetReport(
@@ -277,7 +277,8 @@ def test_the_largest_scopes_are_named_and_all_others_summed() -> None:
     assert list(by_scope) == ["c", "a", "b", ""]
     assert largest({"a": 5}, total=5) == {"a": 5}
     assert largest({}, total=5) == {}
-    target = TargetReport("carts", deleted=30, deleted_by_scope=by_scope, due_by_scope={"x\n": 2})
+    facts = {**due_by_scope({"x\n": 2}), **deleted_by_scope(by_scope)}
+    target = TargetReport("carts", deleted=30, facts=facts)
     text = str(SweepReport((target,)))
     assert "carts: deleted by scope: c 9, a 5, b 5, all others 11" in text
     assert "carts: expired by scope: x\\x0a 2" in text
@@ -287,8 +288,7 @@ def test_the_largest_scopes_are_named_and_all_others_summed() -> None:
 
 
 def test_a_sweep_over_a_million_scopes_counts_a_few_thousand() -> None:
-    counted: Counter[str] = Counter()
-    add(counted, {str(number): 2 for number in range(9_000)})
-    add(counted, {str(number): 1 for number in range(5_000, 20_000)})
+    counted = summed({}, {str(number): 2 for number in range(9_000)})
+    counted = summed(counted, {str(number): 1 for number in range(5_000, 20_000)})
     assert len(counted) == 5_000
-    assert counted.most_common(1) == [("5000", 3)]
+    assert Counter(counted).most_common(1) == [("5000", 3)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ttl_odm.sweeper.scope_walk import (
+from ttl_odm.stored.scope_walk import (
     AT_ONCE,
     CountIn,
     Look,

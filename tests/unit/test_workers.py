@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.unit.scripted import BUSY, CLAIM, OWN, Script, unhurried
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.partitions.counted import PARTITIONS
 from ttl_odm.sweeper import (
     AsyncSweeper,
     BatchRequest,
@@ -365,11 +366,11 @@ def test_parts_are_not_mixed() -> None:
 
 
 def test_partitions_and_first_batches_are_alone() -> None:
-    for part in (Part.PARTITIONS, Part.OWN):
+    for part in (PARTITIONS, Part.OWN):
         place = Place(part)
         assert not place.may_have_company
         assert Places([place, Place(Part.CAPPED)]).next([place]) is None
-    assert not Place(Part.PARTITIONS, 5).may_have_company
+    assert not Place(PARTITIONS, 5).may_have_company
 
 
 def test_one_that_has_failed_waits_for_the_others_and_is_next() -> None:

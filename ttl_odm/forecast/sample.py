@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from ttl_odm.core.policy import ExpireAt
 from ttl_odm.core.stored_rows import WHOLE_TABLE
 from ttl_odm.forecast.estimates import Drawn, Measured, of_scope
-from ttl_odm.sweeper.scopes import largest
+from ttl_odm.stored.scopes import largest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable

@@ -65,8 +65,8 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.core.policy import Policy
+    from ttl_odm.partitions.counted import PartitionsCounted
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sweeper import PartitionsCounted
 
     Rows = Callable[[FromClause, Dialect], list[ColumnElement[bool]]]
     """Makes the conditions for which rows of a source are meant."""

@@ -8,49 +8,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
-from ttl_odm.core.stored_rows import WHOLE_TABLE
-from ttl_odm.sweeper import Ending
-from ttl_odm.sweeper.scopes import NAMED_SCOPES
+from ttl_odm.sweeper import Ending, Number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from ttl_odm.sweeper import JobState, Progress, SweepReport, TargetReport
+    from ttl_odm.database_sweep.jobs import JobState
+    from ttl_odm.sweeper import Progress, SweepReport, TargetReport
 
-Changes = Iterator[tuple[str, dict[str, str], "float | None"]]
+Change = tuple[str, dict[str, str], "float | None"]
 """A number's name, its labels besides the backend, and by how much it grows (counters), what was
 observed (histograms) or what it is (gauges; None when that isn't known any more)."""
+
+Changes = Iterator[Change]
+
+Series = tuple[Number, dict[str, str]]
+"""A number, and its labels besides the backend."""
+
+NAMED: Final = 20
+"""Labels of a table that have a series, besides the one for all others."""
 
 _REASONS: Final = ("rest", "rate", "retry", "throttle")
 _NOT_OURS: Final = (Ending.LEASE_HELD, Ending.LEASE_LOST)
 _STANDING_BY: Final = (*_NOT_OURS, Ending.PAUSED, Ending.WINDOW)
 
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """One number, with its labels besides the backend; its unit is ``s`` for seconds, or empty.
-
-    The name is without the prefix ``ttl_odm_``, and without what a system appends.
-    """
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    about: str
-    labels: Sequence[str] = ()
-    unit: str = ""
-    buckets: Sequence[float] = ()
-
-
-_PARTITIONS: Final = {
-    "partitions": "there",
-    "partitions_over": "over",
-    "partitions_dead": "dead",
-    "partitions_missing": "missing",
-}
-"""Gauges by what `PartitionsCounted` has for each."""
 
 _BATCHES: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _RUNS: Final = (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
@@ -81,32 +64,6 @@ NUMBERS: Final = (
     ),
     Number(
         "expired_rows", "gauge", "Expired rows that were left, where they were counted.", ("table",)
-    ),
-    Number("partitions", "gauge", "Partitions that a table that is cut by time has.", ("table",)),
-    Number(
-        "partitions_over",
-        "gauge",
-        "Partitions of these whose default life is over; some rows may live longer.",
-        ("table",),
-    ),
-    Number(
-        "partitions_dead",
-        "gauge",
-        "Partitions of these in which nothing can live: they wait to be dropped.",
-        ("table",),
-    ),
-    Number("partitions_missing", "gauge", "Partitions that are still to be made.", ("table",)),
-    Number(
-        "scope_rows_deleted",
-        "counter",
-        "Rows deleted of scopes with a default of their own; the empty scope has all others.",
-        ("table", "scope"),
-    ),
-    Number(
-        "scope_expired_rows",
-        "gauge",
-        "Expired rows of these scopes that were left, where they were counted.",
-        ("table", "scope"),
     ),
     Number("target_failing", "gauge", "1 if the last sweep failed there.", ("table",)),
     Number(
@@ -144,23 +101,58 @@ JOB_NUMBERS: Final = (
 """What is read of the jobs by which databases sweep by themselves; of a counter all of it."""
 
 
-class ScopeLabels:
-    """Which scopes have a label: of each table the first `NAMED_SCOPES` that a report names.
+class FactSeries:
+    """The series of numbers that facts bring; see `ttl_odm.sweeper.Fact.numbers`.
 
     A monitoring system keeps a series for every label that it ever got, so a process may not go on
-    making new ones.
+    making new ones: each table has the first `NAMED` of a label. And it keeps the value of a gauge,
+    so the last report's have to go where the next one says nothing.
     """
 
     def __init__(self) -> None:
-        self._of: dict[str, list[str]] = {}
+        self._labels: dict[tuple[str, str], list[str]] = {}
+        self._gauges: dict[str, dict[tuple[str, str], Series]] = {}
 
-    def of(self, table: str, *reports: Mapping[str, int]) -> list[str]:
-        """The labels of a table, with those that reports bring; `WHOLE_TABLE` for all others."""
-        labels = self._of.setdefault(table, [])
-        named = dict.fromkeys(scope for report in reports for scope in report if scope)
-        new = [scope for scope in named if scope not in labels]
-        labels += new[: NAMED_SCOPES - len(labels)]
-        return [*labels, WHOLE_TABLE] if labels else []
+    def of(self, report: SweepReport) -> Iterator[tuple[Number, dict[str, str], float | None]]:
+        """Say what the facts of a sweep change: like `Changes`, with the numbers themselves."""
+        for target in report.targets:
+            before, gauges = self._gauges.get(target.table, {}), {}
+            for (number, labels), value in self._values(target):
+                yield number, labels, value
+                if number.kind == "gauge":
+                    gauges[number.name, str(labels)] = (number, labels)
+            for key, (number, labels) in before.items():
+                if key not in gauges:
+                    yield number, labels, None
+            self._gauges[target.table] = gauges
+
+    def _values(self, target: TargetReport) -> Iterator[tuple[Series, float]]:
+        read: dict[Number, dict[str, float]] = {}
+        for fact in target.facts.values():
+            for number, value, label in fact.numbers(target):
+                values = read.setdefault(number, {})
+                values[label] = values.get(label, 0) + value
+        for number, values in read.items():
+            labels = {"table": target.table}
+            if len(number.labels) == 1:
+                yield (number, labels), sum(values.values())
+                continue
+            further = number.labels[1]
+            for label, value in self._within(target.table, further, values).items():
+                least = 0 if number.kind == "gauge" else value  # what has expired since is gone too
+                yield (number, {**labels, further: label}), max(value, least)
+
+    def _within(self, table: str, label: str, values: Mapping[str, float]) -> dict[str, float]:
+        """The values of the labels that have a series; none before one has a name."""
+        known = self._labels.setdefault((table, label), [])
+        new = [name for name in values if name and name not in known]
+        known += new[: NAMED - len(known)]
+        if not known:
+            return {}
+        within: dict[str, float] = dict.fromkeys([*known, ""], 0)
+        for name, value in values.items():
+            within[name if name in within else ""] += value
+        return within
 
 
 def of_jobs(jobs: Mapping[str, JobState]) -> Iterator[tuple[str, dict[str, str], float]]:
@@ -185,8 +177,8 @@ def of_progress(progress: Progress) -> Changes:
             yield "batch_duration_seconds", {**labels, "phase": phase}, seconds
 
 
-def of_report(report: SweepReport, scopes: ScopeLabels) -> Changes:
-    """Say what a sweep changes, besides its batches."""
+def of_report(report: SweepReport) -> Changes:
+    """Say what a sweep changes, besides its batches and what its facts say."""
     yield "runs", {"outcome": report.outcome}, 1
     yield "leader", {}, float(report.ended not in _NOT_OURS)
     for reason, seconds in report.waited.items():
@@ -201,28 +193,8 @@ def of_report(report: SweepReport, scopes: ScopeLabels) -> Changes:
         yield "oldest_expired_age_seconds", labels, target.oldest_after
         left = None if target.due is None else max(target.due - target.deleted, 0)
         yield "expired_rows", labels, left
-        partitions = target.partitions
-        for name, field in _PARTITIONS.items():
-            yield name, labels, None if partitions is None else getattr(partitions, field)
-        yield from _by_scope(target, scopes)
     if report.ended in _STANDING_BY:
         return
     yield "run_duration_seconds", {}, report.duration
     if not report.problems:
         yield "last_success_timestamp_seconds", {}, time.time()
-
-
-def _by_scope(target: TargetReport, scopes: ScopeLabels) -> Changes:
-    """Say what a sweep changes of scopes with defaults of their own."""
-    deleted, due = target.deleted_by_scope, target.due_by_scope
-    named = scopes.of(target.table, due, deleted)
-    others = set(named[:-1])
-    for scope in named:
-        labels = {"table": target.table, "scope": scope}
-        gone, left = deleted.get(scope, 0), due.get(scope, 0)
-        if not scope:
-            gone = target.deleted - sum(deleted.get(each, 0) for each in others)
-            left = (target.due or 0) - sum(due.get(each, 0) for each in others)
-        yield "scope_rows_deleted", labels, gone
-        is_known = target.due is not None
-        yield "scope_expired_rows", labels, max(left - gone, 0) if is_known else None

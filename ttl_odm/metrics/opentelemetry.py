@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.metrics import CallbackOptions, Observation, get_meter
@@ -22,7 +23,7 @@ from ttl_odm import __version__
 from ttl_odm.metrics.numbers import (
     JOB_NUMBERS,
     NUMBERS,
-    ScopeLabels,
+    FactSeries,
     of_jobs,
     of_progress,
     of_report,
@@ -31,11 +32,12 @@ from ttl_odm.metrics.numbers import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from opentelemetry.metrics import Meter, MeterProvider
+    from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-    from ttl_odm.metrics.numbers import Changes, Number
-    from ttl_odm.sweeper import JobState, Progress, SweepReport
+    from ttl_odm.database_sweep.jobs import JobState
+    from ttl_odm.metrics.numbers import Change
+    from ttl_odm.sweeper import Number, Progress, SweepReport
 
 _NAME = "ttl_odm"
 _Labels = tuple[tuple[str, str], ...]
@@ -59,15 +61,14 @@ class SweeperTelemetry:
         tracer_provider: TracerProvider | None = None,
     ) -> None:
         self._backend = backend
-        self._scopes = ScopeLabels()
+        self._series = FactSeries()
         self._tracer = get_tracer(_NAME, __version__, tracer_provider=tracer_provider)
-        self._gauges: dict[str, dict[_Labels, float]] = {
-            number.name: {} for number in NUMBERS if number.kind == "gauge"
-        }
-        meter = get_meter(_NAME, __version__, meter_provider=meter_provider)
-        self._adders = {
-            number.name: add for number in NUMBERS if (add := self._instrument(meter, number))
-        }
+        self._meter = get_meter(_NAME, __version__, meter_provider=meter_provider)
+        self._gauges: dict[str, dict[_Labels, float]] = {}
+        self._adders: dict[str, Callable[[Any, Any], None]] = {}
+        self._of_facts = Lock()
+        for number in NUMBERS:
+            self._instrument(number)
 
     def on_progress(self, progress: Progress) -> None:
         """Count a batch, and record its span."""
@@ -94,9 +95,14 @@ class SweeperTelemetry:
 
     def on_report(self, report: SweepReport) -> None:
         """Count a sweep."""
-        self._take(of_report(report, self._scopes))
+        self._take(of_report(report))
+        with self._of_facts:  # whose instruments are made when the first has such a number
+            for number, labels, value in self._series.of(report):
+                if number.name not in self._adders and number.name not in self._gauges:
+                    self._instrument(number)
+                self._take([(number.name, labels, value)])
 
-    def _take(self, changes: Changes) -> None:
+    def _take(self, changes: Iterable[Change]) -> None:
         for name, labels, value in changes:
             every = {**labels, "backend": self._backend}
             if name not in self._gauges:
@@ -106,22 +112,23 @@ class SweeperTelemetry:
             else:
                 self._gauges[name][tuple(every.items())] = value
 
-    def _instrument(self, meter: Meter, number: Number) -> Callable[[Any, Any], None] | None:
-        """Make an instrument, and return what is called with a value; None for a gauge."""
+    def _instrument(self, number: Number) -> None:
+        """Make an instrument: for a gauge a place for its values, else what is called with one."""
         # As exporters to Prometheus append the unit themselves, the names end up the same.
         name = f"{_NAME}.{number.name.removesuffix('_seconds')}"
         unit, about = number.unit or "1", number.about
         if number.kind == "counter":
-            return meter.create_counter(name, unit, about).add
+            self._adders[number.name] = self._meter.create_counter(name, unit, about).add
+            return
         if number.kind == "histogram":
-            return meter.create_histogram(name, unit, about).record
-        values = self._gauges[number.name]
+            self._adders[number.name] = self._meter.create_histogram(name, unit, about).record
+            return
+        values = self._gauges[number.name] = {}
 
         def observe(_: CallbackOptions) -> Iterable[Observation]:
             return [Observation(value, dict(labels)) for labels, value in tuple(values.items())]
 
-        meter.create_observable_gauge(name, [observe], unit, about)
-        return None
+        self._meter.create_observable_gauge(name, [observe], unit, about)
 
 
 class JobTelemetry:

@@ -10,6 +10,7 @@ everything else when it has ended.
 from __future__ import annotations
 
 from contextlib import suppress
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
@@ -19,7 +20,7 @@ from prometheus_client.registry import Collector
 from ttl_odm.metrics.numbers import (
     JOB_NUMBERS,
     NUMBERS,
-    ScopeLabels,
+    FactSeries,
     of_jobs,
     of_progress,
     of_report,
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-    from ttl_odm.metrics.numbers import Changes, Number
-    from ttl_odm.sweeper import JobState, Progress, SweepReport
+    from ttl_odm.database_sweep.jobs import JobState
+    from ttl_odm.metrics.numbers import Change
+    from ttl_odm.sweeper import Number, Progress, SweepReport
 
 
 class SweeperMetrics:
@@ -49,8 +51,10 @@ class SweeperMetrics:
 
     def __init__(self, backend: str, registry: CollectorRegistry = REGISTRY) -> None:
         self._backend = backend
-        self._scopes = ScopeLabels()
+        self._registry = registry
+        self._series = FactSeries()
         self._collectors = {number.name: _collector(number, registry) for number in NUMBERS}
+        self._of_facts = Lock()
 
     def on_progress(self, progress: Progress) -> None:
         """Count a batch."""
@@ -58,9 +62,14 @@ class SweeperMetrics:
 
     def on_report(self, report: SweepReport) -> None:
         """Count a sweep."""
-        self._take(of_report(report, self._scopes))
+        self._take(of_report(report))
+        with self._of_facts:  # whose collectors are made when the first has such a number
+            for number, labels, value in self._series.of(report):
+                if number.name not in self._collectors:
+                    self._collectors[number.name] = _collector(number, self._registry)
+                self._take([(number.name, labels, value)])
 
-    def _take(self, changes: Changes) -> None:
+    def _take(self, changes: Iterable[Change]) -> None:
         for name, labels, value in changes:
             collector, every = self._collectors[name], {**labels, "backend": self._backend}
             if value is None:  # absent, rather than an old one

@@ -31,6 +31,8 @@ How a sweep goes:
 What a database brings:
 
 - `store`: the Protocols of a store, and what passes between it and the sweeper.
+- `facts`: what an extension reports, which the sweeper passes on without knowing it.
+- `known_facts`: those that have been promised to users as attributes and keys of reports.
 - `leases`: the Protocols of what keeps leases.
 - `phases`: a stopwatch for what a batch spends its time on.
 
@@ -40,6 +42,12 @@ What comes out:
 - `text`: numbers, ages and tables as people read them.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from ttl_odm.sweeper.facts import Fact, Number, Reading, RowsFact
 from ttl_odm.sweeper.fuse import FuseError
 from ttl_odm.sweeper.hooks import (
     ArchiveSink,
@@ -67,14 +75,12 @@ from ttl_odm.sweeper.store import (
     Counting,
     Dividing,
     Due,
-    FollowersCounting,
+    FactCounting,
     Hooking,
-    JobState,
     Leasing,
     MissingTargetError,
     Named,
     Part,
-    PartitionsCounted,
     RefusedError,
     Replicating,
     Skip,
@@ -85,6 +91,11 @@ from ttl_odm.sweeper.store import (
     weight,
 )
 from ttl_odm.sweeper.sweeper import AsyncSweeper, Sweeper
+
+if TYPE_CHECKING:
+    from ttl_odm.database_sweep.jobs import JobState
+    from ttl_odm.partitions.counted import PartitionsCounted
+    from ttl_odm.sweeper.store import FactCounting as FollowersCounting
 
 __all__ = [
     "ArchiveSink",
@@ -102,6 +113,8 @@ __all__ = [
     "Dividing",
     "Due",
     "Ending",
+    "Fact",
+    "FactCounting",
     "FollowersCounting",
     "FuseError",
     "Hook",
@@ -115,14 +128,17 @@ __all__ = [
     "Leasing",
     "MissingTargetError",
     "Named",
+    "Number",
     "Pace",
     "Pacing",
     "Part",
     "PartitionsCounted",
     "Progress",
     "Purged",
+    "Reading",
     "RefusedError",
     "Replicating",
+    "RowsFact",
     "Skip",
     "Store",
     "StoreError",
@@ -138,3 +154,18 @@ __all__ = [
     "stop_on_signals",
     "weight",
 ]
+
+_ELSEWHERE: Final = {
+    "FollowersCounting": ("sweeper.store", "FactCounting"),
+    "JobState": ("database_sweep.jobs", "JobState"),
+    "PartitionsCounted": ("partitions.counted", "PartitionsCounted"),
+}
+"""Public names whose classes are an extension's, or have another name now; see `known_facts`."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _ELSEWHERE[name]
+    found: object = getattr(import_module(f"ttl_odm.{module}"), attribute)
+    return found

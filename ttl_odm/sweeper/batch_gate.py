@@ -181,7 +181,7 @@ class BatchGate:
         period: tuple[float, float] | None = None,
         is_whole: bool = False,
     ) -> None:
-        """Count a batch in, or a partition that is whole; see `Budget.spend`.
+        """Count a batch in, or what goes whole; see `Budget.spend`.
 
         What it costs in rest is waited for before the next one.
         """

@@ -143,7 +143,7 @@ def can_ask() -> bool:
 
 
 def user_name() -> str:
-    """Return the name of the system's user, for the history of stored defaults.
+    """Return the name of the system's user, for a history of changes.
 
     Raises:
         TTLConfigurationError: The user has no name, as in a container that runs under any number.
@@ -195,12 +195,12 @@ def question(due: Iterable[Mapping[str, int]], counts: Iterable[SweepReport]) ->
 
     Args:
         due: What `due_rows` returned for each database.
-        counts: The reports of the dry runs, which know what follows these rows.
+        counts: The reports of the dry runs, which know what goes along with these rows.
     """
     rows = sum(sum(tables.values()) for tables in due)
     targets = (target for count in counts for target in count.targets if target.error is None)
-    followers = sum(sum(target.due_followers.values()) for target in targets)
-    along = f" and up to {counted(followers, 'row')} that follow them" if followers else ""
+    others = sum(target.along for target in targets)
+    along = f" and up to {counted(others, 'row')} that follow them" if others else ""
     return f"Delete {counted(rows, 'row')}{along}?" if rows else None
 
 

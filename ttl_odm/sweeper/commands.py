@@ -85,11 +85,11 @@ class FindDue(Command[Due | None]):
 class CountDue(Command[Counted]):
     """Let a `Counting` store count what has expired in a target.
 
-    With what follows these rows, if that is wanted and the store can count it.
+    With further facts about these rows, if they are wanted and the store can count them.
     """
 
     target: str
-    with_followers: bool = field(default=False, compare=False)
+    with_facts: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,13 +26,14 @@ from ttl_odm.sweeper.hooks import Hooks
 from ttl_odm.sweeper.phases import timed
 from ttl_odm.sweeper.report import Progress, SweepReport
 from ttl_odm.sweeper.stop import Stop
-from ttl_odm.sweeper.store import FollowersCounting, Hooking, TransientStoreError, backend_of
+from ttl_odm.sweeper.store import FactCounting, Hooking, TransientStoreError, backend_of
 from ttl_odm.sweeper.text import visible
 from ttl_odm.sweeper.under_way import Tasks, Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
+    from ttl_odm.sweeper.facts import Fact
     from ttl_odm.sweeper.leases import Lease
     from ttl_odm.sweeper.options import OnProgress, OnReport, Throttle
     from ttl_odm.sweeper.phases import Stopwatch
@@ -43,19 +44,21 @@ T = TypeVar("T")
 logger: Final = logging.getLogger("ttl_odm.sweeper")
 
 
-def _count_with_followers(store: Any, target: str) -> Any:
-    """What a store counts, with what follows that; an awaitable if the store is asynchronous."""
+def _count_with_facts(store: Any, target: str) -> Any:
+    """What a store counts, with further facts; an awaitable if the store is asynchronous."""
     counted = store.count(target)
     if inspect.isawaitable(counted):
-        return _await_with_followers(store, target, counted)
-    return replace(counted, followers=store.count_followers(target)) if counted.due else counted
+        return _await_with_facts(store, target, counted)
+    return _with(counted, store.count_facts(target)) if counted.due else counted
 
 
-async def _await_with_followers(store: Any, target: str, counting: Awaitable[Counted]) -> Counted:
+async def _await_with_facts(store: Any, target: str, counting: Awaitable[Counted]) -> Counted:
     counted = await counting
-    if not counted.due:
-        return counted
-    return replace(counted, followers=await store.count_followers(target))
+    return _with(counted, await store.count_facts(target)) if counted.due else counted
+
+
+def _with(counted: Counted, facts: Mapping[str, Fact]) -> Counted:
+    return replace(counted, facts={**counted.facts, **facts})
 
 
 @dataclass(slots=True)
@@ -112,10 +115,10 @@ class Ports:
                 asks = partial(self.store.now)
             case c.FindDue(target):
                 asks = partial(self.store.due, target)
-            case c.CountDue(target, with_followers):
+            case c.CountDue(target, with_facts):
                 asks = partial(self.store.count, target)
-                if with_followers and isinstance(self.store, FollowersCounting):
-                    asks = partial(_count_with_followers, self.store, target)
+                if with_facts and isinstance(self.store, FactCounting):
+                    asks = partial(_count_with_facts, self.store, target)
             case c.PurgeBatch(request):
                 asks = partial(self.store.purge, request)
             case c.Divide(request, shares):

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ttl_odm.errors import TTLError
-from ttl_odm.sweeper.scopes import largest, listed
+from ttl_odm.sweeper.facts import among, of_rows
+from ttl_odm.sweeper.known_facts import rows_by_scope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ttl_odm.sweeper.facts import RowsFact
     from ttl_odm.sweeper.store import Counted
 
 FLOOR: Final = 1_000
@@ -28,10 +30,6 @@ NEEDED: Final = 3
 """Sweeps that have to be remembered before `max_jump` says anything."""
 
 
-_NAMED: Final = 5
-"""Scopes that the message names."""
-
-
 class FuseError(TTLError):
     """Far more rows have expired than is plausible.
 
@@ -39,7 +37,7 @@ class FuseError(TTLError):
         target: The target.
         due: Rows that have expired.
         allowed: The most rows that would not have blown the fuse.
-        by_scope: Which scopes have most of the expired rows, as in `TargetReport.due_by_scope`.
+        facts: What extensions say of the expired rows, by name, as in `TargetReport.facts`.
     """
 
     def __init__(
@@ -49,14 +47,19 @@ class FuseError(TTLError):
         target: str,
         due: int,
         allowed: int,
-        by_scope: Mapping[str, int] | None = None,
+        facts: Mapping[str, RowsFact] | None = None,
     ) -> None:
         """Store the message and the numbers."""
         super().__init__(message)
         self.target = target
         self.due = due
         self.allowed = allowed
-        self.by_scope = by_scope or {}
+        self.facts = facts or {}
+
+    @property
+    def by_scope(self) -> Mapping[str, int]:
+        """Which scopes have most of the expired rows, as in `TargetReport.due_by_scope`."""
+        return rows_by_scope(self.facts, "due")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +93,15 @@ class Fuse:
     @staticmethod
     def _blown(target: str, counted: Counted, allowed: int, limit: str) -> FuseError:
         due = counted.due
-        most = listed(largest(counted.by_scope, due, _NAMED))
-        of_scopes = f" (by scope: {most})" if most else ""
+        facts = of_rows(among(due, counted.facts))
+        brief = "; ".join(fact.brief for fact in facts.values() if fact.brief)
+        whose = f" ({brief})" if brief else ""
         return FuseError(
-            f"{due:,} rows have expired{of_scopes}, more than {limit}; nothing was deleted. Was "
+            f"{due:,} rows have expired{whose}, more than {limit}; nothing was deleted. Was "
             "the default ttl changed, a backup restored, a clock moved? To delete them anyway, "
             "sweep once with force=True.",
             target=target,
             due=due,
             allowed=allowed,
-            by_scope=largest(counted.by_scope, due),
+            facts=facts,
         )

@@ -11,10 +11,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from ttl_odm.sweeper.culprits import CulpritSearch
-from ttl_odm.sweeper.store import Part, Skip
+from ttl_odm.sweeper.store import Skip
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
+
+    from ttl_odm.sweeper.store import Part
 
 _LONGEST: Final = 64
 """Batches after which to ask again, at the most, whether a stretch can be divided."""
@@ -51,7 +53,8 @@ class Place:
         The first batch of a part is alone: a store may have to look at what is the same for all.
         """
         is_begun = self.resume is not None or self.until is not None
-        return is_begun and self.part not in (Part.PARTITIONS, Part.ORPHANS) and self.error is None
+        is_alone = self.part.whole or self.part.last
+        return is_begun and not is_alone and self.error is None
 
     def asks_to_be_divided(self) -> bool:
         """Whether it is time to ask the store; not for each batch of what can't be divided."""
@@ -81,7 +84,7 @@ class Places:
         place = next((place for place in self._places if place.error), None)
         if place is None:
             part = self._places[0].part
-            free = (each for each in self._places if each not in at_work and each.part is part)
+            free = (each for each in self._places if each not in at_work and each.part == part)
             place = next(free, None)
         if place is None or (at_work and not place.may_have_company):
             return None
@@ -89,7 +92,7 @@ class Places:
 
     def beside(self, place: Place) -> int:
         """How many there are of the same part."""
-        return sum(each.part is place.part for each in self._places)
+        return sum(each.part == place.part for each in self._places)
 
     def divide(self, place: Place, marks: Sequence[object]) -> None:
         """Cut a place by marks that lie in it."""

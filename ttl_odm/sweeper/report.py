@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.errors import TTLError
 from ttl_odm.sweeper import text
-from ttl_odm.sweeper.scopes import listed
+from ttl_odm.sweeper.facts import lines, of_rows, of_target, plain
+from ttl_odm.sweeper.known_facts import IN_REPORTS, ReportedFacts, rows_by_scope
 from ttl_odm.sweeper.store import Skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from ttl_odm.sweeper.facts import Fact
     from ttl_odm.sweeper.phases import Phase
-    from ttl_odm.sweeper.store import PartitionsCounted
 
 
 class Ending(Enum):
@@ -91,8 +92,7 @@ class Progress:
             was committed.
         referring: Expired rows of other tables that referred to these and were deleted first, by
             table.
-        by_scope: How many of the `deleted` rows were of which scope, where scopes have defaults of
-            their own; see `TargetReport.deleted_by_scope`.
+        facts: What else extensions report of the batch, by name.
     """
 
     table: str
@@ -104,7 +104,15 @@ class Progress:
     phases: Mapping[Phase, float] = field(default_factory=dict)
     error: Exception | None = None
     referring: Mapping[str, int] = field(default_factory=dict)
-    by_scope: Mapping[str, int] = field(default_factory=dict)
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+
+    @property
+    def by_scope(self) -> Mapping[str, int]:
+        """How many of the `deleted` rows were of which scope; see `TargetReport.deleted_by_scope`.
+
+        Empty where no scope has a default of its own.
+        """
+        return rows_by_scope(self.facts, "deleted")
 
     @property
     def problem(self) -> str | None:
@@ -113,7 +121,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetReport:
+class TargetReport(ReportedFacts):
     """What a sweep did to one table or collection.
 
     Attributes:
@@ -138,17 +146,10 @@ class TargetReport:
             table.
         left: Some of the rows that made their batches fail and had to stay: the key of each, and
             why. The next sweep tries them again.
-        notes: Further remarks, one sentence each, such as why a partition was not dropped.
+        notes: Further remarks, one sentence each, such as why something was kept.
         workers: The most batches that ran at once.
-        partitions: How many partitions there were when the sweep left the target; None if it isn't
-            partitioned by time, or if nothing was read.
-        deleted_by_scope: How many of the `deleted` rows were of which scope, the largest first, for
-            the 20 largest of those scopes that have a default of their own; see
-            `ttl_odm.Stored.by`. The empty text stands for all others. Empty where no scope with a
-            default of its own had any.
-        due_by_scope: The same of the `due` rows.
-        due_followers: Rows of other tables that follow the `due` rows and would be deleted with
-            them, by table; counted by dry runs only.
+        facts: What else extensions report of the rows and of the target, by name. Those of this
+            package's own extensions are attributes, too.
     """
 
     table: str
@@ -167,10 +168,12 @@ class TargetReport:
     left: Sequence[str] = ()
     notes: Sequence[str] = ()
     workers: int = 1
-    partitions: PartitionsCounted | None = None
-    deleted_by_scope: Mapping[str, int] = field(default_factory=dict)
-    due_by_scope: Mapping[str, int] = field(default_factory=dict)
-    due_followers: Mapping[str, int] = field(default_factory=dict)
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+
+    @property
+    def along(self) -> int:
+        """Rows of other tables that were counted since they will be deleted with the `due` rows."""
+        return sum(fact.along for fact in of_rows(self.facts).values())
 
     @property
     def skipped(self) -> int:
@@ -183,7 +186,7 @@ class TargetReport:
         return None if self.error is None else in_one_line(self.error)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON; followers, and rows by scope, only where there are any."""
+        """Return plain values, for JSON; facts only where there are any."""
         return {
             "table": self.table,
             "deleted": self.deleted,
@@ -201,15 +204,9 @@ class TargetReport:
             "left": list(self.left),
             "notes": list(self.notes),
             "workers": self.workers,
-            "partitions": None if self.partitions is None else self.partitions.to_dict(),
-            **({"due_followers": dict(self.due_followers)} if self.due_followers else {}),
-            **{f"{what}_by_scope": dict(rows) for what, rows in self._by_scope.items()},
+            **IN_REPORTS,
+            **plain(self.facts),
         }
-
-    @property
-    def _by_scope(self) -> dict[str, Mapping[str, int]]:
-        by_scope = {"due": self.due_by_scope, "deleted": self.deleted_by_scope}
-        return {what: rows for what, rows in by_scope.items() if rows}
 
     @property
     def remarks(self) -> Iterator[str]:
@@ -217,9 +214,11 @@ class TargetReport:
         table = text.visible(self.table)
         if self.missing:
             yield f"{table} is MISSING: the database has no such table."
-        for what, rows in self._by_scope.items():
-            yield f"{table}: {'expired' if what == 'due' else what} by scope: {listed(rows)}"
-        yield from self._beside(table)
+        for line in lines(of_rows(self.facts).values()):
+            yield f"{table}: {line}"
+        for other, referring in self.referring.items():
+            number = f"{text.counted(referring, 'row')} of {text.visible(other)}"
+            yield f"{table}: deleted {number} as well, which referred to it"
         if skips := {reason: rows for reason, rows in self.skips.items() if rows}:
             left = (f"{text.counted(skips[skip], 'row')} {_SKIPS[skip]}" for skip in skips)
             yield f"{table}: skipped {', '.join(left)}"
@@ -227,21 +226,12 @@ class TargetReport:
             yield f"{table}: {self.workers} batches at once"
         for row in self.left:
             yield f"{table}: left {text.visible(row)}"
-        if self.partitions is not None:
-            yield f"{table}: {self.partitions}"
+        for line in lines(of_target(self.facts).values()):
+            yield f"{table}: {line}"
         for note in self.notes:
             yield f"{table}: {text.visible(note)}"
         if self.error is not None:
             yield f"{table} FAILED: {self.problem}"
-
-    def _beside(self, table: str) -> Iterator[str]:
-        """The rows of other tables that go with these."""
-        for other, followers in self.due_followers.items():
-            number = f"{text.counted(followers, 'row')} of {text.visible(other)}"
-            yield f"{table}: {number} would be deleted as well, since they follow expired rows"
-        for other, referring in self.referring.items():
-            number = f"{text.counted(referring, 'row')} of {text.visible(other)}"
-            yield f"{table}: deleted {number} as well, which referred to it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,15 +275,11 @@ class SweepReport:
 
     @property
     def due(self) -> int | None:
-        """Expired rows of all targets that were counted, and the rows that follow them.
+        """Expired rows of all targets that were counted, and rows that go along with them.
 
         None if none was counted.
         """
-        counted = [
-            target.due + sum(target.due_followers.values())
-            for target in self.targets
-            if target.due is not None
-        ]
+        counted = [target.due + target.along for target in self.targets if target.due is not None]
         return sum(counted) if counted else None
 
     @property

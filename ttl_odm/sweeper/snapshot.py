@@ -6,22 +6,24 @@ paused. This module must not know any of them, nor a database.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.sweeper.commands import CountDue, FindDue, Now, ReadLease
+from ttl_odm.sweeper.facts import lines, of_target, plain
+from ttl_odm.sweeper.known_facts import IN_STATUS
 from ttl_odm.sweeper.report import in_one_line
 from ttl_odm.sweeper.store import StoreError
 from ttl_odm.sweeper.tenure import History
 from ttl_odm.sweeper.text import age, aligned, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from ttl_odm.sweeper.command_line import Program
     from ttl_odm.sweeper.commands import Plan
+    from ttl_odm.sweeper.facts import Fact
     from ttl_odm.sweeper.leases import LeaseState
-    from ttl_odm.sweeper.store import JobState, PartitionsCounted
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Counts:
     """What is in a target; None for what could not be counted, with the problem.
 
     `oldest` is seconds since the first of its expired rows has expired, 0 where there are none.
+    `facts` are what extensions say of the target as it is.
     """
 
     target: str
@@ -39,8 +42,7 @@ class Counts:
     expired: int | None = None
     oldest: float | None = None
     problem: str | None = None
-    partitions: PartitionsCounted | None = None
-    job: JobState | None = None
+    facts: Mapping[str, Fact] = field(default_factory=dict)
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
@@ -102,10 +104,8 @@ class Snapshot:
                     "oldest_expired_age": counts.oldest,
                     "last_rows_per_second": history.rate_of(counts.target),
                     "last_found": list(history.of(counts.target)),
-                    "partitions": None
-                    if counts.partitions is None
-                    else counts.partitions.to_dict(),
-                    "database_sweep": None if counts.job is None else counts.job.to_dict(),
+                    **IN_STATUS,
+                    **plain(counts.facts),
                     "error": counts.problem,
                 }
                 for counts in self.targets
@@ -150,8 +150,7 @@ def _counts(target: str, model: str | None, explain: Callable[[Exception], str])
         is_estimated=counted.is_estimated,
         expired=counted.due,
         oldest=oldest if counted.due else 0.0,
-        partitions=counted.partitions,
-        job=counted.job,
+        facts=of_target({**due.facts, **counted.facts}),
     )
 
 
@@ -169,10 +168,10 @@ def format_snapshot(
         width: Columns of the terminal; None where there is none.
         before: The one before.
     """
-    lines = [] if snapshot.database is None else [visible(snapshot.database)]
+    printed = [] if snapshot.database is None else [visible(snapshot.database)]
     lease = snapshot.lease
     if lease is None:
-        lines.append("No lease is kept.")
+        printed.append("No lease is kept.")
     else:
         holder, last = "No sweeper holds the lease.", "No sweep has been recorded."
         if lease.holder is not None:
@@ -180,9 +179,9 @@ def format_snapshot(
             holder = f"{visible(lease.holder)} holds the lease, which expires in {left}."
         if lease.recorded_ago is not None:
             last = f"Last sweep {age(lease.recorded_ago)} ago."
-        lines.append(f"{holder} {last}")
+        printed.append(f"{holder} {last}")
         if lease.paused:
-            lines.append(f"PAUSED: nothing is deleted until: {program('resume')}")
+            printed.append(f"PAUSED: nothing is deleted until: {program('resume')}")
     change = () if before is None else ("change",)
     head = ("target", "model", "rows", "live", "expired", *change, "oldest", "rate")
     rows: list[tuple[str, ...]] = [(*head, "last sweeps found")]
@@ -193,26 +192,24 @@ def format_snapshot(
         last = " ".join(f"{number:,}" for number in snapshot.history.of(counts.target)[-3:]) or "-"
         names = (visible(counts.target), visible(counts.model or "-"))
         rows.append((*names, *cells, *changes, oldest, rate, last))
-    lines += ["", aligned(rows, width)]
-    lines += [
-        f"{visible(counts.target)}: {counts.partitions}"
-        for counts in snapshot.targets
-        if counts.partitions is not None
-    ]
-    lines += [_of_job(counts.target, counts.job) for counts in snapshot.targets if counts.job]
-    lines += [
+    printed += ["", aligned(rows, width)]
+    for name in dict.fromkeys(name for counts in snapshot.targets for name in counts.facts):
+        for counts in snapshot.targets:
+            if name in counts.facts:
+                printed += _of_fact(visible(counts.target), counts.facts[name])
+    printed += [
         f"! {visible(counts.target)}: {counts.problem}"
         for counts in snapshot.targets
         if counts.problem
     ]
-    return "\n".join(lines)
+    return "\n".join(printed)
 
 
-def _of_job(target: str, job: JobState) -> str:
-    problem = job.problem
-    if problem is None:
-        return f"{visible(target)}: {visible(str(job))}"
-    return f"! {visible(target)}: {visible(problem[1])}"
+def _of_fact(target: str, fact: Fact) -> Iterator[str]:
+    if fact.problem is None:
+        yield from (f"{target}: {line}" for line in lines([fact]))
+    else:
+        yield f"! {target}: {visible(fact.problem[1])}"
 
 
 def _per_second(rows: float | None, sign: str = "") -> str:

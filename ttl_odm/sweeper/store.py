@@ -7,38 +7,39 @@ what after a failure is the plan's business. One is found through the entry-poin
 `Store` is all that is needed. Each further Protocol is one more thing that a store can do, and a
 sweeper that is asked for something its store can't do says so when it is made:
 
-===================  ===========================  ===============================================
-a store that         offers                       for
-===================  ===========================  ===============================================
-`Counting`           ``count(target)``            dry runs, ``max_fraction`` and ``max_jump``
-`FollowersCounting`  ``count_followers(target)``  dry runs of tables that others follow
-`Clocked`            ``now()``                    ``window``
-`Hooking`            ``hooks``                    ``on_purged``
-`Leasing`            ``leases``                   one sweeper at a time, pause, ``max_jump``
-`Replicating`        ``hides_purges``             ``replicate=False``
-`Dividing`           ``divide(...)``              ``workers``; without it, one does the work
-`Named`              ``backend``                  the field ``backend`` of logs and metrics
-===================  ===========================  ===============================================
+==============  =======================  =====================================================
+a store that    offers                   for
+==============  =======================  =====================================================
+`Counting`      ``count(target)``        dry runs, ``max_fraction`` and ``max_jump``
+`FactCounting`  ``count_facts(target)``  facts that only dry runs want counted
+`Clocked`       ``now()``                ``window``
+`Hooking`       ``hooks``                ``on_purged``
+`Leasing`       ``leases``               one sweeper at a time, pause, ``max_jump``
+`Replicating`   ``hides_purges``         ``replicate=False``
+`Dividing`      ``divide(...)``          ``workers``; without it, one does the work
+`Named`         ``backend``              the field ``backend`` of logs and metrics
+==============  =======================  =====================================================
 
 Each has an asynchronous twin. This module must not know any database. Targets are names, and the
-place where the next batch goes on is a value that only the store understands.
+place where the next batch goes on is a value that only the store understands. What else a store
+has to report is a `ttl_odm.sweeper.facts.Fact`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, runtime_checkable
 
 from ttl_odm.errors import TTLError
 from ttl_odm.sweeper.hooks import HookError, Hooks, Purged
-from ttl_odm.sweeper.text import age, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
     from datetime import datetime
 
+    from ttl_odm.sweeper.facts import Fact
     from ttl_odm.sweeper.leases import AsyncLeases, Leases
     from ttl_odm.sweeper.pace import Pacing
     from ttl_odm.sweeper.phases import Phase
@@ -71,27 +72,38 @@ class RefusedError(StoreError):
         return refused
 
 
-class Part(Enum):
+@dataclass(frozen=True, slots=True)
+class Part:
     """A share of a target's expired rows that is purged by itself.
 
     Rows that inherit the default, rows with their own ttl, and rows past the maximum lifetime are
     in different indexes. A single condition over all of them makes every planner read the whole
-    table.
+    table. A store may have parts of its own, by names of its own.
+
+    Attributes:
+        name: What tells it from other parts.
+        whole: Whether a batch takes something whole, whatever the number of its rows, so that its
+            duration says nothing about other batches.
+        last: Whether it holds what deleting the others leaves behind, so that it comes after all
+            of these.
     """
 
-    PARTITIONS = "partitions"
-    """Whole partitions: those that are wanted are made, those with no live row dropped. It comes
-    first, and needs nothing to be expired."""
+    name: str
+    whole: bool = False
+    last: bool = False
 
-    INHERITING = "inheriting"
-    OWN = "own"
-    CAPPED = "capped"
-    ALL = "all"
+    INHERITING: ClassVar[Part]
+    OWN: ClassVar[Part]
+    CAPPED: ClassVar[Part]
+
+    ALL: ClassVar[Part]
     """All at once, where the whole table has to be walked anyway."""
 
-    ORPHANS = "orphans"
-    """Rows of other tables that follow rows of the target, and whose parent is missing. It comes
-    last."""
+
+Part.INHERITING = Part("inheriting")
+Part.OWN = Part("own")
+Part.CAPPED = Part("capped")
+Part.ALL = Part("all")
 
 
 class Skip(Enum):
@@ -111,106 +123,6 @@ class Skip(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionsCounted:
-    """How many partitions a target has, and what the next sweep will do with them.
-
-    Attributes:
-        there: All existing partitions, except the default one for rows that fit no other.
-        over: Those past the default ttl: they are dropped if they contain no live row.
-        missing: Those that have yet to be created.
-        dead: Those of `over` that can't contain a live row. If they remain, the report's notes say
-            why.
-    """
-
-    there: int
-    over: int
-    missing: int
-    dead: int = 0
-
-    def __str__(self) -> str:
-        to_make = f", {self.missing:,} more to be created" if self.missing else ""
-        return f"{counted(self.there, 'partition')}, {self.over:,} over{to_make}"
-
-    def to_dict(self) -> dict[str, int]:
-        """Return plain values, for JSON."""
-        return {
-            "there": self.there,
-            "over": self.over,
-            "missing": self.missing,
-            "dead": self.dead,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class JobState:
-    """A job by which the database itself sweeps a target, and what its last run did.
-
-    Attributes:
-        name: What the database calls it.
-        default: The default ttl by which it sweeps, as text; None if that is not known.
-        state: "there", "disabled", "gone", "off" where the server runs no jobs at all, or
-            "elsewhere" where this database has no scheduler that could be asked.
-        ran_ago: Seconds since its last run; None if it has never run.
-        deleted: Rows that the last run deleted.
-        total: Rows that all runs have deleted.
-        outcome: How the last run ended.
-        archive: The table that it copies rows to; None if it keeps none.
-        window: The hours in which it may run, with their time zone; None for any.
-        max_fraction: The share of the rows that may be expired at once; None for any number.
-    """
-
-    name: str
-    default: str | None
-    state: Literal["there", "disabled", "gone", "off", "elsewhere"]
-    ran_ago: float | None = None
-    deleted: int = 0
-    total: int = 0
-    outcome: str = ""
-    archive: str | None = None
-    window: str | None = None
-    max_fraction: float | None = None
-
-    def __str__(self) -> str:
-        if self.ran_ago is None:
-            return "swept by the database, which has never run its job"
-        return (
-            f"swept by the database: {self.outcome}, {age(self.ran_ago)} ago, "
-            f"{self.deleted:,} deleted, {self.total:,} in all"
-        )
-
-    @property
-    def problem(self) -> tuple[str, str] | None:
-        """A word for what is wrong with it, and a sentence; None if nothing is."""
-        if self.state in _JOB_PROBLEMS:
-            return self.state, _JOB_PROBLEMS[self.state].format(self.name)
-        if self.ran_ago is None:
-            return "never", f"never swept: {self.name}, the database's own job, has not run yet"
-        if self.outcome.startswith("failed: "):
-            return "failing", f"the last sweep by the database {self.outcome}"
-        if self.outcome.startswith("fuse: "):
-            said = self.outcome.removeprefix("fuse: ")
-            return "fuse", f"the database's own fuse has blown: {said}"
-        if self.ran_ago > _SILENT:
-            return "silent", f"the last sweep by the database was {age(self.ran_ago)} ago"
-        return None
-
-    def to_dict(self) -> dict[str, object]:
-        """Return plain values, for JSON."""
-        problem = self.problem
-        return {**asdict(self), "problem": None if problem is None else problem[1]}
-
-
-_SILENT: Final = 300.0
-"""Seconds without a run from which on something is wrong; a job records one twice a minute."""
-
-_JOB_PROBLEMS: Final = {
-    "gone": "the database's own job {}, which should sweep it, doesn't exist",
-    "disabled": "the database's own job {}, which should sweep it, is disabled",
-    "off": "the database should sweep it, but its event scheduler is off",
-}
-
-
-@dataclass(frozen=True, slots=True)
 class Due:
     """What there is to do in a target.
 
@@ -221,13 +133,13 @@ class Due:
             report what they have found.
         loads_rows: Whether the rows are loaded into Python, to be archived or deleted there, so
             that batches of wide rows must be small.
-        partitions: How many partitions there are; None if the target isn't partitioned by time.
+        facts: What else is known of the target, by names for JSON.
     """
 
     parts: tuple[Part, ...]
     oldest: float | None
     loads_rows: bool = False
-    partitions: PartitionsCounted | None = None
+    facts: Mapping[str, Fact] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,21 +152,15 @@ class Counted:
         is_estimated: Whether `rows` is the database's own estimate, or from another instant.
         oldest: What `Due.oldest` left out because it requires reading the table; None if it didn't
             leave it out, or if unknown.
-        partitions: How many partitions there are; None if the target isn't partitioned by time.
-        by_scope: How many of the `due` rows are of each scope that has a default of its own; see
-            `ttl_odm.Stored.by`.
-        job: The job by which the database sweeps the target itself; None if it doesn't.
-        followers: Rows of other tables that follow the `due` rows, by table; empty if not counted.
+        facts: What else was counted. Reports have those about the `due` rows, and status those
+            about the target.
     """
 
     due: int
     rows: int
     is_estimated: bool = False
     oldest: float | None = None
-    partitions: PartitionsCounted | None = None
-    by_scope: Mapping[str, int] = field(default_factory=dict)
-    job: JobState | None = None
-    followers: Mapping[str, int] = field(default_factory=dict)
+    facts: Mapping[str, Fact] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +170,7 @@ class BatchRequest:
     Attributes:
         target: One of the store's `targets`.
         part: One of the parts that `due` returned.
-        size: The most rows to delete; a partition is always dropped as a whole.
+        size: The most rows to delete, unless the part goes whole.
         resume: Where the previous batch ended; None at the beginning of a part.
         until: Where another worker's range begins, a mark from `Dividing.divide`; rows from there
             on don't belong to this batch. None at a part's end.
@@ -313,9 +219,7 @@ class BatchResult:
             had been expired; None if there was none, or if unknown.
         notes: Remarks on the target for the report, one sentence each.
         pause: Seconds to wait before the next batch, such as for a lock that others hold.
-        partitions: How many partitions there are now; None if they weren't read.
-        by_scope: How many of the deleted rows were of each scope that has a default of its own; see
-            `ttl_odm.Stored.by`.
+        facts: What else there is to report, of the deleted rows or of the target as it is now.
     """
 
     deleted: int
@@ -332,8 +236,7 @@ class BatchResult:
     oldest: float | None = None
     notes: Sequence[str] = ()
     pause: float = 0.0
-    partitions: PartitionsCounted | None = None
-    by_scope: Mapping[str, int] = field(default_factory=dict)
+    facts: Mapping[str, Fact] = field(default_factory=dict)
 
 
 def weight(values: Iterable[object]) -> int:
@@ -429,13 +332,13 @@ class AsyncCounting(Protocol):
 
 
 @runtime_checkable
-class FollowersCounting(Protocol):
-    """A store that can count the rows which a sweep deletes along with the expired ones."""
+class FactCounting(Protocol):
+    """A store, synchronous or not, that can count more than `Counting` does, for dry runs."""
 
-    def count_followers(self, target: str) -> Any:
-        """Return how many rows follow the expired ones, by table; leave out tables without any.
+    def count_facts(self, target: str) -> Mapping[str, Fact] | Awaitable[Mapping[str, Fact]]:
+        """Return facts about the expired rows, beside those of `Counted`.
 
-        A mapping, or, of an asynchronous store, an awaitable of one.
+        An awaitable of them if the store is asynchronous. It is called where rows have expired.
         """
         ...
 

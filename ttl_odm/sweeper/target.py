@@ -21,16 +21,15 @@ from ttl_odm.sweeper.commands import (
     PurgeBatch,
 )
 from ttl_odm.sweeper.crew import SLOW, Crew
+from ttl_odm.sweeper.facts import among, latest, of_rows
 from ttl_odm.sweeper.hooks import HookError
 from ttl_odm.sweeper.pace import FIRST_LOADED, fitting
 from ttl_odm.sweeper.places import Place, Places
 from ttl_odm.sweeper.report import LIMITS, Progress, TargetReport, in_one_line
-from ttl_odm.sweeper.scopes import add, largest
 from ttl_odm.sweeper.store import (
     BatchRequest,
     BatchResult,
     MissingTargetError,
-    Part,
     StoreError,
     TransientStoreError,
 )
@@ -41,16 +40,11 @@ if TYPE_CHECKING:
 
     from ttl_odm.sweeper.batch_gate import BatchGate
     from ttl_odm.sweeper.commands import Plan
+    from ttl_odm.sweeper.facts import Fact
     from ttl_odm.sweeper.hooks import Hooks
     from ttl_odm.sweeper.options import Settings
     from ttl_odm.sweeper.phases import Phase
-    from ttl_odm.sweeper.store import (
-        Counted,
-        Due,
-        PartitionsCounted,
-        RefusedError,
-        Skip,
-    )
+    from ttl_odm.sweeper.store import Counted, Due, RefusedError, Skip
     from ttl_odm.sweeper.tenure import History
 
 NAMED: Final = 10
@@ -98,14 +92,14 @@ class TargetSweep:
         self._notes: dict[str, None] = {}
         self._pause = 0.0
         self._referring: Counter[str] = Counter()
-        self._by_scope: Counter[str] = Counter()
         self._batches = 0
         self._oldest: float | None = None
         self._oldest_left: float | None = None
         """What the batches have met, where only reading the table tells: of all, and of those that
         have left rows behind."""
         self._counted: Counted | None = None
-        self._partitions: PartitionsCounted | None = None
+        self._facts: dict[str, Fact] = {}
+        """What was said of the target, and of the rows that were deleted."""
         self._problem: Exception | None = None
         self._after: float | None = None
         """Seconds since the first of the rows that are left expired."""
@@ -151,10 +145,10 @@ class TargetSweep:
             error=self._problem,
             missing=self._is_missing,
             workers=self._workers,
-            partitions=self._partitions,
-            deleted_by_scope=largest(self._by_scope, self._deleted),
-            due_followers={} if counted is None else dict(counted.followers),
-            due_by_scope={} if counted is None else largest(counted.by_scope, counted.due),
+            facts={
+                **({} if counted is None else of_rows(among(counted.due, counted.facts))),
+                **among(self._deleted, self._facts),
+            },
         )
         self._remember()
 
@@ -186,7 +180,7 @@ class TargetSweep:
     def _begin(self) -> Plan[None]:
         self._due = yield from self._gate.persist(self._look)
         self._is_off = self._due is None
-        self._partitions = None if self._due is None else self._due.partitions
+        self._facts = {} if self._due is None else dict(self._due.facts)
         self._after = self.overdue
         # A dry run says how many rows there are, also where none has expired.
         is_wanted = self._due is not None and (self._due.parts or self._settings.dry_run)
@@ -250,7 +244,7 @@ class TargetSweep:
         self._loads = due.loads_rows or self._hooks.wants_rows(self._target)
         if self._loads:
             self._size = min(self._size, FIRST_LOADED)
-        return Places(map(Place, due.parts))
+        return Places(map(Place, sorted(due.parts, key=lambda part: part.last)))
 
     def _purge(self, places: Places) -> Plan[None]:
         """Purge a batch, or begin as many as may run at once, and wait for one of them."""
@@ -335,7 +329,7 @@ class TargetSweep:
             raise StoreError(f"The store makes no progress: {result!r} for {size} rows.")
         # A batch that ended before it was full says nothing about the time of others, and one that
         # a limit made small only whether even that was too many.
-        is_sized = place.part is not Part.PARTITIONS  # which go whole, and in no time
+        is_sized = not place.part.whole
         if is_sized and result.resume is not None and search.limit is None:
             fit = self._settings.pace.next(size, result.elapsed)
             if size >= self._size or fit < size:
@@ -370,7 +364,7 @@ class TargetSweep:
             self._size = self._settings.pace.shrunk(self._size)
 
         size, result = yield from self._gate.persist(lambda: self._attempt(place), shrink)
-        self._gate.spend(result, is_whole=place.part is Part.PARTITIONS)
+        self._gate.spend(result, is_whole=place.part.whole)
         yield from self._count(size, result)
         return size, result
 
@@ -382,9 +376,8 @@ class TargetSweep:
         self._deleted += result.deleted
         self._archived += result.archived
         self._referring.update(result.referring)
-        add(self._by_scope, result.by_scope)
         self._notes.update(dict.fromkeys(result.notes))
-        self._partitions = result.partitions or self._partitions
+        self._facts = latest(self._facts, result.facts)
         if result.oldest is not None:
             self._oldest = max(self._oldest or 0.0, result.oldest)
         after: Mapping[Phase, float] = yield from self._call_hooks(result)
@@ -399,7 +392,7 @@ class TargetSweep:
                 elapsed=result.elapsed,
                 phases={**result.phases, **after},
                 error=result.failure,
-                by_scope=largest(result.by_scope, result.deleted),
+                facts=among(result.deleted, result.facts),
             )
         )
 

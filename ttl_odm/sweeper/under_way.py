@@ -29,7 +29,7 @@ class Threads:
         self._batches: dict[Future[Any], BatchRequest] = {}
 
     def begin(self, request: BatchRequest, purge: Callable[[BatchRequest], Any]) -> None:
-        """Let `purge` run, in a copy of the caller's context: its trace, its tenant."""
+        """Let `purge` run, in a copy of the caller's context: its trace, its user."""
         if self._pool is None:
             from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (few need it)
 

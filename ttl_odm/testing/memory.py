@@ -200,9 +200,8 @@ class _Memory:
         if table.default is None:
             return None
         expired = self._expired(table, Part.ALL, now)
-        parts = tuple(
-            part for part in Part if any(table.part_of(row) is part for _, row in expired)
-        )
+        there = {table.part_of(row) for _, row in expired}
+        parts = tuple(part for part in (Part.INHERITING, Part.OWN) if part in there)
         return Due(parts, (now - expired[0][0]).total_seconds() if expired else 0.0)
 
     def _count(self, target: str) -> Counted:

@@ -31,10 +31,11 @@ from ttl_odm.beanie.sweep.due import Action, Resume, stages_of
 from ttl_odm.beanie.sweep.orphans import purge_orphans
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.follows.reported import ORPHANS
+from ttl_odm.stored.scopes import deleted_by_scope
 from ttl_odm.sweeper import (
     BatchResult,
     HookError,
-    Part,
     Purged,
     RefusedError,
     Skip,
@@ -67,7 +68,7 @@ async def purge(
     place: RawCollection, binding: Binding, mode: Mode, layout: Layout, request: BatchRequest
 ) -> BatchResult:
     """Purge one batch; see `ttl_odm.sweeper.AsyncStore.purge`."""
-    if request.part is Part.ORPHANS:
+    if request.part is ORPHANS:
         return await purge_orphans(place, request)
     server = await place.server()
     await see(binding, place.collection, anew=True)
@@ -224,7 +225,7 @@ class _Batch:
             resume: Resume | None = replace(self.resume, batch=self.resume.batch + 1)
         else:
             resume = self._after(rows, outcome.left)
-        result = outcome.result(resume)
+        result = outcome.result(resume, is_scoped=self.binding.scope is not None)
         if not is_walk:
             return result
         # No index has said how late they are.
@@ -359,7 +360,7 @@ class _Outcome:
             if removed.rest and removed.deleted:
                 waiting.append(removed.rest)
 
-    def result(self, resume: Resume | None) -> BatchResult:
+    def result(self, resume: Resume | None, *, is_scoped: bool) -> BatchResult:
         """Return it as the sweeper wants it."""
         return BatchResult(
             self.deleted,
@@ -370,6 +371,6 @@ class _Outcome:
             failure=self.failure,
             left=[(row["_id"],) for row in self.left] if self.failure else (),
             loaded=self.loaded,
-            by_scope=self.by_scope,
+            facts=deleted_by_scope(self.by_scope) if is_scoped else {},
             referring=dict(self.followers),
         )

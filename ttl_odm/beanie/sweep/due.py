@@ -51,6 +51,7 @@ from ttl_odm.beanie.sweep.ages import age_of
 from ttl_odm.beanie.time.clock import instant_of
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.core.values import NEVER
+from ttl_odm.stored.scopes import due_by_scope
 from ttl_odm.sweeper import Counted, Due, Part
 
 if TYPE_CHECKING:
@@ -332,8 +333,8 @@ async def count(
     before = await _all(place)
     due = await _due(place, policy, layout, None if scopes is None else scopes.number)
     rows = await _all(place)
-    by_scope = {} if scopes is None else scopes.named(due)
-    return Counted(due.total(), rows, is_estimated=rows != before, by_scope=by_scope)
+    facts = {} if scopes is None else due_by_scope(scopes.named(due))
+    return Counted(due.total(), rows, is_estimated=rows != before, facts=facts)
 
 
 async def count_followers(place: RawCollection, policy: Policy, layout: Layout) -> dict[str, int]:

@@ -14,6 +14,7 @@ from ttl_odm.beanie.purge.followers import FollowersRemoval, all_followers
 from ttl_odm.beanie.purge.removal import transaction
 from ttl_odm.beanie.rewrite.followed import having, keys_with_nulls, parents_of
 from ttl_odm.core.policy import TTL
+from ttl_odm.follows.reported import ORPHANS
 from ttl_odm.sweeper import BatchResult, Part
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ async def with_followers(place: RawCollection, policy: Policy, due: Due) -> Due:
         parts = list(dict.fromkeys([Part.INHERITING, Part.OWN, *parts]))
     for following in followers:
         if await _orphaned_keys(place, following, 1):
-            parts.append(Part.ORPHANS)
+            parts.append(ORPHANS)
             break
     return replace(due, parts=tuple(parts))
 

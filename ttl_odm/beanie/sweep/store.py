@@ -30,6 +30,8 @@ from ttl_odm.beanie.sweep.due import count, count_followers, find_due, layout_of
 from ttl_odm.beanie.sweep.leases import CollectionLeases
 from ttl_odm.beanie.sweep.orphans import with_followers
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.follows.reported import due_followers
+from ttl_odm.stored.scopes import due_by_scope
 from ttl_odm.sweeper import Hooks, Pace
 from ttl_odm.sweeper.declarations import sweep_of
 
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.purge.removal import Mode
     from ttl_odm.beanie.sweep.due import Layout
     from ttl_odm.core.policy import Policy
-    from ttl_odm.sweeper import BatchRequest, BatchResult, Counted, Due
+    from ttl_odm.sweeper import BatchRequest, BatchResult, Counted, Due, Fact
 
 _PACE: Final = Pace(start=1_000, lowest=50, highest=5_000, target=0.1)
 
@@ -179,13 +181,16 @@ class MongoStore:
             layout = await swept.layout()
             policy = await swept.policy()
             scopes = own_scopes(swept.binding, policy)
-            return await count(swept.place(), policy, layout, scopes)
+            counted = await count(swept.place(), policy, layout, scopes)
+        is_scoped = swept.binding.scope is not None and not counted.facts
+        return replace(counted, facts=due_by_scope({})) if is_scoped else counted
 
-    async def count_followers(self, target: str) -> dict[str, int]:
-        """Count the documents that follow the expired ones of a collection, by collection."""
+    async def count_facts(self, target: str) -> dict[str, Fact]:
+        """Count what goes along with the expired documents of a collection."""
         swept = self._targets[target]
         with store_errors():
-            return await count_followers(swept.place(), await swept.policy(), await swept.layout())
+            place, policy, layout = swept.place(), await swept.policy(), await swept.layout()
+            return due_followers(await count_followers(place, policy, layout))
 
     async def now(self) -> datetime:
         """Return the server's present instant."""

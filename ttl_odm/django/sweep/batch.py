@@ -15,7 +15,6 @@ Each batch begins where the one before it ended, so that none walks again over w
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -34,14 +33,17 @@ from ttl_odm.django.sweep.replication import under_origin
 from ttl_odm.django.sweep.scope_ranges import ScopedRows
 from ttl_odm.django.sweep.stored_indexes import scope_index
 from ttl_odm.django.sweep.transactions import at_once
+from ttl_odm.follows.reported import ORPHANS
+from ttl_odm.stored.scopes import deleted_by_scope
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip, StoreError
+from ttl_odm.sweeper.facts import latest
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ttl_odm.django.policy.binding import AnyQuerySet, Binding, Model
-    from ttl_odm.sweeper import BatchRequest, Purged
+    from ttl_odm.sweeper import BatchRequest, Fact, Purged
 
 
 _MOST_KEYS: Final = 10_000
@@ -50,7 +52,7 @@ _MOST_KEYS: Final = 10_000
 
 def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
     """Purge one batch; see `ttl_odm.sweeper.Store.purge`."""
-    if request.part is Part.ORPHANS:
+    if request.part is ORPHANS:
         return purge_orphans(binding, using, request)
     return _purge_rows(binding, using, request)
 
@@ -123,7 +125,7 @@ def _purge_range(
         if not (is_refused(error) or is_locked(error)):
             raise
         return None
-    result = BatchResult(deleted, found.resume, by_scope=removal.by_scope)
+    result = BatchResult(deleted, found.resume, facts=_facts(binding, removal))
     if connection.vendor == "mysql" or deleted == request.size:
         return result
     return _with_undeleted(result, binding, using, request, (expired, found))
@@ -151,8 +153,12 @@ def _with_undeleted(
     return replace(
         rest,
         deleted=rest.deleted + result.deleted,
-        by_scope=Counter(rest.by_scope) + Counter(result.by_scope),
+        facts=latest(result.facts, rest.facts),
     )
+
+
+def _facts(binding: Binding, removal: Removal) -> dict[str, Fact]:
+    return {} if binding.scope is None else deleted_by_scope(removal.by_scope)
 
 
 @dataclass
@@ -193,7 +199,7 @@ class _Batch:
             purged=[*followers.purged, *purged],
             referring=removal.referring,
             loaded=removal.loaded,
-            by_scope=removal.by_scope,
+            facts=_facts(self.binding, removal),
         )
 
     def _free(self, removal: Removal, keys: Sequence[Any]) -> Sequence[Any]:

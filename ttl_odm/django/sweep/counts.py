@@ -18,6 +18,7 @@ from ttl_odm.django.sweep.due import ExpiredRows, is_off, parts_of
 from ttl_odm.django.sweep.scope_ranges import ScopedRows
 from ttl_odm.django.sweep.stored_indexes import scope_index
 from ttl_odm.django.sweep.subqueries import fetched, union
+from ttl_odm.stored.scopes import due_by_scope
 from ttl_odm.sweeper import Counted, Part
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def count(binding: Binding, using: str) -> Counted:
             found[scope] += amount
     rows, others = found.pop(WHOLE_TABLE), found.pop(None, 0)
     by_scope = {str(scope): amount for scope, amount in found.items()}
-    return Counted(others + found.total(), rows, by_scope=by_scope)
+    return Counted(others + found.total(), rows, facts=due_by_scope(by_scope))
 
 
 def count_followers(binding: Binding, using: str) -> dict[str, int]:

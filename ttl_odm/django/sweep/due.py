@@ -23,9 +23,10 @@ from ttl_odm.django.sweep.stored_indexes import scope_index
 from ttl_odm.django.sweep.subqueries import fetched
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.fields import Cutoff, DatabaseNow
+from ttl_odm.follows.reported import ORPHANS
+from ttl_odm.stored.scope_walk import by_cutoff
 from ttl_odm.sweeper import Due, Hooks, Part
 from ttl_odm.sweeper.findings import Finding, Severity
-from ttl_odm.sweeper.scope_walk import by_cutoff
 from ttl_odm.sweeper.text import counted
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.dialects import Family
     from ttl_odm.django.policy.binding import AnyQuerySet, Binding
-    from ttl_odm.sweeper.scope_walk import Scope
+    from ttl_odm.stored.scope_walk import Scope
 
     Place: TypeAlias = tuple[Any, Any]
     """What orders a row, and its key: from where a batch goes on. None for a key is before all."""
@@ -54,7 +55,7 @@ def find_due(binding: Binding, using: str) -> Due | None:
     if Part.INHERITING in parts and Part.OWN not in parts and binding.own is not None:
         parts = (*parts, Part.OWN)  # where `seal` puts rows that the first part leaves
     if has_orphans(binding, using):
-        parts = (*parts, Part.ORPHANS)
+        parts = (*parts, ORPHANS)
     return replace(due, parts=parts)
 
 

@@ -1,6 +1,6 @@
 """The rows to delete where each scope of a stored default has its own end.
 
-`ttl_odm.sweeper.scope_walk` says how a sweep goes from scope to scope; here its questions are
+`ttl_odm.stored.scope_walk` says how a sweep goes from scope to scope; here its questions are
 answered by statements. `ScopedRows` gives batches as `ExpiredRows` does.
 """
 
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ttl_odm.django.sweep.due import ExpiredRows, Keys
 from ttl_odm.django.sweep.scopes import next_scopes
-from ttl_odm.sweeper import Part
-from ttl_odm.sweeper.scope_walk import (
+from ttl_odm.stored.scope_walk import (
     CountIn,
     Look,
     ScopePlace,
@@ -22,13 +21,14 @@ from ttl_odm.sweeper.scope_walk import (
     in_stretches,
     next_range,
 )
+from ttl_odm.sweeper import Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ttl_odm.dialects.indexes import StoredIndex
     from ttl_odm.django.policy.binding import AnyQuerySet, Binding
-    from ttl_odm.sweeper.scope_walk import Question
+    from ttl_odm.stored.scope_walk import Question
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from django.db import connections
 
 from ttl_odm.django.policy import stored
 from ttl_odm.django.time import clock
-from ttl_odm.sweeper.scope_walk import AT_ONCE, all_due, looked_at
+from ttl_odm.stored.scope_walk import AT_ONCE, all_due, looked_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.dialects.indexes import StoredIndex
     from ttl_odm.django.policy.binding import Binding
-    from ttl_odm.sweeper.scope_walk import Scope, Scopes
+    from ttl_odm.stored.scope_walk import Scope, Scopes
 
 
 def due_in_scopes(binding: Binding, using: str, index: StoredIndex) -> Iterator[Scope]:

@@ -25,6 +25,7 @@ from ttl_odm.django.sweep.replication import unlogged
 from ttl_odm.django.sweep.transactions import impatient
 from ttl_odm.django.time import clock
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.follows.reported import due_followers
 from ttl_odm.sweeper import Hooks, MissingTargetError, Pace, StoreError
 from ttl_odm.sweeper.declarations import hooks_of
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from ttl_odm.django.policy.binding import Model
-    from ttl_odm.sweeper import BatchRequest, BatchResult, Counted, Due
+    from ttl_odm.sweeper import BatchRequest, BatchResult, Counted, Due, Fact
     from ttl_odm.sweeper.findings import Finding
 
 
@@ -129,10 +130,10 @@ class DjangoStore:
         with self._errors_at(target):
             return count(self._binding(target), self._using)
 
-    def count_followers(self, target: str) -> Mapping[str, int]:
-        """Count the rows that follow the expired ones of a table, by their own table."""
+    def count_facts(self, target: str) -> Mapping[str, Fact]:
+        """Count what goes along with the expired rows of a table."""
         with self._errors_at(target):
-            return count_followers(self._binding(target), self._using)
+            return due_followers(count_followers(self._binding(target), self._using))
 
     def out_of_reach(self, target: str) -> list[Finding]:
         """Find rows of a table that no sweep finds, each kind with its fix; reads all of it."""

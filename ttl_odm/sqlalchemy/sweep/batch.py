@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm.exc import StaleDataError
 
+from ttl_odm.follows.reported import ORPHANS
+from ttl_odm.partitions.counted import PARTITIONS
 from ttl_odm.sqlalchemy.policy.binding import key_columns
 from ttl_odm.sqlalchemy.policy.following import root_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
@@ -68,9 +70,9 @@ def purge(
     findings: Findings,
 ) -> BatchResult:
     """Purge one batch by a connection fresh from the pool; see `ttl_odm.sweeper.Store.purge`."""
-    if request.part is Part.PARTITIONS:
+    if request.part is PARTITIONS:
         return purge_partition(connection, binding, request, findings)
-    if request.part is Part.ORPHANS:
+    if request.part is ORPHANS:
         return purge_orphans(connection, binding, request, keys)
     return _purge_rows(connection, binding, request, keys, findings)
 

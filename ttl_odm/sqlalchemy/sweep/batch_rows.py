@@ -34,6 +34,7 @@ from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.due import count_rows
 from ttl_odm.sqlalchemy.sweep.rings import Rings, may_have_rings
 from ttl_odm.sqlalchemy.sweep.transactions import at_once
+from ttl_odm.stored.scopes import deleted_by_scope
 from ttl_odm.sweeper import BatchResult, Skip
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.sweep.due import KeyRange
     from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
-    from ttl_odm.sweeper import BatchRequest
+    from ttl_odm.sweeper import BatchRequest, Fact
 
 
 _UNDELETED: Final = (
@@ -147,11 +148,14 @@ class Batch:
             oldest=self.range.oldest,
             loaded=sum(removal.loaded for removal in self.removals),
             notes=self.notes,
-            by_scope=sum(
-                (removal.by_scope for removal in self.removals if removal.binding is self.binding),
-                Counter(),
-            ),
+            facts=self._facts(),
         )
+
+    def _facts(self) -> dict[str, Fact]:
+        if not self.binding.is_scoped:
+            return {}
+        own = (removal.by_scope for removal in self.removals if removal.binding is self.binding)
+        return deleted_by_scope(sum(own, Counter()))
 
     def _remove(self) -> int:
         removal = self.removals[0]

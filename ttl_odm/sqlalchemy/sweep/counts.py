@@ -28,7 +28,10 @@ from sqlalchemy import (
 )
 from sqlalchemy import table as bare_table
 
+from ttl_odm.database_sweep.jobs import database_sweep
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.follows.reported import due_followers
+from ttl_odm.partitions.counted import partitions
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.stored import own_scope
@@ -51,13 +54,16 @@ from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked, scope_index
 from ttl_odm.sqlalchemy.sweep.table_walk import regclass
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.stored.scopes import due_by_scope
 from ttl_odm.sweeper import Counted, Part
+from ttl_odm.sweeper.facts import latest
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Select, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.time.clock import Clock
+    from ttl_odm.sweeper import Fact
 
 _FEW: Final = 100_000
 """Rows below which an estimate is made sure of by counting."""
@@ -77,12 +83,13 @@ def count(connection: Connection, binding: Binding) -> Counted:
     counted = _count(connection, binding)
     with prepared(connection), reading(connection):
         schema, table = name_of(connection, binding.table)
-        counted = replace(counted, job=read_job(connection, schema, table))
-    if binding.partitioning is None:
-        return counted
-    with prepared(connection), reading(connection):
-        leaves = read_leaves(connection, binding)
-    return counted if leaves is None else replace(counted, partitions=leaves.counted)
+        facts = {**(due_by_scope({}) if binding.is_scoped else {}), **counted.facts}
+        facts |= database_sweep(read_job(connection, schema, table))
+    if binding.partitioning is not None:
+        with prepared(connection), reading(connection):
+            leaves = read_leaves(connection, binding)
+        facts |= partitions(None if leaves is None else leaves.counted)
+    return replace(counted, facts=facts)
 
 
 def _count(connection: Connection, binding: Binding) -> Counted:
@@ -154,6 +161,11 @@ def count_followers(connection: Connection, binding: Binding) -> dict[str, int]:
     return found
 
 
+def count_facts(connection: Connection, binding: Binding) -> dict[str, Fact]:
+    """Count what goes along with expired rows; see `ttl_odm.sweeper.FactCounting`."""
+    return due_followers(count_followers(connection, binding))
+
+
 def _in_scopes(connection: Connection, ranges: ScopeRanges) -> Counted:
     """Count the rows that inherit, scope by scope."""
     counted, clock = Counted(0, 0), clock_of(connection.dialect)
@@ -165,9 +177,8 @@ def _in_scopes(connection: Connection, ranges: ScopeRanges) -> Counted:
 
 
 def _sum(some: Counted, others: Counted) -> Counted:
-    by_scope = Counter(some.by_scope) + Counter(others.by_scope)
     due = some.due + others.due
-    return replace(others, due=due, rows=due, by_scope=by_scope)
+    return replace(others, due=due, rows=due, facts=latest(some.facts, others.facts))
 
 
 def _finding(
@@ -225,7 +236,8 @@ def _read(connection: Connection, statement: Any, clock: Clock) -> tuple[Counted
             by_scope[scope] += int(number)
     ages = (overdue_of(oldest, clock) for _, _, oldest, _ in rows)
     oldest = max((age for age in ages if age is not None), default=None)
-    return Counted(due, due, oldest=oldest, by_scope=by_scope), int((rows and rows[0][-1]) or 0)
+    facts = due_by_scope(by_scope) if by_scope else {}
+    return Counted(due, due, oldest=oldest, facts=facts), int((rows and rows[0][-1]) or 0)
 
 
 def estimate(connection: Connection, table: Table) -> int | None:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
+from ttl_odm.database_sweep.jobs import JobState
 from ttl_odm.dialects import MYSQL_FAMILY, index_name
 from ttl_odm.dialects.jobs import ARCHIVE_NOTE, JOB, JOB_LOG, JOB_NOTE, SIGNATURE
 from ttl_odm.dialects.postgresql import relation
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sweeper.store import JobState
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -34,6 +34,8 @@ from sqlalchemy import (
 from sqlalchemy.types import BigInteger, Integer
 
 from ttl_odm.core.values import NEVER
+from ttl_odm.follows.reported import ORPHANS
+from ttl_odm.partitions.counted import PARTITIONS, partitions
 from ttl_odm.sqlalchemy.policy.known import defaults_now
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
@@ -48,7 +50,8 @@ from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import PartEnd
 from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
-from ttl_odm.sweeper import Due, Part, scope_walk
+from ttl_odm.stored import scope_walk
+from ttl_odm.sweeper import Due, Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,7 +75,7 @@ def find_due(connection: Connection, binding: Binding) -> Due | None:
     due = _find_due(connection, binding)
     if due is None or not has_orphans(connection, binding):
         return due
-    return replace(due, parts=(*due.parts, Part.ORPHANS))
+    return replace(due, parts=(*due.parts, ORPHANS))
 
 
 def _find_due(connection: Connection, binding: Binding) -> Due | None:
@@ -83,11 +86,11 @@ def _find_due(connection: Connection, binding: Binding) -> Due | None:
         leaves = read_leaves(connection, binding)
     counted = None if leaves is None else leaves.counted
     has_work = counted is not None and (counted.missing or (is_on and counted.over))
-    whole = (Part.PARTITIONS,) if has_work else ()
+    whole = (PARTITIONS,) if has_work else ()
     if not is_on:  # rows are written all the same, and need their partitions
-        return Due(whole, 0.0, partitions=counted) if whole else None
+        return Due(whole, 0.0, facts=partitions(counted)) if whole else None
     due = _rows_due(connection, binding, leaves)
-    return replace(due, parts=(*whole, *due.parts), partitions=counted)
+    return replace(due, parts=(*whole, *due.parts), facts=partitions(counted))
 
 
 def is_ttl_on(connection: Connection, binding: Binding) -> bool:

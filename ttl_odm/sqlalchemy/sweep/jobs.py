@@ -12,7 +12,7 @@ from ttl_odm.sqlalchemy.sweep.transactions import reading, store_errors
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from ttl_odm.sweeper import JobState
+    from ttl_odm.database_sweep.jobs import JobState
 
 
 def database_jobs(engine: Engine, targets: Any) -> dict[str, JobState]:

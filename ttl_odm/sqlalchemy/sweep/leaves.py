@@ -24,6 +24,7 @@ from sqlalchemy import and_, literal_column, not_, or_, text, true
 from ttl_odm.core.partitions import Stretch
 from ttl_odm.core.values import NEVER
 from ttl_odm.dialects import EPOCH, partition_ddl
+from ttl_odm.partitions.counted import PartitionsCounted
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import all_subtables
 from ttl_odm.sqlalchemy.policy.known import defaults_now
@@ -32,7 +33,7 @@ from ttl_odm.sqlalchemy.purge.followers import all_followers
 from ttl_odm.sqlalchemy.purge.modes import mode_of
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sweeper import Part, PartitionsCounted
+from ttl_odm.sweeper import Part
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -1,6 +1,6 @@
 """The ranges of rows to delete where each scope of a stored default has its own end.
 
-`ttl_odm.sweeper.scope_walk` says how a sweep goes from scope to scope; here its questions are
+`ttl_odm.stored.scope_walk` says how a sweep goes from scope to scope; here its questions are
 answered by statements, and what it finds becomes a `KeyRange`.
 """
 
@@ -15,8 +15,7 @@ from sqlalchemy import and_, or_
 from ttl_odm.sqlalchemy.purge.statements import padded
 from ttl_odm.sqlalchemy.sweep.due import KeyRange, PartIndex, count_rows
 from ttl_odm.sqlalchemy.sweep.scopes import next_scopes, table_age
-from ttl_odm.sweeper import Part
-from ttl_odm.sweeper.scope_walk import (
+from ttl_odm.stored.scope_walk import (
     CountIn,
     Look,
     Scope,
@@ -26,6 +25,7 @@ from ttl_odm.sweeper.scope_walk import (
     in_stretches,
     next_range,
 )
+from ttl_odm.sweeper import Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ttl_odm.dialects.indexes import StoredIndex
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.time.clock import Clock
-    from ttl_odm.sweeper.scope_walk import Question
+    from ttl_odm.stored.scope_walk import Question
 
     Bounds = Callable[[FromClause], list[ColumnElement[bool]]]
 

@@ -23,7 +23,7 @@ from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, include_expir
 from ttl_odm.sqlalchemy.policy.stored import age_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
-from ttl_odm.sweeper.scope_walk import AT_ONCE, all_due, looked_at
+from ttl_odm.stored.scope_walk import AT_ONCE, all_due, looked_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.dialects.indexes import StoredIndex
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sweeper.scope_walk import Scope, Scopes
+    from ttl_odm.stored.scope_walk import Scope, Scopes
 
     _Follows = Callable[[ColumnElement[Any]], ColumnElement[bool]]
 

@@ -26,7 +26,7 @@ from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
 from ttl_odm.sqlalchemy.purge.modes import mode_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
 from ttl_odm.sqlalchemy.sweep.batch import purge
-from ttl_odm.sqlalchemy.sweep.counts import count, count_followers
+from ttl_odm.sqlalchemy.sweep.counts import count, count_facts
 from ttl_odm.sqlalchemy.sweep.due import find_due
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys, name_of
 from ttl_odm.sqlalchemy.sweep.leases import AsyncTableLeases, TableLeases, declared_lease_table
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from ttl_odm.sweeper import BatchRequest, BatchResult, Counted, Due, Pace
+    from ttl_odm.sweeper import BatchRequest, BatchResult, Counted, Due, Fact, Pace
 
     _Work = Callable[Concatenate[Connection, P], R]
 
@@ -245,9 +245,9 @@ class SQLAlchemyStore(_Tables):
         """Count what has expired in a table, and its rows."""
         return self._run(on_table, count, self._bindings[target])
 
-    def count_followers(self, target: str) -> Mapping[str, int]:
-        """Count the rows that follow the expired ones of a table, by their own table."""
-        return self._run(on_table, count_followers, self._bindings[target])
+    def count_facts(self, target: str) -> Mapping[str, Fact]:
+        """Count what goes along with the expired rows of a table."""
+        return self._run(on_table, count_facts, self._bindings[target])
 
     def now(self) -> datetime:
         """Return the database's present instant."""
@@ -287,9 +287,9 @@ class AsyncSQLAlchemyStore(_Tables):
         """Count what has expired in a table, and its rows."""
         return await self._run(on_table, count, self._bindings[target])
 
-    async def count_followers(self, target: str) -> Mapping[str, int]:
-        """Count the rows that follow the expired ones of a table, by their own table."""
-        return await self._run(on_table, count_followers, self._bindings[target])
+    async def count_facts(self, target: str) -> Mapping[str, Fact]:
+        """Count what goes along with the expired rows of a table."""
+        return await self._run(on_table, count_facts, self._bindings[target])
 
     async def now(self) -> datetime:
         """Return the database's present instant."""

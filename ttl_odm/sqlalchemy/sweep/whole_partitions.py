@@ -33,6 +33,7 @@ from sqlalchemy.exc import DBAPIError
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.partitions import HINDRANCES, Range
 from ttl_odm.dialects.postgresql_partitions import PostgreSQLPartitions
+from ttl_odm.partitions.counted import partitions
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.errors import is_away
 from ttl_odm.sqlalchemy.sweep.due import count_rows
@@ -79,7 +80,7 @@ def purge_partition(
         if place is None:
             return BatchResult(0)
         if not place.steps:
-            return BatchResult(0, partitions=place.counted)
+            return BatchResult(0, facts=partitions(place.counted))
         of_family = LockingWork if connection.dialect.name in MYSQL_FAMILY else _PostgreSQLWork
         work: PartitionWork = of_family(connection, binding, request, findings, place.leaves)
         step = place.steps[0]
@@ -91,10 +92,10 @@ def purge_partition(
         except (DBAPIError, InUseError) as error:
             if isinstance(error, DBAPIError) and is_away(error):
                 raise
-            return replace(work.failed(step, place, error), partitions=place.counted)
+            return replace(work.failed(step, place, error), facts=partitions(place.counted))
         if work.is_done:
             place = place.done()
-        return replace(result, resume=place.rest, notes=work.notes, partitions=place.counted)
+        return replace(result, resume=place.rest, notes=work.notes, facts=partitions(place.counted))
 
 
 @dataclass(slots=True)

@@ -1,0 +1,56 @@
+"""What a sweep says of rows that follow others, and the part of it that deletes orphans.
+
+This module must not know where the rows are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ttl_odm.sweeper.facts import Fact, RowsFact
+from ttl_odm.sweeper.store import Part
+from ttl_odm.sweeper.text import counted, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ORPHANS: Final = Part("orphans", last=True)
+"""Rows of other tables that follow rows of the target, and whose parent is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Followers(RowsFact):
+    """Rows of other tables that follow expired rows and will be deleted with them, by table."""
+
+    rows: Mapping[str, int]
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{counted(rows, 'row')} of {visible(table)} would be deleted as well, since they "
+            "follow expired rows"
+            for table, rows in self.rows.items()
+        )
+
+    def to_dict(self) -> Mapping[str, int]:
+        """Return them by table."""
+        return dict(self.rows)
+
+    def plus(self, earlier: Followers) -> Followers:
+        """Return the sums by table."""
+        tables = dict.fromkeys((*earlier.rows, *self.rows))
+        both = (earlier.rows, self.rows)
+        return Followers({table: sum(rows.get(table, 0) for rows in both) for table in tables})
+
+    @property
+    def along(self) -> int:
+        """All of them."""
+        return sum(self.rows.values())
+
+
+def due_followers(rows: Mapping[str, int]) -> dict[str, Fact]:
+    """Return the fact that dry runs report, by its name."""
+    return {"due_followers": Followers(rows)}
