@@ -25,6 +25,8 @@ from tests.unit.scripted import (
     settings,
     unhurried,
 )
+from ttl_odm.follows.reported import ORPHANS
+from ttl_odm.partitions.counted import PARTITIONS
 from ttl_odm.sweeper import (
     BatchResult,
     Counted,
