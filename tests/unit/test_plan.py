@@ -25,8 +25,6 @@ from tests.unit.scripted import (
     settings,
     unhurried,
 )
-from ttl_odm.follows.reported import ORPHANS
-from ttl_odm.partitions.counted import PARTITIONS
 from ttl_odm.sweeper import (
     BatchResult,
     Counted,
@@ -494,9 +492,10 @@ results = st.one_of(
     st.just(AWAY),
     st.just(StoreError("no")),
 )
+PARTS = (Part.INHERITING, Part.OWN, Part.ALL, Part("whole", whole=True), Part("last", last=True))
 dues = st.one_of(
     st.none(),
-    st.builds(Due, st.lists(st.sampled_from([Part.INHERITING, Part.OWN, Part.ALL, PARTITIONS, ORPHANS]), max_size=3).map(tuple), st.just(1.0)),
+    st.builds(Due, st.lists(st.sampled_from(PARTS), max_size=3).map(tuple), st.just(1.0)),
     st.just(BUSY),
     st.just(AWAY),
     st.just(StoreError("no")),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ttl_odm.errors import TTLError
 from ttl_odm.sweeper.facts import among, of_rows
-from ttl_odm.sweeper.known_facts import rows_by_scope
+from ttl_odm.sweeper.known_facts import DueFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ NEEDED: Final = 3
 """Sweeps that have to be remembered before `max_jump` says anything."""
 
 
-class FuseError(TTLError):
+class FuseError(DueFacts, TTLError):
     """Far more rows have expired than is plausible.
 
     Attributes:
@@ -55,11 +55,6 @@ class FuseError(TTLError):
         self.due = due
         self.allowed = allowed
         self.facts = facts or {}
-
-    @property
-    def by_scope(self) -> Mapping[str, int]:
-        """Which scopes have most of the expired rows, as in `TargetReport.due_by_scope`."""
-        return rows_by_scope(self.facts, "due")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ttl_odm.errors import TTLError
 from ttl_odm.sweeper import text
 from ttl_odm.sweeper.facts import lines, of_rows, of_target, plain
-from ttl_odm.sweeper.known_facts import IN_REPORTS, ReportedFacts, rows_by_scope
+from ttl_odm.sweeper.known_facts import IN_REPORTS, BatchFacts, TargetFacts
 from ttl_odm.sweeper.store import Skip
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class SweepError(TTLError):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(BatchFacts):
     """A batch that has just ended: committed or failed.
 
     Attributes:
@@ -107,21 +107,13 @@ class Progress:
     facts: Mapping[str, Fact] = field(default_factory=dict)
 
     @property
-    def by_scope(self) -> Mapping[str, int]:
-        """How many of the `deleted` rows were of which scope; see `TargetReport.deleted_by_scope`.
-
-        Empty where no scope has a default of its own.
-        """
-        return rows_by_scope(self.facts, "deleted")
-
-    @property
     def problem(self) -> str | None:
         """The error in one line; None if there is none."""
         return None if self.error is None else in_one_line(self.error)
 
 
 @dataclass(frozen=True, slots=True)
-class TargetReport(ReportedFacts):
+class TargetReport(TargetFacts):
     """What a sweep did to one table or collection.
 
     Attributes:
