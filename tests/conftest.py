@@ -171,13 +171,13 @@ def models_of_other_tests_have_no_say() -> Iterator[None]:
     """
     binding: Any = sys.modules.get("ttl_odm.sqlalchemy.policy.binding")
     before = set() if binding is None else set(binding.bound_tables)
-    following: Any = sys.modules.get("ttl_odm.sqlalchemy.policy.following")
-    before_following = set() if following is None else set(following.following_tables)
+    following: Any = sys.modules.get("ttl_odm.sqlalchemy.policy.rules")
+    before_following = set() if following is None else set(following.ruled_tables)
     yield
-    following = sys.modules.get("ttl_odm.sqlalchemy.policy.following")
+    following = sys.modules.get("ttl_odm.sqlalchemy.policy.rules")
     if following is not None:
-        for table in set(following.following_tables) - before_following:
-            following.following_tables.pop(table)
+        for table in set(following.ruled_tables) - before_following:
+            following.ruled_tables.pop(table)
     binding = sys.modules.get("ttl_odm.sqlalchemy.policy.binding")
     if binding is not None:
         for table in set(binding.bound_tables) - before:

@@ -14,8 +14,8 @@ from sqlalchemy.orm import mapped_column
 
 from tests.leaks.living import Lasting, LivingWorld
 from ttl_odm import Follows
+from ttl_odm.follows.sqlalchemy.following import following_of
 from ttl_odm.sqlalchemy import TTLMixin
-from ttl_odm.sqlalchemy.policy.following import following_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table

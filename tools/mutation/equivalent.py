@@ -16,7 +16,7 @@ EQUIVALENT: Final[dict[tuple[str, str, str], str]] = {
         'modules = [getattr(base.default.owner, "__module__", ) for base in bases]',
     ): "every object has a __module__, by its class",
     (
-        "ttl_odm/sqlalchemy/purge/followers.py",
+        "ttl_odm/follows/sqlalchemy/removal.py",
         "predicate = Predicate(clock_of(connection.dialect), writing=True)",
         "predicate = Predicate(clock_of(connection.dialect), writing=False)",
     ): "only inherits() is asked, which compares no instants",

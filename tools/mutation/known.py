@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 _DISPLACE: Final = "ttl_odm/sqlalchemy/keys/displace.py"
-_REMOVAL: Final = "ttl_odm/sqlalchemy/keys/follower_removal.py"
-_PARENTS: Final = "ttl_odm/sqlalchemy/keys/parents.py"
+_REMOVAL: Final = "ttl_odm/follows/sqlalchemy/displacement.py"
+_PARENTS: Final = "ttl_odm/follows/sqlalchemy/parents.py"
 _LEASES: Final = "ttl_odm/{}/sweep/leases.py"
 _WALK: Final = "ttl_odm/sqlalchemy/sweep/table_walk.py"
 _MYSQL: Final = "ttl_odm/dialects/mysql.py"
@@ -17,8 +17,8 @@ KNOWN: Final = (
     # Locks dropped.
     (
         _DISPLACE,
-        "# type: ignore[arg-type]\n        return " + _LOCKED,
-        "# type: ignore[arg-type]\n        return rows",
+        "rows = SweepSelect(*columns).where(expired)\n        return " + _LOCKED,
+        "rows = SweepSelect(*columns).where(expired)\n        return rows",
     ),
     (
         _DISPLACE,

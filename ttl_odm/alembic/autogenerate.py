@@ -31,9 +31,8 @@ from ttl_odm.core.stored import Stored
 from ttl_odm.dialects import partition_ddl
 from ttl_odm.dialects.jobs import JOB_LOG
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
-from ttl_odm.sqlalchemy.declare.follows import index_link
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of
-from ttl_odm.sqlalchemy.policy.following import FOLLOWS_KEY
+from ttl_odm.sqlalchemy.policy.rules import RULE_KEY, index_link
 from ttl_odm.sqlalchemy.policy.whole import STORED, default_now, whole_policy
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sqlalchemy.sweep.job_losses import would_lose
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
 _OURS: Final = (LEASE_TABLE, PROGRESS_TABLE)
 """Tables that are nobody's mistake where no model has them."""
 _HIDDEN: Final = ("index", "column")
-_POLICY_KEYS: Final = (INFO_KEY, FOLLOWS_KEY)
+_POLICY_KEYS: Final = (INFO_KEY, RULE_KEY)
 
 # Alembic 1.18 runs comparisons by priority; before, in the order in which they were registered.
 _FIRST: dict[str, Any]

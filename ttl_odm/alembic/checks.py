@@ -14,8 +14,7 @@ from sqlalchemy import Date, DateTime, Integer, inspect, text
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.target_schema import LAST_MODIFIED, OWN_TTL
 from ttl_odm.core.values import MAX_TTL, NEVER
-from ttl_odm.sqlalchemy.declare.follows import index_link
-from ttl_odm.sqlalchemy.policy.following import following_of, root_of
+from ttl_odm.sqlalchemy.policy.rules import index_link, root_of, rule_of
 from ttl_odm.sqlalchemy.policy.schema import in_key_order, link_index
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys, is_indexed
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from ttl_odm.alembic.reflection import ExistingSchema
     from ttl_odm.alembic.runner import Runner
     from ttl_odm.alembic.target_schema import TargetSchema
-    from ttl_odm.sqlalchemy.policy.following import Following
+    from ttl_odm.sqlalchemy.policy.rules import Rule
 
 log = logging.getLogger("alembic.ttl_odm")
 
@@ -211,7 +210,7 @@ def warn_of_restricting_keys(
     declared = _metadatas(runner)
     name = target.table.schema, target.table.name
     for key in ReferringKeys(enforced=False).of(runner.connection, name):
-        if key.restricts and not any(key.is_followed_in(one) for one in declared):
+        if key.restricts and not any(key.is_link_in(one) for one in declared):
             log.warning(
                 "Table %s: %s refers to it without ON DELETE, so its rows keep expired ones from "
                 "being deleted. Write __ttl__ = Follows(%r) on its model, so that they expire "
@@ -227,33 +226,33 @@ def warn_of_unindexed_links(runner: Runner, target: TargetSchema, existing: Exis
     if runner.offline or not existing.columns:
         return
     connection, table = runner.connection, target.table
-    keys, followers = ReferringKeys(enforced=False), list(_followers(runner, target))
+    keys, rules = ReferringKeys(enforced=False), list(_rules_below(runner, target))
     place = keys.resolved(connection, (table.schema, table.name))
     unindexed = {
         (key.table, frozenset(key.columns)): key
         for key in keys.of(connection, place)
         if not key.has_index
     }
-    for following in followers:
-        where = keys.place(connection, following.table)
-        own = in_key_order(following.table, following.links().own)
+    for rule in rules:
+        where = keys.place(connection, rule.table)
+        own = in_key_order(rule.table, rule.links().own)
         columns = [str(column.name) for column in own]
         if not inspect(connection).has_table(where[1], where[0]):
             continue
         for known in [known for known in unindexed if known[0] == where]:
             if known[1].issubset(columns):
                 del unindexed[known]
-        if sweep_of(following.owner) == "scan" or is_indexed(connection, where, columns):
+        if sweep_of(rule.owner) == "scan" or is_indexed(connection, where, columns):
             continue
         fix = "migrate the index that its model declares"
-        if link_index(following.table) is not None:
-            schema = f", schema={following.table.schema!r}" if following.table.schema else ""
-            fix = f"op.add_follows({following.table.name!r}, {columns!r}{schema})"
+        if link_index(rule.table) is not None:
+            schema = f", schema={rule.table.schema!r}" if rule.table.schema else ""
+            fix = f"op.add_follows({rule.table.name!r}, {columns!r}{schema})"
         log.warning(
             "Table %s: no index of %s begins with %s, by which its rows follow these. The sweeper "
             "needs one: %s.",
             target.label,
-            following.table.fullname,
+            rule.table.fullname,
             ", ".join(columns),
             fix,
         )
@@ -268,17 +267,17 @@ def warn_of_unindexed_links(runner: Runner, target: TargetSchema, existing: Exis
         )
 
 
-def _followers(runner: Runner, target: TargetSchema) -> Iterator[Following]:
-    """What follows a table's rows by the application's models, directly or not."""
+def _rules_below(runner: Runner, target: TargetSchema) -> Iterator[Rule]:
+    """The rules of the application's models that lead to a table, directly or not."""
     for metadata in _metadatas(runner):
         for table in list(metadata.tables.values()):
-            following = following_of(table)
-            root = None if following is None else root_of(table)
-            if following is None or root is None or root.table.name != target.table.name:
+            rule = rule_of(table)
+            root = None if rule is None else root_of(table)
+            if rule is None or root is None or root.table.name != target.table.name:
                 continue
             if target.table.schema in (None, root.table.schema):
                 index_link(table)
-                yield following
+                yield rule
 
 
 def _metadatas(runner: Runner) -> Sequence[MetaData]:

@@ -32,7 +32,7 @@ from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.whole import whole_policy
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
-from ttl_odm.sqlalchemy.sweep.job_losses import left_followers, untraced_keys
+from ttl_odm.sqlalchemy.sweep.job_losses import left_behind, untraced_keys
 from ttl_odm.sqlalchemy.sweep.stored_indexes import needs_of, stored_indexes
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of
@@ -155,7 +155,7 @@ def _of_model(binding: Binding) -> str | None:
 
 
 def _of_losses(runner: Runner, binding: Binding) -> str | None:
-    left = left_followers(runner.connection, binding)
+    left = left_behind(runner.connection, binding)
     if left:
         return (
             f"would leave behind rows of {', '.join(left)}, which follow these: the database "

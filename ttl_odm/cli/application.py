@@ -35,21 +35,22 @@ class Target:
     """One of the things to sweep: its name in reports, its class's (None for a bare table).
 
     The entity is what a sweeper takes for it, a Table or a document class; None where only the
-    database or the store knows it. Its followers go with it and are not in the list themselves.
+    database or the store knows it. Its dependents expire with it and are not in the list
+    themselves.
     """
 
     name: str
     model: str | None
     entity: Any
-    followers: Sequence[Target] = ()
+    dependents: Sequence[Target] = ()
 
     def is_called(self, name: str) -> bool:
         """Whether a name is its model's or its table's, with its schema or without."""
         return name in (self.name, self.name.rpartition(".")[2], self.model)
 
-    def is_followed_by(self, name: str) -> bool:
-        """Whether a name is that of one of its followers."""
-        return any(follower.is_called(name) for follower in self.followers)
+    def has_dependent(self, name: str) -> bool:
+        """Whether a name is that of one of its dependents."""
+        return any(target.is_called(name) for target in self.dependents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +176,14 @@ def select(
     chosen = [] if models else [*every]
     left_out: list[Target] = []
     for option, names, listed in (("model", models, chosen), ("except", excepted, left_out)):
-        followers = [name for name in names if _is_follower(every, name)]
+        dependents = [name for name in names if _is_dependent(every, name)]
         for name in names:
             fitting = [target for target in every if target.is_called(name)]
-            if not fitting and name not in followers:
+            if not fitting and name not in dependents:
                 raise unknown(every, f"--{option}", name)
             listed.extend(fitting)
-        for name in followers:  # beside its root it adds nothing
-            if not any(target.is_followed_by(name) for target in listed):
+        for name in dependents:  # beside its root it adds nothing
+            if not any(target.has_dependent(name) for target in listed):
                 raise unknown(every, f"--{option}", name)
     kept = [target for target in chosen if target not in left_out]
     if not kept:
@@ -193,15 +194,15 @@ def select(
     ]
 
 
-def _is_follower(targets: Sequence[Target], name: str) -> bool:
+def _is_dependent(targets: Sequence[Target], name: str) -> bool:
     is_target = any(target.is_called(name) for target in targets)
-    return not is_target and any(target.is_followed_by(name) for target in targets)
+    return not is_target and any(target.has_dependent(name) for target in targets)
 
 
 def unknown(targets: Sequence[Target], option: str, name: str) -> UsageError:
     """The error that a name is not a target's."""
     for root in targets:
-        if root.is_followed_by(name):
+        if root.has_dependent(name):
             parent = root.model or root.name
             return UsageError(
                 f"{option} {name!r}: its rows follow those of {parent} and are deleted with them. "
@@ -214,8 +215,8 @@ def unknown(targets: Sequence[Target], option: str, name: str) -> UsageError:
 
 
 def sql_targets(models: Any) -> list[Target]:
-    """List the tables that a sweeper of SQLAlchemy's sweeps for these models, with followers."""
-    from ttl_odm.sqlalchemy.purge.followers import all_followers  # noqa: PLC0415 (needs the extra)
+    """List the tables that a sweeper sweeps for models of SQLAlchemy, with their dependents."""
+    from ttl_odm.sqlalchemy.policy.rules import all_rules_below  # noqa: PLC0415 (needs the extra)
     from ttl_odm.sqlalchemy.sweep.store import bindings_of  # noqa: PLC0415
 
     return [
@@ -224,8 +225,8 @@ def sql_targets(models: Any) -> list[Target]:
             binding.name,
             binding.table,
             tuple(
-                Target(following.table.fullname, following.owner.__name__, following.table)
-                for following in all_followers(binding)
+                Target(rule.table.fullname, rule.owner.__name__, rule.table)
+                for rule in all_rules_below(binding.table)
             ),
         )
         for binding in bindings_of(models)

@@ -44,20 +44,20 @@ class CheckedTable:
         *,
         deep: bool,
     ) -> None:
-        self._connection = connection
-        self._dialect = connection.dialect
-        self._is_mysql = self._dialect.name in MYSQL_FAMILY
+        self.connection = connection
+        self.dialect = connection.dialect
+        self._is_mysql = self.dialect.name in MYSQL_FAMILY
         self._name = target.name
         self._model = target.model or target.name
         self._max_age = max_age
-        self._binding = binding
+        self.binding = binding
         self._table: Table = binding.table
         self._place = name_of(connection, self._table)
         self._deep = deep
 
     def _tried(self, look: Callable[[], Iterator[Finding]], what: str) -> Sequence[Finding]:
         try:
-            with self._connection.begin_nested():
+            with self.connection.begin_nested():
                 return list(look())
         except DBAPIError as error:
             why = in_one_line(error)
@@ -66,7 +66,7 @@ class CheckedTable:
 
     @property
     def _quoted(self) -> str:
-        return self._dialect.identifier_preparer.format_table(self._table)
+        return self.dialect.identifier_preparer.format_table(self._table)
 
     @property
     def _deeper(self) -> str:
@@ -74,12 +74,12 @@ class CheckedTable:
 
     @cached_property
     def _stored(self) -> list[StoredIndex]:
-        return stored_indexes(self._connection, self._table)
+        return stored_indexes(self.connection, self._table)
 
     @cached_property
     def _needs(self) -> list[IndexNeed]:
         """What the sweeper would search by."""
-        return needs_of(self._binding, clock_of(self._dialect))
+        return needs_of(self.binding, clock_of(self.dialect))
 
     @cached_property
     def _lacking(self) -> list[IndexNeed]:
@@ -94,24 +94,26 @@ class CheckedTable:
             any(index.leads_to(need) or index.leads_to(need.least) for index in self._stored)
             for need in self._needs
         )
-        return self._binding.sweep == "scan" or not self._needs or not leads
+        return self.binding.sweep == "scan" or not self._needs or not leads
 
     @cached_property
     def _is_readable(self) -> bool:
         return self._deep or self._number(self._some(SMALL + 1)) <= SMALL
 
     def _some(self, most: int, *criteria: ColumnElement[bool]) -> Select[Any]:
-        return select(self._binding.last_modified).where(*criteria).limit(most)
+        return select(self.binding.last_modified).where(*criteria).limit(most)
 
     def _number(self, rows: Select[Any]) -> int:
         """Count rows, expired or not."""
         counted = select(func.count()).select_from(rows.options(include_expired()).subquery())
-        return int(self._connection.execute(counted.options(include_expired())).scalar_one())
+        return int(self.connection.execute(counted.options(include_expired())).scalar_one())
 
-    def _error(self, code: str, message: str, fix: str) -> Finding:
+    def error(self, code: str, message: str, fix: str) -> Finding:
+        """A finding that is wrong."""
         return Finding(Severity.ERROR, code, self._name, message, fix)
 
-    def _warning(self, code: str, message: str, fix: str) -> Finding:
+    def warning(self, code: str, message: str, fix: str) -> Finding:
+        """A finding that works badly."""
         return Finding(Severity.WARNING, code, self._name, message, fix)
 
     def _skipped(self, code: str, message: str, fix: str) -> Finding:

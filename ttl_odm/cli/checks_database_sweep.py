@@ -15,7 +15,7 @@ from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sqlalchemy.sweep.due import is_ttl_on
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
-from ttl_odm.sqlalchemy.sweep.job_losses import left_followers, untraced_keys
+from ttl_odm.sqlalchemy.sweep.job_losses import left_behind, untraced_keys
 from ttl_odm.sweeper.declarations import Archive, archive_of
 from ttl_odm.sweeper.findings import Finding, Severity
 
@@ -103,7 +103,7 @@ def _losses(
 ) -> Iterator[Finding]:
     """Find rows that the job leaves behind, or deletes without a trace."""
     fix = f"op.alter_ttl({binding.table.name!r}, {declared}, sweep='index')  (and run a sweeper)"
-    left, keys = left_followers(connection, binding), untraced_keys(connection, binding)
+    left, keys = left_behind(connection, binding), untraced_keys(connection, binding)
     if left:
         message = (
             f"the database sweeps it, and leaves behind rows of {', '.join(left)}, which follow "

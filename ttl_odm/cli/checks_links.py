@@ -1,7 +1,7 @@
 """Columns that lead to swept rows and have no index: what `ttl-odm check` says of them.
 
-They are columns of foreign keys, and those that `Follows` names. One index serves both, so there is
-one finding for each table and its columns.
+They are columns of foreign keys, and the links of rows with a rule. One index serves both, so there
+is one finding for each table and its columns.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from sqlalchemy import Table, inspect
 from ttl_odm.cli.checked_table import MIGRATE
 from ttl_odm.cli.checks_references import declared_as
 from ttl_odm.cli.tables import REFLECTED
-from ttl_odm.sqlalchemy.declare.follows import index_link
 from ttl_odm.sqlalchemy.policy import schema
-from ttl_odm.sqlalchemy.purge.followers import all_followers
+from ttl_odm.sqlalchemy.policy.rules import all_rules_below, index_link
 from ttl_odm.sqlalchemy.sweep.foreign_keys import (
     ReferringKey,
     ReferringKeys,
@@ -37,7 +36,7 @@ _READS_ALL = "the database would read all of that table for each row it deletes"
 
 
 def unindexed(connection: Connection, binding: Binding, target: str) -> Iterator[Finding]:
-    """Report what leads to the rows of a policy, or to their followers, without an index."""
+    """Report what leads to the rows of a policy, or to their dependents, without an index."""
     keys = ReferringKeys()
     links = _unindexed_links(connection, binding)
     for _, key in keys.of_rows(connection, binding):
@@ -51,8 +50,8 @@ def unindexed(connection: Connection, binding: Binding, target: str) -> Iterator
                 f"{_READS_ALL}",
                 _fix(connection, binding, wanted),
             )
-    for following in all_followers(binding):
-        place = keys.place(connection, following.table)
+    for rule in all_rules_below(binding.table):
+        place = keys.place(connection, rule.table)
         if not inspect(connection).has_table(place[1], place[0]):
             continue
         for key in keys.of(connection, place):
@@ -78,15 +77,15 @@ def unindexed(connection: Connection, binding: Binding, target: str) -> Iterator
 
 
 def _unindexed_links(connection: Connection, binding: Binding) -> list[ReferringKey]:
-    """The columns by which rows follow those of a policy, unless their model wants no index."""
+    """The columns that lead rows to those of a policy, unless their model wants no index."""
     links = []
-    for following in all_followers(binding):
-        name, table = name_of(connection, following.table), following.table
+    for rule in all_rules_below(binding.table):
+        name, table = name_of(connection, rule.table), rule.table
         if not inspect(connection).has_table(name[1], name[0]):
             continue
-        own = schema.in_key_order(table, following.links().own)
+        own = schema.in_key_order(table, rule.links().own)
         columns = tuple(str(column.name) for column in own)
-        is_wanted = sweep_of(following.owner) == "index"
+        is_wanted = sweep_of(rule.owner) == "index"
         if is_wanted and not is_indexed(connection, name, columns):
             links.append(ReferringKey(name, columns, (), "", has_index=False))
     return links

@@ -54,8 +54,8 @@ class RowChecks(CheckedTable):
         source: FromClause = self._table
         if not self._is_readable:
             source = select(self._table).limit(SMALL).options(include_expired()).subquery()
-        expired = expired_in(self._connection, self._binding, source)
-        _, oldest = measure(self._connection, self._binding, source, expired)
+        expired = expired_in(self.connection, self.binding, source)
+        _, oldest = measure(self.connection, self.binding, source, expired)
         if oldest is not None and oldest > self._max_age:
             yield overdue(self._name, self._model, oldest)
         elif not self._is_readable:
@@ -67,7 +67,7 @@ class RowChecks(CheckedTable):
 
     def _values(self) -> Iterator[Finding]:
         """Look for values that are not a ttl, where no CHECK keeps them out."""
-        own = self._binding.override
+        own = self.binding.override
         if own is None:
             return
         lack = self._lack_of_check(own.name)
@@ -75,7 +75,7 @@ class RowChecks(CheckedTable):
             return
         if isinstance(own.type, Seconds) and lack is not None:
             why, fix = lack
-            yield self._warning(
+            yield self.warning(
                 "missing-check",
                 f"{why} {own.name}, so raw SQL can write invalid ttls",
                 fix,
@@ -86,9 +86,9 @@ class RowChecks(CheckedTable):
             )
             yield self._skipped("ttl-values", message, self._deeper)
             return
-        name = self._dialect.identifier_preparer.quote(own.name)
-        valid = clock_of(self._dialect).ttl_check(name)
-        kept = [f"{name} = {value}" for value in self._binding.nevers if value != NEVER]
+        name = self.dialect.identifier_preparer.quote(own.name)
+        valid = clock_of(self.dialect).ttl_check(name)
+        kept = [f"{name} = {value}" for value in self.binding.nevers if value != NEVER]
         criterion = f"NOT ({' OR '.join([valid, *kept])})"
         invalid = literal_column(criterion, Boolean())
         wrong = up_to_most(self._number(self._some(MOST, invalid)))
@@ -97,10 +97,10 @@ class RowChecks(CheckedTable):
                 f"rows whose {own.name} is not a ttl (such as 0), so that the default applies: "
             )
             if not self._is_walked:
-                expired = expired_in(self._connection, self._binding)
+                expired = expired_in(self.connection, self.binding)
                 hidden = up_to_most(self._number(self._some(MOST, invalid, expired)))
                 wrong += f"; expired, but not found by a sweep by index: {hidden}" * bool(hidden)
-            yield self._error(
+            yield self.error(
                 "invalid-ttl",
                 message + wrong,
                 f"UPDATE {self._quoted} SET {name} = NULL WHERE {criterion}",  # noqa: S608 (shown)
@@ -110,57 +110,57 @@ class RowChecks(CheckedTable):
         """Why no CHECK keeps out what is not a ttl, and the fix; None where one does."""
         if self._is_mysql:
             # SQLAlchemy reflects no CHECK that stands at a column.
-            create = self._connection.exec_driver_sql(f"SHOW CREATE TABLE {self._quoted}").one()[1]
-            condition = clock_of(self._dialect).ttl_check(column)
+            create = self.connection.exec_driver_sql(f"SHOW CREATE TABLE {self._quoted}").one()[1]
+            condition = clock_of(self.dialect).ttl_check(column)
             check = check_on(str(create), column, condition)
             if check is None:
                 return _NO_CHECK
             if check.is_enforced:
                 return None
-            name = self._dialect.identifier_preparer.quote(check.name)
+            name = self.dialect.identifier_preparer.quote(check.name)
             enforce = f"ALTER TABLE {self._quoted} ALTER CHECK {name} ENFORCED"
             return "NOT ENFORCED (MySQL copies the table to enforce it): the CHECK on", enforce
         schema, table = self._place
-        checks = inspect(self._connection).get_check_constraints(table, schema)
+        checks = inspect(self.connection).get_check_constraints(table, schema)
         conditions = [f"{check['sqltext']} " for check in checks]
         conditions = [condition for condition in conditions if f"{column} " in condition]
         if not conditions:
             return _NO_CHECK
         is_strict = any("typeof(" in condition for condition in conditions)
-        if self._dialect.name != "sqlite" or is_strict:
+        if self.dialect.name != "sqlite" or is_strict:
             return None
         return "text and fractions pass the CHECK of an earlier release on", MIGRATE
 
     def _undated(self) -> Iterator[Finding]:
         """Find rows without an instant where the model has promised that each has one."""
-        stamp, name = self._binding.last_modified, self._binding.last_modified.name
-        quoted = self._dialect.identifier_preparer.quote(name)
+        stamp, name = self.binding.last_modified, self.binding.last_modified.name
+        quoted = self.dialect.identifier_preparer.quote(name)
         if not self._is_readable:
             message = f"{name} may be NULL, and the table is big; --deep reads all of it"
             yield self._skipped("undated", message, self._deeper)
         elif rows := up_to_most(self._number(self._some(MOST, stamp.is_(None)))):
-            yield self._error(
+            yield self.error(
                 "undated",
                 f"rows without {name}, which no query returns and no sweep finds: {rows}",
-                f"UPDATE {self._quoted} SET {quoted} = {clock_of(self._dialect).stamp} "  # noqa: S608 (shown)
+                f"UPDATE {self._quoted} SET {quoted} = {clock_of(self.dialect).stamp} "  # noqa: S608 (shown)
                 f"WHERE {quoted} IS NULL",
             )
         alter = f"ALTER TABLE {self._quoted} ALTER COLUMN {quoted} SET NOT NULL"
         if self._is_mysql:
-            column = " ".join(str(CreateColumn(stamp).compile(dialect=self._dialect)).split())
+            column = " ".join(str(CreateColumn(stamp).compile(dialect=self.dialect)).split())
             alter = f"ALTER TABLE {self._quoted} MODIFY {column}"
-        elif self._dialect.name == "sqlite":
+        elif self.dialect.name == "sqlite":
             opened = f"with op.batch_alter_table({self._table.name!r}) as batch:"
             alter = f"{opened} batch.alter_column({name!r}, nullable=False)"
         message = f"column {name} may be NULL, but is declared NOT NULL, and reads rely on that"
-        yield self._warning("nullable-column", message, alter)
+        yield self.warning("nullable-column", message, alter)
 
     def _future(self) -> Iterator[Finding]:
         """Find rows that count from an instant which has not come yet."""
-        binding = self._binding
+        binding = self.binding
         if isinstance(binding.policy, ExpireAt):
             return  # whose instants are meant to lie ahead
-        clock, stamp = clock_of(self._dialect), binding.last_modified
+        clock, stamp = clock_of(self.dialect), binding.last_modified
         storage = binding.instants.on(clock)
         latest = clock.literal(f"({clock.now} + {AHEAD} * {clock.second})")
         rows = self._latest(storage.plain(stamp))
@@ -170,7 +170,7 @@ class RowChecks(CheckedTable):
             return
         ahead = up_to_most(self._number(select(rows).where(storage.instant(rows.c[0]) > latest)))
         if ahead:
-            yield self._warning(
+            yield self.warning(
                 "future-rows",
                 f"rows whose {stamp.name} is more than an hour in the future, so that they live "
                 f"that much longer: {ahead}",
@@ -182,7 +182,7 @@ class RowChecks(CheckedTable):
 
         None where that would read a big table.
         """
-        binding = self._binding
+        binding = self.binding
         every = select(stamp.label("latest")).where(stamp.is_not(None))
         by_column = IndexNeed(Part.INHERITING, binding.last_modified.name)
         need = next(iter(self._needs), by_column).least
@@ -190,7 +190,7 @@ class RowChecks(CheckedTable):
             if not self._is_readable:
                 return None
         elif need.is_partial:
-            index = PartIndex(binding, Part.INHERITING, clock_of(self._dialect))
+            index = PartIndex(binding, Part.INHERITING, clock_of(self.dialect))
             every = every.where(index.holds(binding.table))
             every = every.order_by(index.end(binding.table).desc()).limit(MOST)
         else:
@@ -199,9 +199,9 @@ class RowChecks(CheckedTable):
 
     def _units(self) -> Iterator[Finding]:
         """Find numbers in another unit than the policy reads: milliseconds as seconds, mostly."""
-        for wrong in misread(self._connection, self._binding):
-            report = self._error if wrong.is_most else self._warning
-            if wrong.is_most and not (wrong.is_lifetime or self._binding.instants.native):
+        for wrong in misread(self.connection, self.binding):
+            report = self.error if wrong.is_most else self.warning
+            if wrong.is_most and not (wrong.is_lifetime or self.binding.instants.native):
                 fix = f"declare unit={wrong.unit!r} in the policy"
                 yield report(WRONG_UNIT, wrong.message, fix)
                 continue
@@ -210,24 +210,24 @@ class RowChecks(CheckedTable):
 
     def _converted(self, wrong: Misread) -> str:
         """The statement that changes values to the unit in which they are read."""
-        name = self._dialect.identifier_preparer.quote(wrong.field)
+        name = self.dialect.identifier_preparer.quote(wrong.field)
         if wrong.is_lifetime:
             value = f"{name} / 1000" if wrong.unit else "NULL"
             low = LEAST_MILLISECONDS if wrong.unit else FIRST_INSTANT
             criterion = f"{name} >= {low}"
         else:
-            is_native = self._binding.instants.native
-            declared = clock_of(self._dialect).per_second if is_native else None
+            is_native = self.binding.instants.native
+            declared = clock_of(self.dialect).per_second if is_native else None
             factors: dict[str | None, int] = {unit: factor for unit, factor, _ in UNITS}
-            here, there = declared or factors[self._binding.policy.unit], factors[wrong.unit]
+            here, there = declared or factors[self.binding.policy.unit], factors[wrong.unit]
             value = f"{name} * {here // there}" if here > there else f"{name} / {there // here}"
             criterion = f"{name} BETWEEN {EARLIEST * there} AND {LATEST * there}"
         return f"UPDATE {self._quoted} SET {name} = {value} WHERE {criterion}"  # noqa: S608 (shown)
 
     def _set_back(self, latest: ColumnElement[Any]) -> str:
         """The statement that sets instants of the future to now."""
-        clock, stamp = clock_of(self._dialect), self._binding.last_modified
-        storage = self._binding.instants.on(clock)
+        clock, stamp = clock_of(self.dialect), self.binding.last_modified
+        storage = self.binding.instants.on(clock)
         bare = bare_table(self._table.name, column(stamp.name), schema=self._table.schema)
         instant = bare.c[stamp.name]
         statement = (
@@ -236,9 +236,9 @@ class RowChecks(CheckedTable):
             .values({instant: storage.stored(clock.literal(clock.stamp))})
         )
         # Not by the driver's own dialect, which may double each % sign.
-        plain = registry.load(self._dialect.name)(paramstyle="named")
+        plain = registry.load(self.dialect.name)(paramstyle="named")
         compiled = statement.compile(dialect=plain, compile_kwargs={"literal_binds": True})
         kind = kind_of(kept_type(stamp.type, clock.family))
-        is_doubtful = kind is Kind.NAIVE and self._binding.policy.timezone == "UTC"
+        is_doubtful = kind is Kind.NAIVE and self.binding.policy.timezone == "UTC"
         zone = "declare timezone= if that is local time; or " * is_doubtful
         return f"{zone}{' '.join(str(compiled).split())}"

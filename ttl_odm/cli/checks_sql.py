@@ -24,10 +24,9 @@ from ttl_odm.dialects.postgresql import relation as relation_of
 from ttl_odm.inspection.evidence import Kind
 from ttl_odm.inspection.readers.sql import SECONDS, index_for, kind_of, reading_only
 from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.rules import dependents, rules_below
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_indexes
-from ttl_odm.sqlalchemy.purge.family_ties import ties_to
-from ttl_odm.sqlalchemy.purge.followers import all_followers
-from ttl_odm.sqlalchemy.sweep.foreign_keys import Name, ReferringKeys, name_of
+from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
@@ -38,7 +37,7 @@ from ttl_odm.sweeper.findings import is_misread
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sqlalchemy import Column, Connection, Table
+    from sqlalchemy import Column, Connection
     from sqlalchemy.types import TypeEngine
 
     from ttl_odm.cli.application import Target
@@ -95,18 +94,18 @@ class _Check(RowChecks):
 
     def _findings(self) -> Iterator[Finding]:
         schema, name = self._place
-        inspector = inspect(self._connection)
+        inspector = inspect(self.connection)
         if not inspector.has_table(name, schema):
-            yield self._error("missing-table", "the table is not in the database", MIGRATE)
+            yield self.error("missing-table", "the table is not in the database", MIGRATE)
             return
         stored = {column["name"]: column for column in inspector.get_columns(name, schema)}
-        binding = self._binding
+        binding = self.binding
         created = None if binding.max_lifetime is None else binding.max_lifetime.created
         columns = (binding.last_modified, binding.override, created)
         needed = {declared.name: declared for declared in columns if declared is not None}
         missing = [name for name in needed if name not in stored]
         if missing:
-            yield self._error(
+            yield self.error(
                 "missing-column", f"column {' and '.join(missing)} is not in the database", MIGRATE
             )
             return
@@ -132,14 +131,14 @@ class _Check(RowChecks):
 
     def _type(self, column: Column[Any], stored: TypeEngine[Any]) -> Iterator[Finding]:
         """See that a column holds what it is declared to hold: instants are read by that."""
-        if self._dialect.name == "sqlite":
+        if self.dialect.name == "sqlite":
             return  # which stores any type in any column
-        declared = kept_type(column.type, clock_of(self._dialect).family)
+        declared = kept_type(column.type, clock_of(self.dialect).family)
         if self._held(declared) != self._held(stored):
-            yield self._error(
+            yield self.error(
                 "wrong-type",
-                f"column {column.name} is {stored.compile(self._dialect)}, but is declared as "
-                f"{declared.compile(self._dialect)}: its values are misread",
+                f"column {column.name} is {stored.compile(self.dialect)}, but is declared as "
+                f"{declared.compile(self.dialect)}: its values are misread",
                 f"declare {column.name} with the type it has, or: {MIGRATE}",
             )
 
@@ -152,13 +151,13 @@ class _Check(RowChecks):
 
     def _indexes(self) -> Iterator[Finding]:
         """See that the sweeper has what it searches by, unless the model wants the table walked."""
-        if self._binding.sweep == "scan":
+        if self.binding.sweep == "scan":
             return
         for need in self._lacking:
             if not any(index.narrows(need) for index in self._stored):
                 yield from self._missing(need)
         if not self._needs and not self._is_readable:
-            yield self._warning(
+            yield self.warning(
                 "no-index-serves",
                 "no index can find the expired rows of this policy, so each sweep reads the "
                 "whole table, which is big",
@@ -168,12 +167,12 @@ class _Check(RowChecks):
 
     def _missing(self, need: IndexNeed) -> Iterator[Finding]:
         """Report an index that isn't there, or isn't as it should be."""
-        quote = self._dialect.identifier_preparer.quote
+        quote = self.dialect.identifier_preparer.quote
         suffix = "own" if need.part is Part.OWN else "inherited"
         name = index_name(self._table.name, f"ttl_{suffix}")
         broken = next((index for index in self._stored if index.name == name), None)
         if need.is_partial and (broken is not None or self._declares(need)):
-            how = "INDEX CONCURRENTLY" if self._dialect.name == "postgresql" else "INDEX"
+            how = "INDEX CONCURRENTLY" if self.dialect.name == "postgresql" else "INDEX"
             removal = f"DROP {how} {quote(name)}" + f" ON {self._quoted}" * self._is_mysql
             code, message, fix = (
                 "missing-index",
@@ -189,14 +188,14 @@ class _Check(RowChecks):
                     f"index {name} isn't the index that the sweeper needs: "
                     f"{broken.definition or broken.first}"
                 )
-            yield self._error(code, message, fix)
+            yield self.error(code, message, fix)
         elif self._declares(need) or not self._is_readable:
             lacking, method = f"no index begins with {need.column}", ""
             if need.is_partial:
                 lacking = f"no index covers the rows whose ttl is {suffix}"
             elif not self._declares(need) and self._is_in_order(need.column):
                 lacking, method = f"{lacking}, although the rows are stored in its order", "brin"
-            yield self._warning(
+            yield self.warning(
                 "missing-index",
                 f"{lacking}, so each sweep reads the whole table",
                 self._creation(need, name, method=method),
@@ -204,35 +203,35 @@ class _Check(RowChecks):
 
     def _is_in_order(self, column: str) -> bool:
         """Whether PostgreSQL has found the rows of a table to lie in the order of a column."""
-        if self._dialect.name != "postgresql":
+        if self.dialect.name != "postgresql":
             return False
         schema, table = self._place
         return bool(
-            self._connection.execute(
+            self.connection.execute(
                 _IN_ORDER, {"schema": schema, "table": table, "column": column, "least": _ORDERED}
             ).scalar()
         )
 
     def _hot_updates(self) -> Iterator[Finding]:
         """Say what the indexes over the last modification cost a table that is mostly updated."""
-        if self._dialect.name != "postgresql" or not self._binding.stamps or self._is_walked:
+        if self.dialect.name != "postgresql" or not self.binding.stamps or self._is_walked:
             return
         relation = {"relation": relation_of(*self._place)}
-        counts = self._connection.execute(_UPDATES, relation).one_or_none()
+        counts = self.connection.execute(_UPDATES, relation).one_or_none()
         if counts is None or counts.updated < _MANY or counts.updated < _OFTEN * counts.deleted:
             return
-        yield self._warning(
+        yield self.warning(
             "updates-move-rows",
             f"{counts.updated:,} updates for {counts.deleted:,} deleted rows since the statistics "
             f"were reset, of which {counts.hot:,} were HOT: all others wrote to every index, "
-            f"because the sweeper's contain {self._binding.last_modified.name}, which changes",
+            f"because the sweeper's contain {self.binding.last_modified.name}, which changes",
             "declare __ttl_sweep__ = 'scan' and drop these indexes, if an occasional scan of the "
             "whole table is affordable: docs/schema.md says what an index costs",
         )
 
     def _declares(self, need: IndexNeed) -> bool:
         """Whether the model has the index, so that a migration would make it."""
-        own = self._binding.override
+        own = self.binding.override
         if own is not None and need.is_partial:
             return isinstance(own.type, Seconds)
         firsts = (next(iter(index.columns), None) for index in self._table.indexes)
@@ -240,45 +239,45 @@ class _Check(RowChecks):
 
     def _creation(self, need: IndexNeed, name: str, *, method: str = "") -> str:
         """The statement that makes an index, while others write."""
-        stamp, own = self._binding.last_modified, self._binding.override
+        stamp, own = self.binding.last_modified, self.binding.override
         if own is None or not need.is_partial:
             schema = self._table.schema
-            place = (self._table.fullname, need.column, self._dialect.name, schema)
+            place = (self._table.fullname, need.column, self.dialect.name, schema)
             return index_for(*place, method=method)
-        quote = self._dialect.identifier_preparer.quote
+        quote = self.dialect.identifier_preparer.quote
         if self._is_mysql:
-            scope = None if need.scope is None else self._binding.discriminator
+            scope = None if need.scope is None else self.binding.discriminator
             ddl = AddSweepColumns(self._table, stamp, own, scope)
             schema, table = self._place
-            columns = inspect(self._connection).get_columns(table, schema)
+            columns = inspect(self.connection).get_columns(table, schema)
             if INHERITED_END not in {reflected["name"] for reflected in columns}:
-                return str(ddl.compile(dialect=self._dialect))
-            clause = sweep_indexes(ddl, self._dialect.identifier_preparer)[name]
+                return str(ddl.compile(dialect=self.dialect))
+            clause = sweep_indexes(ddl, self.dialect.identifier_preparer)[name]
             return f"ALTER TABLE {self._quoted} {clause}"
-        clock, ttl = clock_of(self._dialect), quote(own.name)
+        clock, ttl = clock_of(self.dialect), quote(own.name)
         end, rows = clock.inherited_end, f"{ttl} IS NULL"
         if need.part is Part.OWN:
             end, rows = clock.own_end, f"{ttl} > 0"
         order = end.format(stamp=quote(stamp.name), ttl=ttl, table="")
         if need.scope is not None:
             order = f"{quote(need.scope)}, {order}"
-        how = "INDEX CONCURRENTLY" if self._dialect.name == "postgresql" else "INDEX"
+        how = "INDEX CONCURRENTLY" if self.dialect.name == "postgresql" else "INDEX"
         return f"CREATE {how} {quote(name)} ON {self._quoted} ({order}) WHERE {rows}"
 
     def _keys(self) -> Iterator[Finding]:
-        yield from unindexed(self._connection, self._binding, self._name)
-        for _, key in ReferringKeys().of_rows(self._connection, self._binding):
-            if key.restricts and not key.is_followed_in(self._table.metadata):
+        yield from unindexed(self.connection, self.binding, self._name)
+        for _, key in ReferringKeys().of_rows(self.connection, self.binding):
+            if key.restricts and not key.is_link_in(self._table.metadata):
                 follows = f"__ttl__ = Follows({key.columns[0]!r}) on the model of {key.table[1]}, "
-                yield self._warning(
+                yield self.warning(
                     "restricting-key",
                     f"{key} refers to it without ON DELETE: rows there prevent expired rows from "
                     "being deleted",
                     f"{follows}so that rows expire together; or ForeignKey(..., "
                     f'ondelete="CASCADE") or "SET NULL" on {key}, in a migration',
                 )
-        for cascade in UntracedCascade.of(self._connection, self._binding):
-            yield self._warning(
+        for cascade in UntracedCascade.of(self.connection, self.binding):
+            yield self.warning(
                 "untraced-cascade",
                 f"{cascade.key} refers to {cascade.parent} with ON DELETE CASCADE: a DELETE there "
                 "by raw SQL or another program deletes rows here too, without their "
@@ -286,49 +285,20 @@ class _Check(RowChecks):
                 f"delete rows of {cascade.parent} through SQLAlchemy or by a sweeper only: these "
                 "record the rows here first",
             )
-        yield from self._followers()
-
-    def _followers(self) -> Iterator[Finding]:
-        """See that the rows that follow these can be deleted."""
-        inspector = inspect(self._connection)
-        for following in all_followers(self._binding):
-            schema, name = name_of(self._connection, following.table)
-            if not inspector.has_table(name, schema):
-                yield self._error(
-                    "missing-table", f"table {name}, which follows it, doesn't exist", MIGRATE
-                )
-                continue
-            yield from self._ties(following.table, (schema, name))
-
-    def _ties(self, table: Table, place: Name) -> Iterator[Finding]:
-        """See that nothing else refers to rows that follow these, and would keep all of them."""
-        ties = {
-            (tie.table.name, frozenset(str(column.name) for column in tie.columns)): tie
-            for tie in ties_to(table)
-        }
-        for key in ReferringKeys().of(self._connection, place):
-            tie = ties.get((key.table[1], frozenset(key.columns)))
-            if not key.restricts or key.is_followed_in(self._table.metadata) or (tie and tie.free):
-                continue
-            is_free = "make it nullable, " if tie else ""
-            yield self._warning(
-                "restricting-key",
-                f"{key} refers to rows of {place[1]}, which follow it, without ON DELETE: rows "
-                "there prevent expired rows from being deleted",
-                f"{is_free or 'let its model follow too, '}or write ForeignKey(..., "
-                f'ondelete="CASCADE") or "SET NULL" on {key}, in a migration',
-            )
+        if rules_below(self._table):
+            for one in dependents:
+                yield from one.check(self)
 
     def _partitions(self) -> Iterator[Finding]:
         """See that a table is cut as it is declared, and that its partitions can go."""
-        partitioning = self._binding.partitioning
-        if partitioning is None or partition_ddl(self._dialect.name) is None:
+        partitioning = self.binding.partitioning
+        if partitioning is None or partition_ddl(self.dialect.name) is None:
             return
         column, span = partitioning.column.name, partitioning.declared.span
-        leaves = read_leaves(self._connection, self._binding)
+        leaves = read_leaves(self.connection, self.binding)
         if leaves is None:
             by = "RANGE COLUMNS" if self._is_mysql else "RANGE"
-            yield self._warning(
+            yield self.warning(
                 "not-partitioned",
                 f"it is declared with Partitions({span!r}), but isn't partitioned by {column} in "
                 "the database: its rows are deleted in batches",
@@ -337,14 +307,14 @@ class _Check(RowChecks):
             return
         missing = [leaf.name for leaf in leaves.missing()]
         if missing:
-            yield self._warning(
+            yield self.warning(
                 "missing-partitions",
                 f"{len(missing):,} of its partitions don't exist yet, the first is {missing[0]}: "
                 f"rows for it go to the default partition, or are refused",
                 f"ttl-odm sweep --model {self._model}",
             )
         for hindrance in sorted({leaf.hindrance for leaf in leaves.every if leaf.hindrance}):
-            yield self._warning(
+            yield self.warning(
                 "partitions-stay",
                 f"its partitions are not dropped, rows are deleted in batches: "
                 f"{HINDRANCES[hindrance]}",
@@ -354,10 +324,10 @@ class _Check(RowChecks):
     def _database_sweep(self) -> Iterator[Finding]:
         """See that a job by which the database sweeps it is as it should be."""
         schema, _ = self._place
-        yield from database_sweep(self._connection, self._name, self._binding, schema)
+        yield from database_sweep(self.connection, self._name, self.binding, schema)
 
     def _references(self) -> Iterator[Finding]:
-        for references in LiveReferences.to(self._connection, self._binding):
+        for references in LiveReferences.to(self.connection, self.binding):
             key = references.key
             if not self._is_readable:
                 message = (
@@ -368,4 +338,4 @@ class _Check(RowChecks):
             rows = up_to_most(references.count(MOST))
             if rows:
                 message = f"live rows of {key} refer to expired rows: {rows}; {references.outcome}"
-                yield self._warning("refers-to-expired", message, references.fix)
+                yield self.warning("refers-to-expired", message, references.fix)

@@ -121,21 +121,20 @@ def _target(app: Application, model: str, *, is_any: bool) -> Target:
 
         following = following_of(target.entity)
         if following is not None:
-            raise _follower(model, following.root.model.__name__)
+            raise _without_policy(model, following.root.model.__name__)
         return target
     from ttl_odm.sqlalchemy.policy.binding import root_binding_of  # noqa: PLC0415 (needs the extra)
-    from ttl_odm.sqlalchemy.policy.following import following_of as followed  # noqa: PLC0415
-    from ttl_odm.sqlalchemy.policy.following import root_of  # noqa: PLC0415
+    from ttl_odm.sqlalchemy.policy.rules import root_of, rule_of  # noqa: PLC0415
 
     root = root_of(target.entity)
-    if followed(target.entity) is not None and root is not None:
-        raise _follower(model, root.name)
+    if rule_of(target.entity) is not None and root is not None:
+        raise _without_policy(model, root.name)
     # Rows of joined subclasses live and die with those of the table at the root.
     binding = root_binding_of(target.entity)
     return target if binding is None else replace(target, entity=binding.table)
 
 
-def _follower(model: str, parent: str) -> UsageError:
+def _without_policy(model: str, parent: str) -> UsageError:
     return UsageError(
         f"MODEL {model!r}: its rows follow those of {parent} and have no policy of their own. Plan "
         f"{parent} instead."

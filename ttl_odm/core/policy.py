@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal
 
-from ttl_odm.core.follows import Follows
+from ttl_odm.core.extension import Extension
 from ttl_odm.core.stored import Stored
 from ttl_odm.core.values import MAX_TTL, default_ttl, short_repr, whole_seconds
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
@@ -364,13 +364,10 @@ def as_policy(declared: object, *, where: str = "__ttl__") -> Policy:
 
     Raises:
         InvalidTTL: When it is neither.
-        TTLConfigurationError: When it is `Follows`, which is not a lifetime by itself.
+        TTLConfigurationError: When it is an `Extension`, which isn't a lifetime by itself.
     """
-    if isinstance(declared, Follows):
-        raise TTLConfigurationError(
-            f"{where} = {declared!r}: only a mapped SQLAlchemy class, a Django model or a Beanie "
-            "document can follow its parent, by __ttl__ in its own body; give a lifetime."
-        )
+    if isinstance(declared, Extension):
+        raise declared.misplaced(where)
     if isinstance(declared, (TTL, ExpireAfter, ExpireAt)):
         return declared
     return TTL(declared if isinstance(declared, Stored) else default_ttl(declared, where=where))

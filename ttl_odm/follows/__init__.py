@@ -1,7 +1,136 @@
-"""Rows that live as long as the row that they follow: `Follows`.
+"""What belongs together expires together: `Follows`, for rows that live while their parent does.
 
-An extension. So far it holds what has no adapter; the adapters' own parts are still in their rooms,
-which import these modules.
-
-- `reported`: what dry runs say of followers, and the part of a sweep that handles orphans.
+This module must not know how rows are joined, nor in which database they are.
 """
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from datetime import timedelta  # noqa: TC003 - part of what others may ask of a signature
+from itertools import count
+from typing import Any, Literal
+
+from ttl_odm.core.extension import Extension
+from ttl_odm.core.values import short_repr, whole_seconds
+from ttl_odm.errors import TTLConfigurationError
+
+Orphan = Literal["expired", "live"]
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Follows(Extension):
+    """A row lives while its parent does, and has no lifetime of its own.
+
+    For example::
+
+        class Item(Base):
+            __ttl__ = Follows("cart")  # a relationship, or a column with a foreign key
+
+        class Message(Base):
+            __ttl__ = Follows(Thread, on={"thread_id": "id"})  # columns without a foreign key
+
+    Attributes:
+        parent: The name of a many-to-one relationship, or of a column with a foreign key; or, with
+            `on`, the class of the parent.
+        on: Pairs of a field here and the parent's field that it equals; empty where a relationship
+            or a foreign key says so.
+        orphan: What a row without a parent is: "expired" or "live".
+        renews: Whether a write to the row restarts the lifetime of its parent.
+        at_most_every: Seconds, or a timedelta of whole seconds, for which a parent that was
+            written isn't written again by `renews`; None for none.
+    """
+
+    parent: Any
+    on: tuple[tuple[str, str], ...]
+    orphan: Orphan
+    renews: bool
+    at_most_every: int | None
+
+    def __init__(
+        self,
+        parent: str | type,
+        *,
+        on: Mapping[str, str] | None = None,
+        orphan: Orphan = "expired",
+        renews: bool = False,
+        at_most_every: float | timedelta | None = None,
+    ) -> None:
+        """Check and normalise; see the class for the arguments."""
+        pairs = _pairs(parent, on)
+        if orphan not in ("expired", "live"):
+            raise _misdeclared(orphan, "orphan", "give 'expired' or 'live'")
+        if not isinstance(renews, bool):
+            raise _misdeclared(renews, "renews", "give True or False")
+        seconds = None if at_most_every is None else whole_seconds(at_most_every, lowest=1)
+        if at_most_every is not None:
+            if seconds is None:
+                fix = "give seconds, or a timedelta, that are whole and at least 1"
+                raise _misdeclared(at_most_every, "at_most_every", fix)
+            if not renews:
+                fix = "write renews=True too, or leave it out"
+                raise _misdeclared(at_most_every, "at_most_every", fix)
+        object.__setattr__(self, "parent", parent)
+        object.__setattr__(self, "on", pairs)
+        object.__setattr__(self, "orphan", orphan)
+        object.__setattr__(self, "renews", renews)
+        object.__setattr__(self, "at_most_every", seconds)
+
+    def misplaced(self, where: str) -> TTLConfigurationError:
+        """The error where it is declared and can't be."""
+        return TTLConfigurationError(
+            f"{where} = {self!r}: only a mapped SQLAlchemy class, a Django model or a Beanie "
+            "document can follow its parent, by __ttl__ in its own body; give a lifetime."
+        )
+
+
+def check_options(owner: type) -> None:
+    """Refuse what a class that follows another can't have; TTLConfigurationError."""
+    for name, usual in (
+        ("__ttl_archive__", None),
+        ("__ttl_on_purged__", None),
+        ("__ttl_partition__", None),
+        ("__ttl_purge__", "delete"),
+    ):
+        value = getattr(owner, name, usual)
+        if value != usual:
+            raise TTLConfigurationError(
+                f"{owner.__name__}.{name} = {value!r}: rows that follow others go with these, by a "
+                f"DELETE; leave {name} out."
+            )
+
+
+def under_expired(model: str, parent: str, key: tuple[Any, ...]) -> str:
+    """What is said of a row that was to be put under a parent, by its table and its key."""
+    name = key[0] if len(key) == 1 else key
+    return f"A row of {model} can't be put under {parent} {name!r}, which has expired."
+
+
+def sealing_ttl(never: Container[int]) -> int:
+    """The ttl of its own with which an expired row stays expired: the least that isn't `never`."""
+    return next(seconds for seconds in count(1) if seconds not in never)
+
+
+def _pairs(parent: object, on: object) -> tuple[tuple[str, str], ...]:
+    """Check what leads to the parent, and return the pairs of fields that are equal."""
+    if isinstance(parent, str):
+        if not parent.strip():
+            raise _misdeclared(parent, "parent", "name a relationship or a foreign key")
+        if on is not None:
+            fix = "leave it out, or give the parent's class as the first argument"
+            raise _misdeclared(on, "on", fix)
+        return ()
+    if not isinstance(parent, type):
+        fix = "name a relationship or a foreign key as a str, or give a class and on={...}"
+        raise _misdeclared(parent, "parent", fix)
+    if not isinstance(on, Mapping) or not on:
+        fix = "give the fields that are equal, as in on={'thread_id': 'id'}"
+        raise _misdeclared(on, "on", fix)
+    for pair in on.items():
+        if not all(isinstance(name, str) and name.strip() for name in pair):
+            raise _misdeclared(dict(on), "on", "give the names of fields as strs")
+    return tuple(on.items())
+
+
+def _misdeclared(value: object, name: str, fix: str) -> TTLConfigurationError:
+    return TTLConfigurationError(f"Follows.{name} = {short_repr(value)}: {fix}.")

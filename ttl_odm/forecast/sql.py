@@ -49,10 +49,10 @@ from ttl_odm.sqlalchemy.policy.binding import Variant, binding_of
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL, include_expired
 from ttl_odm.sqlalchemy.policy.partitions import partitioning_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
+from ttl_odm.sqlalchemy.policy.rules import all_rules_below
 from ttl_odm.sqlalchemy.policy.stored import own_scope
-from ttl_odm.sqlalchemy.purge.followers import all_followers_of, followers_of_row
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, in_subquery
-from ttl_odm.sqlalchemy.sweep.counts import estimate
+from ttl_odm.sqlalchemy.sweep.counts import dependents_of_row, estimate
 from ttl_odm.sqlalchemy.sweep.due import count_rows
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 from ttl_odm.sqlalchemy.sweep.table_walk import Tid, count_pages, ctid
@@ -177,12 +177,12 @@ def count_lost(
     lost = (expired("planned"), not_(expired("current")), *rows(table, connection.dialect))
     number = count_rows(connection, table, *lost, limit=limit)
     parents = {table: and_(*lost)}
-    for following in all_followers_of(table):  # parents come before what follows them
-        links = following.links()
+    for rule in all_rules_below(table):  # parents come before their dependents
+        links = rule.links()
         above = SweepSelect(*links.theirs).where(parents[links.parent])
-        condition = parents[following.table] = in_subquery(links.own, above)
+        condition = parents[rule.table] = in_subquery(links.own, above)
         if number < limit:
-            number += count_rows(connection, following.table, condition, limit=limit - number)
+            number += count_rows(connection, rule.table, condition, limit=limit - number)
     return number
 
 
@@ -283,7 +283,7 @@ class _Counting:
             but_not=lambda one, other: and_(one, not_(other)),
         )
         answers = [case((asked[name], 1), else_=0).label(name) for name in asked]
-        along = followers_of_row(self._table, source)
+        along = dependents_of_row(self._table, source)
         if along is not None:
             ends = or_(*(asked[name] for name in sample.ends_of(self._bindings)))
             answers.append(case((ends, along), else_=0).label(_ALONG))

@@ -29,8 +29,8 @@ from ttl_odm.sqlalchemy.gate.raw_leaks import (
     stamp_of,
     tables_named,
 )
-from ttl_odm.sqlalchemy.policy.following import gated_tables
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED, includes_expired
+from ttl_odm.sqlalchemy.policy.rules import gated_tables
 from ttl_odm.sqlalchemy.rewrite.raw_sql import parse
 from ttl_odm.sqlalchemy.rewrite.raw_words import Marks
 

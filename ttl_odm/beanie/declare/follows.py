@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from beanie import Document
 
     from ttl_odm.beanie.drivers import Collection
-    from ttl_odm.core.follows import Follows
+    from ttl_odm.follows import Follows
 
 _OPTIONS: Final = {
     "__ttl_archive__": "ttl_archive",

@@ -17,9 +17,9 @@ from ttl_odm.beanie.objects import lifetime
 from ttl_odm.beanie.objects.cache import TTLFindMany, TTLFindOne
 from ttl_odm.beanie.objects.copies import keeps_state, remember
 from ttl_odm.core import expiry
-from ttl_odm.core.follows import Follows  # noqa: TC001 - pydantic reads the annotations
 from ttl_odm.core.policy import Policy  # noqa: TC001 - pydantic reads the annotations
 from ttl_odm.core.stored import Stored  # noqa: TC001 - as above
+from ttl_odm.follows import Follows  # noqa: TC001 - pydantic reads the annotations
 
 if TYPE_CHECKING:
     from beanie import Document as _Base

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.policy.binding import Binding
     from ttl_odm.beanie.policy.following import Following
     from ttl_odm.beanie.policy.ttl_indexes import Index
-    from ttl_odm.core.follows import Follows
     from ttl_odm.core.policy import Policy
+    from ttl_odm.follows import Follows
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,10 @@ from ttl_odm.beanie.policy.notes import Notes, outline
 from ttl_odm.beanie.policy.ttl_indexes import Purge, check_purge
 from ttl_odm.beanie.time.clock import ServerClock
 from ttl_odm.core.declared import DeclaredTTL, shape_of, unenforced
-from ttl_odm.core.follows import Follows
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy, instant_field
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.follows import Follows
 from ttl_odm.sweeper import declarations
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Collections whose documents follow those of another: what `ttl_odm.core.follows` means here.
+"""Collections whose documents follow those of another: what `ttl_odm.follows` means here.
 
 A `Following` stands in the `Registry` of a client, in the place of a `Binding`: the documents have
 no stamp, no default and no sweep by themselves. The parent's class may be declared later, so what
@@ -16,8 +16,8 @@ from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
-    from ttl_odm.core.follows import Follows
     from ttl_odm.core.policy import Policy
+    from ttl_odm.follows import Follows
 
 _MANY: Final = (list, set, tuple, frozenset)
 

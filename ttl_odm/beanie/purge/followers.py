@@ -17,8 +17,8 @@ from ttl_odm.beanie.policy.commands import BY_KEY
 from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, inheriting_branches, own_expiry
 from ttl_odm.beanie.rewrite.followed import having, keys_in
-from ttl_odm.core.follows import sealing_ttl
 from ttl_odm.core.policy import TTL
+from ttl_odm.follows import sealing_ttl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

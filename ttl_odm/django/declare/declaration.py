@@ -13,7 +13,6 @@ from django.db.models.base import ModelBase
 from django.db.models.signals import class_prepared
 
 from ttl_odm.core.declared import undeclared
-from ttl_odm.core.follows import Follows
 from ttl_odm.core.policy import as_policy
 from ttl_odm.django import gate
 from ttl_odm.django.objects import guard
@@ -28,6 +27,7 @@ from ttl_odm.django.policy.binding import (
 from ttl_odm.django.policy.indexes import has_contract_fields, sweeper_indexes
 from ttl_odm.django.purge import displace
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.follows import Follows
 from ttl_odm.sweeper.declarations import archive_of, hooks_of, purge_of, sweep_of
 
 if TYPE_CHECKING:

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 from django.db import models
 from django.db.models.fields.related import ForeignObject
 
-from ttl_odm.core.follows import check_options
 from ttl_odm.django.policy.binding import field_named, is_historical, table_policy
 from ttl_odm.django.policy.following import Following, Links, bind_following
 from ttl_odm.django.policy.indexes import link_index
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.follows import check_options
 from ttl_odm.sweeper.declarations import sweep_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ttl_odm.core.follows import Follows
     from ttl_odm.django.policy.binding import Model
     from ttl_odm.django.time.fields import AnyField
+    from ttl_odm.follows import Follows
 
     Pairs = list[tuple[AnyField, AnyField]]
 

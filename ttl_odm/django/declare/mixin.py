@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.db import connections, models, router
 
 from ttl_odm.core import expiry, lifetime
-from ttl_odm.core.follows import Follows
 from ttl_odm.core.values import NEVER
 from ttl_odm.django.objects import AllObjectsManager, TTLManager
 from ttl_odm.django.policy.binding import Binding, binding_of
@@ -26,6 +25,7 @@ from ttl_odm.django.time.fields import (
     TTLField,
 )
 from ttl_odm.errors import TTLConfigurationError, TTLError
+from ttl_odm.follows import Follows
 
 if TYPE_CHECKING:
     from ttl_odm.core.lifetime import OnlyIf

@@ -15,7 +15,6 @@ from django.db.models import QuerySet
 from django.db.models.constants import OnConflict
 from django.db.models.expressions import Expression
 
-from ttl_odm.core.follows import under_expired
 from ttl_odm.django.keys.conditions import without_held
 from ttl_odm.django.keys.links import keys_of, named_in, set_by, stored_fields
 from ttl_odm.django.keys.locks import share
@@ -26,6 +25,7 @@ from ttl_odm.django.policy.options import keeps_last_modified, know_parents, onl
 from ttl_odm.django.policy.predicate import Predicate
 from ttl_odm.django.purge.errors import error_of
 from ttl_odm.django.purge.removal import take_file
+from ttl_odm.follows import under_expired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

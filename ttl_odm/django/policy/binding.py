@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from django.db.models.sql import Query
 
-    from ttl_odm.core.follows import Follows
     from ttl_odm.django.time.clock import Form
     from ttl_odm.django.time.fields import AnyField
+    from ttl_odm.follows import Follows
     from ttl_odm.sweeper.declarations import SweepBy
 
     Model: TypeAlias = type[models.Model]

@@ -1,4 +1,4 @@
-"""Tables whose rows follow those of another: what `ttl_odm.core.follows` means for a model.
+"""Tables whose rows follow those of another: what `ttl_odm.follows` means for a model.
 
 Such a table has no `Binding`: its rows have no instant, no default and no sweep by themselves. What
 stands for it among the policies is a `Following`. This module must not know SQL, nor how a parent
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from django.db.models import Model as Instance
 
-    from ttl_odm.core.follows import Follows, Orphan
     from ttl_odm.django.policy.binding import Model
     from ttl_odm.django.time.fields import AnyField
+    from ttl_odm.follows import Follows, Orphan
 
     Key = tuple[Any, ...]
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import connections, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from ttl_odm.core.follows import sealing_ttl
 from ttl_odm.django.policy.following import Following, followers_of, is_one_of
 from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.policy.predicate import inherits_in
 from ttl_odm.django.purge import removal
 from ttl_odm.django.purge.errors import UndeletedError
+from ttl_odm.follows import sealing_ttl
 from ttl_odm.sweeper import Hooks
 
 if TYPE_CHECKING:

@@ -19,13 +19,13 @@ from django.db import models
 from django.db.models.expressions import Combinable, Expression
 from django.db.models.query_utils import DeferredAttribute
 
-from ttl_odm.core.follows import Follows
 from ttl_odm.core.values import MAX_TTL, row_ttl
 from ttl_odm.dialects import index_name
 from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.django.time import clock
 from ttl_odm.errors import InvalidTTL
+from ttl_odm.follows import Follows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,8 @@ from sqlalchemy import JSON, ForeignKey, Integer, LargeBinary, MetaData, String,
 from sqlalchemy.dialects.mysql import LONGBLOB
 from sqlalchemy.orm import mapped_column, registry
 
-from ttl_odm.core.follows import Follows
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.follows import Follows
 from ttl_odm.sqlalchemy import TTLMixin
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 - `enable`: `enable` and `disable`: a policy on a class or Table that isn't ours, its source
   untouched.
-- `follows`: finding the parent that the rows of a class follow.
 - `mapper`: binding a declared ``__ttl__`` to its table, the moment the class is mapped.
 - `mixin`: `TTLMixin`: the two contract columns and what one does with a row's lifetime.
 """

@@ -26,11 +26,10 @@ from sqlalchemy import (
 from sqlalchemy.orm import Mapper
 
 from ttl_odm.core.declared import shape_of, undeclared
-from ttl_odm.core.follows import Follows
+from ttl_odm.core.extension import Extension
 from ttl_odm.core.policy import TTL, as_policy, instant_field
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.declare.follows import follow
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin, goes_by, last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.recompile import recompile
@@ -46,8 +45,8 @@ from ttl_odm.sqlalchemy.policy.binding import (
     root_binding_of,
     sub_binding_of,
 )
-from ttl_odm.sqlalchemy.policy.following import following_of
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL
+from ttl_odm.sqlalchemy.policy.rules import bind_extension, rule_of
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.clock import forget_compiled_statements
 from ttl_odm.sqlalchemy.time.column_types import Seconds
@@ -71,7 +70,7 @@ def bind_mapper(mapper: Mapper[Any], cls: type[Any], *, is_ours: bool = True) ->
     ):
         return
     enclose_handlers()
-    if _follows(mapper, cls):
+    if _has_rule(mapper, cls):
         return
     if above is None or mapper.concrete:
         if not hasattr(cls, "__ttl__"):
@@ -92,23 +91,20 @@ def bind_mapper(mapper: Mapper[Any], cls: type[Any], *, is_ours: bool = True) ->
         _bind_joined(mapper, above, cls)
 
 
-def _follows(mapper: Mapper[Any], cls: type[Any]) -> bool:
-    """Whether the rows of a class follow others; then what these are is put on its table."""
+def _has_rule(mapper: Mapper[Any], cls: type[Any]) -> bool:
+    """Whether the rows of a class expire by a `Rule`; then that is put on its table."""
     above, table = mapper.inherits, mapper.local_table
     if above is None or mapper.concrete:
-        if not isinstance(cls.__ttl__, Follows):
+        if not isinstance(cls.__ttl__, Extension):
             return False
-        follow(mapper, cls, cls.__ttl__)
+        bind_extension(mapper, cls, cls.__ttl__)
         if isinstance(table, Table) and bound_tables.was_asked(table):
             recompile({table.name})
         return True
-    if following_of(above.local_table) is None:
+    rule = rule_of(above.local_table)
+    if rule is None:
         return False
-    if "__ttl__" in vars(cls) or table is not above.local_table:
-        raise TTLConfigurationError(
-            f"{cls.__name__}.__ttl__: {above.class_.__name__} follows its parent, and so do all "
-            "rows of its table: subclasses have neither a __ttl__ nor a table of their own."
-        )
+    rule.inherited_by(mapper, cls)
     return True
 
 
@@ -122,11 +118,9 @@ def checking_defaults(original: Any) -> Any:
     def checked(cls: type[Any], key: str, value: Any) -> None:
         if key == "__ttl__":
             mapper = compat.mapper_of(cls)
-            if mapper is not None and following_of(mapper.local_table) is not None:
-                raise TTLConfigurationError(
-                    f"{cls.__name__}.__ttl__: what rows follow can't change while the application "
-                    "runs."
-                )
+            rule = None if mapper is None else rule_of(mapper.local_table)
+            if rule is not None:
+                raise rule.rejected("change", f"{cls.__name__}.__ttl__")
             as_policy(value, where=f"{cls.__name__}.__ttl__")
         original(cls, key, value)
 

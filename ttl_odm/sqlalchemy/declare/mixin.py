@@ -18,7 +18,7 @@ from sqlalchemy.orm import (
 )
 
 from ttl_odm.core.annotations import annotations_of
-from ttl_odm.core.follows import Follows
+from ttl_odm.core.extension import Extension
 from ttl_odm.core.partitions import Partitions  # noqa: TC001 - mappers may read annotations
 from ttl_odm.core.policy import TTL, Policy, as_policy
 from ttl_odm.core.values import row_ttl
@@ -85,7 +85,7 @@ class TTLMixin:
             attribute.
     """
 
-    __ttl__: ClassVar[int | float | timedelta | Policy | Follows | None] = None
+    __ttl__: ClassVar[int | float | timedelta | Policy | Extension | None] = None
     __ttl_sweep__: ClassVar[str] = "index"
     __ttl_purge__: ClassVar[str] = "delete"
     __ttl_archive__: ClassVar[Any] = None
@@ -174,7 +174,7 @@ def _is_root(cls: type[TTLMixin]) -> bool:
 
 def goes_by(cls: type[TTLMixin], column: str) -> bool:
     """Whether the policy of a class goes by a column of the contract."""
-    if isinstance(cls.__ttl__, Follows):
+    if isinstance(cls.__ttl__, Extension):
         return False
     policy = as_policy(cls.__ttl__, where=f"{cls.__name__}.__ttl__")
     return isinstance(policy, TTL) and column in (policy.last_modified, policy.override)

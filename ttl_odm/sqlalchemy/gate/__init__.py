@@ -9,7 +9,6 @@
 - `guard`: raw SQL, for engines that ask for it; `guarded`: what does that; `raw_leaks`: which
   tables raw SQL means, and whether it has a condition.
 - `outdated`: statements that the next execution compiles again.
-- `parent_locks`: writes of followers by key, which leave their parents unlocked on InnoDB.
 - `policy_change`: no statement is compiled while a policy changes.
 - `preparations`: what has to happen just before a compiled statement runs.
 - `recompile`: statements that were compiled before a policy came to a table, or went: outdated.

@@ -24,14 +24,10 @@ from sqlalchemy import Delete, Join, Update, and_
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.gate.context import gate_contexts
 from ttl_odm.sqlalchemy.gate.outdated import current
-from ttl_odm.sqlalchemy.gate.parent_locks import KnownParents
 from ttl_odm.sqlalchemy.gate.policy_change import policy_change
 from ttl_odm.sqlalchemy.gate.preparations import ChangedReferences, Several, StampedBase
 from ttl_odm.sqlalchemy.gate.recompile import compiled_statements, some_are_unknown
 from ttl_odm.sqlalchemy.gate.retry import Trial, tried, try_again
-from ttl_odm.sqlalchemy.keys.links import Assigned, moved_update, selected_insert
-from ttl_odm.sqlalchemy.keys.parents import LiveParents
-from ttl_odm.sqlalchemy.keys.renewals import RenewedParents
 from ttl_odm.sqlalchemy.keys.upserts import MetRows
 from ttl_odm.sqlalchemy.keys.writes import InnerInserts, InsertedKeys, UpdatedKeys
 from ttl_odm.sqlalchemy.policy.binding import binding_of, may_be_second, sub_binding_of
@@ -41,13 +37,15 @@ from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
 from ttl_odm.sqlalchemy.policy.second_tables import is_migrating
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepInsert, SweepSelect, SweepUpdate
 from ttl_odm.sqlalchemy.rewrite.from_clauses import (
+    Assigned,
     LiveRows,
     LiveSource,
     WithoutSources,
     binding_of_source,
-    table_of,
 )
+from ttl_odm.sqlalchemy.rewrite.sources import table_of
 from ttl_odm.sqlalchemy.rewrite.stamps import stamped_insert, stamped_update
+from ttl_odm.sqlalchemy.rewrite.statement_rules import statement_rule_of
 from ttl_odm.sqlalchemy.rewrite.targets import targets_of, unreadable_tables
 from ttl_odm.sqlalchemy.rewrite.upserts import gated_on_conflict, gated_on_duplicate_key
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -71,8 +69,8 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.expression import CompoundSelect
 
     from ttl_odm.sqlalchemy.compat import Handler, Resolved
-    from ttl_odm.sqlalchemy.gate.preparations import Preparation
     from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.rewrite.statement_rules import Preparation
 
     Row = dict[str, object]
     Compiler = SQLCompiler
@@ -117,7 +115,7 @@ class GatedCompiler(Compiler):
     ttl_mode = _Mode(including=False, writing=False, sweeping=False)
 
     def __str__(self) -> str:
-        """The SQL for those who show it, or run it elsewhere: nobody follows up a trial there."""
+        """The SQL for those who show it, or run it elsewhere: nobody goes on with a trial there."""
         if self.ttl_outdated:
             return str(current(self))
         text = super().__str__()
@@ -211,10 +209,11 @@ class GatedCompiler(Compiler):
                         update_stmt = stamped_update(update_stmt, binding, target)
                     if sub is not None:
                         _prepare(self, StampedBase.of(sub, target))
-                    update_stmt = moved_update(update_stmt, target, _live_rows(self), self.dialect)
-                    # As in visit_insert.
-                    _prepare(self, RenewedParents.of_target(target))
-                    _prepare(self, LiveParents.of_update(target))
+                    rule = statement_rule_of(target.table)
+                    if rule is not None:
+                        rows = _live_rows(self)
+                        update_stmt, before = rule.update(update_stmt, target, rows, self.dialect)
+                        _prepare(self, before)
                     if target.may_change_keys:
                         _prepare(self, ChangedReferences.of(target))
                         keys: Preparation | None = UpdatedKeys.of(target)
@@ -233,7 +232,8 @@ class GatedCompiler(Compiler):
                 delete_stmt = _only_live(self, delete_stmt, statement)
                 for target in targets_of(statement, self, is_inner=bool(self.stack)):
                     _prepare(self, ChangedReferences.of(target))
-                    _prepare(self, RenewedParents.of_target(target))
+                    rule = statement_rule_of(target.table)
+                    _prepare(self, None if rule is None else rule.delete(target))
             return super().visit_delete(delete_stmt, visiting_cte=visiting_cte, **kw)  # type: ignore[no-untyped-call]
 
     def visit_insert(self, insert_stmt: Insert, *args: object, **kw: object) -> Any:
@@ -246,14 +246,12 @@ class GatedCompiler(Compiler):
         if binding is not None:
             _needs_context(self)
             insert_stmt = stamped_insert(emitted, binding, self)
-        parents = LiveParents.of_insert(table)
-        if parents is not None:
-            insert_stmt = selected_insert(emitted, _live_rows(self), self.dialect)
-            # First: of a parent that two share InnoDB would let neither write.
-            _prepare(self, RenewedParents.of_insert(table))
-            _prepare(self, parents)
+        rule = statement_rule_of(table)
+        if rule is not None:
+            insert_stmt, before = rule.insert(emitted, _live_rows(self), self.dialect)
+            _prepare(self, before)
         trial = None
-        if any(one is not None for one in (binding, parents, sub_binding_of(table))):
+        if any(one is not None for one in (binding, rule, sub_binding_of(table))):
             trial = _prepare_keys(self, emitted)
         half = None if self.stack else compat.update_half(emitted)
         met = half and MetRows.of(emitted, half)
@@ -355,10 +353,10 @@ def _only_live(compiler: GatedCompiler, statement: Write, resolved: Resolved) ->
     )
     if not criteria:
         return statement
-    known = None if compiler.stack else KnownParents.of(resolved, compiler.dialect)
-    if known is not None:
-        _prepare(compiler, known)
-        criteria = [known.or_else(criterion, compiler.dialect) for criterion in criteria]
+    rule = None if compiler.stack else statement_rule_of(resolved.sources[0])
+    if rule is not None:
+        criteria, before = rule.matched(criteria, resolved, compiler.dialect)
+        _prepare(compiler, before)
     if isinstance(statement.table, Join):
         criteria = [WithoutSources(criterion) for criterion in criteria]
     return compat.with_criteria(statement, (*grouped(compat.where_criteria(statement)), *criteria))

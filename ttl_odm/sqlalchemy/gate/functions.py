@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Boolean, ColumnElement, FromClause, false, func, inspect, not_, select, true
+from sqlalchemy import Boolean, ColumnElement, FromClause, false, func, inspect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import operators
 from sqlalchemy.sql.functions import FunctionElement
@@ -16,21 +16,20 @@ from sqlalchemy.sql.functions import FunctionElement
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.compat import mapper_of
 from ttl_odm.sqlalchemy.policy.binding import binding_of
-from ttl_odm.sqlalchemy.policy.following import following_of
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
-from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, leaves, table_of, target_name
+from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
+from ttl_odm.sqlalchemy.rewrite.sources import leaves, table_of
+from ttl_odm.sqlalchemy.rewrite.statement_rules import statement_rule_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified, UnwrappedConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
 
     from sqlalchemy.sql.compiler import SQLCompiler
 
     from ttl_odm.sqlalchemy.policy.binding import Binding, SourceColumns
-    from ttl_odm.sqlalchemy.policy.following import Following
+    from ttl_odm.sqlalchemy.rewrite.statement_rules import Asked
 
 
 class Live(FunctionElement[bool]):
@@ -62,77 +61,6 @@ class ExpiresAt(FunctionElement[Any]):
         self.binding = binding
 
 
-class _OfParent(FunctionElement[Any]):
-    """What one of these says of the row that a row follows; otherwise what it says of an orphan."""
-
-    inherit_cache = True
-
-    def __init__(self, following: Following, columns: Sequence[ColumnElement[Any]]) -> None:
-        super().__init__(*columns)
-        self.following = following
-
-    def at_parent(self) -> ColumnElement[Any]:
-        """The expression, as a subquery of the parent's table."""
-        links, own = self.following.links(), list(self.clauses)
-        parent = links.parent.alias()
-        pairs = zip(own, links.theirs, strict=True)
-        same_row = (column == parent.c[key.key] for column, key in pairs)
-        rows: Any = select(self.of(parent)).where(*same_row).options(include_expired())
-        return rows.correlate(*(column.table for column in own)).scalar_subquery()  # type: ignore[no-any-return]
-
-    def of(self, parent: FromClause) -> ColumnElement[Any]:
-        """What it says of the parent."""
-        return live(parent)
-
-    def of_orphan(self) -> ColumnElement[Any]:
-        """What it says of a row without one."""
-        return true() if self.following.declared.orphan == "live" else false()
-
-
-class LiveByParent(_OfParent):
-    """True for rows whose parent is live."""
-
-    inherit_cache = True
-    type = Boolean()
-
-
-class ExpiredByParent(_OfParent):
-    """True for rows whose parent is expired."""
-
-    inherit_cache = True
-    type = Boolean()
-
-    def of(self, parent: FromClause) -> ColumnElement[Any]:
-        """What it says of the parent."""
-        return expired(parent)
-
-    def of_orphan(self) -> ColumnElement[Any]:
-        """What it says of a row without one."""
-        return not_(super().of_orphan())
-
-
-class EndOfParent(_OfParent):
-    """The instant at which the parent expires; NULL for never, and for orphans."""
-
-    inherit_cache = True
-    type = LastModified()
-
-    def of(self, parent: FromClause) -> ColumnElement[Any]:
-        """What it says of the parent."""
-        return expires_at(parent)
-
-
-@compiles(LiveByParent)
-@compiles(ExpiredByParent)
-def _render_by_parent(element: _OfParent, compiler: SQLCompiler, **kw: object) -> str:
-    return _render(func.coalesce(element.at_parent(), element.of_orphan()), compiler, kw)
-
-
-@compiles(EndOfParent)
-def _render_end_of_parent(element: EndOfParent, compiler: SQLCompiler, **kw: object) -> str:
-    return _render(element.at_parent(), compiler, kw)
-
-
 @compiles(Live)
 @compiles(Expired)
 def _render_live(element: Live, compiler: SQLCompiler, **kw: object) -> str:
@@ -140,13 +68,13 @@ def _render_live(element: Live, compiler: SQLCompiler, **kw: object) -> str:
     make = predicate.expired if isinstance(element, Expired) else predicate.live
     # Where ttl is NULL the predicate is NULL instead of false. That is the same in WHERE, but
     # not when it is selected or negated.
-    return _render(func.coalesce(make(*_bound_now(element)), false()), compiler, kw)
+    return render(func.coalesce(make(*_bound_now(element)), false()), compiler, kw)
 
 
 @compiles(ExpiresAt)
 def _render_expires_at(element: ExpiresAt, compiler: SQLCompiler, **kw: object) -> str:
     predicate = Predicate(clock_of(compiler.dialect))
-    return _render(predicate.expires_at(*_bound_now(element)), compiler, kw)
+    return render(predicate.expires_at(*_bound_now(element)), compiler, kw)
 
 
 def _bound_now(element: Live | ExpiresAt) -> tuple[Binding, SourceColumns]:
@@ -162,7 +90,8 @@ def _bound_now(element: Live | ExpiresAt) -> tuple[Binding, SourceColumns]:
     return now, then.columns_from(list(element.clauses))
 
 
-def _render(expression: ColumnElement[Any], compiler: SQLCompiler, kw: dict[str, object]) -> str:
+def render(expression: ColumnElement[Any], compiler: SQLCompiler, kw: dict[str, object]) -> str:
+    """Render what one of these stands for."""
     kw.pop("add_to_result_map", None)  # the element itself is the result column, not its parts
     return str(compiler.process(expression.self_group(operators.and_), **kw))
 
@@ -176,7 +105,7 @@ def live(target: Any) -> ColumnElement[bool]:
     Raises:
         TTLConfigurationError: The target has no TTL.
     """
-    return _expression(target, Live, LiveByParent)
+    return _expression(target, Live, "live")
 
 
 def expired(target: Any) -> ColumnElement[bool]:
@@ -187,7 +116,7 @@ def expired(target: Any) -> ColumnElement[bool]:
     Raises:
         TTLConfigurationError: The target has no TTL.
     """
-    return _expression(target, Expired, ExpiredByParent)
+    return _expression(target, Expired, "expired")
 
 
 def expires_at(target: Any) -> ColumnElement[datetime | None]:
@@ -196,12 +125,10 @@ def expires_at(target: Any) -> ColumnElement[datetime | None]:
     Raises:
         TTLConfigurationError: The target has no TTL.
     """
-    return _expression(target, ExpiresAt, EndOfParent)
+    return _expression(target, ExpiresAt, "expires_at")
 
 
-def _expression(
-    target: Any, make: type[Live | ExpiresAt], by_parent: type[_OfParent]
-) -> ColumnElement[Any]:
+def _expression(target: Any, make: type[Live | ExpiresAt], asked: Asked) -> ColumnElement[Any]:
     source = target if isinstance(target, FromClause) else None
     if source is None and (not isinstance(target, type) or mapper_of(target) is not None):
         source = inspect(target).selectable
@@ -210,10 +137,9 @@ def _expression(
         binding = binding_of_source(candidate)
         if binding is not None:
             return make(binding, binding.columns_of(candidate))
-        following = following_of(table_of(candidate))
-        if following is not None:
-            own = [candidate.c[column.key] for column in following.links().own]
-            return by_parent(following, own)
+        rule = statement_rule_of(table_of(candidate))
+        if rule is not None:
+            return rule.expression(asked, candidate)
     raise TTLConfigurationError(
         f"{target_name(target)} has no TTL; declare __ttl__ on the model, as in "
         "class Model(TTLMixin, Base): __ttl__ = 3600, or enable() it."

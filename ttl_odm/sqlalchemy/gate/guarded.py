@@ -26,8 +26,8 @@ from ttl_odm.sqlalchemy.gate.outdated import current, outdate
 from ttl_odm.sqlalchemy.gate.raw_leaks import RawLeaks, is_unknown, leaks_in, leaks_of
 from ttl_odm.sqlalchemy.gate.recompile import compiled_statements
 from ttl_odm.sqlalchemy.policy.binding import bound_tables
-from ttl_odm.sqlalchemy.policy.following import root_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED, includes_expired
+from ttl_odm.sqlalchemy.policy.rules import root_of
 from ttl_odm.sqlalchemy.policy.second_tables import is_migrating
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
 from ttl_odm.sqlalchemy.rewrite.raw_sql import Source, replaced

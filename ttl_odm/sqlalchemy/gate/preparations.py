@@ -2,7 +2,7 @@
 
 The gate decides it while it compiles a statement (`ttl_odm.sqlalchemy.gate.compiler`), and does it
 in the execution context (`ttl_odm.sqlalchemy.gate.context`). The keys of writes are
-`ttl_odm.sqlalchemy.keys.writes`; when they are freed, and what follows a write that failed, is
+`ttl_odm.sqlalchemy.keys.writes`; when they are freed, and what comes after a write that failed, is
 `ttl_odm.sqlalchemy.gate.retry`.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Update, or_, update
 from sqlalchemy.exc import CompileError
@@ -31,19 +31,8 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.keys.upserts import MetRows
     from ttl_odm.sqlalchemy.policy.binding import SubBinding
+    from ttl_odm.sqlalchemy.rewrite.statement_rules import Preparation
     from ttl_odm.sqlalchemy.rewrite.targets import Target
-
-
-class Preparation(Protocol):
-    """Something to do before a statement."""
-
-    def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
-        """Do it, and return how many expired rows were in the way and are gone.
-
-        `current` (see `KeyReclaimer`): the statement has failed on a row that its transaction
-        doesn't see, and this is the second try.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from ttl_odm.sqlalchemy.policy.binding import (
     first_of,
     sub_binding_of,
 )
-from ttl_odm.sqlalchemy.policy.following import following_of, gated_tables, root_of
+from ttl_odm.sqlalchemy.policy.rules import gated_tables, root_of, rule_of
 from ttl_odm.sqlalchemy.policy.second_tables import (
     BareTable,
     is_plain,
@@ -107,36 +107,32 @@ def leaks_of(sql: str, sources: tuple[Source, ...], dialect: Dialect) -> RawLeak
 
 def _names_of_different(tables: Sequence[Table]) -> str | None:
     """The models that say different things of when rows of some tables expire; or None."""
-    followings = [following_of(table) for table in tables]
-    meanings = {
-        following and (following.declared.orphan, tuple(map(str, following.links().theirs)))
-        for following in followings
-    }
-    if not any(followings) or len(meanings) == 1:
+    rules = [rule_of(table) for table in tables]
+    if not any(rules) or len({rule and rule.meaning() for rule in rules}) == 1:
         return names_of_different_policies(tables)
     bindings = [root_of(table) for table in tables]
     owners: list[Any] = [
-        following.owner if following else binding and binding.default.owner
-        for following, binding in zip(followings, bindings, strict=True)
+        rule.owner if rule else binding and binding.default.owner
+        for rule, binding in zip(rules, bindings, strict=True)
     ]
     names = (f"{owner.__module__}.{owner.__name__}" for owner in owners if owner is not None)
     return " and ".join(dict.fromkeys(names))
 
 
 def _leaking(source: Source, dialect: Dialect, judged: Collection[Table]) -> list[Table]:
-    """The tables that a name means, without a condition on them or on what their rows follow."""
+    """The tables that a name means, without a condition on them or on their parents."""
     return [
         table
         for table in _meant_first(source, dialect)
         if stamp_of(table) not in source.asked
-        if following_of(table) is None or _stamped(table) not in judged
+        if rule_of(table) is None or _stamped(table) not in judged
     ]
 
 
 def _asked_about(source: Source, dialect: Dialect) -> Iterator[Table]:
     """The tables that a name means, and that a condition is about."""
     for table in _meant_first(source, dialect):
-        if following_of(table) is None and stamp_of(table) in source.asked:
+        if rule_of(table) is None and stamp_of(table) in source.asked:
             yield table
 
 
@@ -207,7 +203,7 @@ def meant_by(name: tuple[str, ...], default_schema: str | None = None) -> list[T
 
 
 def stamp_of(table: Table) -> str | None:
-    """The column that says when a row of a table, or what it follows, was last modified.
+    """The column that says when a row of a table, or its parent, was last modified.
 
     In lower case.
     """
@@ -223,6 +219,6 @@ def is_unknown(table: object) -> bool:
     return (
         binding_of(table) is None
         and sub_binding_of(table) is None
-        and following_of(table) is None
+        and rule_of(table) is None
         and not (isinstance(table, BareTable) or (isinstance(table, Table) and is_plain(table)))
     )

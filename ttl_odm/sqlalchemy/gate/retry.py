@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine.interfaces import DBAPICursor
     from sqlalchemy.sql.compiler import SQLCompiler
 
-    from ttl_odm.sqlalchemy.gate.preparations import Preparation
+    from ttl_odm.sqlalchemy.rewrite.statement_rules import Preparation
 
     Name = tuple[str | None, str]
     """A table's schema and name, as the database has them."""

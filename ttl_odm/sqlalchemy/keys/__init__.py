@@ -4,14 +4,10 @@
 - `defaults`: what the database makes of a key: defaults, generated columns.
 - `displace`: deleting the expired rows that stand in the way of a write, in the write's
   transaction.
-- `follower_removal`: expired followers go by their keys, and their root is sealed.
-- `followers`: the rows that may hold a key of a table whose rows follow others.
-- `links`: the columns that say which parent a row has, and what a write makes of them.
 - `lookup`: the keys of a table, and the statement that frees them: built once per compiled write,
   executed with the values alone.
-- `parents`: no row is put under a parent that has expired; `parent_keys`: which these are.
 - `ignored`: rows that an INSERT leaves out for a conflict
-- `renewals`: writes that restart the lifetime of a row's parent.
+- `ruled`: the rows that may hold a key of a table with a rule.
 - `upserts`: the rows that an upsert meets, which its update half may move onto a key.
 - `writes`: which keys a write is about to take, to be freed of expired rows just before it.
 """

@@ -20,17 +20,15 @@ from sqlalchemy.sql.visitors import cloned_traverse
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.keys.follower_removal import remove_followers
 from ttl_odm.sqlalchemy.policy.binding import Binding, bound_tables, key_columns, sub_binding_of
-from ttl_odm.sqlalchemy.policy.following import root_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.rules import Rule, root_of, rules_below
 from ttl_odm.sqlalchemy.policy.second_tables import on_first
 from ttl_odm.sqlalchemy.purge.default_locks import lock_defaults
 from ttl_odm.sqlalchemy.purge.errors import is_restricted, kept_by_live_rows
-from ttl_odm.sqlalchemy.purge.followers import all_followers, expired_followers
 from ttl_odm.sqlalchemy.purge.modes import DELETE, depends_on_zone, subtables
-from ttl_odm.sqlalchemy.purge.removal import expired_in, purge_displaced
+from ttl_odm.sqlalchemy.purge.removal import expired_by_rule, expired_in, purge_displaced
 from ttl_odm.sqlalchemy.purge.statements import (
     SweepSelect,
     at_root,
@@ -49,11 +47,10 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
     from sqlalchemy.engine.default import DefaultExecutionContext
 
-    from ttl_odm.sqlalchemy.policy.following import Following
     from ttl_odm.sqlalchemy.policy.foreign_keys import Consequence
 
     Keys = Sequence[Sequence[Any]]
-    Policy = Binding | Following
+    Policy = Binding | Rule
     Layer = list[tuple[Policy | Change, Keys]]
     """Expired rows of policies, and rows that the database changes as others go."""
 
@@ -89,7 +86,7 @@ def must_select_first(binding: Binding, dialect: Dialect) -> bool:
         or archive is not None
         or on_purged is not None
         or bool(subtables(binding.first, dialect.name))
-        or bool(all_followers(binding.first))
+        or bool(rules_below(binding.first.table))
         or bool(Change(binding.first.table).consequences())
     )
 
@@ -172,8 +169,11 @@ class KeyReclaimer:
 
     def expired_rows(self, policy: Policy, columns: Iterable[ColumnElement[Any]]) -> Select[Any]:
         """A SELECT of expired rows."""
-        expired = expired_in if isinstance(policy, Binding) else expired_followers
-        rows = SweepSelect(*columns).where(expired(self.connection, policy))  # type: ignore[arg-type]
+        if isinstance(policy, Binding):
+            expired = expired_in(self.connection, policy)
+        else:
+            expired = expired_by_rule(self.connection, policy)
+        rows = SweepSelect(*columns).where(expired)
         return rows.with_for_update(read=True) if self.current else rows
 
     def displace(self, binding: Binding, criterion: ColumnElement[bool]) -> int:
@@ -194,9 +194,9 @@ class KeyReclaimer:
         self.lock_defaults(binding)
         return self._purge(binding, criterion)
 
-    def displace_followers(self, following: Following, criterion: ColumnElement[bool]) -> int:
-        """Do the same for rows that follow others."""
-        return self._displace_by_key(following, criterion)
+    def displace_ruled(self, rule: Rule, criterion: ColumnElement[bool]) -> int:
+        """Do the same for rows of a table with a rule."""
+        return self._displace_by_key(rule, criterion)
 
     def _displace_by_key(self, policy: Policy, criterion: ColumnElement[bool]) -> int:
         total = 0
@@ -225,7 +225,7 @@ class KeyReclaimer:
             return self.clear_below(child, refers)
         if isinstance(child, Binding):
             return self.displace(child, refers)
-        return self.displace_followers(child, refers)
+        return self.displace_ruled(child, refers)
 
     def clear_below(self, change: Change, criterion: ColumnElement[bool]) -> int:
         """Delete the expired rows below others that are about to change; return how many.
@@ -254,9 +254,9 @@ class KeyReclaimer:
             if kind is Binding:
                 deleted += self._purge_all(cast("list[tuple[Binding, Keys]]", list(parts)))
             elif kind is not Change:
-                for following, rows in cast("Iterable[tuple[Following, Keys]]", parts):
-                    with self._purging(following.table):
-                        deleted += remove_followers(self.connection, self.execute, following, rows)
+                for rule, rows in cast("Iterable[tuple[Rule, Keys]]", parts):
+                    with self._purging(rule.table):
+                        deleted += rule.remove(self.connection, self.execute, rows)
         return deleted
 
     def _purge_all(self, doomed: Sequence[tuple[Binding, Keys]]) -> int:

@@ -28,15 +28,15 @@ from ttl_odm.sqlalchemy.compat import (
 from ttl_odm.sqlalchemy.keys.conversions import as_stored
 from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, default_of, onupdate_of, with_defaults
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
-from ttl_odm.sqlalchemy.keys.followers import FollowingRows
 from ttl_odm.sqlalchemy.keys.lookup import (
     ConflictingRows,
     Key,
     NamedKey,
     keys_of,
 )
+from ttl_odm.sqlalchemy.keys.ruled import RuledRows
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
-from ttl_odm.sqlalchemy.policy.following import following_of
+from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.purge.statements import in_subquery
 from ttl_odm.sqlalchemy.rewrite.stamps import (
     inner_rows,
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from sqlalchemy.engine.default import DefaultExecutionContext
     from typing_extensions import Self
 
-    from ttl_odm.sqlalchemy.keys.followers import FollowersPurge
     from ttl_odm.sqlalchemy.keys.lookup import KeyPurge
+    from ttl_odm.sqlalchemy.keys.ruled import RuledPurge
     from ttl_odm.sqlalchemy.keys.upserts import MetRows
     from ttl_odm.sqlalchemy.rewrite.targets import Target
 
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 class TakenKeys:
     """The keys of a table that a statement may take, and the rows that may have them."""
 
-    def __init__(self, conflicting: ConflictingRows | FollowingRows, keys: Iterable[Key]) -> None:
+    def __init__(self, conflicting: ConflictingRows | RuledRows, keys: Iterable[Key]) -> None:
         self.conflicting = conflicting
         self.keys = tuple(keys)
         self._columns = tuple(dict.fromkeys(c for key in self.keys for c in key.columns))
@@ -77,7 +77,7 @@ class TakenKeys:
         """Those that a write of these columns (None: of any) takes; None if no expired row can."""
         table = original(table)
         binding, sub = binding_of(table), sub_binding_of(table)
-        conflicting: ConflictingRows | FollowingRows
+        conflicting: ConflictingRows | RuledRows
         if binding is not None:
             conflicting, keys = ConflictingRows(binding), keys_of(table)
         elif sub is not None:
@@ -86,10 +86,10 @@ class TakenKeys:
                 shared = {own for own, _ in sub.keys}
                 keys = [key for key in keys if not shared.issuperset(key.columns)]
         else:
-            following = following_of(table)
-            if following is None:
+            rule = rule_of(table)
+            if rule is None:
                 return None
-            conflicting, keys = FollowingRows(following), keys_of(table)
+            conflicting, keys = RuledRows(rule), keys_of(table)
         if written is not None:
             keys = [key for key in keys if key.is_changed_by(written)]
         return cls(conflicting, keys) if keys else None
@@ -163,7 +163,7 @@ class _KeysOfWrite:
 class InsertedKeys(_KeysOfWrite):
     """Before an INSERT: the keys of its rows."""
 
-    _purge: KeyPurge | FollowersPurge | None = None
+    _purge: KeyPurge | RuledPurge | None = None
     """Known once the statement has run, if its rows are its parameters."""
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:

@@ -1,11 +1,11 @@
 """Rows in memory.
 
 - `arrivals`: rows that come for objects in memory, and may be new ones under old keys.
-- `bulk`: ``session.execute(update(Model))``: objects in memory follow the rows, not a guess.
+- `bulk`: ``session.execute(update(Model))``: objects in memory agree with the rows.
 - `ends`: what a session knows of the ends of the rows that it has in memory.
 - `deletes`: the DELETEs of a flush; `written_rows`: whether the rows are still its objects'.
-- `following`: objects whose rows follow others.
 - `flush`: a flush that meets an expired row: `ExpiredError` instead of silence.
 - `identity_map`: the identity map never serves an expired object.
 - `lifetime`: what a program does with one row's lifetime, whichever columns hold it.
+- `ruled_rows`: objects of tables with a rule.
 """

@@ -1,4 +1,4 @@
-"""``session.execute(update(Model))``: objects in memory follow the rows, not a guess.
+"""``session.execute(update(Model))``: objects in memory agree with the rows.
 
 SQLAlchemy's default strategy evaluates the WHERE clause in Python to find the objects that a
 bulk UPDATE or DELETE has changed. It knows nothing of the predicate, and would change or drop
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
-from ttl_odm.sqlalchemy.policy.following import following_of
 from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED
+from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 
@@ -35,7 +35,7 @@ def fetching(evaluate: Handler) -> Handler:
 
     def fetch_instead(cls: type, *arguments: object) -> Any:
         table = compat.bulk_mapper(arguments[-1]).local_table
-        if root_binding_of(table) is None and following_of(table) is None:
+        if root_binding_of(table) is None and rule_of(table) is None:
             return evaluate(cls, *arguments)
         if not compat.has_objects_of(*arguments):
             return compat.synchronize_nothing(*arguments)

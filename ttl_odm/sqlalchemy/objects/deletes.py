@@ -13,7 +13,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.ends import gone_error, present
 from ttl_odm.sqlalchemy.objects.written_rows import checked, countable
 from ttl_odm.sqlalchemy.policy.binding import Binding, root_binding_of
-from ttl_odm.sqlalchemy.policy.following import Following, following_of
+from ttl_odm.sqlalchemy.policy.rules import Rule, rule_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -35,7 +35,7 @@ def marking(delete: Callable[..., None]) -> Callable[..., None]:
     def marked(session: Session, state: State, obj: object, head: bool) -> None:  # noqa: FBT001 - SQLAlchemy's signature
         delete(session, state, obj, head)
         table = state.mapper.local_table
-        if head and (root_binding_of(table) or following_of(table)) is not None:
+        if head and (root_binding_of(table) or rule_of(table)) is not None:
             state.info[_EXPLICIT] = True
 
     return marked
@@ -51,7 +51,7 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
         table: Table,
         delete: Iterable[Any],
     ) -> None:
-        binding: Binding | Following | None = root_binding_of(table) or following_of(table)
+        binding: Binding | Rule | None = root_binding_of(table) or rule_of(table)
         if binding is None:
             emit(base_mapper, uow, mapper, table, delete)
             return
@@ -108,13 +108,13 @@ def _explicitly_deleted(uow: UOWTransaction) -> AbstractSet[tuple[object, Key]]:
     explicit: set[tuple[object, Key]] | None = uow.attributes.get(_EXPLICIT)
     if explicit is None:
         explicit = uow.attributes[_EXPLICIT] = set()
-        bindings: dict[Mapper[Any], Binding | Following | None] = {}
+        bindings: dict[Mapper[Any], Binding | Rule | None] = {}
         for state, (is_delete, _) in uow.states.items():
             if is_delete and state.key is not None and state.info.pop(_EXPLICIT, False):
                 mapper = state.manager.mapper
                 if mapper not in bindings:
                     table = mapper.local_table
-                    bindings[mapper] = root_binding_of(table) or following_of(table)
+                    bindings[mapper] = root_binding_of(table) or rule_of(table)
                 binding = bindings[mapper]
                 if binding is not None:
                     explicit.add((binding.table, state.key[1]))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.compat import State
     from ttl_odm.sqlalchemy.objects.lifetime import Lifetime
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.policy.following import Following
+    from ttl_odm.sqlalchemy.policy.rules import Rule
 
     Key = tuple[Any, ...]
     Note = tuple["Seen | float | None", object]
@@ -231,14 +231,14 @@ def look_at(
             raise expired_error(state, verb)
 
 
-def missing(binding: Binding | Following, keys: list[Key], connection: Connection) -> list[Key]:
+def missing(binding: Binding | Rule, keys: list[Key], connection: Connection) -> list[Key]:
     """Those of the keys that no live row has."""
     live = set(present(binding, keys, connection))
     return [key for key in keys if key not in live]
 
 
 def present(
-    binding: Binding | Following,
+    binding: Binding | Rule,
     keys: list[Key],
     connection: Connection,
     *,
@@ -258,7 +258,7 @@ def present(
 def error_if_gone(
     uow: UOWTransaction | None,
     mapper: Mapper[Any],
-    binding: Binding | Following,
+    binding: Binding | Rule,
     keys: list[Key],
     connection: Connection,
 ) -> ExpiredError | None:
@@ -273,7 +273,7 @@ def error_if_gone(
 def check_uncounted(
     uow: UOWTransaction | None,
     mapper: Mapper[Any],
-    binding: Binding | Following,
+    binding: Binding | Rule,
     table: Table,
     records: list[Any],
 ) -> None:

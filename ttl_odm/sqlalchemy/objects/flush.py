@@ -23,12 +23,12 @@ from ttl_odm.sqlalchemy.objects.identity_map import drop_if_gone
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.objects.written_rows import checked, countable
 from ttl_odm.sqlalchemy.policy.binding import Binding, root_binding_of
-from ttl_odm.sqlalchemy.policy.following import Following, following_of
 from ttl_odm.sqlalchemy.policy.parameters import (
     KEEP_LAST_MODIFIED,
     base_row_written,
-    parents_renewed,
+    done_by_flush,
 )
+from ttl_odm.sqlalchemy.policy.rules import Rule, rule_of
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
@@ -55,7 +55,7 @@ def flushing(flush: Callable[..., None]) -> Callable[..., None]:
             # Most tables have no info at all.
             has_info = bool(getattr(table, "info", None))
             binding = root_binding_of(table) if has_info else None
-            if binding is None and not (has_info and following_of(table) is not None):
+            if binding is None and not (has_info and rule_of(table) is not None):
                 continue
             stamp = None
             if binding is not None and binding.stamps:
@@ -68,11 +68,11 @@ def flushing(flush: Callable[..., None]) -> Callable[..., None]:
             known = session.identity_map.get(key)
             if known is not None:
                 drop_if_gone(session, known, mapper.class_, key)
-        token = parents_renewed.set(set())
+        token = done_by_flush.set(set())
         try:
             flush(session, *args, **kw)
         finally:
-            parents_renewed.reset(token)
+            done_by_flush.reset(token)
         for state, attribute in stamped:
             row = state.obj()
             if state.key is not None and row is not None and attribute not in row.__dict__:
@@ -94,8 +94,8 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         binding = root_binding_of(table)
         if binding is None:
-            following = following_of(table)
-            emit_all = emit if following is None else _updating_followers(following, emit)
+            rule = rule_of(table)
+            emit_all = emit if rule is None else _updating_by_rule(rule, emit)
             emit_all(base_mapper, uow, mapper, table, update, **options)
             return
         try:
@@ -133,8 +133,8 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
     return emit_updates
 
 
-def _updating_followers(following: Following, emit: Callable[..., None]) -> Callable[..., None]:
-    """The same for rows that follow others, which have no stamps."""
+def _updating_by_rule(rule: Rule, emit: Callable[..., None]) -> Callable[..., None]:
+    """The same for rows that expire by a rule, which have no stamps."""
 
     def emit_updates(
         base_mapper: Mapper[Any],
@@ -147,16 +147,16 @@ def _updating_followers(following: Following, emit: Callable[..., None]) -> Call
         try:
             records = list(update)
         except ObjectDeletedError as error:
-            raise _expired_on_load(following, mapper, uow) from error
+            raise _expired_on_load(rule, mapper, uow) from error
         for batch in countable(records):
-            check_uncounted(uow, mapper, following, table, batch)
+            check_uncounted(uow, mapper, rule, table, batch)
             try:
                 emit(base_mapper, uow, mapper, table, batch, **options)
-            except ExpiredError:  # of a parent
+            except ExpiredError:  # of a preparation
                 raise
             except StaleDataError as error:
                 keys = [compat.updated_key(mapper, table, table, record) for record in batch]
-                expired = error_if_gone(uow, mapper, following, keys, batch[0][compat.CONNECTION])
+                expired = error_if_gone(uow, mapper, rule, keys, batch[0][compat.CONNECTION])
                 if expired is None:
                     raise
                 raise expired from error
@@ -280,12 +280,12 @@ def _remember(binding: Binding, table: Table, batch: Iterable[Any], at_root: set
                 compat.expire(state, [lifetime.stamp])
 
 
-def _expired_on_load(binding: Binding | Following, mapper: Mapper[Any], uow: Any) -> ExpiredError:
+def _expired_on_load(binding: Binding | Rule, mapper: Mapper[Any], uow: Any) -> ExpiredError:
     keys = [
         state.key[1]
         for state, (is_delete, is_listed_only) in uow.states.items()
         if state.key is not None and not (is_delete or is_listed_only)
-        if binding in (root_binding_of(table := state.mapper.local_table), following_of(table))
+        if binding in (root_binding_of(table := state.mapper.local_table), rule_of(table))
     ]
     connection = uow.transaction.connection(mapper)
     return gone_error(uow, mapper, missing(binding, keys, connection) or keys, "updated")

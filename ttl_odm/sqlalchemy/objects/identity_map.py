@@ -20,8 +20,8 @@ from sqlalchemy.util import EMPTY_DICT
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.ends import expired_error, held_by, known_of, seen_of
-from ttl_odm.sqlalchemy.objects.following import follows
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
+from ttl_odm.sqlalchemy.objects.ruled_rows import has_rule
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.time.clock import dialect_of
 
@@ -44,12 +44,12 @@ def live_lookups(lookup: Handler) -> Handler:
         if row is None:
             return row
         lifetime = lifetime_of(mapper)
-        is_gated = lifetime is not None or follows(mapper)
+        is_gated = lifetime is not None or has_rule(mapper)
         if not is_gated or not isinstance(row, mapper.base_mapper.class_):
             return row
         if kw.get("execution_options", EMPTY_DICT).get(INCLUDE_EXPIRED):
             return row
-        if lifetime is None:  # of a follower, whose parent's end only the database knows
+        if lifetime is None:  # by a rule: only the database knows the end
             return row if compat.flushes_from_memory(session, kw.get("passive")) else None
         state = instance_state(row)
         if state.mapper is not mapper:  # a subclass may have a default of its own
@@ -64,7 +64,7 @@ def live_merges(merge: Handler) -> Handler:
 
     def live_merge(session: Session, state: State, *args: object, **kw: object) -> Any:
         mapper = state.mapper
-        if kw.get("load", True) and (lifetime_of(mapper) is not None or follows(mapper)):
+        if kw.get("load", True) and (lifetime_of(mapper) is not None or has_rule(mapper)):
             key = state.key or compat.identity_keys(state.mapper)(state)
             known = session.identity_map.get(key)
             if known is not None and known is not state.obj():
@@ -134,7 +134,7 @@ def drop_if_gone(session: Session, known: object, cls: type, key: Any) -> None:
     state = instance_state(known)
     lifetime = lifetime_of(state.mapper)
     if lifetime is None:
-        is_over = follows(state.mapper) and session.get(cls, key[1], identity_token=key[2]) is None
+        is_over = has_rule(state.mapper) and session.get(cls, key[1], identity_token=key[2]) is None
         if is_over and state.modified:
             raise expired_error(state, "updated")
         if is_over:

@@ -35,10 +35,10 @@ from ttl_odm.core.policy import TTL, ExpireAt
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.objects.following import end_of_parent, is_expired_by_parent, tables_of
+from ttl_odm.sqlalchemy.objects.ruled_rows import end_by_rule, is_expired_by_rule, tables_of
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, root_binding_of
-from ttl_odm.sqlalchemy.policy.following import following_of
 from ttl_odm.sqlalchemy.policy.known import policy_as_noted
+from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.rewrite.stamps import Ago, SecondsUntil, Stamp, StampUntil
 from ttl_odm.sqlalchemy.time.clock import database_now, dialect_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL
+    from ttl_odm.sqlalchemy.policy.rules import Rule
 
 
 _LIFETIME: Final = "ttl_odm_lifetime"
@@ -147,12 +148,9 @@ def bound_lifetime(row: object) -> Lifetime:
         mapper = inspect(row).mapper  # raises SQLAlchemy's error
     lifetime = lifetime_of(mapper)
     if lifetime is None:
-        following = following_of(mapper.local_table)
-        if following is not None:
-            raise TTLConfigurationError(
-                f"{type(row).__name__} has no lifetime of its own: its __ttl__ is "
-                f"{following.declared!r}, so set that of the parent."
-            )
+        rule = rule_of(mapper.local_table)
+        if rule is not None:
+            raise rule.rejected("lifetime", type(row).__name__)
         raise TTLConfigurationError(
             f"{type(row).__name__} has no TTL; declare __ttl__ on the model, or enable() it."
         )
@@ -176,9 +174,9 @@ def end_of(row: object) -> datetime | None:
 
     Where the database stores the default, that is what it was when this process saw it last.
     """
-    mapper = _following(row)
-    if mapper is not None:
-        return end_of_parent(row, mapper)
+    mapper, rule = _rule(row)
+    if rule is not None:
+        return end_by_rule(row, mapper, rule)
     lifetime = bound_lifetime(row)
     values = {key: getattr(row, key) for key in lifetime.attributes}
     policy = lifetime.default.policy
@@ -191,9 +189,9 @@ def end_of(row: object) -> datetime | None:
 
 def is_expired(row: object) -> bool:
     """Whether a row has expired, by the database's clock; see `TTLMixin.is_expired`."""
-    mapper = _following(row)
-    if mapper is not None:
-        return is_expired_by_parent(row, mapper)
+    mapper, rule = _rule(row)
+    if rule is not None:
+        return is_expired_by_rule(row, mapper, rule)
     end = end_of(row)
     return end is not None and expiry.is_expired(end, database_now(row))
 
@@ -203,15 +201,14 @@ def time_left(row: object) -> timedelta | None:
     end = end_of(row)
     if end is not None:
         return expiry.remaining(end, database_now(row))
-    mapper = _following(row)  # an orphan has no end, and may have expired
-    return timedelta(0) if mapper is not None and is_expired_by_parent(row, mapper) else None
+    mapper, rule = _rule(row)  # it may have expired, and have no end
+    return timedelta(0) if rule is not None and is_expired_by_rule(row, mapper, rule) else None
 
 
-def _following(row: object) -> Mapper[Any] | None:
-    """The mapper of a row that follows another one; None where it has a lifetime of its own."""
+def _rule(row: object) -> tuple[Mapper[Any], Rule | None]:
+    """The mapper of a row, and its rule; None where it has a lifetime of its own."""
     mapper: Mapper[Any] = instance_state(row).manager.mapper
-    follows = lifetime_of(mapper) is None and following_of(mapper.local_table) is not None
-    return mapper if follows else None
+    return mapper, rule_of(mapper.local_table) if lifetime_of(mapper) is None else None
 
 
 def touch(

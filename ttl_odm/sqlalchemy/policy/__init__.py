@@ -3,7 +3,6 @@
 - `binding`: what a policy means for one table: which columns, and whose ``__ttl__`` is the
   default.
 - `changes`: reading and changing a default that the database stores.
-- `following`: tables whose rows live while those of another do.
 - `foreign_keys`: foreign keys between tables with a policy: which of them keep a row from being
   deleted.
 - `known`: what a process knows of stored defaults, for rows in memory.
@@ -11,6 +10,7 @@
   ``include_expired`` and ``keep_last_modified``.
 - `partitions`: whether a table can be cut by time as its model declares it, and by which column.
 - `predicate`: the one predicate: whether a row is live or expired, as a SQL expression.
+- `rules`: the seam for tables whose rows expire with rows of another table.
 - `schema`: what ``create_all()`` adds to a model with the contract columns: a CHECK and two
   indexes.
 - `stored`: where defaults are stored, and how a statement looks one up.

@@ -300,7 +300,7 @@ class BoundTables:
         self._asked: WeakKeyDictionary[Table, None] = WeakKeyDictionary()
         self._numbers = count(1)
         self.changes = 0
-        """Another number whenever a table gets a policy, or a parent to follow, or loses it."""
+        """Another number whenever a table gets a policy, or a rule, or loses it."""
 
     def __iter__(self) -> Iterator[Table]:
         return _alive(self._tables)

@@ -1,9 +1,9 @@
 """What a DELETE, or an UPDATE of a key, means for the rows that refer to those it changes.
 
-An expired row doesn't exist, so it may keep no other from going. Which tables may have such rows
-follows from the foreign keys that are declared: those of tables with a policy, of their joined
-subclasses and of tables that follow others, and those above them by which the database hands a
-change on (ON DELETE CASCADE).
+An expired row doesn't exist, so it may keep no other from going. The foreign keys that are declared
+tell which tables may have such rows: those of tables with a policy, of their joined subclasses and
+of tables with a rule, and those above them by which the database hands a change on (ON DELETE
+CASCADE).
 
 Two kinds of expired rows must be removed before the database gets at them. A cascade would delete
 the rows of a *recorded* model (one with an archive, hooks or ``__ttl_purge__ = "orm"``) without a
@@ -32,12 +32,7 @@ from ttl_odm.sqlalchemy.policy.binding import (
     root_binding_of,
     sub_binding_of,
 )
-from ttl_odm.sqlalchemy.policy.following import (
-    followers_of,
-    following_of,
-    gated_tables,
-    root_of,
-)
+from ttl_odm.sqlalchemy.policy.rules import gated_tables, root_of, rule_of, rules_below
 from ttl_odm.sweeper.hooks import Hooks
 
 if TYPE_CHECKING:
@@ -45,7 +40,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ForeignKeyConstraint
 
-    from ttl_odm.sqlalchemy.policy.following import Following
+    from ttl_odm.sqlalchemy.policy.rules import Rule
 
     References = Mapping[str, list["_Reference"]]
     """By the full name of the table that they refer to."""
@@ -64,9 +59,9 @@ _CONSEQUENCES: Final = "ttl_odm.consequences"
 class Change:
     """What becomes of rows of a table: they are deleted, or columns (by key) get other values.
 
-    `by_cascade`: the database does it, so the rows, and rows that follow them, may have expired. A
-    statement changes live rows, and what follows these is live too. `with_parent`: they go with
-    what they follow, and rows of the same family don't keep them, as these go too.
+    `by_cascade`: the database does it, so the rows, and rows that expire with them, may have
+    expired. A statement changes live rows, and what expires with these is live too. `with_parent`:
+    they go with their parent, and rows of the same family don't keep them, as these go too.
     """
 
     table: Table
@@ -148,9 +143,9 @@ class Change:
         binding = binding_of(self.table) if self.columns is None else None
         # What a joined subclass has of a row goes with it.
         subtables = [] if binding is None else [sub.table for sub in all_subtables(binding)]
-        # Rows that follow these are deleted, whatever their foreign key says.
-        following = followers_of(self.table) if self.columns is None else ()
-        links = {one.table: one.links() for one in following}
+        # Rows whose rule leads here are deleted, whatever their foreign key says.
+        below = rules_below(self.table) if self.columns is None else ()
+        links = {rule.table: rule.links() for rule in below}
         for table in (self.table, *subtables):
             for reference in references.get(table.fullname, ()):
                 if not reference.reaches(table):
@@ -162,7 +157,7 @@ class Change:
                         continue
                     yield outcome
                     link = links.get(outcome.table)
-                    is_gone = outcome.following is not None or (
+                    is_gone = outcome.rule is not None or (
                         outcome.change is not None and outcome.change.columns is None
                     )
                     if link is not None and is_gone and set(link.own) == set(outcome.columns):
@@ -180,8 +175,8 @@ class Consequence:
     """What a change of rows does to those that refer to them by one foreign key.
 
     Either they are changed too (`change`), or expired ones of the policy `binding`, or of the table
-    of `following`, have to go before: they restrict it, or the database wouldn't treat them as
-    their model says (`is_silent`).
+    of a `rule`, have to go before: they restrict it, or the database wouldn't treat them as their
+    model says (`is_silent`).
 
     Attributes:
         columns: What refers to rows.
@@ -199,7 +194,7 @@ class Consequence:
     is_certain: bool
     is_silent: bool = False
     cascades: bool = False
-    following: Following | None = None
+    rule: Rule | None = None
 
     @property
     def table(self) -> Table:
@@ -207,21 +202,20 @@ class Consequence:
         return self.columns[0].table
 
     @property
-    def child(self) -> Binding | Following | Change:
+    def child(self) -> Binding | Rule | Change:
         """The kind of the rows that refer, or what becomes of them."""
-        child = self.change or self.binding or self.following
+        child = self.change or self.binding or self.rule
         assert child is not None  # noqa: S101 (one of the three it has)
         return child
 
     @property
     def is_link(self) -> bool:
-        """Whether the rows that restrict it follow those that they refer to."""
-        following = self.following
-        return following is not None and set(following.links().own) == set(self.columns)
+        """Whether the rows that restrict it expire with those that they refer to."""
+        return self.rule is not None and set(self.rule.links().own) == set(self.columns)
 
     def refers_to_another_row(self) -> ColumnElement[bool]:
         """The condition for rows that don't refer to themselves by it, which is not an obstacle."""
-        if self.following is None and self.binding is not root_binding_of(self.referred[0].table):
+        if self.rule is None and self.binding is not root_binding_of(self.referred[0].table):
             return true()
         sub = sub_binding_of(self.table)
         own = {} if sub is None else {root: column for column, root in sub.keys}
@@ -320,8 +314,8 @@ class _Reference:
         elif action.upper().startswith("SET"):
             columns = frozenset(column.key for column in self.columns)
             change = Change(table, columns, by_cascade=True)
-        binding, following = root_binding_of(table), following_of(table)
-        if change is None and (is_own_part or (binding is None and following is None)):
+        binding, rule = root_binding_of(table), rule_of(table)
+        if change is None and (is_own_part or (binding is None and rule is None)):
             return None
         return Consequence(
             self.columns,
@@ -329,7 +323,7 @@ class _Reference:
             binding if change is None else None,
             change,
             self.parent is parent,
-            following=following if change is None else None,
+            rule=rule if change is None else None,
         )
 
 

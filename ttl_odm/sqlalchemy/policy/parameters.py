@@ -50,10 +50,8 @@ Their lifetime was judged and set there; the flush may have let them expire.
 """
 
 
-parents_renewed: ContextVar[set[object] | None] = ContextVar(
-    "ttl_odm_parents_renewed", default=None
-)
-"""The parents that the flush at hand has renewed; None outside of one."""
+done_by_flush: ContextVar[set[object] | None] = ContextVar("ttl_odm_done_by_flush", default=None)
+"""What preparations have done once for the flush at hand; None outside of one."""
 
 
 class IncludeExpired(UserDefinedOption):

@@ -7,7 +7,7 @@ their own, that column leads the first one. A model that updates a large part of
 between two sweeps is better off without them (``__ttl_sweep__ = "scan"``): on PostgreSQL any
 index that mentions ``_ts`` ends HOT updates.
 
-A table whose rows follow others gets one index instead, on the columns that lead to the parent.
+A table with a rule gets one index instead, on the columns that lead to the parent.
 """
 
 from __future__ import annotations
@@ -188,12 +188,12 @@ def add_index_on(column: Column[Any]) -> None:
 
 
 def link_index_name(table: str) -> str:
-    """The name of the index on the columns by which the rows of a table follow others."""
+    """The name of the index on the columns that lead to the parents of a table's rows."""
     return index_name(table, "ttl_follows")
 
 
 def add_link_index(table: Table, columns: Sequence[Column[Any]], original: str) -> None:
-    """Add the index on the columns by which rows follow others, unless an index begins with them.
+    """Add the index on the columns that lead to parents, unless an index begins with them.
 
     `original` is the name of the table that `to_metadata` may have copied this one from: it copies
     an index with its name, and without the databases that the index is for.

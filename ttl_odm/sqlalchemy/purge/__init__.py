@@ -3,8 +3,6 @@
 - `removal`: removing expired rows as their model declares it, and reporting them to its hooks.
 - `modes`: what a model says of its expired rows.
 - `archive`: copying expired rows to another table, in the transaction that deletes them.
-- `followers`: removing the rows that follow others before those; `family_ties`: what else they
-  refer to each other by.
 - `ties`: removing rows together that refer to one another.
 - `statements`: the statement that deletes expired rows, and the conditions that pick rows by their
   keys.

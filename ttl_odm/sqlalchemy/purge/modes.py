@@ -15,8 +15,8 @@ from sqlalchemy import inspect
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.binding import SubBinding, all_subtables, binding_of, root_binding_of
-from ttl_odm.sqlalchemy.policy.following import following_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import is_recorded
+from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.time.timestamps import (
     has_timestamp,
@@ -78,7 +78,7 @@ def mode_of(binding: Binding) -> Mode:
 def depends_on_zone(connection: Connection, metadata: MetaData) -> bool:
     """Whether the session's time zone matters where rows of a MetaData are removed.
 
-    It does on MariaDB and MySQL if a ``TIMESTAMP`` is in a key, in what rows follow others by, or
+    It does on MariaDB and MySQL if a ``TIMESTAMP`` is in a key, in what leads rows to a parent, or
     in a row that is archived; see `ttl_odm.sqlalchemy.time.timestamps`.
     """
     if connection.dialect.name not in MYSQL_FAMILY:
@@ -90,10 +90,7 @@ def depends_on_zone(connection: Connection, metadata: MetaData) -> bool:
             getattr(binding.default.owner, "__ttl_archive__", None) is not None
             for binding in filter(None, map(binding_of, tables))
         )
-        or any(
-            has_timestamp(following.links().own)
-            for following in filter(None, map(following_of, tables))
-        )
+        or any(has_timestamp(rule.links().own) for rule in filter(None, map(rule_of, tables)))
     )
 
 

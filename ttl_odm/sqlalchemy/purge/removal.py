@@ -12,9 +12,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import func, insert, inspect, select
+from sqlalchemy import and_, func, insert, inspect, not_, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import StaleDataError
@@ -25,6 +26,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import key_columns, root_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
+from ttl_odm.sqlalchemy.policy.rules import remove_dependents, rules_below
 from ttl_odm.sqlalchemy.policy.stored import own_scope
 from ttl_odm.sqlalchemy.purge.errors import (
     in_short,
@@ -32,7 +34,6 @@ from ttl_odm.sqlalchemy.purge.errors import (
     is_restricted,
     kept_by_live_rows,
 )
-from ttl_odm.sqlalchemy.purge.followers import FollowersRemoval, all_followers
 from ttl_odm.sqlalchemy.purge.modes import Mode, mode_of, subtables
 from ttl_odm.sqlalchemy.purge.statements import (
     SweepDelete,
@@ -42,6 +43,7 @@ from ttl_odm.sqlalchemy.purge.statements import (
     is_one_of,
     take_file,
 )
+from ttl_odm.sqlalchemy.rewrite.from_clauses import LiveRows, binding_of_source
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import (
     HookError,
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, FromClause, Row, Select, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.rules import Rule
     from ttl_odm.sqlalchemy.purge.archive import Copy
     from ttl_odm.sweeper.hooks import Reason
 
@@ -81,7 +84,7 @@ class Removal:
     counts those that were archived so far, `loaded` the bytes of those that came to Python whole,
     `undeleted` has the keys of those that the application keeps from being deleted.
     `by_scope` counts those that have expired and are of a scope with a default of its own,
-    `followers` the rows that were deleted before these because they follow them, by table.
+    `dependents` the rows of other tables that went before these, by table.
     """
 
     connection: Connection
@@ -94,7 +97,7 @@ class Removal:
     undeleted: list[tuple[Any, ...]] = field(init=False, default_factory=list)
     by_scope: Counter[str] = field(init=False, default_factory=Counter)
     mode: Mode = field(init=False)
-    followers: Counter[str] = field(init=False, default_factory=Counter)
+    dependents: Counter[str] = field(init=False, default_factory=Counter)
     _began: float = field(default_factory=time.monotonic)
     _noted: list[Row[Any]] = field(default_factory=list)
 
@@ -107,7 +110,7 @@ class Removal:
         mode, dialect = self.mode, self.connection.dialect
         if mode.orm is not None or subtables(self.binding, dialect.name):
             return False
-        if all_followers(self.binding):
+        if rules_below(self.binding.table):
             return False
         is_read = self._is_reported or self._has_scopes
         if mode.copy is not None:
@@ -251,9 +254,7 @@ class Removal:
         Unless they are `judged`: then they count as expired, whatever was written since.
         """
         connection, table, held = self.connection, self._table, self.keys(rows)
-        followers = FollowersRemoval(connection)
-        followers.of(self.binding, held)
-        self.followers += followers.removed
+        self.dependents += remove_dependents(connection, self.binding, held).rows
         if self.mode.orm is not None:
             return self._delete_objects(rows)
         for sub in subtables(self.binding, connection.dialect.name):
@@ -465,6 +466,17 @@ def expired_in(
     return predicate.expired(
         binding, binding.columns_of(binding.table if source is None else source)
     )
+
+
+def expired_by_rule(connection: Connection, rule: Rule) -> ColumnElement[bool]:
+    """The condition for rows of a table with a rule that have expired, in a statement of ours."""
+    dialect = connection.dialect
+    predicate = Predicate(clock_of(dialect), writing=True)
+    rows = LiveRows(
+        lambda binding, source: predicate.live(binding, binding.columns_of(source)),
+        partial(binding_of_source, dialect=dialect),
+    )
+    return not_(and_(*rows.where([rule.table])))
 
 
 def _check(done: int, rows: int) -> None:

@@ -6,8 +6,10 @@
 - `prefixes`: unique indexes of MariaDB and MySQL over the first characters of a column.
 - `raw_sql`: which tables raw SQL reads, and where they stand; `raw_statements`: which of its
   statements can be understood; `raw_words`: its words.
+- `sources`: the tables in a FROM element.
 - `stamps`: what an INSERT or UPDATE writes: ``_ts`` by the server's clock, and the rest by column
   key.
+- `statement_rules`: what a table's rule makes of statements.
 - `targets`: which tables a write changes, under which names, and which of their rows.
 - `upserts`: the update half of ON CONFLICT and ON DUPLICATE KEY keeps the contract too.
 """

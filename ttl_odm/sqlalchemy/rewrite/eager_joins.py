@@ -18,7 +18,7 @@ from sqlalchemy.sql import visitors
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
-from ttl_odm.sqlalchemy.policy.following import following_of
+from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.policy.second_tables import may_get_policy
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ def outer_joins(plan: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _may_expire(source: FromClause) -> bool:
-    """Whether a FROM element has rows of a table with a policy, or of one that follows such."""
+    """Whether a FROM element has rows of a table with a policy, or with a rule."""
     return any(
         root_binding_of(table) is not None
-        or following_of(table) is not None
+        or rule_of(table) is not None
         or may_get_policy(compat.original(table))
         for table in visitors.iterate(source)
         if isinstance(table, Table)

@@ -7,7 +7,7 @@ Subqueries and CTEs need nothing: the SELECT inside them passes the gate itself.
 
 The table of a joined subclass has no lifetime of its own. Where the base's table is joined to it
 by primary key, as the ORM always does, the base's predicate decides; alone, it is filtered by an
-EXISTS on the base. So is a table whose rows follow a parent, to any depth.
+EXISTS on the base. Rows with a `StatementRule` get its condition.
 """
 
 from __future__ import annotations
@@ -16,18 +16,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
-    Alias,
     ClauseElement,
     FromClause,
     Integer,
     Join,
     Table,
-    TableSample,
     exists,
     inspect,
     literal_column,
-    not_,
-    or_,
     select,
     tuple_,
 )
@@ -38,16 +34,17 @@ from sqlalchemy.sql import operators
 from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, ColumnClause, Grouping
 from sqlalchemy.sql.selectable import FromGrouping
 
-from ttl_odm.sqlalchemy.compat import copied, original
+from ttl_odm.sqlalchemy.compat import copied
 from ttl_odm.sqlalchemy.policy.binding import (
     Binding,
     binding_of,
     may_be_second,
     sub_binding_of,
 )
-from ttl_odm.sqlalchemy.policy.following import Following, following_of
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.second_tables import carry_over
+from ttl_odm.sqlalchemy.rewrite.sources import leaves, table_of
+from ttl_odm.sqlalchemy.rewrite.statement_rules import statement_rule_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -102,10 +99,10 @@ class LiveRows:
             return self._of(source.left, joins) + self._of(source.right, joins)
         if isinstance(source, FromGrouping):
             return self._of(source.element, joins)
-        criterion = self._alone(source, joins)
+        criterion = self.alone(source, joins)
         return [] if criterion is None else [criterion]
 
-    def _alone(
+    def alone(
         self, source: FromClause, joins: JoinKeys | None = None
     ) -> ColumnElement[bool] | None:
         """The condition for a table, an alias or a sample."""
@@ -118,37 +115,11 @@ class LiveRows:
                 return None
             base = sub.base.table.alias()
             keys = [(own, base.c[root.key]) for own, root in sub.keys_of(source)]
-            return self._exists(source, base, keys, self._live(sub.base, base))
-        following = following_of(table_of(source))
-        return None if following is None else self._follows(following, source, joins)
+            return self.exists(source, base, keys, self._live(sub.base, base))
+        rule = statement_rule_of(table_of(source))
+        return None if rule is None else rule.live(self, source, joins)
 
-    def _follows(
-        self, following: Following, source: FromClause, joins: JoinKeys | None
-    ) -> ColumnElement[bool] | None:
-        """That the parent of a row is live, or that there is none, if such a row is to live."""
-        links = following.links()
-        own = [(source.c[own.key], theirs) for own, theirs in links.pairs]
-        if joins is not None and joins.lead_to(links.parent, own):
-            return None
-        columns = [column for column, _ in own]
-        if following.declared.orphan == "live":
-            return self.under(following, source, columns)
-        parent = links.parent.alias()
-        keys = [(column, parent.c[theirs.key]) for column, theirs in own]
-        return self._exists(source, parent, keys, self._alone(parent))
-
-    def under(
-        self, following: Following, source: FromClause, key: Sequence[SQL]
-    ) -> ColumnElement[bool]:
-        """That the parent with a key, made of a row of `source`, is live, or that there is none."""
-        links = following.links()
-        parent = links.parent.alias()
-        keys = [(own, parent.c[theirs.key]) for own, theirs in zip(key, links.theirs, strict=True)]
-        live = self._exists(source, parent, keys, self._alone(parent))
-        has_no_key = (own.is_(None) for own in key)
-        return or_(live, *has_no_key, not_(self._exists(source, parent, keys)))
-
-    def _exists(
+    def exists(
         self,
         source: FromClause,
         other: FromClause,
@@ -180,7 +151,7 @@ class LiveRows:
         if isinstance(source, FromGrouping):  # without its parentheses, SQLite can't read it
             element = self.sealed(source.element)
             return source if element is source.element else copied(source, element=element)
-        criterion = self._alone(source)
+        criterion = self.alone(source)
         return source if criterion is None else LiveSource(source, criterion)
 
 
@@ -252,23 +223,27 @@ def equal_columns(condition: object) -> Iterator[tuple[SQL, SQL]]:
             yield left, right
 
 
-def leaves(source: FromClause) -> Iterator[FromClause]:
-    """The FROM elements that a join is made of; an element that is not a join, itself."""
-    if isinstance(source, Join):
-        yield from leaves(source.left)
-        yield from leaves(source.right)
-    elif isinstance(source, FromGrouping):
-        yield from leaves(source.element)
-    else:
-        yield source
-
-
 class WithoutSources(Grouping[Any]):
     """SQL in an UPDATE of a join, in which SQLAlchemy doesn't look for tables.
 
     It would find those of the join, and name them beside it once more.
     """
 
+    inherit_cache = True
+
+    @property
+    def _from_objects(self) -> list[FromClause]:
+        return []
+
+
+class Assigned(Grouping[Any]):
+    """What an UPDATE sets a column to, or leaves in it, in a condition of its WHERE clause.
+
+    It means there what it means in the SET clause, however deep in subqueries it stands: it names
+    tables of the UPDATE, and subqueries of its own are about these. The gate's compiler sees to it.
+    """
+
+    __visit_name__ = "ttl_assigned"
     inherit_cache = True
 
     @property
@@ -317,13 +292,6 @@ def binding_of_source(source: object, dialect: Dialect | None = None) -> Binding
     if may_be_second(table):
         carry_over(table, dialect)
     return binding_of(table)
-
-
-def table_of(source: object) -> object:
-    """The table that an alias or a sample stands for, or what it is itself."""
-    while isinstance(source, (Alias, TableSample)):
-        source = source.element
-    return original(source)
 
 
 def target_name(target: object) -> str:

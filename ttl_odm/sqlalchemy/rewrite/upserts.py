@@ -16,8 +16,8 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
-from ttl_odm.sqlalchemy.policy.following import following_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
+from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.rewrite.stamps import stamp_unless_kept, typed
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
@@ -90,13 +90,9 @@ def _binding_of(table: object) -> Binding | None:
             f"(model {sub.base.name}): use session.merge(), or an UPDATE and then an INSERT that "
             "does nothing on a conflict."
         )
-    following = following_of(table)
-    if following is not None:
-        raise UnwrappedConfigurationError(
-            f"An upsert that updates rows of {following.table.fullname!r}, which follow others, "
-            "can't tell those whose parent has expired: use session.merge(), or an UPDATE and then "
-            "an INSERT that does nothing on a conflict."
-        )
+    rule = rule_of(table)
+    if rule is not None:
+        raise rule.rejected("upsert", rule.table.fullname)
     return binding_of(table)
 
 

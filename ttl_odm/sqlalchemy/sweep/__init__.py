@@ -9,7 +9,6 @@
 - `whole_partitions`: making and dropping them, as PostgreSQL does it.
 - `locked_partitions`: the same for MariaDB and MySQL, which have no transactions of DDL.
 - `batch`: purging one batch of expired rows; `batch_rows`: removing the rows of one.
-- `orphans`: rows that follow nothing, because their parent is gone.
 - `stretches`: how what is left of a table is divided among several workers.
 - `rings`: expired rows that stay only because expired rows refer to them.
 - `stored_indexes`: the indexes that a table really has, and those that a sweep needs.

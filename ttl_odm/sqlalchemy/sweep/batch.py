@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm.exc import StaleDataError
 
-from ttl_odm.follows.reported import ORPHANS
 from ttl_odm.partitions.counted import PARTITIONS
 from ttl_odm.sqlalchemy.policy.binding import key_columns
-from ttl_odm.sqlalchemy.policy.following import root_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
+from ttl_odm.sqlalchemy.policy.rules import dependents, root_of
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_locked, is_refused, is_restricted
 from ttl_odm.sqlalchemy.purge.removal import Removal
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect
@@ -32,7 +31,6 @@ from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.batch_rows import Batch, Beside, CarefulBatch, beside
 from ttl_odm.sqlalchemy.sweep.due import PartIndex
 from ttl_odm.sqlalchemy.sweep.leaves import left_to_partitions
-from ttl_odm.sqlalchemy.sweep.orphans import purge_orphans
 from ttl_odm.sqlalchemy.sweep.partitions import Resume, next_in_leaves
 from ttl_odm.sqlalchemy.sweep.replication import unlogged
 from ttl_odm.sqlalchemy.sweep.scope_ranges import ScopeRanges
@@ -72,8 +70,12 @@ def purge(
     """Purge one batch by a connection fresh from the pool; see `ttl_odm.sweeper.Store.purge`."""
     if request.part is PARTITIONS:
         return purge_partition(connection, binding, request, findings)
-    if request.part is ORPHANS:
-        return purge_orphans(connection, binding, request, keys)
+    owner = next((one for one in dependents if one.part is request.part), None)
+    if owner is not None:
+        keys.hooks = request.hooks
+        if request.resume is None:
+            keys.forget()
+        return owner.purge(connection, binding, request, partial(keys.keeps, connection, binding))
     return _purge_rows(connection, binding, request, keys, findings)
 
 

@@ -1,8 +1,8 @@
 """The rows of one batch, and how they are removed.
 
 A `Batch` takes the rows of a range by one statement; a `CarefulBatch` locks those that are free,
-leaves those that others refer to, and deletes the rest, after what follows them. It is used at once
-where a cascade would delete rows that have to be archived or reported.
+leaves those that others refer to, and deletes the rest, after what expires with them. It is used at
+once where a cascade would delete rows that have to be archived or reported.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ttl_odm.sqlalchemy.keys.displace import referred_rows, referring
 from ttl_odm.sqlalchemy.policy.binding import key_columns
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change, is_recorded
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.rules import remove_dependents
 from ttl_odm.sqlalchemy.purge.errors import is_locked, is_passing, is_refused
-from ttl_odm.sqlalchemy.purge.followers import FollowersRemoval, seal
 from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in
 from ttl_odm.sqlalchemy.purge.statements import (
     SweepDelete,
@@ -127,7 +127,7 @@ class Batch:
         is_full = deleted + len(undeleted) == self.request.size
         again = (self.is_crowded and is_full) or self._has_more
         for removal in self.removals:
-            self.referring += removal.followers
+            self.referring += removal.dependents
         skips = self._skips() if deleted < self.range.rows and not again else {}
         resume = self.range.again if again else self.range.resume
         if undeleted:
@@ -216,14 +216,10 @@ class Batch:
         rows = removal.choose(criteria, limit=self.request.size)
         with self._at_once(removal):
             # Those of one row may be more than a batch: then they go first, and the row later.
-            followers, keys = (
-                FollowersRemoval(self.connection, self.request.size),
-                removal.keys(rows),
-            )
-            followers.of(removal.binding, keys)
-            self.referring += followers.removed
-            if not followers.is_done:
-                seal(self.connection, removal.binding, keys)
+            keys = removal.keys(rows)
+            removed = remove_dependents(self.connection, removal.binding, keys, self.request.size)
+            self.referring += removed.rows
+            if not removed.is_done:
                 self._has_more = True
                 return 0
             return removal.by_key(rows, chunk=chunk)
@@ -338,12 +334,12 @@ class CarefulBatch(Batch):
         *,
         recorded_only: bool = False,
     ) -> ColumnElement[bool] | None:
-        """The condition for rows that others keep, but for their followers, which go first."""
+        """The condition for rows that others keep, but for those that go before them."""
         return self.keys.blocks(
             self.connection,
             binding,
             source,
-            self.keys.followed(self.connection, binding),
+            self.keys.linking(self.connection, binding),
             recorded_only=recorded_only,
         )
 

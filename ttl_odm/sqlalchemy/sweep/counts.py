@@ -30,12 +30,12 @@ from sqlalchemy import table as bare_table
 
 from ttl_odm.database_sweep.jobs import database_sweep
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.follows.reported import due_followers
 from ttl_odm.partitions.counted import partitions
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
+from ttl_odm.sqlalchemy.policy.rules import all_rules_below, dependents, rules_below
+from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.policy.stored import own_scope
-from ttl_odm.sqlalchemy.purge.followers import all_followers
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, in_subquery
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
@@ -59,9 +59,10 @@ from ttl_odm.sweeper import Counted, Part
 from ttl_odm.sweeper.facts import latest
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Connection, Select, Table
+    from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.rules import Rule
     from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.sweeper import Fact
 
@@ -142,28 +143,56 @@ def _count(connection: Connection, binding: Binding) -> Counted:
         return replace(counted, rows=max(rows, seen), is_estimated=True)
 
 
-def count_followers(connection: Connection, binding: Binding) -> dict[str, int]:
-    """Count the rows that follow expired ones of a policy, by table, as far as there are any."""
-    found: dict[str, int] = {}
-    followers = all_followers(binding)
-    if not followers or not is_ttl_on(connection, binding):
-        return found
+def count_dependents(connection: Connection, binding: Binding) -> dict[str, int]:
+    """Count the rows that expired with rows of a policy, by table; leave out tables without any."""
+    counted: dict[str, int] = {}
+    rules = all_rules_below(binding.table)
+    if not rules or not is_ttl_on(connection, binding):
+        return counted
     expired = {binding.table: expired_in(connection, binding)}
     with prepared(connection), reading(connection):
-        for following in followers:  # parents come before what follows them
-            links = following.links()
+        for rule in rules:  # parents come before their dependents
+            links = rule.links()
             parents = SweepSelect(*links.theirs).where(expired[links.parent])
-            condition = expired[following.table] = in_subquery(links.own, parents)
-            rows = counting(following.table, condition).options(include_expired())
+            condition = expired[rule.table] = in_subquery(links.own, parents)
+            rows = counting(rule.table, condition).options(include_expired())
             number = int(connection.execute(rows).scalar_one())
             if number:
-                found[following.table.fullname] = number
-    return found
+                counted[rule.table.fullname] = number
+    return counted
+
+
+def dependents_of_row(table: Table, source: FromClause) -> ColumnElement[int] | None:
+    """How many rows expire with a row of a table, which is in a source; None if none can.
+
+    Past the gate, which would not count those that have expired.
+    """
+    counts = []
+    chains: list[tuple[Rule, FromClause, tuple[Any, ...]]]
+    chains = [(rule, source, ()) for rule in rules_below(table)]
+    for rule, above, joined in chains:  # which grows
+        links, own = rule.links(), rule.table
+        bare = BareTable(
+            own.name,
+            *(column(str(one.name)) for one in own.c),
+            schema=own.schema,
+        ).alias()
+        conditions = [
+            bare.c[str(mine.name)] == above.c[theirs.key if above is source else str(theirs.name)]
+            for mine, theirs in links.pairs
+        ]
+        chain = (*joined, (bare, conditions))
+        number = select(func.count()).select_from(*(part for part, _ in chain))
+        number = number.where(*(one for _, some in chain for one in some))
+        counts.append(number.correlate(source).scalar_subquery())
+        chains += [(further, bare, chain) for further in rules_below(own)]
+    return sum(counts[1:], start=counts[0]) if counts else None
 
 
 def count_facts(connection: Connection, binding: Binding) -> dict[str, Fact]:
     """Count what goes along with expired rows; see `ttl_odm.sweeper.FactCounting`."""
-    return due_followers(count_followers(connection, binding))
+    rows = count_dependents(connection, binding)
+    return {name: fact for one in dependents for name, fact in one.facts(rows).items()}
 
 
 def _in_scopes(connection: Connection, ranges: ScopeRanges) -> Counted:

@@ -34,16 +34,14 @@ from sqlalchemy import (
 from sqlalchemy.types import BigInteger, Integer
 
 from ttl_odm.core.values import NEVER
-from ttl_odm.follows.reported import ORPHANS
 from ttl_odm.partitions.counted import PARTITIONS, partitions
 from ttl_odm.sqlalchemy.policy.known import defaults_now
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
+from ttl_odm.sqlalchemy.policy.rules import dependents, rules_below
 from ttl_odm.sqlalchemy.policy.stored import shortest_age, stored_seconds
-from ttl_odm.sqlalchemy.purge.followers import all_followers
 from ttl_odm.sqlalchemy.purge.modes import mode_of
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves, reason_against
-from ttl_odm.sqlalchemy.sweep.orphans import has_orphans
 from ttl_odm.sqlalchemy.sweep.scopes import due_in_scopes, table_age
 from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked, scope_index
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
@@ -73,9 +71,10 @@ if TYPE_CHECKING:
 def find_due(connection: Connection, binding: Binding) -> Due | None:
     """Find out what there is to purge; see `ttl_odm.sweeper.Store.due`."""
     due = _find_due(connection, binding)
-    if due is None or not has_orphans(connection, binding):
+    if due is None or not rules_below(binding.table):
         return due
-    return replace(due, parts=(*due.parts, ORPHANS))
+    more = (one.part for one in dependents if one.is_due(connection, binding))
+    return replace(due, parts=(*due.parts, *more))
 
 
 def _find_due(connection: Connection, binding: Binding) -> Due | None:
@@ -146,8 +145,9 @@ def _rows_due(connection: Connection, binding: Binding, leaves: Leaves | None = 
     if of_scopes is not None:
         parts = {Part.INHERITING: None, **parts}
         ages.append(of_scopes)
-    if Part.INHERITING in parts and binding.override is not None and all_followers(binding):
-        parts[Part.OWN] = None  # where `seal` puts rows that the first part leaves
+    has_own = binding.override is not None
+    if Part.INHERITING in parts and has_own and rules_below(binding.table):
+        parts[Part.OWN] = None  # where rows are put that the first part leaves
     return Due(tuple(parts), max(ages, default=0.0), loads_rows)
 
 

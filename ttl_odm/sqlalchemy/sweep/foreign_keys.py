@@ -26,10 +26,9 @@ from ttl_odm.sqlalchemy.policy.binding import (
     first_of,
     root_binding_of,
 )
-from ttl_odm.sqlalchemy.policy.following import following_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change, is_recorded
+from ttl_odm.sqlalchemy.policy.rules import all_rules_below, rule_of
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
-from ttl_odm.sqlalchemy.purge.followers import all_followers
 from ttl_odm.sqlalchemy.purge.modes import mode_of, orm_takes_along
 from ttl_odm.sqlalchemy.sweep.transactions import reading
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -79,14 +78,11 @@ class ReferringKey:
         """Whether it keeps a row that is referred to from being deleted."""
         return self.deletes in ("RESTRICT", "NO ACTION")
 
-    def is_followed_in(self, metadata: MetaData) -> bool:
-        """Whether the rows that refer follow those that they refer to, by a model's `Follows`."""
+    def is_link_in(self, metadata: MetaData) -> bool:
+        """Whether the rows that refer expire with those that they refer to, by a `Rule`."""
         tables = (table for table in metadata.tables.values() if table.name == self.table[1])
-        return any(
-            {str(own.name) for own in following.links().own} == set(self.columns)
-            for following in map(following_of, tables)
-            if following is not None
-        )
+        rules = map(rule_of, tables)
+        return any(rule.has_key(self.columns) for rule in rules if rule is not None)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -251,10 +247,10 @@ class ReferringKeys:
         some = [condition for condition in conditions if condition is not None]
         return or_(*some) if some else None
 
-    def keeps_followers(
+    def keeps(
         self, connection: Connection, binding: Binding, table: Table
     ) -> ColumnElement[bool] | None:
-        """The condition for rows of a follower's table that rows of recorded models keep."""
+        """The condition for rows below a policy, in a table, that rows of recorded models keep."""
         if not any(True for _ in _recorded_tables(self.hooks)):
             return None
         name = self.place(connection, table)
@@ -264,8 +260,8 @@ class ReferringKeys:
     def _parts(self, connection: Connection, binding: Binding) -> dict[Name, SubBinding]:
         return {self.place(connection, sub.table): sub for sub in all_subtables(binding)}
 
-    def followed(self, connection: Connection, binding: Binding) -> set[Reference]:
-        """The foreign keys by which rows follow those of a policy: they are removed first."""
+    def linking(self, connection: Connection, binding: Binding) -> set[Reference]:
+        """The foreign keys of rows that are removed first, since they expire with these."""
         return {
             key.reference
             for parent, links in self._links(connection, binding).items()
@@ -275,15 +271,15 @@ class ReferringKeys:
         }
 
     def _links(self, connection: Connection, binding: Binding) -> dict[Name, list[ReferringKey]]:
-        """The tables whose rows follow those of a policy, at whatever depth, by their parents.
+        """The links of rows that expire with those of a policy, at whatever depth, by parent.
 
         As if each link were a foreign key that cascades.
         """
         found: dict[Name, list[ReferringKey]] = {}
-        for following in all_followers(binding):
-            links = following.links()
+        for rule in all_rules_below(binding.table):
+            links = rule.links()
             own, theirs = (tuple(str(c.name) for c in some) for some in (links.own, links.theirs))
-            table = self.place(connection, following.table)
+            table = self.place(connection, rule.table)
             link = ReferringKey(table, own, theirs, "CASCADE", has_index=True)
             found.setdefault(self.place(connection, links.parent), []).append(link)
         return found
@@ -348,7 +344,7 @@ class _Blocks:
             for key in self.keys.of(self.connection, name)
             if not key.deletes.startswith("SET") and key.reference not in self.skipped
         ]
-        # Whatever else refers to followers is met when these are deleted.
+        # Whatever else refers to these rows is met when they are deleted.
         conditions += [
             self._by(link, name, source, above, recorded_only=True)
             for link in self.links.get(name, ())

@@ -1,9 +1,10 @@
 """What goes wrong below a table that the database sweeps by itself.
 
-Its job deletes the rows of that table, and knows no models. It removes followers only by a foreign
-key with ON DELETE CASCADE: SET NULL would turn them into orphans, which may be live again, and rows
-without a foreign key would stay forever, or come back under a new parent. And such a foreign key
-deletes rows of recorded models (see `ttl_odm.sqlalchemy.policy.foreign_keys`) without a trace.
+Its job deletes the rows of that table, and knows no models. It removes rows that expire with these
+only by a foreign key with ON DELETE CASCADE: SET NULL would leave them without a parent, perhaps
+live again, and rows without a foreign key would stay forever, or come back under a new parent. And
+such a foreign key deletes rows of recorded models (see `ttl_odm.sqlalchemy.policy.foreign_keys`)
+without a trace.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import inspect
 
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
-from ttl_odm.sqlalchemy.purge.followers import all_followers
+from ttl_odm.sqlalchemy.policy.rules import all_rules_below
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKey, ReferringKeys, name_of
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.policy.following import Following
+    from ttl_odm.sqlalchemy.policy.rules import Rule
 
 
 def would_lose(connection: Connection, binding: Binding) -> bool:
@@ -31,14 +32,14 @@ def would_lose(connection: Connection, binding: Binding) -> bool:
     Tables that the database doesn't have yet count as their models declare them.
     """
     return (
-        bool(left_followers(connection, binding, planned=True))
+        bool(left_behind(connection, binding, planned=True))
         or bool(untraced_keys(connection, binding))
         or any(Change(binding.table).recorded())
     )
 
 
-def left_followers(connection: Connection, binding: Binding, *, planned: bool = False) -> list[str]:
-    """Return the tables of followers that a job leaves behind, at whatever depth.
+def left_behind(connection: Connection, binding: Binding, *, planned: bool = False) -> list[str]:
+    """Return the tables in which a job leaves rows behind, at whatever depth.
 
     Args:
         connection: A connection, in a transaction.
@@ -47,9 +48,9 @@ def left_followers(connection: Connection, binding: Binding, *, planned: bool = 
     """
     keys = ReferringKeys()
     return [
-        following.table.fullname
-        for following in all_followers(binding)
-        if not _goes_along(connection, following, keys, planned=planned)
+        rule.table.fullname
+        for rule in all_rules_below(binding.table)
+        if not _goes_along(connection, rule, keys, planned=planned)
     ]
 
 
@@ -76,10 +77,8 @@ def untraced_keys(connection: Connection, binding: Binding) -> list[ReferringKey
     return sorted(found, key=str)
 
 
-def _goes_along(
-    connection: Connection, following: Following, keys: ReferringKeys, *, planned: bool
-) -> bool:
-    links, table = following.links(), following.table
+def _goes_along(connection: Connection, rule: Rule, keys: ReferringKeys, *, planned: bool) -> bool:
+    links, table = rule.links(), rule.table
     link = {(str(own.name), str(theirs.name)) for own, theirs in links.pairs}
     schema, name = name_of(connection, table)
     if not inspect(connection).has_table(name, schema):

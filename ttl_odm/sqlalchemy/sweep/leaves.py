@@ -29,7 +29,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import all_subtables
 from ttl_odm.sqlalchemy.policy.known import defaults_now
 from ttl_odm.sqlalchemy.policy.partitions import cut_of, named
-from ttl_odm.sqlalchemy.purge.followers import all_followers
+from ttl_odm.sqlalchemy.policy.rules import reason_of_dependents
 from ttl_odm.sqlalchemy.purge.modes import mode_of
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -320,9 +320,7 @@ def reason_against(binding: Binding, hooks: Hooks) -> str | None:
         return "a hook receives each row"
     if all_subtables(binding):
         return "rows continue in the tables of subclasses"
-    if all_followers(binding):
-        return "rows of other tables follow these"
-    return None
+    return reason_of_dependents(binding)
 
 
 def archive_cut(connection: Connection, leaves: Leaves, copy: Copy) -> Cut | str:

@@ -120,8 +120,8 @@ def next_in_leaves(
         end = until.resume if until is not None and leaf == until.leaf else None
         rows = next_range(source, (inside, end))
         if rows is not None and (rows.rows or rows.resume is not None):
-            following = Resume(leaf, rows.resume) if rows.resume is not None else None
-            if following is None and number + 1 < len(leaves):
-                following = Resume(leaves[number + 1])
-            return source, replace(rows, again=Resume(leaf, rows.again), resume=following)
+            further = Resume(leaf, rows.resume) if rows.resume is not None else None
+            if further is None and number + 1 < len(leaves):
+                further = Resume(leaves[number + 1])
+            return source, replace(rows, again=Resume(leaf, rows.again), resume=further)
     return (table, None) if leaves or resume is not None else None

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.stored.scope_walk import Scope, Scopes
 
-    _Follows = Callable[[ColumnElement[Any]], ColumnElement[bool]]
+    _IsNext = Callable[[ColumnElement[Any]], ColumnElement[bool]]
 
 
 class EndIndex(Protocol):
@@ -96,11 +96,11 @@ def look(
     binding, (_, column) = index.binding, _rows(index)
     start = None if after is None else literal(after, column.type)
 
-    def follows(scope: ColumnElement[Any]) -> ColumnElement[bool]:
+    def is_next(scope: ColumnElement[Any]) -> ColumnElement[bool]:
         return scope.is_not(None) if start is None else scope > start
 
     is_mysql = dialect in MYSQL_FAMILY
-    walk = (_distinct if is_mysql else _skipped)(index, follows, most)
+    walk = (_distinct if is_mysql else _skipped)(index, is_next, most)
     source, column = _rows(index)
     end = index.end(source)
     # There the index has all rows: those that don't inherit have no end in it.
@@ -120,24 +120,24 @@ def _rows(index: EndIndex) -> tuple[FromClause, ColumnElement[Any]]:
     return source, column
 
 
-def _distinct(index: EndIndex, follows: _Follows, most: int) -> Any:
+def _distinct(index: EndIndex, is_next: _IsNext, most: int) -> Any:
     """The next scopes, on MariaDB and MySQL, which skip from one value to the next themselves."""
     _, column = _rows(index)
-    scopes = select(column.label("scope"), column.label("number")).where(follows(column))
+    scopes = select(column.label("scope"), column.label("number")).where(is_next(column))
     return scopes.distinct().order_by(column).limit(most).subquery("ttl_scopes")
 
 
-def _skipped(index: EndIndex, follows: _Follows, at_most: int) -> Any:
+def _skipped(index: EndIndex, is_next: _IsNext, at_most: int) -> Any:
     """The same by look-ups, one after the other, where a database skips nothing by itself."""
 
-    def first(follows: _Follows) -> Any:
+    def first(is_next: _IsNext) -> Any:
         source, column = _rows(index)
-        scopes = select(column).where(index.holds(source), follows(column)).order_by(column)
+        scopes = select(column).where(index.holds(source), is_next(column)).order_by(column)
         return scopes.limit(1).correlate_except(source).scalar_subquery()
 
     one, most = literal_column("1", Integer()), literal_column(str(at_most), Integer())
-    begin = select(first(follows).label("scope"), one.label("number"))
+    begin = select(first(is_next).label("scope"), one.label("number"))
     walk = begin.cte("ttl_scopes", recursive=True)
-    following = first(lambda scope: scope > walk.c.scope)
-    more = select(following, walk.c.number + one)
+    more_scopes = first(lambda scope: scope > walk.c.scope)
+    more = select(more_scopes, walk.c.number + one)
     return walk.union_all(more.where(walk.c.scope.is_not(None), walk.c.number < most))

@@ -21,8 +21,8 @@ from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import Binding, binding_of, bound_tables
-from ttl_odm.sqlalchemy.policy.following import following_of, root_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
+from ttl_odm.sqlalchemy.policy.rules import root_of, rule_of
 from ttl_odm.sqlalchemy.purge.modes import mode_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
 from ttl_odm.sqlalchemy.sweep.batch import purge
@@ -125,17 +125,13 @@ class _Tables:
 def bindings_of(targets: Any) -> list[Binding]:
     """The policies of what a sweeper was given, tables that refer to others before these.
 
-    Tables that follow one of them add nothing: their rows go with the rows that they follow.
+    Tables with a rule that leads to one of them add nothing: their rows go with these.
     """
-    tables = [table for table in dict.fromkeys(_tables(targets)) if following_of(table) is None]
+    tables = [table for table in dict.fromkeys(_tables(targets)) if rule_of(table) is None]
     for table in _tables(targets):
-        root = root_of(table)
-        if root is not None and following_of(table) is not None and root.first.table not in tables:
-            raise TTLConfigurationError(
-                f"Table {table.fullname!r} can't be swept alone: its rows follow those of "
-                f"{root.table.fullname!r} and are deleted with them. Sweep {root.name} instead, or "
-                "give both."
-            )
+        root, rule = root_of(table), rule_of(table)
+        if root is not None and rule is not None and root.first.table not in tables:
+            raise rule.rejected("sweep", table.fullname)
     every = {other for table in tables for other in table.metadata.tables.values()}
     # Unlike MetaData.sorted_tables this takes circles of foreign keys without a warning.
     sort: Any = sort_tables_and_constraints
@@ -180,7 +176,7 @@ def _bound(target: Any, tables: Iterable[Any]) -> Table:
         binding = binding_of_source(table)
         if binding is not None:
             return binding.first.table
-        if following_of(table) is not None:
+        if rule_of(table) is not None:
             return table  # type: ignore[no-any-return]
     raise TTLConfigurationError(
         f"{target_name(target)} has no TTL, so there is nothing to sweep: declare __ttl__ on the "

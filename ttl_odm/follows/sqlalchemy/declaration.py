@@ -7,32 +7,30 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from sqlalchemy import Column, Table, UniqueConstraint, event, inspect
-from sqlalchemy.exc import InvalidRequestError, NoInspectionAvailable, NoReferenceError
+from sqlalchemy.exc import NoInspectionAvailable, NoReferenceError
 from sqlalchemy.orm import Mapper, RelationshipProperty
 from sqlalchemy.orm.interfaces import RelationshipDirection
 
-from ttl_odm.core.follows import check_options
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.keys.links import link_of
-from ttl_odm.sqlalchemy.policy import schema
+from ttl_odm.follows import check_options
+from ttl_odm.follows.sqlalchemy.following import following_of
+from ttl_odm.follows.sqlalchemy.index import column_of, index_link, key_of
+from ttl_odm.follows.sqlalchemy.links import link_of
+from ttl_odm.follows.sqlalchemy.rule import FollowsRule
 from ttl_odm.sqlalchemy.policy.binding import (
     binding_of,
     key_columns,
     root_binding_of,
     sub_binding_of,
 )
-from ttl_odm.sqlalchemy.policy.following import Following, Links, bind_following, following_of
+from ttl_odm.sqlalchemy.policy.rules import Links, bind_rule, rule_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import equal_columns
 from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
-from ttl_odm.sweeper.declarations import sweep_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sqlalchemy import ForeignKeyConstraint
-
-    from ttl_odm.core.follows import Follows
+    from ttl_odm.follows import Follows
 
     Pairs = list[tuple[Column[Any], Column[Any]]]
 
@@ -53,7 +51,7 @@ def follow(mapper: Mapper[Any], cls: type, declared: Follows) -> None:
             "declare __ttl__ on the models of the tables inside it."
         )
     other = binding_of(table)
-    if other is not None or following_of(table) is not None:
+    if other is not None or rule_of(table) is not None:
         raise TTLConfigurationError(
             f"{where}: table {table.fullname!r} already has a policy; a table has one policy, so "
             "declare __ttl__ on one class only."
@@ -61,7 +59,7 @@ def follow(mapper: Mapper[Any], cls: type, declared: Follows) -> None:
     key_columns(table)
     check_options(cls)
     links = cache(partial(_links, mapper, cls, declared))
-    bind_following(table, Following(table, cls, declared, links))
+    bind_rule(table, FollowsRule(table, cls, links, declared))
     _unchecked.add(table)
     # Alembic and create_all() may come before the mappers are configured.
     event.listen(table, "before_create", _index_link, propagate=True)
@@ -69,44 +67,6 @@ def follow(mapper: Mapper[Any], cls: type, declared: Follows) -> None:
 
 def _index_link(table: Table, *_: object, **__: object) -> None:
     index_link(table)
-
-
-def index_link(table: Table) -> None:
-    """Give a table the index of its link, unless its model or an index of its own sees to that.
-
-    Only once the table is needed: a declaration that comes later may have such an index.
-
-    Raises:
-        TTLConfigurationError: What the rows follow is misdeclared.
-    """
-    following = following_of(table)
-    if following is None or sweep_of(following.owner) == "scan":
-        return
-    try:
-        names = [column.name for column in _link_columns(following)]
-    except (InvalidRequestError, NameError):
-        return  # The parent isn't declared yet.
-    columns = {column.name: column for column in table.c}
-    original: Any = inspect(following.owner).local_table
-    schema.add_link_index(table, [columns[name] for name in names], original.name)
-
-
-def _link_columns(following: Following) -> list[Column[Any]]:
-    """The columns that lead to the parent.
-
-    Mappers are configured only where nothing else tells the columns: that would fail for good where
-    a model that one of them names isn't imported yet.
-    """
-    mapper: Mapper[Any] = inspect(following.owner)
-    declared = following.declared
-    where = f"{following.owner.__name__}.__ttl__ = {declared!r}"
-    if not isinstance(declared.parent, str):
-        return [_column(mapper, own, where) for own, _ in declared.on]
-    relationship = compat.relationship_of(mapper, declared.parent)
-    if relationship is None:
-        return list(_key_of(mapper, declared.parent, where).columns)
-    key = None if mapper.configured else compat.only_foreign_key(relationship)
-    return following.links().own if key is None else list(key.columns)
 
 
 @event.listens_for(Mapper, "after_configured")
@@ -182,33 +142,19 @@ def _pairs(mapper: Mapper[Any], declared: Follows, where: str) -> Pairs:
                 f"{where}: {declared.parent.__name__} is not a mapped class; give one."
             )
         return [
-            (_column(mapper, own, where), _column(parent, theirs, where))
+            (column_of(mapper, own, where), column_of(parent, theirs, where))
             for own, theirs in declared.on
         ]
     relationship = mapper.relationships.get(declared.parent)
     if relationship is not None:
         return _of_relationship(relationship, where)
-    key = _key_of(mapper, declared.parent, where)
+    key = key_of(mapper, declared.parent, where)
     try:
         return [(element.parent, element.column) for element in key.elements]
     except NoReferenceError as error:
         raise _UndeclaredParentError(
             f"{where}: its foreign key refers to a table that isn't declared: {error}"
         ) from error
-
-
-def _key_of(mapper: Mapper[Any], name: str, where: str) -> ForeignKeyConstraint:
-    """The foreign key that a column belongs to."""
-    column = _column(mapper, name, where)
-    table: Any = mapper.local_table
-    every: set[ForeignKeyConstraint] = table.foreign_key_constraints
-    keys = [key for key in every if column in set(key.columns)]
-    if len(keys) != 1:
-        raise UnwrappedConfigurationError(
-            f"{where}: {name!r} has {len(keys) or 'no'} foreign keys; name a relationship, or give "
-            "the parent's class and on={...}."
-        )
-    return keys[0]
 
 
 def _of_relationship(relationship: RelationshipProperty[Any], where: str) -> Pairs:
@@ -230,19 +176,6 @@ def _parts(condition: Any) -> Iterator[Any]:
         return
     for part in clauses:
         yield from _parts(part)
-
-
-def _column(mapper: Mapper[Any], name: str, where: str) -> Column[Any]:
-    columns: Any = mapper.local_table.c
-    column: Any = mapper.columns.get(name)
-    if column is None:
-        column = next((one for one in columns if one.name == name), None)
-    if isinstance(column, Column):
-        return column
-    raise UnwrappedConfigurationError(
-        f"{where}: {mapper.class_.__name__} has no relationship or column {name!r}; it has "
-        f"{', '.join(map(repr, mapper.attrs.keys()))}."
-    )
 
 
 def _unique(table: Table) -> Iterator[list[Column[Any]]]:

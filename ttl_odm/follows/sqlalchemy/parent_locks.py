@@ -36,12 +36,13 @@ from sqlalchemy.sql import operators
 from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, Grouping
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.follows.sqlalchemy.following import following_of
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.gate.functions import expires_at, live
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
 from ttl_odm.sqlalchemy.policy.binding import key_columns
-from ttl_odm.sqlalchemy.policy.following import following_of, root_of
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.rules import root_of
 from ttl_odm.sqlalchemy.purge.statements import is_one_of
 from ttl_odm.sqlalchemy.rewrite.targets import plain
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
     from sqlalchemy.engine.default import DefaultExecutionContext
     from typing_extensions import Self
 
+    from ttl_odm.follows.sqlalchemy.following import Following
     from ttl_odm.sqlalchemy.compat import Resolved
-    from ttl_odm.sqlalchemy.policy.following import Following
 
     Key = tuple[Any, ...]
     Root = tuple[Key, int | None]

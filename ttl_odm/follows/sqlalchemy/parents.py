@@ -4,7 +4,7 @@ One look at the parents, just before the write; it locks them, so that no sweepe
 until the transaction is over. A flush, and whatever else writes objects, raises `ExpiredError`. A
 statement of Core writes its other rows, as if its WHERE left these out: an execution that would
 write them isn't sent. Where SQL says which parent it is, the statement has a condition by itself
-(`ttl_odm.sqlalchemy.keys.links`).
+(`ttl_odm.follows.sqlalchemy.links`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import inspect, select
 from sqlalchemy.engine.interfaces import ExecuteStyle
 
-from ttl_odm.core.follows import under_expired
+from ttl_odm.follows import under_expired
+from ttl_odm.follows.sqlalchemy.following import following_of
+from ttl_odm.follows.sqlalchemy.links import link_of
+from ttl_odm.follows.sqlalchemy.parent_keys import parents_written
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
-from ttl_odm.sqlalchemy.keys.links import link_of
-from ttl_odm.sqlalchemy.keys.parent_keys import parents_written
-from ttl_odm.sqlalchemy.policy.following import following_of
-from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED, parents_renewed
+from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED, done_by_flush
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, is_one_of
 from ttl_odm.sqlalchemy.rewrite.targets import TargetLookup
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from sqlalchemy.engine.default import DefaultExecutionContext
     from typing_extensions import Self
 
-    from ttl_odm.sqlalchemy.keys.parent_keys import Key
-    from ttl_odm.sqlalchemy.policy.following import Following
+    from ttl_odm.follows.sqlalchemy.following import Following
+    from ttl_odm.follows.sqlalchemy.parent_keys import Key
     from ttl_odm.sqlalchemy.rewrite.targets import Target
 
 _NOTHING: Final = "(SELECT 1 AS one) AS ttl_odm_none WHERE 1 = 0"
@@ -120,7 +120,7 @@ class LiveParents:
 
     def _writes_objects(self, context: DefaultExecutionContext) -> bool:
         """Whether it is the ORM that writes objects, or mappings, and nobody asks for a count."""
-        if parents_renewed.get() is not None:
+        if done_by_flush.get() is not None:
             return True
         statement = compat.invoked(context)
         cache = context.execution_options.get("compiled_cache")

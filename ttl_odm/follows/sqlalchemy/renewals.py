@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Integer, Update, literal_column, select, update
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.follows.sqlalchemy.following import following_of
+from ttl_odm.follows.sqlalchemy.links import link_of
+from ttl_odm.follows.sqlalchemy.parent_keys import parents_written
+from ttl_odm.follows.sqlalchemy.parents import CHUNK
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
-from ttl_odm.sqlalchemy.keys.links import link_of
-from ttl_odm.sqlalchemy.keys.parent_keys import parents_written
-from ttl_odm.sqlalchemy.keys.parents import CHUNK
-from ttl_odm.sqlalchemy.policy.following import following_of, root_of
 from ttl_odm.sqlalchemy.policy.parameters import (
     INCLUDE_EXPIRED,
     KEEP_LAST_MODIFIED,
-    parents_renewed,
+    done_by_flush,
 )
+from ttl_odm.sqlalchemy.policy.rules import root_of
 from ttl_odm.sqlalchemy.purge.statements import in_subquery, is_one_of
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.rewrite.targets import TargetLookup
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
     from sqlalchemy.engine.default import DefaultExecutionContext
     from typing_extensions import Self
 
+    from ttl_odm.follows.sqlalchemy.following import Following
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.policy.following import Following, Links
+    from ttl_odm.sqlalchemy.policy.rules import Links
     from ttl_odm.sqlalchemy.rewrite.targets import Target
 
     Key = tuple[Any, ...]
@@ -111,7 +113,7 @@ class RenewedParents:
                         yield tuple(row)
 
     def _not_yet(self, keys: Sequence[Key], reclaimer: KeyReclaimer) -> list[Key]:
-        renewed = parents_renewed.get()
+        renewed = done_by_flush.get()
         if renewed is None:
             return list(keys)
         parent, engine = self.following.links().parent, reclaimer.connection.engine

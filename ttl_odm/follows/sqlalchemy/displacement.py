@@ -7,23 +7,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import and_, select
 
+from ttl_odm.follows.sqlalchemy.following import following_of
+from ttl_odm.follows.sqlalchemy.removal import FollowersRemoval, seal
 from ttl_odm.sqlalchemy.policy.binding import key_columns
-from ttl_odm.sqlalchemy.policy.following import following_of, root_of
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
-from ttl_odm.sqlalchemy.purge.followers import FollowersRemoval, seal
+from ttl_odm.sqlalchemy.policy.rules import root_of
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, is_one_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from sqlalchemy import ColumnElement, Connection, FromClause
 
-    from sqlalchemy import ColumnElement, Connection, CursorResult, FromClause
-
-    from ttl_odm.sqlalchemy.policy.following import Following
-
-    Keys = Sequence[Sequence[Any]]
-    Execute = Callable[[Any], CursorResult[Any]]
+    from ttl_odm.follows.sqlalchemy.following import Following
+    from ttl_odm.sqlalchemy.policy.rules import Execute, Keys
 
 _BATCH: Final = 200
 """Rows whose keys one statement names: SQLite nests conditions at most 1,000 deep."""

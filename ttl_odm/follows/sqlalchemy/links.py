@@ -2,7 +2,7 @@
 
 Where SQL says which parent that is, a condition leaves out the rows whose new parent has expired; a
 row that gets none is an orphan, which is what its model says. Where plain values say it, the
-statement stays as it is: see `ttl_odm.sqlalchemy.keys.parents`.
+statement stays as it is: see `ttl_odm.follows.sqlalchemy.parents`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from sqlalchemy.sql import visitors
 from sqlalchemy.sql.elements import Grouping
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.follows.sqlalchemy.conditions import under
+from ttl_odm.follows.sqlalchemy.following import following_of
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.conversions import as_sql
 from ttl_odm.sqlalchemy.keys.defaults import (
@@ -34,7 +36,7 @@ from ttl_odm.sqlalchemy.keys.defaults import (
     with_values,
 )
 from ttl_odm.sqlalchemy.keys.lookup import Key
-from ttl_odm.sqlalchemy.policy.following import following_of
+from ttl_odm.sqlalchemy.rewrite.from_clauses import Assigned
 from ttl_odm.sqlalchemy.rewrite.stamps import is_sql, selected_columns, selected_rows
 from ttl_odm.sqlalchemy.rewrite.targets import column_key
 from ttl_odm.sqlalchemy.time.clock import SQLTemplate
@@ -45,8 +47,8 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, FromClause, Insert, Update
     from sqlalchemy.engine import Dialect
 
-    from ttl_odm.sqlalchemy.policy.following import Links
-    from ttl_odm.sqlalchemy.rewrite.from_clauses import LiveRows
+    from ttl_odm.sqlalchemy.policy.rules import Links
+    from ttl_odm.sqlalchemy.rewrite.statement_rules import Rows
     from ttl_odm.sqlalchemy.rewrite.targets import Target
 
     Row = Mapping[str, Any]
@@ -60,21 +62,6 @@ _TOKENS: Final = re.compile(
     re.VERBOSE,
 )
 """In the text of a generated column of MariaDB: strings, and what may be the name of a column."""
-
-
-class Assigned(Grouping[Any]):
-    """What an UPDATE sets a column to, or leaves in it, in a condition of its WHERE clause.
-
-    It means there what it means in the SET clause, however deep in subqueries it stands: it names
-    tables of the UPDATE, and subqueries of its own are about these. The gate's compiler sees to it.
-    """
-
-    __visit_name__ = "ttl_assigned"
-    inherit_cache = True
-
-    @property
-    def _from_objects(self) -> list[FromClause]:
-        return []
 
 
 def link_of(links: Links) -> Key:
@@ -102,7 +89,7 @@ def _is_computed(value: object) -> bool:
     return is_sql(value) and not isinstance(value, BindParameter)
 
 
-def moved_update(statement: Update, target: Target, live: LiveRows, dialect: Dialect) -> Update:
+def moved_update(statement: Update, target: Target, rows: Rows, dialect: Dialect) -> Update:
     """The UPDATE with the condition for rows of a target, if it needs one."""
     following = following_of(target.table)
     if following is None:
@@ -134,8 +121,8 @@ def moved_update(statement: Update, target: Target, live: LiveRows, dialect: Dia
             column: Assigned(as_sql(row.get(column.key, target.source.c[column.key]), column))
             for column in link.columns
         }
-        key = _made_of(link, places, laterally=live.laterally)
-        conditions.append(live.under(following, target.source, key))
+        key = _made_of(link, places, laterally=rows.laterally)
+        conditions.append(under(rows, following, target.source, key))
     statement = compat.with_assignments(statement, pairs)
     return compat.with_criteria(statement, (*compat.where_criteria(statement), *conditions))
 
@@ -203,7 +190,7 @@ def _substituted(
     return SQLTemplate(f"({places})", column.type, *parts)
 
 
-def selected_insert(statement: Insert, live: LiveRows, dialect: Dialect) -> Insert:
+def selected_insert(statement: Insert, rows: Rows, dialect: Dialect) -> Insert:
     """An INSERT FROM SELECT with the condition, if its rows follow others."""
     following = following_of(statement.table)
     if following is None or not compat.selected_names(statement):
@@ -212,7 +199,7 @@ def selected_insert(statement: Insert, live: LiveRows, dialect: Dialect) -> Inse
     if selected is None:
         return statement
     chosen = select(*selected.columns)
-    chosen = chosen.where(live.under(following, selected.source, selected.key))
+    chosen = chosen.where(under(rows, following, selected.source, selected.key))
     return compat.copied(statement, select=chosen)
 
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sqlalchemy import column as bare_column
 from sqlalchemy import select
 
+from ttl_odm.follows.sqlalchemy.following import following_of
 from ttl_odm.sqlalchemy.policy.binding import binding_of, key_columns
-from ttl_odm.sqlalchemy.policy.following import following_of, root_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
+from ttl_odm.sqlalchemy.policy.rules import root_of
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, SweepUpdate, is_one_of
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, and_, exists, false, not_, or_, select
 
+from ttl_odm.follows.sqlalchemy.removal import FollowersRemoval, all_followings
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
-from ttl_odm.sqlalchemy.purge.followers import FollowersRemoval, all_followers
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect
 from ttl_odm.sqlalchemy.sweep.replication import unlogged
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading, writing, zone_settings
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
     from sqlalchemy.engine import Dialect
 
+    from ttl_odm.follows.sqlalchemy.following import Following
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.policy.following import Following
-    from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
+    from ttl_odm.sqlalchemy.policy.rules import Kept
     from ttl_odm.sweeper import BatchRequest
 
 
@@ -42,15 +42,12 @@ def has_orphans(connection: Connection, binding: Binding) -> bool:
 
 
 def purge_orphans(
-    connection: Connection, binding: Binding, request: BatchRequest, keys: ReferringKeys
+    connection: Connection, binding: Binding, request: BatchRequest, kept: Kept
 ) -> BatchResult:
     """Delete a batch of them, and what follows them, by a connection fresh from the pool.
 
-    Rows of recorded models that a cascade would delete keep them until these are gone.
+    Rows that are kept, for the sake of recorded ones that a cascade would delete, stay.
     """
-    keys.hooks = request.hooks
-    if request.resume is None:
-        keys.forget()
     with (
         prepared(connection, request.timeout, settings=zone_settings(connection, binding)),
         unlogged(connection, replicate=request.replicate),
@@ -58,8 +55,8 @@ def purge_orphans(
     ):
         removal = FollowersRemoval(connection, request.size)
         for table, orphaned in _orphans(connection.dialect, binding):
-            kept = keys.keeps_followers(connection, binding, table)
-            removal.of_table(table, orphaned if kept is None else and_(orphaned, not_(kept)))
+            stays = kept(table)
+            removal.of_table(table, orphaned if stays is None else and_(orphaned, not_(stays)))
     before = request.resume if isinstance(request.resume, int) else 0
     resume = None if removal.is_done else before + removal.removed.total()
     return BatchResult(0, resume, referring=removal.removed)
@@ -67,7 +64,7 @@ def purge_orphans(
 
 def _orphans(dialect: Dialect, binding: Binding) -> Iterator[tuple[Table, ColumnElement[bool]]]:
     """The tables that follow one, each with the condition for rows without a parent."""
-    for following in all_followers(binding):
+    for following in all_followings(binding):
         if following.declared.orphan == "live":
             continue
         links = following.links()

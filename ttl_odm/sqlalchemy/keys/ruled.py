@@ -1,7 +1,7 @@
-"""The rows that may hold a key of a table whose rows follow others: `FollowingRows`.
+"""The rows that may hold a key of a table with a rule: `RuledRows`.
 
 A row whose parent has expired is expired, so its keys are free too, and it keeps no other from
-going. It goes after what follows it.
+going. It goes after what hangs on it.
 """
 
 from __future__ import annotations
@@ -18,41 +18,39 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
     from ttl_odm.sqlalchemy.keys.lookup import NamedKey
-    from ttl_odm.sqlalchemy.policy.following import Following
+    from ttl_odm.sqlalchemy.policy.rules import Rule
 
     Row = Mapping[str, Any]
-
-    Keys = Sequence[Sequence[Any]]
 
 _BATCH: Final = 200
 """Rows whose keys one statement names: SQLite nests conditions at most 1,000 deep."""
 
 
 @dataclass(frozen=True, slots=True)
-class FollowingRows:
-    """The rows of a table that follow others."""
+class RuledRows:
+    """The rows of a table with a rule; what `ConflictingRows` is for a policy."""
 
-    following: Following
+    rule: Rule
 
     @property
     def table(self) -> Table:
         """The table that the keys are in."""
-        return self.following.table
+        return self.rule.table
 
-    def purge_of(self, keys: Iterable[NamedKey]) -> FollowersPurge:
+    def purge_of(self, keys: Iterable[NamedKey]) -> RuledPurge:
         """What frees keys whose values are plain."""
-        return FollowersPurge(self, tuple(keys))
+        return RuledPurge(self, tuple(keys))
 
     def displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
         """Delete those that a condition finds, and that are expired; return how many."""
-        return reclaimer.displace_followers(self.following, condition)
+        return reclaimer.displace_ruled(self.rule, condition)
 
 
 @dataclass(frozen=True, slots=True)
-class FollowersPurge:
+class RuledPurge:
     """Frees keys whose values are plain; as `KeyPurge` does for rows with a policy."""
 
-    conflicting: FollowingRows
+    conflicting: RuledRows
     keys: Sequence[NamedKey]
 
     def free(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sqlalchemy import Insert, literal, select, type_coerce
 from sqlalchemy.sql import visitors
 
+from ttl_odm.follows.sqlalchemy.links import as_set, link_of, moves_by_values, selected_links
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.defaults import with_defaults
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
 from ttl_odm.sqlalchemy.keys.ignored import IgnoredRows
-from ttl_odm.sqlalchemy.keys.links import as_set, link_of, moves_by_values, selected_links
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.rewrite.stamps import inner_rows, is_sql, rows_of, selected_columns
 from ttl_odm.sqlalchemy.rewrite.targets import filled, writes
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement, Select
     from sqlalchemy.engine.default import DefaultExecutionContext
 
+    from ttl_odm.follows.sqlalchemy.following import Following
     from ttl_odm.sqlalchemy.keys.lookup import Key as LinkKey
-    from ttl_odm.sqlalchemy.policy.following import Following
     from ttl_odm.sqlalchemy.rewrite.targets import Target, TargetLookup
 
     Row = Mapping[str, Any]

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import and_, func, not_, select
 from sqlalchemy import column as bare_column
 
-from ttl_odm.core.follows import check_options, sealing_ttl
 from ttl_odm.core.policy import TTL
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.follows import check_options, sealing_ttl
+from ttl_odm.follows.sqlalchemy.following import Following
+from ttl_odm.follows.sqlalchemy.ties import CHUNK, Tie, ties_to, untie
 from ttl_odm.sqlalchemy.policy.binding import SourceColumns, key_columns
-from ttl_odm.sqlalchemy.policy.following import followers_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
+from ttl_odm.sqlalchemy.policy.rules import all_rules_below, rules_below
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
-from ttl_odm.sqlalchemy.purge.family_ties import CHUNK, Tie, ties_to, untie
 from ttl_odm.sqlalchemy.purge.statements import (
     SweepDelete,
     SweepSelect,
@@ -29,16 +28,14 @@ from ttl_odm.sqlalchemy.purge.statements import (
     in_subquery,
     is_one_of,
 )
-from ttl_odm.sqlalchemy.rewrite.from_clauses import LiveRows, binding_of_source
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sqlalchemy import ColumnElement, Connection, FromClause, Table
+    from sqlalchemy import ColumnElement, Connection, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.policy.following import Following
 
     Keys = Sequence[Sequence[Any]]
 
@@ -46,60 +43,10 @@ READ: Final = 100_000
 """Keys that are read at once, some 10 MB."""
 
 
-def all_followers(binding: Binding) -> list[Following]:
-    """The tables whose rows follow those of a policy, at whatever depth."""
-    return all_followers_of(binding.table)
-
-
-def all_followers_of(table: Table) -> list[Following]:
-    """The tables whose rows follow those of a table, at whatever depth."""
-    tables = [table]
-    found: list[Following] = []
-    while tables:
-        below = followers_of(tables.pop())
-        found += below
-        tables += [following.table for following in below]
-    return found
-
-
-def followers_of_row(table: Table, source: FromClause) -> ColumnElement[int] | None:
-    """How many rows follow a row of a table, which is in a source; None where none can.
-
-    Past the gate, which would not count those that have expired.
-    """
-    counts = []
-    chains = [(following, source, ()) for following in followers_of(table)]
-    for following, above, joined in chains:  # which grows
-        links, own = following.links(), following.table
-        bare = BareTable(
-            own.name,
-            *(bare_column(str(column.name)) for column in own.c),
-            schema=own.schema,
-        ).alias()
-        conditions = [
-            bare.c[str(mine.name)] == above.c[theirs.key if above is source else str(theirs.name)]
-            for mine, theirs in links.pairs
-        ]
-        chain: Any = (*joined, (bare, conditions))
-        number = select(func.count()).select_from(*(part for part, _ in chain))
-        number = number.where(*(one for _, some in chain for one in some))
-        counts.append(number.correlate(source).scalar_subquery())
-        chains += [(further, bare, chain) for further in followers_of(own)]
-    return sum(counts[1:], start=counts[0]) if counts else None
-
-
-def expired_followers(connection: Connection, following: Following) -> ColumnElement[bool]:
-    """The condition for rows that follow others and have expired with them, in a statement of ours.
-
-    Orphans have expired too, unless their model says that they live.
-    """
-    dialect = connection.dialect
-    predicate = Predicate(clock_of(dialect), writing=True)
-    rows = LiveRows(
-        lambda binding, source: predicate.live(binding, binding.columns_of(source)),
-        partial(binding_of_source, dialect=dialect),
-    )
-    return not_(and_(*rows.where([following.table])))
+def all_followings(binding: Binding) -> list[Following]:
+    """What follows rows of a policy, at whatever depth."""
+    below = all_rules_below(binding.table)
+    return [rule for rule in below if isinstance(rule, Following)]
 
 
 def seal(connection: Connection, binding: Binding, keys: Keys) -> None:
@@ -150,7 +97,7 @@ class FollowersRemoval:
         self._below(binding.table, key_columns(binding.table), keys)
 
     def _below(self, table: Table, columns: Sequence[Any], keys: Keys) -> None:
-        for following in followers_of(table):
+        for following in rules_below(table):
             check_options(following.owner)
             links = following.links()
             for start in range(0, len(keys), CHUNK):
@@ -186,12 +133,12 @@ class FollowersRemoval:
             and not self._ties_to(table)
             and all(
                 len(below.links().own) == 1 and self._go_at_once(below.table)
-                for below in followers_of(table)
+                for below in rules_below(table)
             )
         )
 
     def _all_of(self, table: Table, condition: ColumnElement[bool]) -> None:
-        for following in followers_of(table):
+        for following in rules_below(table):
             check_options(following.owner)
             links = following.links()
             rows = SweepSelect(*links.theirs).where(condition)

@@ -1,0 +1,170 @@
+"""`FollowsRule` and `Followers`: all that the base asks of this package."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.follows.reported import ORPHANS, due_followers
+from ttl_odm.follows.sqlalchemy import checks, conditions
+from ttl_odm.follows.sqlalchemy.displacement import remove_followers
+from ttl_odm.follows.sqlalchemy.following import Following
+from ttl_odm.follows.sqlalchemy.functions import BY_PARENT
+from ttl_odm.follows.sqlalchemy.index import index_link
+from ttl_odm.follows.sqlalchemy.links import moved_update, selected_insert
+from ttl_odm.follows.sqlalchemy.orphans import has_orphans, purge_orphans
+from ttl_odm.follows.sqlalchemy.parent_locks import KnownParents
+from ttl_odm.follows.sqlalchemy.parents import LiveParents
+from ttl_odm.follows.sqlalchemy.removal import FollowersRemoval, all_followings, seal
+from ttl_odm.follows.sqlalchemy.renewals import RenewedParents
+from ttl_odm.sqlalchemy.gate.preparations import Several
+from ttl_odm.sqlalchemy.policy.rules import Removed, root_of
+from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sqlalchemy import ColumnElement, Connection, FromClause, Insert, Update
+    from sqlalchemy.engine import Dialect
+    from sqlalchemy.orm import Mapper
+
+    from ttl_odm.sqlalchemy.compat import Resolved
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.rules import Checked, Execute, Kept, Keys, Rejected
+    from ttl_odm.sqlalchemy.rewrite.statement_rules import Asked, Joins, Preparation, Rows
+    from ttl_odm.sqlalchemy.rewrite.targets import Target
+    from ttl_odm.sweeper import BatchRequest, BatchResult, Fact
+    from ttl_odm.sweeper.findings import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class FollowsRule(Following):
+    """A table whose rows live while their parents do, as the base asks; see `StatementRule`."""
+
+    def meaning(self) -> object:
+        """What an orphan is, and by which columns of the parent rows follow."""
+        return self.declared.orphan, tuple(map(str, self.links().theirs))
+
+    def inherited_by(self, mapper: Mapper[Any], cls: type) -> None:
+        """Reject a subclass with a policy or a table of its own."""
+        above: Any = mapper.inherits
+        if "__ttl__" in vars(cls) or mapper.local_table is not above.local_table:
+            raise TTLConfigurationError(
+                f"{cls.__name__}.__ttl__: {above.class_.__name__} follows its parent, and so do "
+                "all rows of its table: subclasses have neither a __ttl__ nor a table of their own."
+            )
+
+    def rejected(self, what: Rejected, where: str) -> TTLConfigurationError:
+        """The error, with what can be done instead."""
+        if what == "change":
+            return TTLConfigurationError(
+                f"{where}: what rows follow can't change while the application runs."
+            )
+        if what == "lifetime":
+            return TTLConfigurationError(
+                f"{where} has no lifetime of its own: its __ttl__ is {self.declared!r}, so set "
+                "that of the parent."
+            )
+        if what == "unread":
+            return TTLConfigurationError(
+                f"{where} follows its parent, and the end of a row that is in no session, "
+                "or wasn't flushed yet, can't be asked for."
+            )
+        if what == "sweep":
+            root: Any = root_of(self.table)
+            return TTLConfigurationError(
+                f"Table {where!r} can't be swept alone: its rows follow those of "
+                f"{root.table.fullname!r} and are deleted with them. Sweep {root.name} instead, or "
+                "give both."
+            )
+        return UnwrappedConfigurationError(
+            f"An upsert that updates rows of {where!r}, which follow others, can't tell those "
+            "whose parent has expired: use session.merge(), or an UPDATE and then an INSERT that "
+            "does nothing on a conflict."
+        )
+
+    def add_index(self) -> None:
+        """Give the table the index of its link."""
+        index_link(self.table)
+
+    def remove(self, connection: Connection, execute: Execute, keys: Keys) -> int:
+        """Delete expired rows, after what follows them, from under a root that is locked."""
+        return remove_followers(connection, execute, self, keys)
+
+    def live(
+        self, rows: Rows, source: FromClause, joins: Joins | None
+    ) -> ColumnElement[bool] | None:
+        """That the parent is live."""
+        return conditions.live_parent(rows, self, source, joins)
+
+    def expression(self, asked: Asked, source: FromClause) -> ColumnElement[Any]:
+        """What the function returns for the parent."""
+        own = [source.c[column.key] for column in self.links().own]
+        return BY_PARENT[asked](self, own)
+
+    def insert(
+        self, statement: Insert, rows: Rows, dialect: Dialect
+    ) -> tuple[Insert, Preparation | None]:
+        """Let no row get an expired parent, and renew the others."""
+        # Renewed first: of a parent that two share InnoDB would let neither write.
+        before = Several.of(RenewedParents.of_insert(self.table), LiveParents.of_insert(self.table))
+        return selected_insert(statement, rows, dialect), before
+
+    def update(
+        self, statement: Update, target: Target, rows: Rows, dialect: Dialect
+    ) -> tuple[Update, Preparation | None]:
+        """The same for rows that get another parent."""
+        before = Several.of(RenewedParents.of_target(target), LiveParents.of_update(target))
+        return moved_update(statement, target, rows, dialect), before
+
+    def delete(self, target: Target) -> Preparation | None:
+        """Renew the parents."""
+        return RenewedParents.of_target(target)
+
+    def matched(
+        self, criteria: list[ColumnElement[bool]], statement: Resolved, dialect: Dialect
+    ) -> tuple[list[ColumnElement[bool]], Preparation | None]:
+        """On InnoDB without a lock on the parents, where they can be read before."""
+        known = KnownParents.of(statement, dialect)
+        if known is None:
+            return criteria, None
+        return [known.or_else(criterion, dialect) for criterion in criteria], known
+
+
+class Followers:
+    """The rows that follow those of a policy, as the base asks; see `Dependents`."""
+
+    part = ORPHANS
+
+    def reason(self, binding: Binding) -> str | None:
+        """That there are such tables."""
+        return "rows of other tables follow these" if all_followings(binding) else None
+
+    def remove(
+        self, connection: Connection, binding: Binding, keys: Keys, limit: int | None
+    ) -> Removed:
+        """Remove them, the deepest first; where that isn't all, what they follow stays expired."""
+        removal = FollowersRemoval(connection, limit)
+        removal.of(binding, keys)
+        if not removal.is_done:
+            seal(connection, binding, keys)
+        return Removed(removal.removed, removal.is_done)
+
+    def is_due(self, connection: Connection, binding: Binding) -> bool:
+        """Whether there are orphans."""
+        return has_orphans(connection, binding)
+
+    def facts(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
+        """Name the rows that follow."""
+        return due_followers(rows)
+
+    def purge(
+        self, connection: Connection, binding: Binding, request: BatchRequest, kept: Kept
+    ) -> BatchResult:
+        """Delete a batch of orphans."""
+        return purge_orphans(connection, binding, request, kept)
+
+    def check(self, checked: Checked) -> Iterator[Finding]:
+        """See that they can be deleted."""
+        return checks.followers(checked)
