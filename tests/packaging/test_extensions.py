@@ -1,0 +1,115 @@
+"""The base works by itself: extensions are imported by the models that declare them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ttl_odm
+
+EXTENSIONS = ("ttl_odm.follows",)
+
+PLAIN_MODEL = """
+import sys
+
+from sqlalchemy import create_engine, func, insert, select, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.pool import StaticPool
+
+from ttl_odm.sqlalchemy import TTLMixin, expires_at
+from ttl_odm.sweeper import Sweeper
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Note(TTLMixin, Base):
+    __tablename__ = "notes"
+    __ttl__ = 3600
+    name: Mapped[str] = mapped_column(primary_key=True)
+
+
+engine = create_engine("sqlite://", poolclass=StaticPool)
+Base.metadata.create_all(engine)
+
+
+def age():
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE notes SET _ts = _ts - 7200000"))
+
+
+with Session(engine) as session:
+    session.add(Note(name="one"))
+    session.commit()
+    age()
+    session.expire_all()
+    assert session.scalars(select(Note)).all() == []
+with Session(engine) as session:
+    session.add(Note(name="one"))
+    session.flush()
+    session.get(Note, "one").touch()
+    session.commit()
+    assert session.scalar(select(expires_at(Note))) is not None
+    session.delete(session.get(Note, "one"))
+    session.execute(insert(Note), [{"name": "two"}, {"name": "three"}])
+    session.commit()
+age()
+report = Sweeper(engine, Base).run_once()
+assert report.deleted == 2, report
+"""
+
+FOLLOWER = """
+from sqlalchemy import ForeignKey
+
+from ttl_odm import Follows
+
+assert "ttl_odm.follows.sqlalchemy" not in sys.modules
+
+
+class Line(TTLMixin, Base):
+    __tablename__ = "lines"
+    __ttl__ = Follows("note")
+    id: Mapped[int] = mapped_column(primary_key=True)
+    note: Mapped[str] = mapped_column(ForeignKey("notes.name"))
+"""
+
+SHOWN = """
+print(*sorted(name for name in sys.modules if name.startswith("ttl_odm")))
+"""
+
+
+def modules_after(script: str) -> set[str]:
+    run = subprocess.run(
+        [sys.executable, "-c", script + SHOWN],
+        env={**os.environ, "PYTHONPATH": str(Path(ttl_odm.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return set(run.stdout.split())
+
+
+@pytest.fixture(scope="module")
+def modules_of_plain_model() -> set[str]:
+    return modules_after(PLAIN_MODEL)
+
+
+@pytest.mark.parametrize("extension", EXTENSIONS)
+def test_a_plain_model_is_declared_written_read_and_swept_without(
+    extension: str, modules_of_plain_model: set[str]
+) -> None:
+    brought_in = [name for name in modules_of_plain_model if f"{name}.".startswith(f"{extension}.")]
+
+    assert brought_in == []
+
+
+def test_a_model_that_follows_another_brings_in_what_its_adapter_needs_for_that() -> None:
+    modules = modules_after(PLAIN_MODEL + FOLLOWER)
+
+    assert {"ttl_odm.follows", "ttl_odm.follows.sqlalchemy"} <= modules
