@@ -287,8 +287,9 @@ def synchronize_by_fetch(state_class: Any, *arguments: Any) -> Any:
     return state_class._do_pre_synchronize_fetch(*rest, options)
 
 
-def has_objects_of(session: Session, *arguments: Any) -> bool:
+def has_objects_of(*arguments: Any) -> bool:
     """Whether a session holds objects whose rows a bulk UPDATE or DELETE may match."""
+    session: Session = arguments[0]
     mapper = bulk_mapper(arguments[-1]).base_mapper
     return any(state.mapper.isa(mapper) for state in session.identity_map.all_states())
 
