@@ -187,7 +187,7 @@ def test_an_asynchronous_driver_does_as_well(async_backend: Backend) -> None:
     if async_backend.name == "sqlite":
         assert "There is no SQLite file" in finished.stderr
     else:
-        assert finished.stdout == "This user may not read any tables.\n"
+        assert finished.stdout == "There are no tables that this user may read.\n"
 
 
 @pytest.mark.databases("sqlite")

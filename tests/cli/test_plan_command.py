@@ -448,7 +448,7 @@ def test_a_policy_is_tried_on_a_model_that_has_none(engine: Engine, app: list[st
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["carts"], "it has no policy yet: give one with --policy"),
+        (["carts"], "carts has no policy yet: give one with --policy"),
         (["carts", "--policy", "ExpireAt(_ts)"], "_ts can't be read"),
         (["carts", "--policy", 'ExpireAt("end")'], "table 'carts' has no column 'end'"),
         (["nothing", "--policy", 'ExpireAt("end")'], "the database has no table 'nothing'"),

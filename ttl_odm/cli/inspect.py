@@ -280,7 +280,7 @@ def _print(inspection: Inspection, output: Output, *, durations: bool) -> None:
         f"{len(inspection.proposals):,} of {len(verdicts):,} {what}s look as if their rows expire. "
         "Nothing in the database was changed."
         if verdicts
-        else f"This user may not read any {what}s."
+        else f"There are no {what}s that this user may read."
     )
 
 

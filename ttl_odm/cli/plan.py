@@ -163,7 +163,7 @@ async def forecast_target(
     """
     current = None if target.entity is None else await _policy(app, target)
     try:
-        planned = planned_policy(current, default_ttl, policy)
+        planned = planned_policy(target.name, current, default_ttl, policy)
     except InvalidTTL as error:
         raise UsageError(str(error)) from error
     if app.is_mongodb:

@@ -98,9 +98,11 @@ def sql_engine(url: str) -> Any:
         else:
             engine = create_engine(parsed)
     except ModuleNotFoundError as error:
-        package = _PACKAGES.get(str(error.name), error.name)
+        # Not SQLAlchemy's own choice for MySQL, which has to be compiled.
+        name = _DRIVERS.get(parsed.drivername, (str(error.name),))[0]
+        package = _PACKAGES.get(name, name)
         raise UsageError(
-            f"{public_url(url)} needs the driver {error.name!r}: install it with pip install "
+            f"{public_url(url)} needs the driver {name!r}: install it with pip install "
             f"{package}, or choose another with {parsed.get_backend_name()}+driver://..."
         ) from error
     if parsed.get_backend_name() == "sqlite":

@@ -56,7 +56,7 @@ _EXAMPLES: Final = (
 
 
 def planned_policy(
-    current: Policy | None, default: str | None, source: str | None
+    name: str, current: Policy | None, default: str | None, source: str | None
 ) -> Policy | None:
     """Return what is planned: another default (seconds, "-1", "off") of the policy, or another one.
 
@@ -69,8 +69,10 @@ def planned_policy(
     if source is not None:
         return parse_policy(source)
     if current is None:
+        example = """'ExpireAfter("created_at", "90d")'"""
         raise TTLConfigurationError(
-            f"it has no policy yet: give one with {POLICY_OPTION}, or declare it first."
+            f"{name} has no policy yet: give one with {POLICY_OPTION} {example}, or declare it "
+            "first (in a settings file, lines that begin with # don't count)."
         )
     if default is None:
         return None

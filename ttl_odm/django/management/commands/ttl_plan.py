@@ -64,7 +64,9 @@ class Command(BaseCommand):
         current = None if binding is None else binding.policy
         most = math.inf if options["deep"] else SMALL
         try:
-            planned = planned_policy(current, options["default_ttl"], options["policy"])
+            planned = planned_policy(
+                model._meta.label, current, options["default_ttl"], options["policy"]
+            )
             measured = measure(model, planned, alias, most)
         except (InvalidTTL, TTLConfigurationError) as error:
             raise CommandError(str(error), returncode=Status.USAGE) from error

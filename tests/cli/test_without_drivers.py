@@ -1,0 +1,41 @@
+"""A URL whose driver isn't installed: the message names a package that pip can install."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.running import variables
+from tests.guard import GUARD
+
+PROGRAM = """
+import sys
+modules = "pymysql MySQLdb mysql mariadb aiomysql asyncmy psycopg psycopg2 asyncpg pg8000"
+sys.modules.update(dict.fromkeys(modules.split()))
+from ttl_odm.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("url", "package"),
+    [
+        ("mysql://user@host/shop", "pymysql"),  # which needs no compiler
+        ("mariadb://user@host/shop", "pymysql"),
+        ("mysql+mysqldb://user@host/shop", "mysqlclient"),
+        ("postgresql://user@host/shop", "psycopg"),
+    ],
+)
+def test_a_missing_driver_is_named_with_its_package(url: str, package: str) -> None:
+    finished = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "inspect", url],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=GUARD,
+        env=variables(),
+    )
+    assert finished.returncode == 2
+    assert f"install it with pip install {package}," in finished.stderr
