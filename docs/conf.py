@@ -28,7 +28,10 @@ import django  # noqa: E402 - after the path, as what follows
 from django.conf import settings  # noqa: E402
 
 # Django has to be set up before a module with models in it is imported.
-settings.configure(INSTALLED_APPS=["django.contrib.contenttypes", "ttl_odm.django"], USE_TZ=True)
+settings.configure(
+    INSTALLED_APPS=["django.contrib.contenttypes", "ttl_odm.django", "ttl_odm.django.policies"],
+    USE_TZ=True,
+)
 django.setup()
 
 # Sphinx imports what it documents as type checkers do, where LangChain's models can't be made.

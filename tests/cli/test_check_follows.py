@@ -76,10 +76,9 @@ def test_what_gets_in_the_way_is_told_with_what_to_write(engine: Engine) -> None
     found = findings(engine)
     unindexed = found.pop("missing-follows-index")
     assert "labels(load) follows it and has no index" in unindexed["message"]
-    if engine.dialect.name != "sqlite":  # there nobody enforces the key
-        restricting = found.pop("restricting-key")
-        assert "tickets(cart_id) refers to it without ON DELETE" in restricting["message"]
-        assert "__ttl__ = Follows('cart_id') on the model of tickets" in restricting["fix"]
+    restricting = found.pop("restricting-key")
+    assert "tickets(cart_id) refers to it without ON DELETE" in restricting["message"]
+    assert "__ttl__ = Follows('cart_id') on the model of tickets" in restricting["fix"]
     assert not found
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql(unindexed["fix"])

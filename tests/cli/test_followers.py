@@ -53,7 +53,6 @@ def test_a_family_is_swept_once_whichever_of_it_are_named(
         ["plan", "items"],
         ["plan", "Note"],
         ["policy", "show", "Item"],
-        ["install-sweep", "Item"],
     ],
 )
 def test_a_follower_alone_is_rejected_with_the_name_of_its_root(
@@ -63,6 +62,13 @@ def test_a_follower_alone_is_rejected_with_the_name_of_its_root(
     assert finished.exit_code == 2
     assert "its rows follow those of Cart" in " ".join(finished.stderr.split())
     assert stored(engine, *TREE) == [2, 4, 4]
+
+
+@pytest.mark.databases("postgres")
+def test_nor_is_it_swept_alone_by_the_database(app: list[str]) -> None:
+    finished = CliRunner().invoke(cli, ["install-sweep", "Item", *app])
+    assert finished.exit_code == 2
+    assert "its rows follow those of Cart" in " ".join(finished.stderr.split())
 
 
 @pytest.mark.databases("sqlite")

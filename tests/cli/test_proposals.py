@@ -98,7 +98,7 @@ def test_the_unit_of_an_epoch_is_told_by_its_values(unit: Any, factor: int) -> N
     ("kind", "value", "remark"),
     [
         (Kind.INTEGER, 86_400, "not epoch times"),
-        (Kind.FLOAT, float("nan"), "holds numbers, and no row"),
+        (Kind.FLOAT, float("nan"), "holds numbers, and there is no row"),
         (Kind.SHORT_FLOAT, 1.7e9, "float of 4 bytes"),
         (Kind.TEXT, "31.12.2025", "not ISO 8601"),
         (Kind.TEXT, "2026-01-01T10:00:00+02:00", "not UTC"),
