@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 import tempfile
 import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -283,12 +285,26 @@ class _Server:
         self._process.process.wait()
         arguments: Any = self._process.process.args
         again = [each for each in arguments if not each.startswith("--init-file")]
-        self._process = self._children.start(
-            again,
-            log=self._process.log,
-            account=self._account,
-            stop_signal=self._process.stop_signal,
-        )
+        # PostgreSQL ends at once while a process from before the crash is still there.
+        while not self._is_listening():
+            if self._process.process.poll() is None:
+                time.sleep(0.02)
+                continue
+            self._process = self._children.start(
+                again,
+                log=self._process.log,
+                account=self._account,
+                stop_signal=self._process.stop_signal,
+            )
+
+    def _is_listening(self) -> bool:
+        port = make_url(self.url).port
+        assert port is not None
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except OSError:
+            return False
+        return True
 
     def stop(self) -> None:
         self._children.stop_all()

@@ -354,7 +354,7 @@ def test_an_archive_that_is_not_there_is_refused(before: Any, engine: Engine, pr
     archive_of(model)
     here = project(model)
     here.revision(ADD, DROP)
-    with pytest.raises(MigrationRefusedError, match="'old_sessions', which is not there"):
+    with pytest.raises(MigrationRefusedError, match="'old_sessions', which doesn't exist"):
         here.upgrade()
 
 

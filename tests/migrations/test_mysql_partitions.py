@@ -278,7 +278,7 @@ def allowing_a_copy(engine: Engine, here: Any, operation: str) -> None:
     here.revision(operation)
     if not is_mysql(engine):
         before = catalogue(engine, "visits")
-        with pytest.raises(MigrationRefusedError, match="Write copy_table=True if that will do"):
+        with pytest.raises(MigrationRefusedError, match="copy_table=True if that is acceptable"):
             here.upgrade()
         assert catalogue(engine, "visits") == before
         here.edit(operation, f"{operation[:-1]}, copy_table=True)")

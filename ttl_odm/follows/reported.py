@@ -5,8 +5,8 @@ This module must not know where the rows are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, cast
 
 from ttl_odm.sweeper.facts import Fact, RowsFact
 from ttl_odm.sweeper.store import Part
@@ -14,6 +14,8 @@ from ttl_odm.sweeper.text import counted, visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from typing_extensions import Self
 
 ORPHANS: Final = Part("orphans", last=True)
 """Rows of other tables that follow rows of the target, and whose parent is missing."""
@@ -39,11 +41,12 @@ class Followers(RowsFact):
         """Return them by table."""
         return dict(self.rows)
 
-    def plus(self, earlier: Followers) -> Followers:
+    def plus(self, earlier: RowsFact) -> Self:
         """Return the sums by table."""
-        tables = dict.fromkeys((*earlier.rows, *self.rows))
-        both = (earlier.rows, self.rows)
-        return Followers({table: sum(rows.get(table, 0) for rows in both) for table in tables})
+        both = (cast("Followers", earlier).rows, self.rows)
+        tables = dict.fromkeys(table for rows in both for table in rows)
+        sums = {table: sum(rows.get(table, 0) for rows in both) for table in tables}
+        return replace(self, rows=sums)
 
     @property
     def along(self) -> int:

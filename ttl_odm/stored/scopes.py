@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 from ttl_odm.core.stored_rows import WHOLE_TABLE
 from ttl_odm.sweeper.facts import Fact, Number, Reading, RowsFact
@@ -19,6 +19,8 @@ from ttl_odm.sweeper.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from typing_extensions import Self
 
     from ttl_odm.sweeper.facts import Reported
 
@@ -65,11 +67,11 @@ class RowsByScope(RowsFact):
         """Return them by scope."""
         return dict(self.rows)
 
-    def plus(self, earlier: RowsByScope) -> RowsByScope:
+    def plus(self, earlier: RowsFact) -> Self:
         """Return the sums, of so many scopes as a sweep may remember."""
-        return replace(self, rows=summed(earlier.rows, self.rows))
+        return replace(self, rows=summed(cast("RowsByScope", earlier).rows, self.rows))
 
-    def among(self, rows: int) -> RowsByScope:
+    def among(self, rows: int) -> Self:
         """Name the largest, and sum the others up."""
         return replace(self, rows=largest(self.rows, rows))
 

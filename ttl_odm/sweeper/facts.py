@@ -112,8 +112,8 @@ class RowsFact(Fact):
     __slots__ = ()
 
     @abstractmethod
-    def plus(self: F, earlier: F) -> F:
-        """Return the fact about these rows and those of earlier batches."""
+    def plus(self, earlier: RowsFact) -> Self:
+        """Return the fact about these rows and those of `earlier`, which is of this class."""
 
     def among(self, rows: int) -> Self:  # noqa: ARG002 (as above)
         """Return the fact as it is reported, about so many rows in all."""

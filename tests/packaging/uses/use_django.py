@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.management import call_command
 
 settings.configure(
-    INSTALLED_APPS=["ttl_odm.integrations.django"],
+    INSTALLED_APPS=["ttl_odm.integrations.django", "ttl_odm.django.policies"],
     DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "django.sqlite3"}},
     USE_TZ=True,
 )

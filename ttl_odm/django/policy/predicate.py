@@ -160,7 +160,9 @@ class KnownEnd(Expression):
         """The condition alone where no live parent is known."""
         return cls(condition, ends) if ends is not None and ends.parents else condition
 
-    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
+    def as_sql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper
+    ) -> tuple[str, tuple[Any, ...]]:
         """Render it, in parentheses."""
         now = clock.now(connection, "instant", writing=True)
         is_one = " OR ".join([self.ends.names_parent] * len(self.ends.parents))
