@@ -23,7 +23,7 @@ import click
 from ttl_odm.cli import tables
 from ttl_odm.cli.errors import UsageError, did_you_mean
 from ttl_odm.cli.options import Duration
-from ttl_odm.cli.urls import beside
+from ttl_odm.cli.urls import in_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -55,6 +55,10 @@ def read(group: click.Group, file: Path | None) -> Configuration:
     declared = tables.of_file(settings.pop(tables.SECTION, {}), where)
     shared = {key: value for key, value in settings.items() if not isinstance(value, dict)}
     own = {key: value for key, value in settings.items() if isinstance(value, dict)}
+    if file is not None or path.parent != working_directory():
+        for table in (shared, *own.values()):
+            if isinstance(url := table.get("url"), str):
+                table["url"] = in_folder(url, path.parent)
     every = {name for names in options.values() for name in names}
     _check(shared, every, f"{path}: [tool.ttl_odm]")
     _check(own, options, f"{path}: [tool.ttl_odm], as a command name,")
@@ -63,7 +67,7 @@ def read(group: click.Group, file: Path | None) -> Configuration:
     defaults: dict[str, Any] = {}
     for command, names in options.items():
         values = {
-            key: _resolved(value, names[key], path)
+            key: _resolved(value, names[key], f"{path}: {key}")
             for key, value in {**shared, **own.get(command, {})}.items()
             if key in names
         }
@@ -166,11 +170,10 @@ def _check_kind(value: Any, option: click.Parameter, where: str) -> None:
         raise UsageError(f"{where} = {value!r}: give a whole number.")
 
 
-def _resolved(value: Any, option: click.Parameter, path: Path) -> Any:
-    where = f"{path}: {option.name}"
+def _resolved(value: Any, option: click.Parameter, where: str) -> Any:
     _check_kind(value, option, where)
     if not (isinstance(value, str) and value.startswith("$")):
-        return beside(value, path.parent) if option.name == "url" else value
+        return value
     name = value[1:].strip("{}")
     content = os.environ.get(name)
     if not content:

@@ -65,13 +65,12 @@ def pasted_url(url: str) -> str:
     return url if url == public_url(url) else "..."
 
 
-def beside(url: str, folder: Path) -> str:
-    """Return the URL in a settings file of `folder`: a relative SQLite file is relative to that."""
+def in_folder(url: str, folder: Path) -> str:
+    """Return a URL with its relative SQLite file, if it has one, in `folder`."""
     scheme, separator, file = url.partition(":///")
-    is_relative = bool(separator and file) and not file.startswith(("/", ":", "file:"))
-    if scheme.partition("+")[0] != "sqlite" or not is_relative or folder.resolve() == Path.cwd():
+    if scheme.partition("+")[0] != "sqlite" or not _is_a_file(file) or file.startswith("/"):
         return url
-    return f"{scheme}{separator}{folder.resolve() / file}"
+    return f"{scheme}{separator}{folder / file}"
 
 
 def sql_engine(url: str) -> Any:
@@ -145,11 +144,15 @@ def _parsed(url: str) -> URL:
     if "@" in (parsed.host or ""):  # the rest of the password, which the driver would print
         raise UsageError(f"{public_url(url)}: write each @ of the password as %40.")
     file = parsed.database or ""
-    is_a_file = file not in ("", ":memory:") and not file.startswith("file:")
-    if parsed.get_backend_name() == "sqlite" and is_a_file and not Path(file).is_file():
+    if parsed.get_backend_name() == "sqlite" and _is_a_file(file) and not Path(file).is_file():
         # Opening it would make an empty one.
         raise UsageError(f"There is no SQLite file {file!r}.")
     return parsed
+
+
+def _is_a_file(database: str) -> bool:
+    """Whether SQLite's database is a file by its path, not one in memory or a ``file:`` URI."""
+    return database.partition("?")[0] not in ("", ":memory:") and not database.startswith("file:")
 
 
 def _is_installed(driver: str) -> bool:
