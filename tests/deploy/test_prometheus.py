@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 from ttl_odm.metrics.numbers import NUMBERS
-from ttl_odm.partitions import counted
+from ttl_odm.partitions import facts
 from ttl_odm.stored import scopes
-from ttl_odm.sweeper import Number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,19 +34,10 @@ OF_PANELS = [
 OF_ALERTS = [(each["expr"], " ".join(each["annotations"].values())) for each in RULES]
 
 
-def numbers() -> Iterator[Number]:
-    """The collectors' own, and those of facts."""
-    yield from NUMBERS
-    for module in (counted, scopes):
-        for value in vars(module).values():
-            several = value.values() if isinstance(value, dict) else [value]
-            yield from (each for each in several if isinstance(each, Number))
-
-
 def series() -> dict[str, set[str]]:
     """The labels of every series that the collectors can have, by its name."""
     found = {}
-    for each in numbers():
+    for each in (*NUMBERS, *facts.NUMBERS.values(), *scopes.NUMBERS):
         labels = {*each.labels, "backend"}
         suffixes = {"counter": ("_total",), "gauge": ("",), "histogram": ("_sum", "_count")}
         found |= {f"ttl_odm_{each.name}{suffix}": labels for suffix in suffixes[each.kind]}

@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from tests.cli import shop
 from ttl_odm.metrics.opentelemetry import SweeperTelemetry
-from ttl_odm.partitions.counted import partitions
+from ttl_odm.partitions.facts import partitions
 from ttl_odm.sweeper import (
     PartitionsCounted,
     Purged,

@@ -18,7 +18,7 @@ from tests.cli.running import CliRunner, command, variables
 from tests.guard import GUARD
 from ttl_odm.cli.commands import cli
 from ttl_odm.metrics.prometheus import SweeperMetrics
-from ttl_odm.partitions.counted import partitions
+from ttl_odm.partitions.facts import partitions
 from ttl_odm.stored.scopes import deleted_by_scope, due_by_scope
 from ttl_odm.sweeper import (
     Ending,

@@ -19,7 +19,7 @@ from ttl_odm.beanie.purge.followers import FollowersRemoval
 from ttl_odm.beanie.purge.removal import Remover
 from ttl_odm.beanie.sweep import orphans
 from ttl_odm.beanie.sweep.store import open_store
-from ttl_odm.follows.reported import ORPHANS
+from ttl_odm.follows.facts import ORPHANS
 from ttl_odm.sweeper import BatchRequest, Hooks, Part
 
 if TYPE_CHECKING:

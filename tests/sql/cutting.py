@@ -17,7 +17,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from ttl_odm import TTL, ExpireAfter, Partitions
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.partitions.counted import PARTITIONS
+from ttl_odm.partitions.facts import PARTITIONS
 from ttl_odm.sqlalchemy import TTLMixin
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sweeper import BatchRequest, Sweeper, UnreachableStoreError

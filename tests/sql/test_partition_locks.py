@@ -25,7 +25,7 @@ from tests.sql.cutting import (
     visits,
 )
 from ttl_odm import Partitions
-from ttl_odm.partitions.counted import PARTITIONS
+from ttl_odm.partitions.facts import PARTITIONS
 from ttl_odm.sqlalchemy import Archive
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sweeper import BatchRequest

@@ -36,7 +36,7 @@ from tests.sql.cutting import (
     visits,
 )
 from ttl_odm import TTL, Partitions
-from ttl_odm.partitions.counted import PARTITIONS
+from ttl_odm.partitions.facts import PARTITIONS
 from ttl_odm.sqlalchemy import Archive
 from ttl_odm.sqlalchemy.sweep.partition_work import TRIES
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore

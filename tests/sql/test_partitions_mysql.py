@@ -46,7 +46,7 @@ from tests.sql.cutting import (
     visits,
 )
 from ttl_odm import TTL, ExpireAfter, ExpireAt, Partitions, TTLConfigurationError
-from ttl_odm.partitions.counted import PARTITIONS
+from ttl_odm.partitions.facts import PARTITIONS
 from ttl_odm.sqlalchemy import Archive, enable
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.sweep import locked_partitions

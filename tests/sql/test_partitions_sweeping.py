@@ -37,7 +37,7 @@ from tests.sql.cutting import (
     visits,
 )
 from ttl_odm import TTL, ExpireAfter, ExpireAt, Partitions
-from ttl_odm.partitions.counted import PARTITIONS
+from ttl_odm.partitions.facts import PARTITIONS
 from ttl_odm.sqlalchemy import Archive, enable, include_expired
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.sweep.leaves import read_leaves

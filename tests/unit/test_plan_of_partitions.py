@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.scripted import NOTHING, Script, due, full, last
-from ttl_odm.partitions.counted import PARTITIONS, partitions
+from ttl_odm.partitions.facts import PARTITIONS, partitions
 from ttl_odm.sweeper import BatchResult, Due, Ending, Part, PartitionsCounted, StoreError
 from ttl_odm.sweeper.commands import PurgeBatch
 

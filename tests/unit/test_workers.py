@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.unit.scripted import BUSY, CLAIM, OWN, Script, unhurried
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.partitions.counted import PARTITIONS
+from ttl_odm.partitions.facts import PARTITIONS
 from ttl_odm.sweeper import (
     AsyncSweeper,
     BatchRequest,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ttl_odm.partitions.counted import PartitionsCounted
+    from ttl_odm.partitions.facts import PartitionsCounted
 
 _TWO_SIGMA: Final = 1.96
 _RULE_OF_THREE: Final = 3

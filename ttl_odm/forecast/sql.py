@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.core.policy import Policy
-    from ttl_odm.partitions.counted import PartitionsCounted
+    from ttl_odm.partitions.facts import PartitionsCounted
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
     Rows = Callable[[FromClause, Dialect], list[ColumnElement[bool]]]

@@ -3,5 +3,5 @@
 An extension. So far it holds what has no adapter; SQLAlchemy's part is still in that adapter's
 rooms, which import these modules.
 
-- `counted`: what reports say of a table's partitions, and the part of a sweep that handles them.
+- `facts`: what reports say of a table's partitions, and the part of a sweep that handles them.
 """

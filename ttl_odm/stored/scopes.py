@@ -48,6 +48,8 @@ _ROWS_LEFT: Final = Number(
     "Expired rows of these scopes that were left, where they were counted.",
     ("table", "scope"),
 )
+NUMBERS: Final = (_ROWS_DELETED, _ROWS_LEFT)
+"""All numbers of these facts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ from ttl_odm.sweeper.sweeper import AsyncSweeper, Sweeper
 
 if TYPE_CHECKING:
     from ttl_odm.database_sweep.jobs import JobState
-    from ttl_odm.partitions.counted import PartitionsCounted
+    from ttl_odm.partitions.facts import PartitionsCounted
     from ttl_odm.sweeper.store import FactCounting as FollowersCounting
 
 __all__ = [
@@ -158,7 +158,7 @@ __all__ = [
 _ELSEWHERE: Final = {
     "FollowersCounting": ("sweeper.store", "FactCounting"),
     "JobState": ("database_sweep.jobs", "JobState"),
-    "PartitionsCounted": ("partitions.counted", "PartitionsCounted"),
+    "PartitionsCounted": ("partitions.facts", "PartitionsCounted"),
 }
 """Public names whose classes are an extension's, or have another name now; see `known_facts`."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ttl_odm.partitions.counted import PartitionsCounted
+    from ttl_odm.partitions.facts import PartitionsCounted
     from ttl_odm.sweeper.facts import Fact
 
 IN_REPORTS: Final = {"partitions": None}

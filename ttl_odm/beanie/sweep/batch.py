@@ -31,7 +31,7 @@ from ttl_odm.beanie.sweep.due import Action, Resume, stages_of
 from ttl_odm.beanie.sweep.orphans import purge_orphans
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.follows.reported import ORPHANS
+from ttl_odm.follows.facts import ORPHANS
 from ttl_odm.stored.scopes import deleted_by_scope
 from ttl_odm.sweeper import (
     BatchResult,

@@ -14,7 +14,7 @@ from ttl_odm.beanie.purge.followers import FollowersRemoval, all_followers
 from ttl_odm.beanie.purge.removal import transaction
 from ttl_odm.beanie.rewrite.followed import having, keys_with_nulls, parents_of
 from ttl_odm.core.policy import TTL
-from ttl_odm.follows.reported import ORPHANS
+from ttl_odm.follows.facts import ORPHANS
 from ttl_odm.sweeper import BatchResult, Part
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from ttl_odm.beanie.sweep.due import count, count_followers, find_due, layout_of
 from ttl_odm.beanie.sweep.leases import CollectionLeases
 from ttl_odm.beanie.sweep.orphans import with_followers
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.follows.reported import due_followers
+from ttl_odm.follows.facts import due_followers
 from ttl_odm.stored.scopes import due_by_scope
 from ttl_odm.sweeper import Hooks, Pace
 from ttl_odm.sweeper.declarations import sweep_of

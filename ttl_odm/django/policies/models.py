@@ -10,7 +10,7 @@ from typing import Any
 from django.db import models
 
 from ttl_odm.core.stored_rows import CHANGES, LONGEST_SCOPE, POLICIES
-from ttl_odm.django.installed import require_app
+from ttl_odm.django.app_check import require_app
 from ttl_odm.django.policies.fields import ExactField
 from ttl_odm.django.time.fields import InstantField, TTLField
 

@@ -33,7 +33,7 @@ from ttl_odm.django.sweep.replication import under_origin
 from ttl_odm.django.sweep.scope_ranges import ScopedRows
 from ttl_odm.django.sweep.stored_indexes import scope_index
 from ttl_odm.django.sweep.transactions import at_once
-from ttl_odm.follows.reported import ORPHANS
+from ttl_odm.follows.facts import ORPHANS
 from ttl_odm.stored.scopes import deleted_by_scope
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip, StoreError
 from ttl_odm.sweeper.facts import latest

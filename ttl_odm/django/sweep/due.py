@@ -23,7 +23,7 @@ from ttl_odm.django.sweep.stored_indexes import scope_index
 from ttl_odm.django.sweep.subqueries import fetched
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.fields import Cutoff, DatabaseNow
-from ttl_odm.follows.reported import ORPHANS
+from ttl_odm.follows.facts import ORPHANS
 from ttl_odm.stored.scope_walk import by_cutoff
 from ttl_odm.sweeper import Due, Hooks, Part
 from ttl_odm.sweeper.findings import Finding, Severity

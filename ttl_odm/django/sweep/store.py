@@ -25,7 +25,7 @@ from ttl_odm.django.sweep.replication import unlogged
 from ttl_odm.django.sweep.transactions import impatient
 from ttl_odm.django.time import clock
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.follows.reported import due_followers
+from ttl_odm.follows.facts import due_followers
 from ttl_odm.sweeper import Hooks, MissingTargetError, Pace, StoreError
 from ttl_odm.sweeper.declarations import hooks_of
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.follows.reported import ORPHANS, due_followers
+from ttl_odm.follows.facts import ORPHANS, due_followers
 from ttl_odm.follows.sqlalchemy import checks, conditions
 from ttl_odm.follows.sqlalchemy.displacement import remove_followers
 from ttl_odm.follows.sqlalchemy.following import Following

@@ -30,7 +30,7 @@ from sqlalchemy import table as bare_table
 
 from ttl_odm.database_sweep.jobs import database_sweep
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.partitions.counted import partitions
+from ttl_odm.partitions.facts import partitions
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.rules import all_rules_below, dependents, rules_below

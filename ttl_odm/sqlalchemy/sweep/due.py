@@ -34,7 +34,7 @@ from sqlalchemy import (
 from sqlalchemy.types import BigInteger, Integer
 
 from ttl_odm.core.values import NEVER
-from ttl_odm.partitions.counted import PARTITIONS, partitions
+from ttl_odm.partitions.facts import PARTITIONS, partitions
 from ttl_odm.sqlalchemy.policy.known import defaults_now
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate

@@ -24,7 +24,7 @@ from sqlalchemy import and_, literal_column, not_, or_, text, true
 from ttl_odm.core.partitions import Stretch
 from ttl_odm.core.values import NEVER
 from ttl_odm.dialects import EPOCH, partition_ddl
-from ttl_odm.partitions.counted import PartitionsCounted
+from ttl_odm.partitions.facts import PartitionsCounted
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import all_subtables
 from ttl_odm.sqlalchemy.policy.known import defaults_now

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sqlalchemy.exc import DBAPIError
 
     from ttl_odm.dialects.partitions import Cut
-    from ttl_odm.partitions.counted import PartitionsCounted
+    from ttl_odm.partitions.facts import PartitionsCounted
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.sweep.leaves import Findings, Leaf, Leaves
     from ttl_odm.sweeper import BatchRequest

@@ -33,7 +33,7 @@ from sqlalchemy.exc import DBAPIError
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.partitions import HINDRANCES, Range
 from ttl_odm.dialects.postgresql_partitions import PostgreSQLPartitions
-from ttl_odm.partitions.counted import partitions
+from ttl_odm.partitions.facts import partitions
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.errors import is_away
 from ttl_odm.sqlalchemy.sweep.due import count_rows

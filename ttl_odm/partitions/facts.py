@@ -23,7 +23,7 @@ PARTITIONS: Final = Part("partitions", whole=True)
 It comes first, and needs nothing to be expired.
 """
 
-_NUMBERS: Final = {
+NUMBERS: Final = {
     "there": Number(
         "partitions", "gauge", "Partitions that a table that is cut by time has.", ("table",)
     ),
@@ -78,7 +78,7 @@ class PartitionsCounted(Fact):
     def numbers(self, target: Reported) -> Iterator[Reading]:  # noqa: ARG002 (the report's)
         """Return the gauges of these."""
         for name, value in self.to_dict().items():
-            yield Reading(_NUMBERS[name], value)
+            yield Reading(NUMBERS[name], value)
 
 
 def partitions(counts: PartitionsCounted | None) -> dict[str, Fact]:
