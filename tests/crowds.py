@@ -32,6 +32,9 @@ CARTS: Final = 4
 OWN: Final = 100
 """The key of the first writer's own."""
 
+KEYS: Final = (*range(CARTS), *range(OWN, OWN + WRITERS))
+"""The keys of all of these."""
+
 
 class Writer(Random):
     """Which of the writers it is, and what it chooses."""

@@ -7,12 +7,15 @@ import json
 import os
 import subprocess
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from click import testing
 
 from tests.guard import GUARD
 from tests.terminals import at_a_terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class CliRunner(testing.CliRunner):
@@ -27,6 +30,25 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     """Run a command in a pipe."""
     return subprocess.run(
         command(*arguments),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=GUARD,
+        env=variables(**environment),
+    )
+
+
+MAIN: Final = "from ttl_odm.cli import main; main()"
+"""The command line, as a program."""
+
+
+def run_without(
+    modules: Iterable[str], program: str, *words: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process in which importing some modules fails."""
+    program = f"import sys; sys.modules.update(dict.fromkeys({[*modules]!r})); {program}"
+    return subprocess.run(
+        [sys.executable, "-c", program, *words],
         capture_output=True,
         text=True,
         check=False,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -28,8 +27,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 import ttl_odm
 from tests.cli import legacy
-from tests.cli.running import CliRunner, as_json, run, variables
-from tests.guard import GUARD
+from tests.cli.running import MAIN, CliRunner, as_json, run, run_without
 from ttl_odm.cli.commands import cli
 from ttl_odm.inspection.readers import sql
 
@@ -70,19 +68,11 @@ def url_of(engine: Engine) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("code", ["", "sys.modules['sqlalchemy'] = None; "])
-def test_documents_without_a_url_have_nothing_to_judge(code: str) -> None:
+@pytest.mark.parametrize("missing", [[], ["sqlalchemy"]])
+def test_documents_without_a_url_have_nothing_to_judge(missing: list[str]) -> None:
     """Also where SQLAlchemy isn't installed, as beside Beanie it needn't be."""
     words = ["inspect", "--models", "tests.cli.documents:Plain"]
-    program = f"import sys; {code}sys.argv[1:] = {words}; from ttl_odm.cli import main; main()"
-    finished = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=GUARD,
-        env=variables(),
-    )
+    finished = run_without(missing, MAIN, *words)
     assert finished.returncode == 2
     assert "give the database URL too" in " ".join(finished.stderr.split())
 

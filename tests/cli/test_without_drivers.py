@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.cli.running import variables
-from tests.guard import GUARD
+from tests.cli.running import MAIN, run_without
 
-PROGRAM = """
-import sys
-modules = "pymysql MySQLdb mysql mariadb aiomysql asyncmy psycopg psycopg2 asyncpg pg8000"
-sys.modules.update(dict.fromkeys(modules.split()))
-from ttl_odm.cli import main
-main()
-"""
+DRIVERS = "pymysql MySQLdb mysql mariadb aiomysql asyncmy psycopg psycopg2 asyncpg pg8000"
 
 
 @pytest.mark.parametrize(
@@ -29,13 +19,6 @@ main()
     ],
 )
 def test_a_missing_driver_is_named_with_its_package(url: str, package: str) -> None:
-    finished = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "inspect", url],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=GUARD,
-        env=variables(),
-    )
+    finished = run_without(DRIVERS.split(), MAIN, "inspect", url)
     assert finished.returncode == 2
     assert f"install it with pip install {package}," in finished.stderr

@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.running import variables
-from tests.guard import GUARD
+from tests.cli.running import MAIN, run_without
 from ttl_odm.cli.commands import cli
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
     from sqlalchemy import Engine
 
-
 pytestmark = pytest.mark.slow
-
-COMMAND = "from ttl_odm.cli import main; main()"
 
 
 def without_greenlet(program: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a program in a process in which importing greenlet fails."""
-    program = f"import sys; sys.modules['greenlet'] = None; {program}"
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", program, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=GUARD,
-        env=variables(),
-    )
+    return run_without(["greenlet"], program, *words, PYTHONWARNINGS="error")
 
 
 @pytest.mark.every_server
@@ -53,13 +40,13 @@ def test_every_command_works_on_a_synchronous_driver(engine: Engine, tmp_path: P
 
 
 def test_the_demo_works() -> None:
-    finished = without_greenlet(COMMAND, "demo")
+    finished = without_greenlet(MAIN, "demo")
     assert finished.returncode == 0, finished.stderr
 
 
 def test_an_asynchronous_driver_is_an_error_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "a.db").touch()
-    finished = without_greenlet(COMMAND, "inspect", f"sqlite+aiosqlite:///{tmp_path}/a.db")
+    finished = without_greenlet(MAIN, "inspect", f"sqlite+aiosqlite:///{tmp_path}/a.db")
     assert finished.returncode == 2, finished.stderr
     assert "Traceback" not in finished.stderr
     said = " ".join(finished.stderr.split())

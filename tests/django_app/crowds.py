@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import DatabaseError, connections, transaction
 from django.db.models import F
 
-from tests.crowds import CARTS, HOUR, OWN, WRITERS, App
+from tests.crowds import CARTS, HOUR, KEYS, App
 from tests.django_app.data import kill
 from tests.django_app.family.models import Basket, Bottle, Crate, Fruit
 from ttl_odm.django import ExpiredError
@@ -59,7 +59,7 @@ class Shop(DjangoApp):
         self.item: Any = Fruit if policy else Bottle
         self._stock = itertools.count(STOCK)
         with self.transaction():
-            for key in (*range(CARTS), *range(OWN, OWN + WRITERS)):
+            for key in KEYS:
                 self._put(key)
             keys = range(STOCK, STOCK + stock)
             self.item.objects.bulk_create(
@@ -156,8 +156,7 @@ class Plain(DjangoApp):
         """Make the rows of a model with the field `writes`."""
         super().__init__(policy=hasattr(model, "__ttl__"))
         self.model = model
-        keys = (*range(CARTS), *range(OWN, OWN + WRITERS))
-        model.objects.bulk_create([model(pk=key) for key in keys])
+        model.objects.bulk_create([model(pk=key) for key in KEYS])
 
     @property
     def swept(self) -> Any:

@@ -31,7 +31,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.clocks import age
-from tests.crowds import CARTS, CONNECTIONS, HOUR, OWN, WRITERS, App, Load, Writer
+from tests.crowds import CARTS, CONNECTIONS, HOUR, KEYS, App, Load, Writer
 from tests.sql.cutting import ago
 from ttl_odm import TTL, Follows, Partitions
 from ttl_odm.sqlalchemy import ExpiredError, TTLMixin
@@ -102,7 +102,7 @@ class Shop(SQLApp):
         self.metadata = Base.metadata
         self.metadata.create_all(engine)
         with Session(engine) as session, session.begin():
-            for key in (*range(CARTS), *range(OWN, OWN + WRITERS)):
+            for key in KEYS:
                 self._put(session, key)
 
     @property
@@ -204,8 +204,7 @@ class Plain(SQLApp):
         self.metadata = Base.metadata
         self.metadata.create_all(engine)
         with Session(engine) as session, session.begin():
-            keys = (*range(CARTS), *range(OWN, OWN + WRITERS))
-            session.add_all([Code(id=key) for key in keys])
+            session.add_all([Code(id=key) for key in KEYS])
 
     @property
     def models(self) -> Any:
