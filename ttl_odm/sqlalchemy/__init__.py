@@ -21,8 +21,8 @@ from ttl_odm.sqlalchemy.objects.lifetime import (
     is_expired,
     persist,
     time_left,
-    touch,
 )
+from ttl_odm.sqlalchemy.objects.renewals import touch
 from ttl_odm.sqlalchemy.policy.changes import policy_changes, set_policy, stored_policies
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.stored import create_policies, policy_tables

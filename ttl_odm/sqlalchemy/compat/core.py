@@ -158,6 +158,19 @@ def with_value_lists(statement: Insert, lists: Iterable[Sequence[Any]]) -> Inser
     return copy
 
 
+def is_asked_to_return(compiler: SQLCompiler) -> bool:
+    """Whether the innermost UPDATE that is being compiled has a `returning()` of the caller's.
+
+    What the ORM makes the statement return for itself isn't the caller's: it stands in a copy.
+    """
+    updates = [one["selectable"] for one in compiler.stack if isinstance(one["selectable"], Update)]
+    if not updates:
+        return False
+    executed: Any = compiler.statement
+    is_outermost = len(compiler.stack) == 1
+    return bool(updates[-1]._returning or (is_outermost and executed._returning))
+
+
 def has_prefixes(statement: Insert | Update) -> bool:
     """Whether something stands behind INSERT or UPDATE, such as IGNORE or OR REPLACE."""
     return bool(statement._prefixes)

@@ -7,5 +7,6 @@
 - `flush`: a flush that meets an expired row: `ExpiredError` instead of silence.
 - `identity_map`: the identity map never serves an expired object.
 - `lifetime`: what a program does with one row's lifetime, whichever columns hold it.
+- `renewals`: `touch` as a statement.
 - `ruled_rows`: objects of tables with a rule.
 """

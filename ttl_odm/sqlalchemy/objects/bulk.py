@@ -19,12 +19,13 @@ from ttl_odm.sqlalchemy.policy.binding import root_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED
 from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
-from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
+from ttl_odm.sqlalchemy.rewrite.stamps import IfGranted, Stamp
+from ttl_odm.sqlalchemy.time.instants import Stored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sqlalchemy import Table, Update
+    from sqlalchemy import Column, Table, Update
     from sqlalchemy.orm import Session
 
     from ttl_odm.sqlalchemy.compat import Handler
@@ -69,6 +70,7 @@ def stamping(before_execute: Handler) -> Handler:
             and not compat.is_ordered(statement)
             and not isinstance(params, list)
             and _sets_own(statement, binding.table)
+            and not _is_touch(statement, binding.last_modified)
         ):
             # As the column keeps it: the policy may be gone when the statement is compiled.
             stamp = binding.instants.stored(Stamp())
@@ -78,6 +80,11 @@ def stamping(before_execute: Handler) -> Handler:
         return before_execute(cls, session, statement, params, options, *rest)
 
     return stamped
+
+
+def _is_touch(statement: Update, stamp: Column[Any]) -> bool:
+    """Whether an UPDATE sets the stamp itself, as `touch` lets it."""
+    return isinstance(dict(compat.assignments(statement)).get(stamp), (Stamp, Stored, IfGranted))
 
 
 def _sets_own(statement: Update, table: Table) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, inspect, literal
 from sqlalchemy.orm import object_session
@@ -233,12 +233,7 @@ def touch(
         TTLError: Its policy is one that writes don't extend.
     """
     lifetime = bound_lifetime(row)
-    if not lifetime.binding.stamps:
-        raise TTLError(
-            f"{type(row).__name__}.touch(): with {lifetime.binding.policy!r} no write extends a "
-            f"row's life; set {lifetime.binding.last_modified.name!r} itself, or declare "
-            "TTL(seconds, last_modified=...)."
-        )
+    check_extended(type(row).__name__, lifetime.binding)
     if at_most_every is not None:
         pause = interval(at_most_every)
         last = _last_written(row, lifetime)
@@ -262,22 +257,22 @@ def persist(row: object) -> None:
         TTLError: The policy doesn't allow it. The next three functions raise it too.
     """
     lifetime = bound_lifetime(row)
-    policy = lifetime.binding.policy
-    _check_written(row, "persist()", lifetime)
+    policy, name = lifetime.binding.policy, type(row).__name__
+    check_written(name, "persist()", lifetime.binding)
     if lifetime.own is not None:
         setattr(row, lifetime.own, NEVER)
     elif isinstance(policy, ExpireAt) and policy.null == "never":
         _set_null(row, lifetime.stamp, lifetime.binding.last_modified)
     else:
-        _refuse(row, "persist()", lifetime)
+        raise no_own_lifetime(name, "persist()", lifetime.binding)
 
 
 def inherit_ttl(row: object) -> None:
     """Remove a row's own ttl, so that the default applies again."""
     lifetime = bound_lifetime(row)
     if lifetime.own is None or lifetime.binding.override is None:
-        _refuse(row, "inherit_ttl()", lifetime)
-    _check_written(row, "inherit_ttl()", lifetime)
+        raise no_own_lifetime(type(row).__name__, "inherit_ttl()", lifetime.binding)
+    check_written(type(row).__name__, "inherit_ttl()", lifetime.binding)
     _set_null(row, lifetime.own, lifetime.binding.override)
 
 
@@ -300,24 +295,42 @@ def expire_in(row: object, life: float | timedelta, *, only_if: OnlyIf | None = 
             column of an `ExpireAt` can't hold the value.
     """
     lifetime = bound_lifetime(row)
-    _check_written(row, "expire_in()", lifetime)
+    check_written(type(row).__name__, "expire_in()", lifetime.binding)
     where = f"{type(row).__name__}.{lifetime.own or lifetime.stamp}"
     seconds = life_seconds(life, where=where)
     if only_if is not None:
         end = _limited(row, lifetime, database_now(row) + timedelta(seconds=seconds))
         if not grants(only_if, end_of(row), end):
             return False
-    instants = lifetime.binding.instants
-    passed = Ago(1 if instants.native else 1 + instants.coarseness)
+    own, stamp = values_for_life(type(row).__name__, lifetime.binding, seconds, where)
     if lifetime.own is not None:
-        setattr(row, lifetime.own, seconds or 1)
-        setattr(row, lifetime.stamp, Stamp() if seconds else passed)
-    elif isinstance(lifetime.binding.policy, ExpireAt):
-        ahead = Ago(-seconds, SecondsAhead(Capacity(instants, where)))
-        setattr(row, lifetime.stamp, instants.stored(ahead if seconds else passed))
-    else:
-        _refuse(row, "expire_in()", lifetime)
+        setattr(row, lifetime.own, own)
+    setattr(row, lifetime.stamp, stamp)
     return True
+
+
+def values_for_life(
+    name: str, binding: Binding, seconds: int, where: str
+) -> tuple[int | None, ColumnElement[Any]]:
+    """What ``expire_in`` writes: a row's own ttl (None if it has none), and the stamp or date.
+
+    Args:
+        name: The model's.
+        binding: Its policy.
+        seconds: The new life, by `life_seconds`.
+        where: The model and the field, for messages.
+
+    Raises:
+        TTLError: The policy gives rows no lifetime of their own.
+    """
+    instants = binding.instants
+    passed = Ago(1 if instants.native else 1 + instants.coarseness)
+    if binding.override is not None:
+        return seconds or 1, Stamp() if seconds else passed
+    if isinstance(binding.policy, ExpireAt):
+        ahead = Ago(-seconds, SecondsAhead(Capacity(instants, where)))
+        return None, instants.stored(ahead if seconds else passed)
+    raise no_own_lifetime(name, "expire_in()", binding)
 
 
 def expire_at(row: object, instant: datetime, *, only_if: OnlyIf | None = None) -> bool:
@@ -341,7 +354,7 @@ def expire_at(row: object, instant: datetime, *, only_if: OnlyIf | None = None) 
             hold the value. (`persist` lets a row live forever.)
     """
     lifetime = bound_lifetime(row)
-    _check_written(row, "expire_at()", lifetime)
+    check_written(type(row).__name__, "expire_at()", lifetime.binding)
     where = f"{type(row).__name__}.{lifetime.own or lifetime.stamp}"
     now = None if lifetime.own is None else partial(_now_at_least, row)
     instant = end_instant(instant, where=where, now=now)
@@ -356,7 +369,7 @@ def expire_at(row: object, instant: datetime, *, only_if: OnlyIf | None = None) 
         fitting = literal(instant, End(Capacity(instants, where)))
         setattr(row, lifetime.stamp, instants.stored(fitting))
     else:
-        _refuse(row, "expire_at()", lifetime)
+        raise no_own_lifetime(type(row).__name__, "expire_at()", lifetime.binding)
     return True
 
 
@@ -400,20 +413,29 @@ def _set_null(row: object, attribute: str, column: Column[Any]) -> None:
     setattr(row, attribute, None)
 
 
-def _check_written(row: object, call: str, lifetime: Lifetime) -> None:
-    """Reject a column that the database computes, before it rejects the flush."""
-    binding = lifetime.binding
-    column = binding.last_modified if lifetime.own is None else binding.override
-    if column is not None and column.computed is not None:
+def check_extended(name: str, binding: Binding) -> None:
+    """Reject a touch where no write extends a row's life; `name` is the model's."""
+    if not binding.stamps:
         raise TTLError(
-            f"{type(row).__name__}.{call}: the database computes column {column.name!r} "
+            f"{name}.touch(): with {binding.policy!r} no write extends a row's life; set "
+            f"{binding.last_modified.name!r} itself, or declare TTL(seconds, last_modified=...)."
+        )
+
+
+def check_written(name: str, call: str, binding: Binding) -> None:
+    """Reject a column that the database computes, before it rejects the write."""
+    column = binding.last_modified if binding.override is None else binding.override
+    if column.computed is not None:
+        raise TTLError(
+            f"{name}.{call}: the database computes column {column.name!r} "
             f"({column.computed.sqltext}), so no row can set it; set the columns that it is "
             "computed from."
         )
 
 
-def _refuse(row: object, call: str, lifetime: Lifetime) -> NoReturn:
-    raise TTLError(
-        f"{type(row).__name__}.{call}: with {lifetime.binding.policy!r} a row has no lifetime of "
-        "its own; that needs TTL(..., override='a column of seconds') or ExpireAt('a column')."
+def no_own_lifetime(name: str, call: str, binding: Binding) -> TTLError:
+    """The error for a policy that gives rows no lifetime of their own."""
+    return TTLError(
+        f"{name}.{call}: with {binding.policy!r} a row has no lifetime of its own; that needs "
+        "TTL(..., override='a column of seconds') or ExpireAt('a column')."
     )

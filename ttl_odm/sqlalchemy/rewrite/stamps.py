@@ -21,6 +21,7 @@ from sqlalchemy import (
     VARCHAR,
     BigInteger,
     BindParameter,
+    Boolean,
     Column,
     ColumnElement,
     CompoundSelect,
@@ -102,6 +103,55 @@ class Ago(Stamp):
         super().__init__(literal(seconds, type_ or BigInteger()))
 
 
+class Granted(FunctionElement[bool]):
+    """In the WHERE clause of a touch: the condition on which it renews a row.
+
+    With RETURNING it is true, and the condition stands in the SET clause, see `IfGranted`: every
+    live row that is asked for is returned.
+    """
+
+    inherit_cache = True
+    type = Boolean()
+
+    def self_group(self, against: object = None) -> Any:  # noqa: ARG002 (SQLAlchemy's signature)
+        """As it is: it puts parentheses around itself."""
+        return self
+
+
+class IfGranted(FunctionElement[Any]):
+    """In the SET clause of a touch with a condition: the condition, a new value, the column.
+
+    With RETURNING, rows that don't meet the condition keep what they have.
+    """
+
+    inherit_cache = True
+
+    def __init__(
+        self,
+        condition: ColumnElement[bool],
+        value: ColumnElement[Any],
+        column: ColumnElement[Any],
+    ) -> None:
+        super().__init__(condition, value, column)
+        self.type = column.type
+
+
+@compiles(Granted)
+def _render_granted(element: Granted, compiler: SQLCompiler, **kw: object) -> str:
+    (condition,) = element.clauses
+    if compat.is_asked_to_return(compiler):
+        return "(1 = 1)"
+    return f"({compiler.process(condition, **kw)})"
+
+
+@compiles(IfGranted)
+def _render_if_granted(element: IfGranted, compiler: SQLCompiler, **kw: object) -> str:
+    condition, value, column = element.clauses
+    if compat.is_asked_to_return(compiler):
+        value = case((condition, value), else_=column)
+    return compiler.process(value, **kw)
+
+
 @compiles(Stamp)
 def _render_stamp(element: Stamp, compiler: SQLCompiler, **_: object) -> str:  # noqa: ARG001
     return clock_of(compiler.dialect).stamp
@@ -133,7 +183,7 @@ def stamp_unless_kept(binding: Binding, value: ColumnElement[Any]) -> ColumnElem
     """
     if isinstance(value, Stamp):
         return binding.instants.stored(value)
-    if isinstance(value, Stored):
+    if isinstance(value, (Stored, IfGranted)):
         return value
     return case((KeepFlag(), value), else_=binding.instants.stored(Stamp()))
 
