@@ -21,7 +21,7 @@ from ttl_odm.sweeper.declarations import Archive
 if TYPE_CHECKING:
     from ttl_odm.django.declare.mixin import TTLModel
     from ttl_odm.django.declare.operations import AddTTL
-    from ttl_odm.django.objects import TTLManager, TTLQuerySet
+    from ttl_odm.django.objects import TTLManager, TTLQuerySet, touch
     from ttl_odm.django.policies.changes import (
         begin_policies,
         policy_changes,
@@ -55,6 +55,7 @@ __all__ = [
     "policy_changes",
     "set_policy",
     "stored_policies",
+    "touch",
 ]
 
 _HOMES = {
@@ -73,6 +74,7 @@ _HOMES = {
     "policy_changes": "policies.changes",
     "set_policy": "policies.changes",
     "stored_policies": "policies.changes",
+    "touch": "objects",
 }
 
 

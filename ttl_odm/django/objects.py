@@ -5,7 +5,8 @@ read from a row which has expired since, the INSERT would bring it back to life.
 is, an instance that came from the database is only ever updated; if its row is gone, it raises.
 
 `TTLQuerySet` has the flags of `ttl_odm.django.policy.options` as methods, for convenience only:
-what hides expired rows is the gate, whatever manager a model has.
+what hides expired rows is the gate, whatever manager a model has. `touch` renews the rows of any
+queryset.
 """
 
 from __future__ import annotations
@@ -13,17 +14,27 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from asgiref.sync import sync_to_async
 from django.db import models
 
+from ttl_odm.core.lifetime import check_only_if, interval, life_seconds
+from ttl_odm.core.policy import ExpireAt
 from ttl_odm.django.policy import options
-from ttl_odm.django.policy.binding import table_policy
+from ttl_odm.django.policy.binding import binding_of, table_policy
+from ttl_odm.django.policy.following import following_of
+from ttl_odm.django.policy.predicate import ExpiresWithin
 from ttl_odm.django.purge.errors import error_of
+from ttl_odm.django.time.fields import Cutoff, Stamp, StampAgo
+from ttl_odm.errors import TTLConfigurationError, TTLError
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from django.db.models import Model as Instance
     from typing_extensions import Self
 
-    from ttl_odm.django.policy.binding import AnyQuerySet, Model, TablePolicy
+    from ttl_odm.core.lifetime import OnlyIf
+    from ttl_odm.django.policy.binding import AnyQuerySet, Binding, Model, TablePolicy
 
 M = TypeVar("M", bound=models.Model)
 
@@ -65,8 +76,116 @@ def _is_off_for(policy: TablePolicy, obj: Instance, using: str) -> bool:
     return policy.binding.is_off_for(obj, using)
 
 
+def touch(
+    queryset: AnyQuerySet,
+    *,
+    at_most_every: float | timedelta | None = None,
+    only_if: OnlyIf | None = None,
+    expire_in: float | timedelta | None = None,
+) -> int:
+    """Restart the lifetime of a queryset's live rows by one UPDATE, without loading them.
+
+    It sends no signals. `TTLQuerySet` has it as a method, with an asynchronous twin, ``atouch``.
+
+    Args:
+        queryset: Any queryset of a model with a policy; no slice.
+        at_most_every: Seconds, or a timedelta; rows that were written more recently are left alone.
+        only_if: With "longer" or "has_ttl", rows that never expire are left alone; with "no_ttl",
+            all others. With "shorter", rows are left alone unless `expire_in` makes their life
+            shorter.
+        expire_in: The rows' new life in whole seconds, or a timedelta of them. With zero or less
+            the rows expire at once.
+
+    Returns:
+        The number of rows that were renewed. Rows that a condition leaves alone don't count.
+
+    Raises:
+        TTLConfigurationError: The model has no lifetime of its own, or an argument is invalid.
+        TTLError: The policy is one that no write prolongs, or has no lifetimes of rows' own.
+        InvalidTTL: `expire_in` isn't whole, or is over 2147483647.
+    """
+    model, call = queryset.model, "touch()"
+    binding = own_binding(model, call)
+    stamp, values = binding.stamp, dict[str, Any]()
+    seconds = None
+    if expire_in is None:
+        check_extended(binding, model)
+        values[stamp.name] = Stamp.of(binding.form)
+    else:
+        field = binding.own or stamp
+        seconds = life_seconds(expire_in, where=f"{model.__name__}.{field.name}")
+        values = _with_life(binding, model, seconds)
+    return queryset.filter(*conditions(binding, at_most_every, only_if, seconds)).update(**values)
+
+
+def own_binding(model: Model, call: str) -> Binding:
+    """The policy of a model, of which a call needs one of the model's own."""
+    following = following_of(model)
+    if following is not None:
+        raise TTLConfigurationError(
+            f"{model.__name__}.{call}: {model.__name__} has no lifetime of its own: "
+            f"its __ttl__ is {following.follows!r}, so set that of the parent."
+        )
+    binding = binding_of(model)
+    if binding is None:
+        raise TTLConfigurationError(
+            f"{model.__name__}.{call}: {model.__name__} has no policy; derive it from TTLModel and "
+            "declare __ttl__, or name it in TTL_ODM_POLICIES."
+        )
+    return binding
+
+
+def check_extended(binding: Binding, model: Model) -> None:
+    """Reject a touch where no write extends a row's life."""
+    if not binding.stamps:
+        raise TTLError(
+            f"{model.__name__}.touch(): with {binding.policy!r} no write extends a row; set "
+            f"{binding.stamp.name!r} itself, or declare TTL(seconds, last_modified=...)."
+        )
+
+
+def conditions(
+    binding: Binding,
+    at_most_every: float | timedelta | None,
+    only_if: OnlyIf | None,
+    seconds: int | None = None,
+) -> list[models.Q]:
+    """Which rows a touch renews; `seconds` are those of a new life."""
+    granted = []
+    if at_most_every is not None:
+        cutoff = Cutoff(interval(at_most_every).total_seconds(), binding.form, binding.stamp)
+        granted.append(models.Q((f"{binding.stamp.name}__lte", cutoff)))
+    check_only_if(only_if)
+    if only_if is None:
+        return granted
+    has_end = binding.has_end
+    if only_if in ("has_ttl", "no_ttl"):
+        return [*granted, has_end if only_if == "has_ttl" else ~has_end]
+    if seconds is None:
+        # How long the life will be makes no difference: what has an end gets a later one.
+        return [*granted, has_end if only_if == "longer" else models.Q(pk__in=[])]
+    ends_before = models.Q(ExpiresWithin(binding, seconds))
+    return [*granted, ends_before if only_if == "longer" else ~ends_before]
+
+
+def _with_life(binding: Binding, model: Model, seconds: int) -> dict[str, Any]:
+    """What gives rows this life."""
+    # A column that isn't ours may keep whole seconds, and is rounded up.
+    passed = StampAgo(1 if binding.form == "instant" else 2, binding.form)
+    if binding.own is not None:
+        stamp = Stamp.of(binding.form) if seconds else passed
+        return {binding.own.name: seconds or 1, binding.stamp.name: stamp}
+    if isinstance(binding.policy, ExpireAt):
+        ahead = StampAgo(-seconds, binding.form)
+        return {binding.stamp.name: ahead if seconds else passed}
+    raise TTLError(
+        f"{model.__name__}.touch(expire_in=...): by {binding.policy!r} a row has no lifetime of "
+        f"its own; set {binding.stamp.name!r} itself, or declare TTL(seconds)."
+    )
+
+
 class TTLQuerySet(models.QuerySet[M]):
-    """A queryset with methods that choose whether it reads live or expired rows."""
+    """A queryset with methods that choose whether it reads live or expired rows, and `touch`."""
 
     def include_expired(self) -> Self:
         """Read expired rows too, also those of joined tables; nothing revives them."""
@@ -80,6 +199,32 @@ class TTLQuerySet(models.QuerySet[M]):
         """Keep ``update()`` and ``bulk_update()`` from restarting the rows' lifetime."""
         return options.keep_last_modified(self)
 
+    def touch(
+        self,
+        *,
+        at_most_every: float | timedelta | None = None,
+        only_if: OnlyIf | None = None,
+        expire_in: float | timedelta | None = None,
+    ) -> int:
+        """Restart the rows' lifetime by one UPDATE; see `ttl_odm.django.touch`."""
+        return touch(self, at_most_every=at_most_every, only_if=only_if, expire_in=expire_in)
+
+    touch.alters_data = True  # type: ignore[attr-defined] # templates must not call it
+
+    async def atouch(
+        self,
+        *,
+        at_most_every: float | timedelta | None = None,
+        only_if: OnlyIf | None = None,
+        expire_in: float | timedelta | None = None,
+    ) -> int:
+        """Do the same from asynchronous code."""
+        return await sync_to_async(touch)(
+            self, at_most_every=at_most_every, only_if=only_if, expire_in=expire_in
+        )
+
+    atouch.alters_data = True  # type: ignore[attr-defined]
+
 
 if TYPE_CHECKING:
 
@@ -89,6 +234,20 @@ if TYPE_CHECKING:
         def include_expired(self) -> TTLQuerySet[M]: ...  # noqa: D102
         def only_expired(self) -> TTLQuerySet[M]: ...  # noqa: D102
         def keep_last_modified(self) -> TTLQuerySet[M]: ...  # noqa: D102
+        def touch(  # noqa: D102
+            self,
+            *,
+            at_most_every: float | timedelta | None = None,
+            only_if: OnlyIf | None = None,
+            expire_in: float | timedelta | None = None,
+        ) -> int: ...
+        async def atouch(  # noqa: D102
+            self,
+            *,
+            at_most_every: float | timedelta | None = None,
+            only_if: OnlyIf | None = None,
+            expire_in: float | timedelta | None = None,
+        ) -> int: ...
 else:
     TTLManager = models.Manager.from_queryset(TTLQuerySet, "TTLManager")
     """The manager of `TTLQuerySet`."""

@@ -9,14 +9,19 @@ from django.db import connections, models, router
 
 from ttl_odm.core import expiry, lifetime
 from ttl_odm.core.values import NEVER
-from ttl_odm.django.objects import AllObjectsManager, TTLManager
+from ttl_odm.django.objects import (
+    AllObjectsManager,
+    TTLManager,
+    check_extended,
+    conditions,
+    own_binding,
+)
 from ttl_odm.django.policy.binding import Binding, binding_of
 from ttl_odm.django.policy.following import Following, following_of
 from ttl_odm.django.purge.errors import error_of
 from ttl_odm.django.time.clock import database_now
 from ttl_odm.django.time.fields import (
     UNREAD,
-    Cutoff,
     LastModifiedField,
     SecondsUntil,
     Stamp,
@@ -123,28 +128,14 @@ class TTLModel(models.Model):
             TTLConfigurationError: An argument is none of these.
             TTLError: The policy is one that no write prolongs.
         """
-        binding = self._own_binding("touch()")
-        if not binding.stamps:
-            raise TTLError(
-                f"{type(self).__name__}.touch(): with {binding.policy!r} no write extends a row; "
-                f"set {binding.stamp.name!r} itself, or declare TTL(seconds, last_modified=...)."
-            )
+        binding = own_binding(type(self), "touch()")
+        check_extended(binding, type(self))
         if (at_most_every is None and only_if is None) or self._state.adding:
             self.save(update_fields=["last_modified"])
             return True
         using = self._state.db or router.db_for_write(type(self), instance=self)
         rows = binding.model._base_manager.using(using).filter(pk=self.pk)
-        filters = []
-        if at_most_every is not None:
-            seconds = lifetime.interval(at_most_every).total_seconds()
-            cutoff = Cutoff(seconds, binding.form, binding.stamp)
-            filters.append(models.Q((f"{binding.stamp.name}__lte", cutoff)))
-        if only_if is not None:
-            lifetime.check_only_if(only_if)
-            has_end = binding.has_end
-            # How long the life will be makes no difference: what has an end gets a later one.
-            choices = {"no_ttl": ~has_end, "shorter": models.Q(pk__in=[])}
-            filters.append(choices.get(only_if, has_end))
+        filters = conditions(binding, at_most_every, only_if)
         if rows.filter(*filters).update(**{binding.stamp.name: Stamp(binding.form)}):
             setattr(self, binding.stamp.attname, UNREAD)
             return True
@@ -235,22 +226,12 @@ class TTLModel(models.Model):
 
     def _check_own(self, call: str) -> None:
         """Refuse to change a ttl that the policy doesn't read."""
-        binding = self._own_binding(call)
+        binding = own_binding(type(self), call)
         if binding.own is None:
             raise TTLError(
                 f"{type(self).__name__}.{call}: by {binding.policy!r} a row has no lifetime of its "
                 f"own; set {binding.stamp.name!r} itself, or declare TTL(seconds)."
             )
-
-    def _own_binding(self, call: str) -> Binding:
-        """The policy, of which a call needs one of the model's own."""
-        following = following_of(type(self))
-        if following is not None:
-            raise TTLConfigurationError(
-                f"{type(self).__name__}.{call}: {type(self).__name__} has no lifetime of its own: "
-                f"its __ttl__ is {following.follows!r}, so set that of the parent."
-            )
-        return self._binding
 
     def _at_root(self, following: Following) -> tuple[Binding, models.Model] | None:
         """The row at the end of what this one follows; None without a parent. Asks the database."""

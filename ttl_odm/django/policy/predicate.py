@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from django.db.models import BooleanField
+from django.db.models import BooleanField, F
 from django.db.models.expressions import Expression
 
 from ttl_odm.core import TTL, ExpireAt
@@ -23,6 +23,8 @@ from ttl_odm.django.policy import stored
 from ttl_odm.django.time import clock
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.sql.compiler import SQLCompiler
     from typing_extensions import Self
@@ -173,6 +175,32 @@ class KnownEnd(Expression):
             f"(({is_one}) AND {now} < {self.ends.end} OR (SELECT {sql}) = 1)",
             (*values, *params),
         )
+
+
+class ExpiresWithin(Expression):
+    """Whether the row of a query will have expired so many seconds from now, if nothing changes."""
+
+    def __init__(self, binding: Binding, seconds: int) -> None:
+        """Say of which table's rows."""
+        super().__init__(output_field=_BOOLEAN)
+        self._binding = binding
+        self._seconds = seconds
+        self._stamp: Any = F(binding.stamp.name)
+
+    def get_source_expressions(self) -> list[Any]:
+        """The field with the instant, which stands for its table."""
+        return [self._stamp]
+
+    def set_source_expressions(self, exprs: Sequence[Any]) -> None:
+        """Set it, once it is resolved."""
+        (self._stamp,) = exprs
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
+        """Render it."""
+        quote_alias = getattr(compiler, "quote_name", None) or compiler.quote_name_unless_alias
+        source = quote_alias(self._stamp.alias)
+        expired = expired_in(connection, self._binding, source, writing=True, seconds=self._seconds)
+        return f"(CASE WHEN {expired} THEN 1 ELSE 0 END = 1)", ()  # never NULL: it may be negated
 
 
 def expired_in(

@@ -93,9 +93,9 @@ class StampAgo(Stamp):
 
     allowed_default = False
 
-    def __init__(self, seconds: int) -> None:
-        """Say how many."""
-        super().__init__()
+    def __init__(self, seconds: int, form: Form = "instant") -> None:
+        """Say how many (of negative ones, after it), and in which form."""
+        super().__init__(form)
         self.seconds = seconds
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
