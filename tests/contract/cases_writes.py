@@ -104,6 +104,57 @@ def touch_resets_and_changes_nothing_else(s: Subject) -> None:
 
 
 @case(RESETS, OURS)
+def a_touch_without_loading_renews_live_rows_and_counts_them(s: Subject) -> None:
+    for key, age in ((1, HALF), (2, OLD), (3, HALF)):
+        s.put("carts", key, age=age, ttl=None if key < 3 else 7200, views=3)
+    before = s.stored("carts", 2)
+    assert s.touch("carts", 1) == 1
+    assert (s.touch("carts", 2), s.touch("carts", 9)) == (0, 0)
+    assert s.age_of("carts", 1) < MINUTE < s.age_of("carts", 3)
+    assert s.touch("carts") == 2
+    assert s.age_of("carts", 3) < MINUTE
+    stored = s.stored("carts", 3)
+    assert stored is not None
+    assert (stored["ttl"], stored["views"], stored["name"]) == (7200, 3, "n3")
+    assert s.stored("carts", 2) == before
+
+
+@case(RESETS, OURS)
+def a_touch_without_loading_leaves_rows_alone_that_were_written_recently(s: Subject) -> None:
+    for key, age in ((1, 30), (2, 90), (3, OLD)):
+        s.put("carts", key, age=age)
+    assert s.touch("carts", at_most_every=60) == 1
+    assert s.age_of("carts", 2) < 30 * SECOND <= s.age_of("carts", 1)
+    assert s.touch("carts", 2, at_most_every=60) == 0
+
+
+@case(RESETS, OURS)
+def a_touch_without_loading_may_give_rows_a_life_of_their_own(s: Subject) -> None:
+    for key, ttl in ((1, None), (2, -1), (3, 7200)):
+        s.put("carts", key, age=HALF, ttl=ttl)
+    assert s.touch("carts", 1, expire_in=60) == 1
+    assert s.age_of("carts", 1) < MINUTE
+    assert s.touch("carts", expire_in=100, only_if="longer") == 1
+    assert s.touch("carts", expire_in=1000, only_if="shorter") == 2
+    ttls = [stored["ttl"] for key in (1, 2, 3) if (stored := s.stored("carts", key)) is not None]
+    assert ttls == [100, 1000, 1000]
+    assert s.touch("carts", 1, expire_in=0) == 1
+    assert s.keys_with_expired("carts") == {1, 2, 3}
+    assert s.touch("carts", 1) == 0
+
+
+@case(RESETS, OURS)
+def a_row_that_is_renewed_and_read_at_once_comes_back_if_it_lives(s: Subject) -> None:
+    for key, age in ((1, HALF), (2, OLD), (3, 30)):
+        s.put("carts", key, age=age)
+    assert [s.touched("carts", key, at_most_every=60) for key in (1, 2, 3, 4)] == [1, None, 3, None]
+    assert s.age_of("carts", 1) < MINUTE
+    assert s.age_of("carts", 3) >= 30 * SECOND
+    assert s.touched("carts", 3, only_if="no_ttl") == 3
+    assert s.age_of("carts", 3) >= 30 * SECOND
+
+
+@case(RESETS, OURS)
 def keep_last_modified_writes_without_resetting(s: Subject) -> None:
     s.put("carts", 1, age=HALF)
     first = before = s.stored("carts", 1)

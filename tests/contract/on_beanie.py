@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from beanie import Document, Link, TimeSeriesConfig, init_beanie
 from beanie.exceptions import DocumentNotFound, RevisionIdWasChanged
+from beanie.operators import In
 from bson import DatetimeMS, DBRef, Timestamp
 from pymongo import InsertOne, MongoClient, UpdateOne, message
 from pymongo.errors import BulkWriteError, DuplicateKeyError
@@ -298,6 +299,17 @@ class OnBeanie(DocumentSubject):
 
         count: int = self._wait(update())
         return count
+
+    def touch(self, container: str, *keys: int, **arguments: Any) -> int:
+        model = MODELS[container]
+        query = model.find(In(model.id, keys)) if keys else model.find()
+        renewed: int = self._wait(query.touch(**arguments))
+        return renewed
+
+    def touched(self, container: str, key: int, **arguments: Any) -> int | None:
+        model = MODELS[container]
+        found = self._wait(model.find_one(model.id == key).touch(**arguments))
+        return None if found is None else found.id
 
     def delete_all(self, container: str) -> int:
         async def delete() -> int:

@@ -18,7 +18,14 @@ from tests.contract.raw_tables import NAMES, RawTables
 from tests.contract.subject import CONTAINERS, TableSubject
 from tests.django_app import project
 from ttl_odm import TTL, ExpiredError, Stored
-from ttl_odm.django import DjangoStore, TTLModel, include_expired, keep_last_modified, set_policy
+from ttl_odm.django import (
+    DjangoStore,
+    TTLModel,
+    include_expired,
+    keep_last_modified,
+    set_policy,
+    touch,
+)
 from ttl_odm.django.policies.models import Policy, PolicyChange
 from ttl_odm.django.policy.binding import unbind
 from ttl_odm.sweeper import Sweeper
@@ -211,6 +218,16 @@ class OnDjango(TableSubject):
     def update_all(self, container: str, **values: Any) -> int:
         changed: int = self._rows(container).update(**values)
         return changed
+
+    def touch(self, container: str, *keys: int, **arguments: Any) -> int:
+        rows = self._rows(container).filter(**({"pk__in": keys} if keys else {}))
+        return touch(rows, **arguments)
+
+    def touched(self, container: str, key: int, **arguments: Any) -> int | None:
+        rows = self._rows(container).filter(pk=key)
+        touch(rows, **arguments)
+        found: int | None = rows.values_list("pk", flat=True).first()
+        return found
 
     def delete_all(self, container: str) -> int:
         gone: int = self._rows(container).all().delete()[0]

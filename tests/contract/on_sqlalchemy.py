@@ -41,7 +41,7 @@ from tests.contract.raw_tables import NAMES, RawTables, in_haste
 from tests.contract.subject import CONTAINERS, TableSubject
 from tests.contract.tables import DECLARED, STORED, Tables
 from ttl_odm import TTL, ExpiredError, Stored
-from ttl_odm.sqlalchemy import TTLMixin, set_policy
+from ttl_odm.sqlalchemy import TTLMixin, set_policy, touch
 from ttl_odm.sweeper import AsyncSweeper, Sweeper
 
 if TYPE_CHECKING:
@@ -255,6 +255,27 @@ class OnSQLAlchemy(TableSubject):
             )
         )
         return changed
+
+    def touch(self, container: str, *keys: int, **arguments: Any) -> int:
+        model = self.declared.models[container]
+        statement = touch(model, **arguments)
+        if keys:
+            statement = statement.where(model.id.in_(keys))
+        renewed: int = self.do(lambda session: session.execute(statement).rowcount)
+        return renewed
+
+    def touched(self, container: str, key: int, **arguments: Any) -> int | None:
+        model = self.declared.models[container]
+        statement = touch(model, **arguments).where(model.id == key)
+
+        def renew(session: Session) -> Any:
+            if session.get_bind().dialect.update_returning:
+                return session.scalars(statement.returning(model)).one_or_none()
+            session.execute(statement)
+            return session.get(model, key)
+
+        found: int | None = self.do(lambda session: getattr(renew(session), "id", None))
+        return found
 
     def delete_all(self, container: str) -> int:
         gone: int = self.do(

@@ -215,6 +215,14 @@ class Subject(ABC):
         """Change all rows by one statement; return how many it says it has matched."""
 
     @abstractmethod
+    def touch(self, container: str, *keys: int, **arguments: Any) -> int:
+        """Renew rows (without keys, all) by one statement; return how many it says that were."""
+
+    @abstractmethod
+    def touched(self, container: str, key: int, **arguments: Any) -> int | None:
+        """Renew a row and get its key, by one statement where there is one that does both."""
+
+    @abstractmethod
     def delete_all(self, container: str) -> int:
         """Delete all rows by one statement; return how many it says it has deleted."""
 

@@ -144,6 +144,8 @@ def test_what_has_nothing_to_touch_is_rejected(backend: Backend, django_queries:
         for late in (Link, Upload):
             with pytest.raises(TTLError, match=rf"{late.__name__}\.touch\(\): with Expire"):
                 touch(late.objects.all())
+        with pytest.raises(TTLError, match="at_most_every"):
+            touch(Link.objects.all(), expire_in=60, at_most_every=5)
         with pytest.raises(TTLError, match="no lifetime of its own"):
             touch(Upload.objects.all(), expire_in=60)
         with pytest.raises(TTLConfigurationError, match="has no lifetime of its own"):

@@ -379,6 +379,8 @@ def test_what_has_nothing_to_touch_is_rejected() -> None:
         message = "no write extends" if without_life else "no lifetime of its own"
         with pytest.raises(TTLError, match=message):
             touch(late) if without_life else touch(late, expire_in=60)
+    with pytest.raises(TTLError, match="at_most_every"):
+        touch(Ticket, expire_in=60, at_most_every=5)
     for target in (Line, Line.__table__, aliased(Line)):
         with pytest.raises(TTLConfigurationError, match="no lifetime of its own"):
             touch(target)

@@ -22,6 +22,7 @@ from ttl_odm.django import (
     policy_changes,
     set_policy,
     stored_policies,
+    touch,
 )
 from ttl_odm.forecast.django_change import approve_policy, preview_policy
 from ttl_odm.sweeper import Hook, Purged, Sweeper, SweepReport
@@ -68,6 +69,9 @@ def rows(row: WebSession) -> None:
     assert_type(row.time_left, timedelta | None)
     assert_type(row.touch(), bool)
     assert_type(row.touch(at_most_every=timedelta(minutes=1), only_if="longer"), bool)
+    assert_type(type(row).objects.touch(expire_in=60), int)
+    assert_type(type(row).objects.filter(pk=1).touch(at_most_every=60, only_if="longer"), int)
+    assert_type(touch(type(row).objects.all(), only_if="no_ttl"), int)
     assert_type(row.expire_in(60, only_if="no_ttl"), bool)
     assert_type(row.expire_at(datetime.now().astimezone()), bool)
     row.touch(only_if="later")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]

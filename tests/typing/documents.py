@@ -9,6 +9,7 @@ from typing import Any
 
 from beanie import Document, init_beanie
 from beanie.exceptions import DocumentNotFound
+from pydantic import BaseModel
 from pymongo.asynchronous.database import AsyncDatabase
 from typing_extensions import assert_type
 
@@ -77,6 +78,18 @@ async def a_finder() -> None:
     assert_type(await Event.find(Event.name == "a", include_expired=True).to_list(), list[Event])
     assert_type(await Event.find_one(Event.name == "a"), Event | None)
     assert_type(await Event.get("a", include_expired=True), Event | None)
+
+
+class Name(BaseModel):
+    name: str
+
+
+async def renewals() -> None:
+    assert_type(await Event.find(Event.name == "a").touch(at_most_every=60), int)
+    assert_type(await Event.find_one(Event.name == "a").touch(expire_in=60), Event | None)
+    assert_type(await Event.find_one(projection_model=Name).touch(only_if="longer"), Name | None)
+    assert_type(await Event.find(projection_model=Name).to_list(), list[Name])
+    assert_type(await Event.find_one(projection_model=Name), Name | None)
 
 
 async def an_error(event: Event) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Integer, String, Table, select, update
+from sqlalchemy import Integer, String, Table, Update, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import (
     DeclarativeBase,
@@ -111,7 +111,17 @@ def a_query(session: Session) -> None:
     found = session.get(WebSession, "a", execution_options={"include_expired": True})
     assert_type(found, WebSession | None)
     session.execute(update(WebSession).values(user_id=1))
-    touch(found)
+    assert_type(touch(found), bool)
+
+
+def renewals(session: Session, table: Table) -> None:
+    mine = touch(WebSession, at_most_every=60, only_if="longer").where(WebSession.id == "a")
+    assert_type(mine, Update)
+    session.execute(mine)
+    assert_type(session.scalars(mine.returning(WebSession)).one_or_none(), WebSession | None)
+    assert_type(touch(aliased(WebSession), expire_in=timedelta(hours=1)), Update)
+    renewed: Update = touch(table, expire_in=60)
+    session.execute(renewed)
 
 
 async def an_asynchronous_query(session: AsyncSession) -> None:
@@ -145,6 +155,8 @@ def mistakes(row: WebSession, table: Table) -> None:
     row.expire_in("1 h")  # type: ignore[arg-type]
     row.expire_at(60)  # type: ignore[arg-type]
     row.touch(60)  # type: ignore[call-arg]
+    touch(row, expire_in=60)  # type: ignore[call-overload]
+    touch(WebSession, only_if="later")  # type: ignore[call-overload]
     row.expire_in(60, only_if="later")  # type: ignore[arg-type]
     row.expires_at.isoformat()  # type: ignore[union-attr]
     TTL("3600")  # type: ignore[arg-type]

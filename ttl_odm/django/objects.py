@@ -153,6 +153,11 @@ def conditions(
     """Which rows a touch renews; `seconds` are those of a new life."""
     granted = []
     if at_most_every is not None:
+        if not binding.stamps:
+            raise TTLError(
+                f"touch(at_most_every=...): with {binding.policy!r} no field says when a row was "
+                "last written; leave at_most_every out."
+            )
         cutoff = Cutoff(interval(at_most_every).total_seconds(), binding.form, binding.stamp)
         granted.append(models.Q((f"{binding.stamp.name}__lte", cutoff)))
     check_only_if(only_if)
@@ -231,6 +236,9 @@ if TYPE_CHECKING:
     class TTLManager(models.Manager[M]):
         """What `from_queryset` makes, as a type checker can see it."""
 
+        def all(self) -> TTLQuerySet[M]: ...  # noqa: D102
+        def filter(self, *args: Any, **kwargs: Any) -> TTLQuerySet[M]: ...  # noqa: D102
+        def exclude(self, *args: Any, **kwargs: Any) -> TTLQuerySet[M]: ...  # noqa: D102
         def include_expired(self) -> TTLQuerySet[M]: ...  # noqa: D102
         def only_expired(self) -> TTLQuerySet[M]: ...  # noqa: D102
         def keep_last_modified(self) -> TTLQuerySet[M]: ...  # noqa: D102

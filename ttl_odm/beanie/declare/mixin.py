@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Optional
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Optional, TypeVar, overload
 
 from beanie.odm.documents import DocumentWithSoftDelete
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, WithJsonSchema
@@ -22,12 +22,16 @@ from ttl_odm.core.stored import Stored  # noqa: TC001 - as above
 from ttl_odm.follows import Follows  # noqa: TC001 - pydantic reads the annotations
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from beanie import Document as _Base
     from pymongo.results import DeleteResult, InsertManyResult
     from typing_extensions import Self
 
     from ttl_odm.beanie.drivers import Collection, Database, Session
     from ttl_odm.core.lifetime import OnlyIf
+
+    _Projection = TypeVar("_Projection", bound=BaseModel)
 else:
     # Not a Document: Beanie wants one parent of each class to be one, and that is the user's.
     _Base = BaseModel
@@ -129,6 +133,41 @@ class TTLMixin(_Base):
         finally:
             _reads_json.reset(token)
         return document
+
+    if TYPE_CHECKING:
+        # Beanie's own, with the classes of queries that have `touch`.
+
+        @overload
+        @classmethod
+        def find_one(
+            cls, *args: Mapping[Any, Any] | bool, projection_model: None = None, **options: Any
+        ) -> TTLFindOne[Self]: ...
+        @overload
+        @classmethod
+        def find_one(
+            cls,
+            *args: Mapping[Any, Any] | bool,
+            projection_model: type[_Projection],
+            **options: Any,
+        ) -> TTLFindOne[_Projection]: ...
+        @classmethod
+        def find_one(cls, *args: Any, **options: Any) -> Any: ...  # noqa: D102
+
+        @overload
+        @classmethod
+        def find(
+            cls, *args: Mapping[Any, Any] | bool, projection_model: None = None, **options: Any
+        ) -> TTLFindMany[Self]: ...
+        @overload
+        @classmethod
+        def find(
+            cls,
+            *args: Mapping[Any, Any] | bool,
+            projection_model: type[_Projection],
+            **options: Any,
+        ) -> TTLFindMany[_Projection]: ...
+        @classmethod
+        def find(cls, *args: Any, **options: Any) -> Any: ...  # noqa: D102
 
     # What its lifetime is
 

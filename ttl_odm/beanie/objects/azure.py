@@ -23,16 +23,16 @@ _TOUCHED: Final = "__ttl_touched"
 """The field that a document has for a moment, while it is touched."""
 
 
-def holds(document: Document) -> bool:
-    """Say whether a document is there."""
-    binding = binding_of(type(document))
+def holds(model: type[Document]) -> bool:
+    """Say whether the documents of a class are there."""
+    binding = binding_of(model)
     return binding is not None and binding.is_left_to_service
 
 
-def refusal(document: Document, what: str, *, instead: str) -> TTLConfigurationError:
+def refusal(model: type[Document], what: str, *, instead: str) -> TTLConfigurationError:
     """Return the error for what needs ``_ts``."""
     return TTLConfigurationError(
-        f"{type(document).__name__}: {what} is not available on Azure Cosmos DB, which keeps '_ts' "
+        f"{model.__name__}: {what} is not available on Azure Cosmos DB, which keeps '_ts' "
         f"for itself: {instead}."
     )
 
@@ -46,7 +46,7 @@ async def touch(document: Document, session: Session) -> bool:
     """
     if type(document).model_config.get("extra") == "forbid":
         what, instead = "touch() of a class with extra='forbid'", "write a field of its own"
-        raise refusal(document, what, instead=instead)
+        raise refusal(type(document), what, instead=instead)
     own = {"_id": document.id}
     add, take_away = {"$set": {_TOUCHED: True}}, {"$unset": {_TOUCHED: ""}}
     requests = [UpdateOne(own, add), UpdateOne(own, take_away)]

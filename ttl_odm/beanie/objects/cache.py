@@ -1,4 +1,4 @@
-"""Beanie's cache of query results (``use_cache``), bounded by what is in it.
+"""Beanie's queries: a cache of results (``use_cache``) bounded by what is in it, and `touch`.
 
 Beanie lets a class name its query classes; ours see to it that the class's cache is one that
 forgets results as soon as one of their documents has expired, and that queries which want expired
@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from beanie.odm.cache import LRUCache
-from beanie.odm.queries.find import FindMany, FindOne
+from beanie.odm.queries.find import FindMany, FindOne, FindQueryResultType
 from beanie.odm.utils.projection import get_projection
 
+from ttl_odm.beanie.objects.renewals import touch_many, touch_one
 from ttl_odm.beanie.policy.binding import binding_of, collection_of, registry_of
 from ttl_odm.beanie.policy.predicate import deciding_fields, end_of, has, never_expires
 from ttl_odm.beanie.policy.stored import is_known
@@ -26,10 +27,12 @@ from ttl_odm.core.expiry import is_expired
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from beanie import Document
 
+    from ttl_odm.beanie.drivers import Session
+    from ttl_odm.core.lifetime import OnlyIf
     from ttl_odm.core.policy import Policy
 
 
@@ -126,8 +129,43 @@ class _Query(_AnyQuery):  # type: ignore[misc]
         return super().delete(*args, **kwargs)
 
 
-class TTLFindOne(_Query, FindOne[Any]):  # pyright: ignore[reportIncompatibleVariableOverride]
+class TTLFindOne(_Query, FindOne[FindQueryResultType]):  # pyright: ignore[reportIncompatibleVariableOverride]
     """Beanie's query for one document."""
+
+    async def touch(
+        self,
+        *,
+        at_most_every: float | timedelta | None = None,
+        only_if: OnlyIf | None = None,
+        expire_in: float | timedelta | None = None,
+        session: Session = None,
+    ) -> FindQueryResultType | None:
+        """Restart the document's lifetime, and return it: one ``find_one_and_update``.
+
+        A live document that a condition leaves as it is is returned too, and isn't written.
+
+        Args:
+            at_most_every: Seconds, or a timedelta; a document that was written more recently is
+                left alone.
+            only_if: A condition for the write, as in `ttl_odm.beanie.touch`.
+            expire_in: The document's new life in whole seconds, or a timedelta of them. With zero
+                or less it expires at once.
+            session: The session of a transaction.
+
+        Returns:
+            The document as it is afterwards; None if no live document is found.
+
+        Raises:
+            InvalidTTL: `expire_in` isn't whole, or is over 2147483647.
+            TTLConfigurationError: The policy doesn't count from the last modification or, with
+                `expire_in`, gives documents no ttl of their own; or an argument is invalid. On
+                Azure Cosmos DB always.
+        """
+        _refuse_expired(self)
+        document: FindQueryResultType | None = await touch_one(
+            self, at_most_every, only_if, expire_in, session
+        )
+        return document
 
     async def replace_one(self, *args: Any, **kwargs: Any) -> Any:
         """Replace what the query finds."""
@@ -135,8 +173,28 @@ class TTLFindOne(_Query, FindOne[Any]):  # pyright: ignore[reportIncompatibleVar
         return await super().replace_one(*args, **kwargs)
 
 
-class TTLFindMany(_Query, FindMany[Any]):  # pyright: ignore[reportIncompatibleVariableOverride]
+class TTLFindMany(_Query, FindMany[FindQueryResultType]):  # pyright: ignore[reportIncompatibleVariableOverride]
     """Beanie's query for many documents."""
+
+    async def touch(
+        self,
+        *,
+        at_most_every: float | timedelta | None = None,
+        only_if: OnlyIf | None = None,
+        expire_in: float | timedelta | None = None,
+        session: Session = None,
+    ) -> int:
+        """Restart the lifetime of the live documents that are found, by one ``update_many``.
+
+        The arguments and errors are those of `TTLFindOne.touch`. A query with a skip or a limit is
+        a TTLConfigurationError.
+
+        Returns:
+            The number of documents that were renewed. Those that a condition leaves alone don't
+            count.
+        """
+        _refuse_expired(self)
+        return await touch_many(self, at_most_every, only_if, expire_in, session)
 
     def aggregate(self, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline over what the query finds."""

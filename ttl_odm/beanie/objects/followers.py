@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.policy.following import Following
 
 
-def refuse(document: Document) -> None:
-    """Refuse to change the lifetime of a document that has none of its own."""
-    declared = declared_follows(type(document))
+def refuse(model: type[Document]) -> None:
+    """Refuse to change the lifetime of documents that have none of their own."""
+    declared = declared_follows(model)
     if declared is not None:
         raise TTLConfigurationError(
-            f"{type(document).__name__} documents have no lifetime of their own: {declared!r}. "
+            f"{model.__name__} documents have no lifetime of their own: {declared!r}. "
             "Change that of the parent."
         )
 

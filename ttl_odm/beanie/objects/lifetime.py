@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 
     Method: TypeAlias = Callable[..., Awaitable[Result]]
 
-_MILLISECOND = timedelta(milliseconds=1)
+MILLISECOND = timedelta(milliseconds=1)
 
 
 def end_of(document: Document) -> datetime | None:
@@ -119,15 +119,15 @@ async def touch(
             is invalid. On Azure Cosmos DB also if a condition is given, or if the class forbids
             undeclared fields.
     """
-    policy = await _policy_now(document)
+    policy = await policy_now(type(document))
     if not isinstance(policy, TTL):
         raise TTLConfigurationError(
             f"{type(document).__name__} documents can't be touched: {policy!r}."
         )
-    if azure.holds(document):
+    if azure.holds(type(document)):
         if at_most_every is not None or only_if is not None:
             what, instead = "a condition of touch()", "compare an instant of your own"
-            raise azure.refusal(document, what, instead=instead)
+            raise azure.refusal(type(document), what, instead=instead)
         return await azure.touch(document, session)
     conditions = []
     if at_most_every is not None:
@@ -139,7 +139,7 @@ async def touch(
         lives = end is None or not is_expired(end, latest)
         if lives and last is not None and is_recent(last, latest, apart):
             return False
-        conditions.append({"$not": [modified_within(policy, round(apart / _MILLISECOND))]})
+        conditions.append({"$not": [modified_within(policy, round(apart / MILLISECOND))]})
     if only_if is not None:
         check_only_if(only_if)
         conditions.append(change_is(only_if, policy))
@@ -172,9 +172,9 @@ async def expire_in(
     policy, field = await _with_own_ttl(document)
     seconds = life_seconds(life, where=f"{type(document).__name__}.{field}")
     now = formats.server_now()
-    if (not seconds or only_if is not None) and azure.holds(document):
+    if (not seconds or only_if is not None) and azure.holds(type(document)):
         what, instead = "expire_in(0) and only_if", "delete it, or set its ttl"
-        raise azure.refusal(document, what, instead=instead)
+        raise azure.refusal(type(document), what, instead=instead)
     if seconds:
         end: Instant = {"$add": [now, seconds * 1000]}
         conditions = _conditions(only_if, policy, end)
@@ -209,9 +209,9 @@ async def expire_at(
         TTLConfigurationError: As for `expire_in`.
     """
     policy, field = await _with_own_ttl(document)
-    if azure.holds(document):
+    if azure.holds(type(document)):
         instead = "expire_in() the seconds that are left"
-        raise azure.refusal(document, "expire_at()", instead=instead)
+        raise azure.refusal(type(document), "expire_at()", instead=instead)
     await _read_clock(document)
     now = _clock(document).reached
     instant = end_instant(instant, where=f"{type(document).__name__}.{field}", now=now)
@@ -244,19 +244,19 @@ async def inherit_ttl(document: Document, *, session: Session = None) -> None:
     await _change(document, policy, {"$unset": {field: ""}}, [], session)
 
 
-async def _policy_now(document: Document) -> Policy:
-    """Return how a document expires; a default that the database stores is asked for."""
-    followers.refuse(document)
-    binding = binding_of(type(document))
+async def policy_now(model: type[Document]) -> Policy:
+    """Return how documents expire; a default that the database stores is asked for."""
+    followers.refuse(model)
+    binding = binding_of(model)
     if binding is None:
-        return policy_of(type(document))
-    await see(binding, collection_of(document))
+        return policy_of(model)
+    await see(binding, collection_of(model))
     return binding.policy
 
 
 async def _with_own_ttl(document: Document) -> tuple[TTL, str]:
     """Return the policy of a document, and the field of its own ttl."""
-    policy = await _policy_now(document)
+    policy = await policy_now(type(document))
     if isinstance(policy, TTL) and policy.override is not None:
         return policy, policy.override
     raise TTLConfigurationError(

@@ -100,18 +100,22 @@ def modified_within(policy: TTL, milliseconds: int) -> Expression:
     return {"$and": [holds_instant(policy, field), {"$not": [passed]}]}
 
 
-def change_is(only_if: OnlyIf, policy: TTL, end: Instant | None = None) -> Expression:
+def change_is(only_if: OnlyIf, policy: Policy, end: Instant | None = None) -> Expression:
     """Return the expression that is true where changing a lifetime is what is wished for.
 
     As `ttl_odm.core.lifetime.grants` has it, race-free where it stands in the filter of the change.
-    `end` is the one that a document would have, but for the policy's limit. None for a touch: it
-    keeps the ttl, and so moves the end to and fro with the last modification.
+    `end` is the one that a document would have, but for the policy's limit. None for a touch, which
+    is of a `TTL`: it keeps the ttl, and so moves the end to and fro with the last modification.
     """
     has_end = expired_expr(policy, _LAST)  # by then everything has expired that ever does
     # What has reached the policy's limit stays there.
-    moves = has_end if policy.limit is None else _ends_before(policy, policy.limit)
-    if end is None:
-        field = _path(policy.last_modified)
+    limited = policy if isinstance(policy, TTL) else None
+    limit = None if limited is None else limited.limit
+    moves = has_end
+    if limited is not None and limit is not None:
+        moves = _ends_before(limited, limit)
+    if end is None and limited is not None:
+        field = _path(limited.last_modified)
         is_past = _reached_or_false(policy, field, 0, formats.server_now())
         longer, shorter = {"$and": [moves, is_past]}, {"$and": [moves, {"$not": [is_past]}]}
     else:

@@ -28,7 +28,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.visitors import InternalTraversal
 
 from ttl_odm.core.lifetime import check_only_if, interval, life_seconds
-from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy.compat import mapper_of
 from ttl_odm.sqlalchemy.gate.functions import ExpiresAt
 from ttl_odm.sqlalchemy.objects import lifetime
@@ -228,6 +228,11 @@ def _statement(
         values = {columns.override: new.override, **values}
     conditions: list[ColumnElement[bool]] = []
     if at_most_every is not None:
+        if not binding.stamps:
+            raise TTLError(
+                f"{name}.touch(at_most_every=...): with {binding.policy!r} no column says when a "
+                "row was last written; leave at_most_every out."
+            )
         apart = interval(at_most_every)
         conditions.append(WrittenBefore(binding.instants, columns.last_modified, apart))
     if only_if is not None:

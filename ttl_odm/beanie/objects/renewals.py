@@ -1,0 +1,181 @@
+"""`touch` of a query: documents are renewed, and one is read with it, without being loaded before.
+
+Many are renewed by ``update_many``, one by ``find_one_and_update``. The second returns a live
+document also if a condition leaves it as it is, so that the caller can tell it from one that is
+gone.
+
+This module must not know how the gate works.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from beanie.odm.utils.parsing import parse_obj
+from beanie.odm.utils.projection import get_projection
+from pymongo import ReturnDocument
+
+from ttl_odm.beanie.objects import azure
+from ttl_odm.beanie.objects.lifetime import MILLISECOND, policy_now
+from ttl_odm.beanie.policy.binding import collection_of
+from ttl_odm.beanie.policy.predicate import change_is, modified_within
+from ttl_odm.beanie.time import formats
+from ttl_odm.beanie.time.formats import stored_expr
+from ttl_odm.core.lifetime import check_only_if, interval, life_seconds
+from ttl_odm.core.policy import TTL, ExpireAt
+from ttl_odm.errors import TTLConfigurationError
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from beanie import Document
+
+    from ttl_odm.beanie import drivers
+    from ttl_odm.beanie.drivers import Session
+    from ttl_odm.beanie.time.formats import Instant
+    from ttl_odm.core.lifetime import OnlyIf
+    from ttl_odm.core.policy import Policy
+
+
+class _Renewal(NamedTuple):
+    """What a touch sets, as expressions by field, and on which conditions."""
+
+    fields: dict[str, Any]
+    conditions: list[drivers.Document]
+    is_plain: bool
+    """Whether the gate's own stamp does it, with a constant for a ttl."""
+
+    @property
+    def update(self) -> drivers.Document | drivers.Pipeline:
+        """The update of documents that meet the conditions."""
+        return {"$set": self.fields} if self.is_plain else [{"$set": self.fields}]
+
+
+async def touch_many(
+    query: Any,
+    at_most_every: float | timedelta | None,
+    only_if: OnlyIf | None,
+    life: float | timedelta | None,
+    session: Session,
+) -> int:
+    """Renew what a query finds; return the number of documents that were."""
+    model = query.document_model
+    if query.skip_number or query.limit_number:
+        raise TTLConfigurationError(
+            f"{model.__name__}.find(...).touch() renews all documents that are found: leave skip "
+            "and limit out."
+        )
+    renewal = await _renewal(model, at_most_every, only_if, life)
+    wanted = query.get_filter_query()
+    if renewal.conditions:
+        wanted = {"$and": [wanted, {"$expr": {"$and": renewal.conditions}}]}
+    collection: Any = collection_of(model)  # the gate's, which has more options
+    result = await collection.update_many(
+        wanted,
+        renewal.update,
+        session=session or query.session,
+        keep_last_modified=not renewal.is_plain,
+        **query.pymongo_kwargs,
+    )
+    matched: int = result.matched_count
+    return matched
+
+
+async def touch_one(
+    query: Any,
+    at_most_every: float | timedelta | None,
+    only_if: OnlyIf | None,
+    life: float | timedelta | None,
+    session: Session,
+) -> Any:
+    """Renew the document that a query finds, and return it; None if there is none that lives."""
+    model = query.document_model
+    if query.fetch_links:
+        raise TTLConfigurationError(
+            f"{model.__name__}.find_one(...).touch() fetches no links: leave fetch_links out, and "
+            "call fetch_all_links() of the document."
+        )
+    renewal = await _renewal(model, at_most_every, only_if, life)
+    update = renewal.update
+    if renewal.conditions:
+        policy = await policy_now(model)
+        update = _unless_left_alone(policy, renewal)
+    found = await collection_of(model).find_one_and_update(
+        query.get_filter_query(),
+        update,
+        projection=get_projection(query.projection_model),
+        return_document=ReturnDocument.AFTER,
+        session=session or query.session,
+        keep_last_modified=not renewal.is_plain or bool(renewal.conditions),
+        **query.pymongo_kwargs,
+    )
+    return None if found is None else parse_obj(query.projection_model, found)
+
+
+def _unless_left_alone(policy: Policy, renewal: _Renewal) -> drivers.Pipeline:
+    """Return the update that leaves a document as it is unless it meets the conditions.
+
+    MongoDB writes nothing then.
+    """
+    condition, fields = {"$and": renewal.conditions}, dict(renewal.fields)
+    if not isinstance(policy, TTL):  # the one field may be a path, which $mergeObjects doesn't know
+        return [
+            {
+                "$set": {
+                    path: {"$cond": [condition, new, f"${path}"]} for path, new in fields.items()
+                }
+            }
+        ]
+    if renewal.is_plain:
+        fields[policy.last_modified] = stored_expr(policy, formats.server_now())
+    renewed = {"$mergeObjects": ["$$ROOT", fields]}
+    return [{"$replaceWith": {"$cond": [condition, renewed, "$$ROOT"]}}]
+
+
+async def _renewal(
+    model: type[Document],
+    at_most_every: float | timedelta | None,
+    only_if: OnlyIf | None,
+    life: float | timedelta | None,
+) -> _Renewal:
+    policy, name = await policy_now(model), model.__name__
+    if azure.holds(model):
+        raise azure.refusal(model, "touch() of a query", instead="touch the documents")
+    if not isinstance(policy, TTL) and life is None:
+        raise TTLConfigurationError(f"{name} documents can't be touched: {policy!r}.")
+    fields: dict[str, Any] = {}
+    is_plain, end = True, None
+    if life is not None:
+        fields, end, is_plain = _with_life(policy, name, life)
+    conditions = []
+    if at_most_every is not None:
+        if not isinstance(policy, TTL):
+            raise TTLConfigurationError(
+                f"{name}: at_most_every={at_most_every!r}: with {policy!r} nothing says when a "
+                "document was last written; leave at_most_every out."
+            )
+        apart = round(interval(at_most_every) / MILLISECOND)
+        conditions.append({"$not": [modified_within(policy, apart)]})
+    check_only_if(only_if)
+    if only_if is not None:
+        conditions.append(change_is(only_if, policy, end))
+    return _Renewal(fields, conditions, is_plain)
+
+
+def _with_life(
+    policy: Policy, name: str, life: float | timedelta
+) -> tuple[dict[str, Any], Instant, bool]:
+    """What gives documents this life, its end, and whether the gate's own stamp does the rest."""
+    now = formats.server_now()
+    # A ttl of one second that is over: two, for a field that keeps whole seconds is rounded up.
+    passed = stored_expr(policy, {"$subtract": [now, 2000]})
+    if isinstance(policy, TTL) and policy.override is not None:
+        seconds = life_seconds(life, where=f"{name}.{policy.override}")
+        if seconds:
+            return {policy.override: seconds}, {"$add": [now, seconds * 1000]}, True
+        return {policy.override: 1, policy.last_modified: passed}, now, False
+    if isinstance(policy, ExpireAt):
+        seconds = life_seconds(life, where=f"{name}.{policy.field}")
+        end: Instant = {"$add": [now, seconds * 1000]}
+        return {policy.field: stored_expr(policy, end) if seconds else passed}, end, False
+    raise TTLConfigurationError(f"{name} documents have no ttl of their own: {policy!r}.")
