@@ -15,10 +15,19 @@ from ttl_odm.sqlalchemy import include_expired
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.sweep.counts import count
 from ttl_odm.sqlalchemy.sweep.due import find_due
+from ttl_odm.sqlalchemy.sweep.whereabouts import whereabouts_of
 from ttl_odm.sweeper import Part, Sweeper
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
+
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+
+
+def bound(model: Any) -> Binding:
+    binding = binding_of(model.__table__)
+    assert binding is not None
+    return binding
 
 
 def left(session: Session, model: Any) -> set[str]:
@@ -54,7 +63,8 @@ def test_every_kind_is_swept_by_its_own_index(engine: Engine) -> None:
         session.commit()
     with engine.connect() as connection:
         for name, model in models.items():
-            due = find_due(connection, binding_of(model.__table__))  # type: ignore[arg-type]
+            binding = bound(model)
+            due = find_due(connection, binding, whereabouts_of(binding))
             connection.rollback()
             assert due is not None
             if name == "iso_text":  # a text without a length has no index
@@ -94,7 +104,8 @@ def test_every_policy_is_swept(engine: Engine, policy: str) -> None:
         fill(session, model, KINDS["variant"].value)
         session.commit()
         with engine.connect() as connection:
-            counted = count(connection, binding_of(model.__table__))  # type: ignore[arg-type]
+            binding = bound(model)
+            counted = count(connection, binding, whereabouts_of(binding))
             connection.rollback()
         dead = 251 if policy == "null" else 250
         assert (counted.due, counted.rows) == (dead, 256)
@@ -108,8 +119,7 @@ def test_an_index_that_comes_later_is_found(engine: Engine) -> None:
     base = new_base()
     model = table("late", ExpireAt("at"), base, KINDS["variant"].type)
     base.metadata.create_all(engine)
-    binding = binding_of(model.__table__)
-    assert binding is not None
+    binding = bound(model)
     (index,) = model.__table__.indexes
     with Session(engine) as session:
         fill(session, model, KINDS["variant"].value, dead=3)
@@ -117,7 +127,7 @@ def test_an_index_that_comes_later_is_found(engine: Engine) -> None:
 
     def parts() -> tuple[Part, ...]:
         with engine.connect() as connection:
-            due = find_due(connection, binding)
+            due = find_due(connection, binding, whereabouts_of(binding))
             assert due is not None
             return tuple(due.parts)
 

@@ -19,6 +19,7 @@ from ttl_odm import TTL, ExpireAfter, ExpireAt
 from ttl_odm.sqlalchemy import disable, enable, include_expired
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.sweep.due import find_due
+from ttl_odm.sqlalchemy.sweep.whereabouts import whereabouts_of
 from ttl_odm.sweeper import Due, Ending, Part, Sweeper
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def due_of(engine: Engine, table: Table) -> Due:
     binding = binding_of(table)
     assert binding is not None
     with engine.connect() as connection:
-        due = find_due(connection, binding)
+        due = find_due(connection, binding, whereabouts_of(binding))
     assert due is not None
     return due
 

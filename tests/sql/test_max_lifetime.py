@@ -36,6 +36,7 @@ from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.sweep.counts import count
 from ttl_odm.sqlalchemy.sweep.due import find_due
+from ttl_odm.sqlalchemy.sweep.whereabouts import whereabouts_of
 from ttl_odm.sweeper import Part, Sweeper
 
 if TYPE_CHECKING:
@@ -334,8 +335,8 @@ def due_parts(engine: Engine, model: Any) -> tuple[Part, ...]:
     binding = binding_of(model.__table__)
     assert binding is not None
     with engine.connect() as connection:
-        due = find_due(connection, binding)
-        counted = count(connection, binding)
+        due = find_due(connection, binding, whereabouts_of(binding))
+        counted = count(connection, binding, whereabouts_of(binding))
         connection.rollback()
     assert due is not None
     if Part.CAPPED in due.parts:

@@ -48,7 +48,7 @@ class CheckedTable:
         self.dialect = connection.dialect
         self._is_mysql = self.dialect.name in MYSQL_FAMILY
         self._name = target.name
-        self._model = target.model or target.name
+        self.model = target.model or target.name
         self._max_age = max_age
         self.binding = binding
         self._table: Table = binding.table
@@ -70,7 +70,7 @@ class CheckedTable:
 
     @property
     def _deeper(self) -> str:
-        return f"ttl-odm check --deep --model {self._model}"
+        return f"ttl-odm check --deep --model {self.model}"
 
     @cached_property
     def _stored(self) -> list[StoredIndex]:

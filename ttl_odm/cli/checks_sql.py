@@ -17,9 +17,8 @@ from ttl_odm.cli.checks_links import unindexed
 from ttl_odm.cli.checks_references import LiveReferences
 from ttl_odm.cli.checks_rows import RowChecks
 from ttl_odm.cli.checks_tables import second_tables
-from ttl_odm.dialects import index_name, partition_ddl
+from ttl_odm.dialects import index_name
 from ttl_odm.dialects.mysql import INHERITED_END
-from ttl_odm.dialects.partitions import HINDRANCES
 from ttl_odm.dialects.postgresql import relation as relation_of
 from ttl_odm.inspection.evidence import Kind
 from ttl_odm.inspection.readers.sql import SECONDS, index_for, kind_of, reading_only
@@ -27,7 +26,7 @@ from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.rules import dependents, rules_below
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_indexes
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
-from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
+from ttl_odm.sqlalchemy.sweep.whereabouts import whereabouts_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import kept_type
@@ -290,36 +289,8 @@ class _Check(RowChecks):
                 yield from one.check(self)
 
     def _partitions(self) -> Iterator[Finding]:
-        """See that a table is cut as it is declared, and that its partitions can go."""
-        partitioning = self.binding.partitioning
-        if partitioning is None or partition_ddl(self.dialect.name) is None:
-            return
-        column, span = partitioning.column.name, partitioning.declared.span
-        leaves = read_leaves(self.connection, self.binding)
-        if leaves is None:
-            by = "RANGE COLUMNS" if self._is_mysql else "RANGE"
-            yield self.warning(
-                "not-partitioned",
-                f"it is declared with Partitions({span!r}), but isn't partitioned by {column} in "
-                "the database: its rows are deleted in batches",
-                f"recreate it with PARTITION BY {by} ({column}), or remove __ttl_partition__",
-            )
-            return
-        missing = [leaf.name for leaf in leaves.missing()]
-        if missing:
-            yield self.warning(
-                "missing-partitions",
-                f"{len(missing):,} of its partitions don't exist yet, the first is {missing[0]}: "
-                f"rows for it go to the default partition, or are refused",
-                f"ttl-odm sweep --model {self._model}",
-            )
-        for hindrance in sorted({leaf.hindrance for leaf in leaves.every if leaf.hindrance}):
-            yield self.warning(
-                "partitions-stay",
-                f"its partitions are not dropped, rows are deleted in batches: "
-                f"{HINDRANCES[hindrance]}",
-                "docs/partitions.md says what is deleted in batches",
-            )
+        """See that what is to go whole can."""
+        yield from whereabouts_of(self.binding).check(self)
 
     def _database_sweep(self) -> Iterator[Finding]:
         """See that a job by which the database sweeps it is as it should be."""

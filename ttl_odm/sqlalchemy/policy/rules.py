@@ -165,6 +165,11 @@ class Checked(Protocol):
         """The policy of the table."""
         ...
 
+    @property
+    def model(self) -> str:
+        """Its name for ``--model``."""
+        ...
+
     def error(self, code: str, message: str, fix: str) -> Finding:
         """Make a finding of what doesn't work."""
         ...

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm.exc import StaleDataError
 
-from ttl_odm.partitions.facts import PARTITIONS
 from ttl_odm.sqlalchemy.policy.binding import key_columns
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.rules import dependents, root_of
@@ -30,8 +29,6 @@ from ttl_odm.sqlalchemy.purge.statements import SweepSelect
 from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.batch_rows import Batch, Beside, CarefulBatch, beside
 from ttl_odm.sqlalchemy.sweep.due import PartIndex
-from ttl_odm.sqlalchemy.sweep.leaves import left_to_partitions
-from ttl_odm.sqlalchemy.sweep.partitions import Resume, next_in_leaves
 from ttl_odm.sqlalchemy.sweep.replication import unlogged
 from ttl_odm.sqlalchemy.sweep.scope_ranges import ScopeRanges
 from ttl_odm.sqlalchemy.sweep.stored_indexes import scope_index
@@ -42,21 +39,19 @@ from ttl_odm.sqlalchemy.sweep.transactions import (
     writing,
     zone_settings,
 )
-from ttl_odm.sqlalchemy.sweep.whole_partitions import purge_partition
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from sqlalchemy import ColumnElement, Connection, FromClause, Table
+    from sqlalchemy import Connection, Table
 
     from ttl_odm.dialects.indexes import StoredIndex
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.sweep.due import KeyRange
     from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
-    from ttl_odm.sqlalchemy.sweep.leaves import Findings
+    from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds, KeyRange, Whereabouts
     from ttl_odm.sweeper import BatchRequest
 
 
@@ -65,18 +60,18 @@ def purge(
     binding: Binding,
     request: BatchRequest,
     keys: ReferringKeys,
-    findings: Findings,
+    where: Whereabouts,
 ) -> BatchResult:
     """Purge one batch by a connection fresh from the pool; see `ttl_odm.sweeper.Store.purge`."""
-    if request.part is PARTITIONS:
-        return purge_partition(connection, binding, request, findings)
+    if request.part.whole:
+        return where.purge(connection, request)
     owner = next((one for one in dependents if one.part is request.part), None)
     if owner is not None:
         keys.hooks = request.hooks
         if request.resume is None:
             keys.forget()
         return owner.purge(connection, binding, request, partial(keys.keeps, connection, binding))
-    return _purge_rows(connection, binding, request, keys, findings)
+    return _purge_rows(connection, binding, request, keys, where)
 
 
 def _purge_rows(
@@ -84,7 +79,7 @@ def _purge_rows(
     binding: Binding,
     request: BatchRequest,
     keys: ReferringKeys,
-    findings: Findings,
+    where: Whereabouts,
 ) -> BatchResult:
     table, timeout = binding.table, request.timeout
     by_scope = scope_index(connection, binding) if request.part is Part.INHERITING else None
@@ -115,7 +110,7 @@ def _purge_rows(
                     replicate=replicate,
                 ):
                     with phase("find"):
-                        source, rows = _next_range(connection, binding, request, findings, by_scope)
+                        source, rows = _next_range(connection, binding, request, where, by_scope)
                     if rows is None or not rows.rows:
                         return BatchResult(0, rows and rows.resume)
                     if endangers:
@@ -181,20 +176,19 @@ def _next_range(
     connection: Connection,
     binding: Binding,
     request: BatchRequest,
-    findings: Findings,
+    where: Whereabouts,
     by_scope: StoredIndex | None,
 ) -> tuple[Table, KeyRange | None]:
-    """Find the next rows, and where they are: in the table, or in one of its partitions."""
-    table, resume = binding.table, request.resume
+    """Find the next rows, and the table that they are in."""
+    resume = request.resume
     if isinstance(resume, Beside):
         at = replace(request, resume=resume.at)
-        source, rows = _next_range(connection, binding, at, findings, by_scope)
+        source, rows = _next_range(connection, binding, at, where, by_scope)
         return source, rows and resume.narrowed(rows, binding)
 
-    # Where partitions are not tables, what these have waiting is left by a condition.
-    beside: Callable[[FromClause], list[ColumnElement[bool]]] | None = None
-
-    def next_range(source: Table, stretch: tuple[Any, Any]) -> KeyRange | None:
+    def find(
+        source: Table, stretch: tuple[Any, Any], beside: Bounds | None = None
+    ) -> KeyRange | None:
         if request.part is Part.ALL:
             rows = table_walk.next_range(connection, binding, source, request.size, stretch)
             return rows and rows.with_bounds(beside)
@@ -205,18 +199,7 @@ def _next_range(
         index = PartIndex(binding, request.part, clock, source, beside)
         return index.next_range(connection, request.size, *stretch)
 
-    if connection.dialect.name == "postgresql":
-        if isinstance(resume, Resume | None):
-            left = left_to_partitions(connection, binding, request, findings)
-            but = left[1] if left else ()
-            until: Any = request.until
-            leaf = next_in_leaves(connection, table, (resume, until), next_range, but)
-            if leaf is not None:
-                return leaf
-    elif left := left_to_partitions(connection, binding, request, findings):
-        leaves, names = left
-        beside = partial(leaves.beside, names)
-    return table, next_range(table, (resume, request.until))
+    return where.next_range(connection, request, find)
 
 
 def _left_behind(batch: Batch, reason: Skip, failure: HookError | RefusedError) -> BatchResult:

@@ -34,6 +34,7 @@ from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.due import count_rows
 from ttl_odm.sqlalchemy.sweep.rings import Rings, may_have_rings
 from ttl_odm.sqlalchemy.sweep.transactions import at_once
+from ttl_odm.sqlalchemy.sweep.whereabouts import has_children
 from ttl_odm.stored.scopes import deleted_by_scope
 from ttl_odm.sweeper import BatchResult, Skip
 
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.sweep.due import KeyRange
     from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
+    from ttl_odm.sqlalchemy.sweep.whereabouts import KeyRange
     from ttl_odm.sweeper import BatchRequest, Fact
 
 
@@ -186,7 +187,7 @@ class Batch:
         if (
             removal.takes_statements
             and dialect == "postgresql"
-            and not table_walk.has_partitions(self.connection, source)
+            and not has_children(self.connection, source)
         ):
             # Lock and delete in one: PostgreSQL finds a row again by its physical place.
             free = self._free(source.alias(), table_walk.ctid)

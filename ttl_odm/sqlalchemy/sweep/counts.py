@@ -30,7 +30,6 @@ from sqlalchemy import table as bare_table
 
 from ttl_odm.database_sweep.jobs import database_sweep
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.partitions.facts import partitions
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.rules import all_rules_below, dependents, rules_below
@@ -48,11 +47,10 @@ from ttl_odm.sqlalchemy.sweep.due import (
     overdue_of,
 )
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
-from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 from ttl_odm.sqlalchemy.sweep.scope_ranges import ScopeRanges
 from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked, scope_index
-from ttl_odm.sqlalchemy.sweep.table_walk import regclass
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
+from ttl_odm.sqlalchemy.sweep.whereabouts import regclass
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.stored.scopes import due_by_scope
 from ttl_odm.sweeper import Counted, Part
@@ -63,6 +61,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.policy.rules import Rule
+    from ttl_odm.sqlalchemy.sweep.whereabouts import Whereabouts
     from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.sweeper import Fact
 
@@ -79,17 +78,14 @@ _FRESH: Final = {"information_schema_stats_expiry": 0}
 """MySQL says how many rows a table has now, rather than a day ago."""
 
 
-def count(connection: Connection, binding: Binding) -> Counted:
+def count(connection: Connection, binding: Binding, where: Whereabouts) -> Counted:
     """Count what there is to purge; see `ttl_odm.sweeper.Counting`."""
     counted = _count(connection, binding)
     with prepared(connection), reading(connection):
         schema, table = name_of(connection, binding.table)
         facts = {**(due_by_scope({}) if binding.is_scoped else {}), **counted.facts}
         facts |= database_sweep(read_job(connection, schema, table))
-    if binding.partitioning is not None:
-        with prepared(connection), reading(connection):
-            leaves = read_leaves(connection, binding)
-        facts |= partitions(None if leaves is None else leaves.counted)
+        facts |= where.facts(connection)
     return replace(counted, facts=facts)
 
 

@@ -15,7 +15,7 @@ rows that somebody holds, rows of single-table subclasses that live longer than 
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,17 +34,16 @@ from sqlalchemy import (
 from sqlalchemy.types import BigInteger, Integer
 
 from ttl_odm.core.values import NEVER
-from ttl_odm.partitions.facts import PARTITIONS, partitions
 from ttl_odm.sqlalchemy.policy.known import defaults_now
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.rules import dependents, rules_below
 from ttl_odm.sqlalchemy.policy.stored import shortest_age, stored_seconds
 from ttl_odm.sqlalchemy.purge.modes import mode_of
-from ttl_odm.sqlalchemy.sweep.leaves import read_leaves, reason_against
 from ttl_odm.sqlalchemy.sweep.scopes import due_in_scopes, table_age
 from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked, scope_index
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
+from ttl_odm.sqlalchemy.sweep.whereabouts import KeyRange
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import PartEnd
 from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
@@ -52,12 +51,12 @@ from ttl_odm.stored import scope_walk
 from ttl_odm.sweeper import Due, Part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Sequence
 
     from sqlalchemy import Connection, FromClause, Select, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding, MaxLifetime
-    from ttl_odm.sqlalchemy.sweep.leaves import Leaves
+    from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds, Whereabouts
     from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.sqlalchemy.time.column_types import ColumnFormat
     from ttl_odm.sqlalchemy.time.dialect_time import DialectTime
@@ -65,31 +64,22 @@ if TYPE_CHECKING:
     Seconds = int | ColumnElement[Any]
     """Seconds, or what looks them up in the database."""
 
-    _Bounds = Callable[[FromClause], list[ColumnElement[bool]]]
 
-
-def find_due(connection: Connection, binding: Binding) -> Due | None:
+def find_due(connection: Connection, binding: Binding, where: Whereabouts) -> Due | None:
     """Find out what there is to purge; see `ttl_odm.sweeper.Store.due`."""
-    due = _find_due(connection, binding)
-    if due is None or not rules_below(binding.table):
+    is_on = is_ttl_on(connection, binding)
+    further = where.due(connection, is_on=is_on)
+    if is_on:
+        due = _rows_due(connection, binding, further.overdue)
+        due = replace(due, parts=(*further.parts, *due.parts), facts=further.facts)
+    elif further.parts:
+        due = Due(further.parts, 0.0, facts=further.facts)
+    else:
+        return None
+    if not rules_below(binding.table):
         return due
     more = (one.part for one in dependents if one.is_due(connection, binding))
     return replace(due, parts=(*due.parts, *more))
-
-
-def _find_due(connection: Connection, binding: Binding) -> Due | None:
-    is_on = is_ttl_on(connection, binding)
-    if binding.partitioning is None:
-        return _rows_due(connection, binding) if is_on else None
-    with prepared(connection), reading(connection):
-        leaves = read_leaves(connection, binding)
-    counted = None if leaves is None else leaves.counted
-    has_work = counted is not None and (counted.missing or (is_on and counted.over))
-    whole = (PARTITIONS,) if has_work else ()
-    if not is_on:  # rows are written all the same, and need their partitions
-        return Due(whole, 0.0, facts=partitions(counted)) if whole else None
-    due = _rows_due(connection, binding, leaves)
-    return replace(due, parts=(*whole, *due.parts), facts=partitions(counted))
 
 
 def is_ttl_on(connection: Connection, binding: Binding) -> bool:
@@ -100,8 +90,10 @@ def is_ttl_on(connection: Connection, binding: Binding) -> bool:
         return any(default is not None for default in defaults_now(connection, binding))
 
 
-def _rows_due(connection: Connection, binding: Binding, leaves: Leaves | None = None) -> Due:
-    """Find the parts with expired rows; in `leaves` some may wait for their partition."""
+def _rows_due(
+    connection: Connection, binding: Binding, overdue: Sequence[ColumnElement[bool]]
+) -> Due:
+    """Find the parts with expired rows; `overdue` is for those that don't wait to go whole."""
     mode = mode_of(binding)
     loads_rows = mode.sink is not None or mode.orm is not None
     if is_walked(connection, binding):
@@ -125,8 +117,8 @@ def _rows_due(connection: Connection, binding: Binding, leaves: Leaves | None = 
         lives.append((Part.CAPPED, binding.max_lifetime.seconds, []))
     if not lives:
         return Due((), 0.0)
-    # What waits for its partition isn't overdue; whether it does knows the sweeper's request.
-    firm = [[] if part is Part.OWN else _not_waiting(binding, leaves) for part, *_ in lives]
+    # What waits to go whole isn't overdue; whether it does knows the sweeper's request.
+    firm = [() if part is Part.OWN else overdue for part, *_ in lives]
     lookups = [
         PartIndex(binding, part, clock).first_overdue(seconds, [*rows, *more]).scalar_subquery()
         for (part, seconds, rows), no_wait in zip(lives, firm, strict=True)
@@ -149,15 +141,6 @@ def _rows_due(connection: Connection, binding: Binding, leaves: Leaves | None = 
     if Part.INHERITING in parts and has_own and rules_below(binding.table):
         parts[Part.OWN] = None  # where rows are put that the first part leaves
     return Due(tuple(parts), max(ages, default=0.0), loads_rows)
-
-
-def _not_waiting(binding: Binding, leaves: Leaves | None) -> list[ColumnElement[bool]]:
-    """The condition for rows that don't wait for their partition; none where no row does."""
-    start = None if leaves is None else leaves.waiting_from()
-    if leaves is None or start is None or reason_against(binding, mode_of(binding).hooks):
-        return []
-    column = leaves.partitioning.column
-    return [column < literal_column(leaves.ddl.bound(leaves.cut, start))]
 
 
 def _inherited_lives(binding: Binding) -> Iterator[tuple[Seconds, list[ColumnElement[bool]]]]:
@@ -200,41 +183,10 @@ def seconds_of(overdue: Any, clock: Clock) -> float:
     return scope_walk.seconds_of(overdue, clock.per_second)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRange:
-    """A stretch of a table with rows to delete.
-
-    There are so many `rows` at most: more than a batch may have when the stretch can't be cut
-    smaller; then they are to be deleted by count. `bounds` and `expired` (the predicate, in a
-    DELETE) are for the table or an alias of it. The stretch begins at `again`, and the next one at
-    `resume`; None when this is the last. `oldest` is for how many seconds the first of the rows has
-    been expired, where `find_due` can't know.
-    """
-
-    rows: int
-    bounds: Callable[[FromClause], list[ColumnElement[bool]]]
-    expired: Callable[[FromClause], ColumnElement[bool]]
-    again: object
-    resume: object
-    oldest: float | None = None
-
-    def criteria(self, source: FromClause) -> list[ColumnElement[bool]]:
-        """What makes a row one to delete: both of these."""
-        return [*self.bounds(source), self.expired(source)]
-
-    def with_bounds(self, more: _Bounds | None) -> KeyRange:
-        """The same rows but those that are out of further bounds."""
-        if more is None:
-            return self
-        bounds = self.bounds
-        return replace(self, bounds=lambda source: [*bounds(source), *more(source)])
-
-
 class PartIndex:
     """The index over one part of a table's rows (any but `Part.ALL`), by the end of their lives.
 
-    `source` is where they are, if not in the binding's table: one of its partitions. `beside` are
-    further conditions.
+    `source` is where they are, if not in the binding's table. `beside` are further conditions.
     """
 
     def __init__(
@@ -243,7 +195,7 @@ class PartIndex:
         part: Part,
         clock: Clock,
         source: Table | None = None,
-        beside: _Bounds | None = None,
+        beside: Bounds | None = None,
     ) -> None:
         self._beside = beside
         self._seconds: Seconds | None = None
@@ -252,7 +204,7 @@ class PartIndex:
         self._part = part
         self._clock = clock
 
-    def among(self, beside: _Bounds, seconds: Seconds) -> PartIndex:
+    def among(self, beside: Bounds, seconds: Seconds) -> PartIndex:
         """The index over some of these rows, which live for so long."""
         index = copy(self)
         index._beside, index._seconds = beside, seconds  # noqa: SLF001 (its own)

@@ -35,7 +35,6 @@ from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing
 from ttl_odm.sqlalchemy.purge.statements import SweepInsert, SweepSelect, SweepUpdate
 from ttl_odm.sqlalchemy.sweep.due import seconds_of
-from ttl_odm.sqlalchemy.sweep.table_walk import qualified_name
 from ttl_odm.sqlalchemy.sweep.transactions import (
     impatient,
     prepared,
@@ -43,6 +42,7 @@ from ttl_odm.sqlalchemy.sweep.transactions import (
     store_errors,
     undivided,
 )
+from ttl_odm.sqlalchemy.sweep.whereabouts import qualified_name
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sweeper import Lease, LeaseState, StoreError

@@ -16,14 +16,14 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Column, MetaData, Table, text
 
-from ttl_odm.sqlalchemy.sweep.table_walk import qualified_name
+from ttl_odm.sqlalchemy.sweep.whereabouts import qualified_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from sqlalchemy import Connection
 
-    from ttl_odm.sqlalchemy.sweep.due import KeyRange
+    from ttl_odm.sqlalchemy.sweep.whereabouts import Find, KeyRange, Marks
 
 _LEAVES: Final = text("""
 SELECT n.nspname::text, c.relname::text,
@@ -96,13 +96,13 @@ def next_in_leaves(
     connection: Connection,
     table: Table,
     stretch: tuple[Resume | None, Resume | None],
-    next_range: Callable[[Table, tuple[Any, Any]], KeyRange | None],
+    find: Find,
     but: Collection[tuple[str, str]] = (),
 ) -> tuple[Table, KeyRange | None] | None:
     """Find the next rows of a table on PostgreSQL, leaf by leaf.
 
-    A stretch is where to go on, and where to end. `next_range` finds rows in a leaf; it gets that,
-    and the stretch in it. `but` are leaves that are left alone.
+    A stretch is where to go on, and where to end. `find` looks in a leaf. `but` are leaves that are
+    left alone.
 
     Returns:
         The leaf and its rows; no rows when nothing is left. None if the table has no partitions, or
@@ -118,10 +118,32 @@ def next_in_leaves(
         source = leaf_table(table, leaf)
         inside = resume.resume if resume is not None and leaf == resume.leaf else None
         end = until.resume if until is not None and leaf == until.leaf else None
-        rows = next_range(source, (inside, end))
+        rows = find(source, (inside, end))
         if rows is not None and (rows.rows or rows.resume is not None):
             further = Resume(leaf, rows.resume) if rows.resume is not None else None
             if further is None and number + 1 < len(leaves):
                 further = Resume(leaves[number + 1])
             return source, replace(rows, again=Resume(leaf, rows.again), resume=further)
     return (table, None) if leaves or resume is not None else None
+
+
+def divide_leaves(
+    connection: Connection,
+    table: Table,
+    stretch: tuple[Resume, Resume | None],
+    shares: int,
+    marks: Marks,
+) -> list[Resume]:
+    """The marks in the next partition; between partitions, where little is left of that one."""
+    resume, until = stretch
+    end = until.resume if until is not None and until.leaf == resume.leaf else None
+    inside = marks(leaf_table(table, resume.leaf), (resume.resume, end))
+    if inside:
+        return [Resume(resume.leaf, mark) for mark in inside]
+    left = [
+        leaf
+        for leaf in leaves_of(connection, table)
+        if leaf > resume.leaf and (until is None or until.reaches(leaf))
+    ]
+    shares = min(shares, len(left) + 1)
+    return [Resume(left[len(left) * number // (shares - 1)]) for number in range(shares - 1)]

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import and_, or_
 
 from ttl_odm.sqlalchemy.purge.statements import padded
-from ttl_odm.sqlalchemy.sweep.due import KeyRange, PartIndex, count_rows
+from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows
 from ttl_odm.sqlalchemy.sweep.scopes import next_scopes, table_age
+from ttl_odm.sqlalchemy.sweep.whereabouts import KeyRange
 from ttl_odm.stored.scope_walk import (
     CountIn,
     Look,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class ScopeRanges:
-    """Finds the ranges of the rows that inherit, in a table or in one of its partitions."""
+    """Finds the ranges of the rows that inherit, of a table, in one of the tables that has them."""
 
     def __init__(
         self,

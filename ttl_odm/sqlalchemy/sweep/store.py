@@ -30,9 +30,9 @@ from ttl_odm.sqlalchemy.sweep.counts import count, count_facts
 from ttl_odm.sqlalchemy.sweep.due import find_due
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys, name_of
 from ttl_odm.sqlalchemy.sweep.leases import AsyncTableLeases, TableLeases, declared_lease_table
-from ttl_odm.sqlalchemy.sweep.leaves import Findings
 from ttl_odm.sqlalchemy.sweep.stretches import divide
 from ttl_odm.sqlalchemy.sweep.transactions import store_errors, undivided
+from ttl_odm.sqlalchemy.sweep.whereabouts import Whereabouts, whereabouts_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Hooks, MissingTargetError
 from ttl_odm.sweeper.declarations import hooks_of
@@ -77,7 +77,7 @@ class _Tables:
         self._targets = targets
         self._bindings: dict[str, Binding] = {}
         self._keys = ReferringKeys()
-        self._findings = Findings()
+        self._whereabouts: dict[str, Whereabouts] = {}
         for name in self.targets():
             mode_of(self._bindings[name])  # a slip is found now, not at three in the morning
 
@@ -100,6 +100,13 @@ class _Tables:
     def targets(self) -> Sequence[str]:
         """Name the tables; looked for each time, since models may have been declared since."""
         self._bindings = {binding.table.fullname: binding for binding in bindings_of(self._targets)}
+        known = self._whereabouts
+        self._whereabouts = {
+            name: known[name]
+            if name in known and known[name].binding is binding
+            else whereabouts_of(binding)
+            for name, binding in self._bindings.items()
+        }
         return list(self._bindings)
 
     @property
@@ -226,20 +233,23 @@ class SQLAlchemyStore(_Tables):
 
     def due(self, target: str) -> Due | None:
         """Find what has expired in a table; None while its TTL is off."""
-        return self._run(on_table, find_due, self._bindings[target])
+        where = self._whereabouts[target]
+        return self._run(on_table, find_due, where.binding, where)
 
     def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch of expired rows, and commit."""
-        binding = self._bindings[request.target]
-        return self._run(on_table, purge, binding, request, self._keys, self._findings)
+        where = self._whereabouts[request.target]
+        return self._run(on_table, purge, where.binding, request, self._keys, where)
 
     def divide(self, request: BatchRequest, shares: int) -> Sequence[object]:
         """Cut what is left of a stretch for several workers."""
-        return self._run(on_table, divide, self._bindings[request.target], request, shares)
+        where = self._whereabouts[request.target]
+        return self._run(on_table, divide, where.binding, request, shares, where)
 
     def count(self, target: str) -> Counted:
         """Count what has expired in a table, and its rows."""
-        return self._run(on_table, count, self._bindings[target])
+        where = self._whereabouts[target]
+        return self._run(on_table, count, where.binding, where)
 
     def count_facts(self, target: str) -> Mapping[str, Fact]:
         """Count what goes along with the expired rows of a table."""
@@ -268,20 +278,23 @@ class AsyncSQLAlchemyStore(_Tables):
 
     async def due(self, target: str) -> Due | None:
         """Find what has expired in a table; None while its TTL is off."""
-        return await self._run(on_table, find_due, self._bindings[target])
+        where = self._whereabouts[target]
+        return await self._run(on_table, find_due, where.binding, where)
 
     async def purge(self, request: BatchRequest) -> BatchResult:
         """Delete a batch of expired rows, and commit."""
-        binding = self._bindings[request.target]
-        return await self._run(on_table, purge, binding, request, self._keys, self._findings)
+        where = self._whereabouts[request.target]
+        return await self._run(on_table, purge, where.binding, request, self._keys, where)
 
     async def divide(self, request: BatchRequest, shares: int) -> Sequence[object]:
         """Cut what is left of a stretch for several workers."""
-        return await self._run(on_table, divide, self._bindings[request.target], request, shares)
+        where = self._whereabouts[request.target]
+        return await self._run(on_table, divide, where.binding, request, shares, where)
 
     async def count(self, target: str) -> Counted:
         """Count what has expired in a table, and its rows."""
-        return await self._run(on_table, count, self._bindings[target])
+        where = self._whereabouts[target]
+        return await self._run(on_table, count, where.binding, where)
 
     async def count_facts(self, target: str) -> Mapping[str, Fact]:
         """Count what goes along with the expired rows of a table."""

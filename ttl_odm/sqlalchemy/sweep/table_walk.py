@@ -12,17 +12,14 @@ from operator import gt, le, lt
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import ColumnClause, String, and_, cast, column, func, literal, or_, select, tuple_
-from sqlalchemy import table as pg_table
-from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.types import BigInteger, UserDefinedType
 
-from ttl_odm.dialects.postgresql import relation
-from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import key_columns
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
-from ttl_odm.sqlalchemy.sweep.due import KeyRange, PartIndex, measure
+from ttl_odm.sqlalchemy.sweep.due import PartIndex, measure
 from ttl_odm.sqlalchemy.sweep.stored_indexes import is_narrowed
+from ttl_odm.sqlalchemy.sweep.whereabouts import KeyRange, regclass
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Part
 
@@ -46,10 +43,10 @@ def next_range(
 ) -> KeyRange | None:
     """Find the range of the next batch in a stretch; see `PartIndex.next_range`.
 
-    `source` is where the rows are: the table, or one of its partitions. On PostgreSQL the range is
-    the next pages; those of a partitioned table are the pages of each partition, at once. It needs
-    PostgreSQL 14, which reads a range of pages without reading the others. Where a BRIN index says
-    which pages may hold expired rows, the walk ends at the last one that does.
+    `source` is where the rows are: the table, or a child of it. On PostgreSQL the range is the next
+    pages; those of a table with children are the pages of each child, at once. It needs PostgreSQL
+    14, which reads a range of pages without reading the others. Where a BRIN index says which pages
+    may hold expired rows, the walk ends at the last one that does.
     """
     resume, until = stretch
     if connection.dialect.name != "postgresql":
@@ -113,34 +110,14 @@ def _beginning_of(page: int) -> ColumnElement[Any]:
 
 
 def count_pages(connection: Connection, table: Table) -> int:
-    """The pages of a table on PostgreSQL; of a partitioned one, those of the largest partition."""
+    """The pages of a table on PostgreSQL; of one that it keeps in several, those of the largest."""
     relation = regclass(connection, table)
     tree = func.pg_partition_tree(relation).table_valued("relid")
-    partitions = select(func.max(func.pg_relation_size(tree.c.relid))).scalar_subquery()
-    own = func.pg_relation_size(relation)  # in no partition tree, unless it has partitions
+    children = select(func.max(func.pg_relation_size(tree.c.relid))).scalar_subquery()
+    own = func.pg_relation_size(relation)  # in no such tree, unless it has children
     page = cast(func.current_setting("block_size"), BigInteger())
-    largest = func.greatest(own, partitions, type_=BigInteger())
+    largest = func.greatest(own, children, type_=BigInteger())
     return int(connection.execute(select(largest // page)).scalar_one())
-
-
-def has_partitions(connection: Connection, table: Table) -> bool:
-    """Whether a table on PostgreSQL has partitions, or children: a `ctid` is that of several rows.
-
-    A table that once had children counts, too.
-    """
-    catalog = pg_table("pg_class", column("oid"), column("relhassubclass"), schema="pg_catalog")
-    has = select(catalog.c.relhassubclass).where(catalog.c.oid == regclass(connection, table))
-    return bool(connection.execute(has).scalar_one())
-
-
-def qualified_name(connection: Connection, table: Table) -> str:
-    """The table's name on this connection, quoted, as a value."""
-    return relation(*compat.place_of(connection.get_execution_options(), table))
-
-
-def regclass(connection: Connection, table: Table) -> ColumnElement[Any]:
-    """The table's name as the database's own functions take it."""
-    return cast(literal(qualified_name(connection, table), String()), REGCLASS())
 
 
 def _next_keys(
