@@ -24,12 +24,12 @@ from benchmarks.foreground import foreground
 from benchmarks.harness import Estimate, rotated
 from benchmarks.sweeping_tables import NUMBERS, kind_of
 from ttl_odm import ExpireAfter, Partitions
-from ttl_odm.dialects import partition_ddl
-from ttl_odm.dialects.mysql_partitions import MySQLPartitions
-from ttl_odm.dialects.postgresql_partitions import PostgreSQLPartitions
+from ttl_odm.partitions.dialects import partition_ddl
+from ttl_odm.partitions.dialects.mysql import MySQLPartitions
+from ttl_odm.partitions.dialects.postgresql import PostgreSQLPartitions
+from ttl_odm.partitions.sqlalchemy.catalogue import read_leaves
 from ttl_odm.sqlalchemy.policy.binding import binding_of
-from ttl_odm.sqlalchemy.policy.partitions import as_ddl
-from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
+from ttl_odm.sqlalchemy.policy.schema import as_ddl
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Sweeper
 from ttl_odm.testing import TTLClock
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from benchmarks.bench import Bench
     from benchmarks.harness import Round
-    from ttl_odm.sqlalchemy.sweep.leaves import Leaf, Leaves
+    from ttl_odm.partitions.sqlalchemy.catalogue import Leaf, Leaves
 
 TIME: Final = "Expiry by partition: the time / of batches"
 WITH_VACUUM: Final = "Expiry by partition: the time / of batches, and of the VACUUM behind them"

@@ -328,7 +328,7 @@ def noon(ttl_clock: TTLClock, monkeypatch: pytest.MonkeyPatch) -> None:
     now = datetime.now(timezone.utc)
     ttl_clock.advance(now.replace(hour=12, minute=0, second=0, microsecond=0) - now)
     for ways in ("locked_partitions", "whole_partitions"):
-        monkeypatch.setattr(f"ttl_odm.sqlalchemy.sweep.{ways}.HELD", 20.0)
+        monkeypatch.setattr(f"ttl_odm.partitions.sqlalchemy.{ways}.HELD", 20.0)
 
 
 @pytest.fixture

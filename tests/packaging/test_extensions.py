@@ -11,7 +11,7 @@ import pytest
 
 import ttl_odm
 
-EXTENSIONS = ("ttl_odm.follows",)
+EXTENSIONS = ("ttl_odm.follows", "ttl_odm.partitions")
 
 PLAIN_MODEL = """
 import sys

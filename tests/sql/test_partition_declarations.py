@@ -23,10 +23,11 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from ttl_odm import TTL, ExpireAfter, ExpireAt, Partitions, TTLConfigurationError
+from ttl_odm.partitions.sqlalchemy.layout import partitioning_on
 from ttl_odm.sqlalchemy import TTLMixin, enable
 from ttl_odm.sqlalchemy.declare.enable import disable
+from ttl_odm.sqlalchemy.declare.mapper import layout_of
 from ttl_odm.sqlalchemy.policy.binding import binding_of
-from ttl_odm.sqlalchemy.policy.partitions import partitions_of
 
 DAY = 86_400
 
@@ -107,8 +108,9 @@ def test_a_copy_is_cut_in_its_own_schema() -> None:
     assert 'CREATE TABLE "other"."events_rest" PARTITION OF "other"."events" DEFAULT' in statements
     found = binding_of(copy)
     assert found is not None
-    assert found.partitioning is not None
-    assert found.partitioning.column is copy.c.created_at
+    partitioning = partitioning_on(found)
+    assert partitioning is not None
+    assert partitioning.column is copy.c.created_at
 
 
 def test_the_partitions_of_others_are_not_made() -> None:
@@ -198,9 +200,9 @@ def test_a_class_declares_it_or_nothing() -> None:
     class Event:
         __ttl_partition__: Any = None
 
-    assert partitions_of(Event) is None
+    assert layout_of(Event) is None
     Event.__ttl_partition__ = Partitions("1 day")
-    assert partitions_of(Event) == Partitions("1 day")
+    assert layout_of(Event) == Partitions("1 day")
     Event.__ttl_partition__ = "1 day"
     with pytest.raises(TTLConfigurationError, match=r"Event\.__ttl_partition__ = '1 day': write"):
-        partitions_of(Event)
+        layout_of(Event)

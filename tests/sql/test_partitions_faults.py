@@ -37,8 +37,8 @@ from tests.sql.cutting import (
 )
 from ttl_odm import TTL, Partitions
 from ttl_odm.partitions.facts import PARTITIONS
+from ttl_odm.partitions.sqlalchemy.work import TRIES
 from ttl_odm.sqlalchemy import Archive
-from ttl_odm.sqlalchemy.sweep.partition_work import TRIES
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sweeper import BatchRequest, Sweeper
 

@@ -47,11 +47,11 @@ from tests.sql.cutting import (
 )
 from ttl_odm import TTL, ExpireAfter, ExpireAt, Partitions, TTLConfigurationError
 from ttl_odm.partitions.facts import PARTITIONS
+from ttl_odm.partitions.sqlalchemy import locked_partitions
+from ttl_odm.partitions.sqlalchemy.catalogue import read_leaves
+from ttl_odm.partitions.sqlalchemy.work import TRIES
 from ttl_odm.sqlalchemy import Archive, enable
 from ttl_odm.sqlalchemy.policy.binding import binding_of
-from ttl_odm.sqlalchemy.sweep import locked_partitions
-from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
-from ttl_odm.sqlalchemy.sweep.partition_work import TRIES
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sweeper import AsyncSweeper, BatchRequest, Sweeper
@@ -509,7 +509,7 @@ def test_where_nobody_sees_who_has_the_table_the_wait_is_bounded(
     model, left, _ = dropping(engine)
     unseen = "SELECT COUNT(*) FROM performance_schema.nothing_that_is_there"
     monkeypatch.setattr(locked_partitions.MySQLPartitions, "busy", unseen)
-    monkeypatch.setattr("ttl_odm.sqlalchemy.sweep.partition_work.TRIES", 1)
+    monkeypatch.setattr("ttl_odm.partitions.sqlalchemy.work.TRIES", 1)
     with other.connect() as reader:
         reader.execution_options(isolation_level="REPEATABLE READ")
         assert reader.scalar(text("SELECT count(*) FROM events")) == 21

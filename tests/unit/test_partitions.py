@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ttl_odm import Partitions, TTLConfigurationError
-from ttl_odm.core.partitions import Stretch
+from ttl_odm.partitions import Stretch
 
 SPANS = ["1 hour", "2 hours", "3 hours", "4 hours", "6 hours", "8 hours", "12 hours"]
 SPANS += ["1 day", "1 week", "1 month"]

@@ -28,16 +28,17 @@ from ttl_odm.alembic.renderings import import_for_types
 from ttl_odm.alembic.target_schema import TargetSchema, adds_columns
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.core.stored import Stored
-from ttl_odm.dialects import partition_ddl
 from ttl_odm.dialects.jobs import JOB_LOG
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
+from ttl_odm.partitions.dialects import partition_ddl
+from ttl_odm.partitions.sqlalchemy.catalogue import read_leaves
+from ttl_odm.partitions.sqlalchemy.layout import partitioning_on
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of
 from ttl_odm.sqlalchemy.policy.rules import RULE_KEY, index_link
 from ttl_odm.sqlalchemy.policy.whole import STORED, default_now, whole_policy
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sqlalchemy.sweep.job_losses import would_lose
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
-from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -201,7 +202,7 @@ class _Comparison:
         )
 
     def _makes_partitions(self, binding: Binding) -> bool:
-        partitioning, name = binding.partitioning, self._connection.dialect.name
+        partitioning, name = partitioning_on(binding), self._connection.dialect.name
         return (
             partitioning is not None
             and partitioning.declared.made_by != "others"
@@ -294,7 +295,8 @@ class _Comparison:
         created = next((op for op in every if _creates(op, key)), None)
         if created is None and not self._is_uncut(key, table, binding):
             return
-        assert binding.partitioning is not None  # noqa: S101 (that is why it is compared)
+        partitioning = partitioning_on(binding)
+        assert partitioning is not None  # noqa: S101 (that is why it is compared)
         op = self._added(key, table, binding)
         if op is None and created is None:
             op = AlterTTLOp(table.name, _policy(binding), schema=table.schema)
@@ -304,7 +306,7 @@ class _Comparison:
             op.in_transaction = True
         else:
             self._upgrade.ops.remove(op)
-        op.default_ttl, op.partition = _policy(binding), binding.partitioning.declared
+        op.default_ttl, op.partition = _policy(binding), partitioning.declared
         # Behind the indexes, which are built without a lock as long as it isn't cut.
         position = len(self._upgrade.ops)
         if created is not None:

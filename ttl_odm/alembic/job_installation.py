@@ -48,7 +48,7 @@ def install_job(connection: Connection, binding: Binding, **options: Unpack[Opti
     runner = Runner(_context(connection, binding))
     # The operation isn't told of partitions, so it can't refuse them.
     existing = read_schema(connection, target)
-    refuse_unsweepable(runner, target, existing, is_cut=binding.partitioning is not None)
+    refuse_unsweepable(runner, target, existing, is_cut=binding.layout is not None)
     op = _operation(binding, **options)
     Operations(runner.context).invoke(op)
 
@@ -78,7 +78,7 @@ def job_statements(
     existing = read_schema(connection, target)
     if target.dates is None:
         checks.refuse_missing(target, existing)
-    refuse_unsweepable(runner, target, existing, is_cut=binding.partitioning is not None)
+    refuse_unsweepable(runner, target, existing, is_cut=binding.layout is not None)
     missing = [name for name in target.index_names if not existing.has_index(name)]
     if missing:
         name, default = binding.table.name, written(whole_policy(binding))

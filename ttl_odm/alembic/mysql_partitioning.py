@@ -17,10 +17,10 @@ from sqlalchemy import TIMESTAMP, text
 
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.dialects import EPOCH
-from ttl_odm.dialects.mysql_partitions import MySQLPartitions
-from ttl_odm.dialects.partitions import PER_SECOND
-from ttl_odm.sqlalchemy.policy.partitions import cut_of, named
-from ttl_odm.sqlalchemy.sweep.leaves import leaves_of
+from ttl_odm.partitions.dialects.ddl import PER_SECOND
+from ttl_odm.partitions.dialects.mysql import MySQLPartitions
+from ttl_odm.partitions.sqlalchemy.catalogue import leaves_of
+from ttl_odm.partitions.sqlalchemy.layout import cut_of, named, partitioning_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,13 +52,14 @@ class Partitioning:
 
     def __init__(self, steps: Steps[MySQL], binding: Binding) -> None:
         """Take the names from the table's stand-in; nothing is read yet."""
-        assert binding.partitioning is not None  # noqa: S101 (else nothing is to be cut)
+        partitioning = partitioning_on(binding)
+        assert partitioning is not None  # noqa: S101 (else nothing is to be cut)
         self._steps = steps
-        self._partitioning = binding.partitioning
+        self._partitioning = partitioning
         self._ddl = MySQLPartitions()
-        self._column = binding.partitioning.column
+        self._column = partitioning.column
         self._names = {"schema": binding.table.schema, "table": binding.table.name}
-        self._cut = cut_of(binding.partitioning, binding.table.schema, self._ddl)
+        self._cut = cut_of(partitioning, binding.table.schema, self._ddl)
 
     @property
     def _is_cut(self) -> bool:

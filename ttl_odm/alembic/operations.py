@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from alembic.autogenerate import renderers
 from alembic.operations import BatchOperations, MigrateOperation, Operations
 
-from ttl_odm.core.partitions import Partitions
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy
 from ttl_odm.core.stored import Stored
+from ttl_odm.partitions import Partitions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

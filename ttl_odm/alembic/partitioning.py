@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import BigInteger, Column, DateTime, MetaData, Table
 
 from ttl_odm.alembic.errors import MigrationRefusedError
-from ttl_odm.core.partitions import Partitions
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.partitions import Partitions
+from ttl_odm.partitions.sqlalchemy.layout import partitioning_of
 from ttl_odm.sqlalchemy.policy.binding import Binding, MaxLifetime
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL
-from ttl_odm.sqlalchemy.policy.partitions import partitioning_of
 from ttl_odm.sqlalchemy.time.instants import instants_of
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def stand_in(
             instants=instants_of(stamp, policy.timezone, None if limit else policy.unit, where),
             max_lifetime=limit,
         )
-        binding.partitioning = partitioning_of(binding, declared, where)
+        binding.layout = partitioning_of(binding, declared, where)
     except TTLConfigurationError as error:
         raise MigrationRefusedError(str(error)) from error
     return binding

@@ -15,8 +15,8 @@ from sqlalchemy.schema import CreateIndex
 
 from ttl_odm.alembic.postgresql_cut import PostgreSQLCut
 from ttl_odm.alembic.steps import Steps
-from ttl_odm.dialects.partitions import leaf_name
 from ttl_odm.dialects.postgresql import PostgreSQL, dollar_quoted, relation
+from ttl_odm.partitions.dialects.ddl import leaf_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

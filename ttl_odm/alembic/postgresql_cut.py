@@ -30,20 +30,20 @@ from ttl_odm.alembic.postgresql_table import CatalogueTable
 from ttl_odm.core.policy import ExpireAt
 from ttl_odm.dialects import EPOCH
 from ttl_odm.dialects.errors import code_of
-from ttl_odm.dialects.partitions import PER_SECOND
 from ttl_odm.dialects.postgresql import milliseconds, relation
-from ttl_odm.dialects.postgresql_partitions import PostgreSQLPartitions
 from ttl_odm.errors import TTLError
-from ttl_odm.sqlalchemy.policy.partitions import cut_of, named
+from ttl_odm.partitions.dialects.ddl import PER_SECOND
+from ttl_odm.partitions.dialects.postgresql import PostgreSQLPartitions
+from ttl_odm.partitions.sqlalchemy.catalogue import Leaves, read_leaves
+from ttl_odm.partitions.sqlalchemy.layout import cut_of, named, partitioning_on
 from ttl_odm.sqlalchemy.purge.errors import in_short
-from ttl_odm.sqlalchemy.sweep.leaves import Leaves, read_leaves
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ttl_odm.alembic.steps import Steps
-    from ttl_odm.dialects.partitions import Cut, Range
+    from ttl_odm.partitions.dialects.ddl import Cut, Range
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
 log = logging.getLogger("alembic.ttl_odm")
@@ -66,12 +66,13 @@ class PostgreSQLCut:
         self, steps: Steps[Any], binding: Binding, build_index: Callable[[str, str], None]
     ) -> None:
         """Take what the steps know of the table, and how they build an index."""
-        assert binding.partitioning is not None  # noqa: S101 (that is what there is to do)
+        partitioning = partitioning_on(binding)
+        assert partitioning is not None  # noqa: S101 (that is what there is to do)
         self._steps, self._run, self._target = steps, steps.run, steps.target
         self._binding, self._build_index = binding, build_index
-        self._declared = binding.partitioning.declared
+        self._declared = partitioning.declared
         self._ddl = PostgreSQLPartitions()
-        self._cut = cut_of(binding.partitioning, self._target.table.schema, self._ddl)
+        self._cut = cut_of(partitioning, self._target.table.schema, self._ddl)
         self._name = self._target.plain(steps.dialect)
         self._column = relation(None, self._cut.column)
         self._key = self._target.name_of("ix_", "ttl_key")

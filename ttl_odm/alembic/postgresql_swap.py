@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ttl_odm.dialects.family import as_value
-from ttl_odm.dialects.partitions import leaf_name
 from ttl_odm.dialects.postgresql import relation
+from ttl_odm.partitions.dialects.ddl import leaf_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from ttl_odm.alembic.postgresql_table import CatalogueTable
-    from ttl_odm.dialects.partitions import Cut, Range
-    from ttl_odm.dialects.postgresql_partitions import PostgreSQLPartitions
+    from ttl_odm.partitions.dialects.ddl import Cut, Range
+    from ttl_odm.partitions.dialects.postgresql import PostgreSQLPartitions
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import ttl_odm
 from ttl_odm.cli.errors import UsageError, did_you_mean
-from ttl_odm.core.partitions import Partitions
 from ttl_odm.errors import TTLError
 from ttl_odm.forecast.parse import parse_policy
 from ttl_odm.inspection import Confidence, as_source
@@ -77,7 +77,7 @@ class Declared:
         try:
             policy = parse_policy(given["policy"])
             if "partition" in given:
-                Partitions(given["partition"])
+                ttl_odm.Partitions(given["partition"])
         except TTLError as error:
             raise UsageError(f"{where}: {error}") from error
         options = {key: option for key, option in given.items() if key != "policy"}
@@ -92,7 +92,7 @@ class Declared:
             options["archive"] = Archive(archive, self.options.get("archived_at"))
         if "partition" in self.options:
             # Who made them goes on making them.
-            options["partition"] = Partitions(self.options["partition"])
+            options["partition"] = ttl_odm.Partitions(self.options["partition"])
         return options
 
 

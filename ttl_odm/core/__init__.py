@@ -9,11 +9,10 @@ understands the product:
 - `policy`: what ``__ttl__ = ...`` can declare;
 - `stored`: a default ttl that the database stores;
 - `stored_rows`: what is read of such defaults, and where they are;
-- `extension`: a ``__ttl__`` of a package above the adapters;
+- `extension`: a declaration of a package above the adapters;
 - `declared`: the default as its owner declares it at this moment;
 - `expiry`: the instant from which a row no longer exists;
 - `lifetime`: what a program may do with one row's lifetime: `touch`, `expire_in` and their like;
-- `partitions`: how a table is cut by time;
 - `overlay`: attributes that are set on a class of somebody else's, and put back.
 """
 

@@ -1,4 +1,4 @@
-"""`Extension`: a ``__ttl__`` that a package above the adapters understands.
+"""Declarations that a package above the adapters understands: `Extension` and `Layout`.
 
 This module must not know which extensions there are.
 """
@@ -12,15 +12,27 @@ if TYPE_CHECKING:
     from ttl_odm.errors import TTLConfigurationError
 
 
-class Extension(ABC):
-    """A declaration that isn't a lifetime by itself; the package that it is in binds it."""
+class Packaged:
+    """A declaration that is of use to those who ask for it only, with a package of its own."""
 
     __slots__ = ()
 
     @classmethod
     def package(cls, adapter: str) -> str:
-        """Return the name of the module that has ``bind()`` for an adapter."""
+        """Return the name of the package that has all that an adapter needs for it."""
         return f"{cls.__module__}.{adapter}"
+
+
+class Layout(Packaged):
+    """How a table is laid out; the package that it is in says what that means for its rows."""
+
+    __slots__ = ()
+
+
+class Extension(Packaged, ABC):
+    """A ``__ttl__`` that isn't a lifetime by itself; the package that it is in binds it."""
+
+    __slots__ = ()
 
     @abstractmethod
     def misplaced(self, where: str) -> TTLConfigurationError:

@@ -4,8 +4,6 @@
 - `postgresql`: PostgreSQL
 - `mysql`: MariaDB and MySQL; `mysql_values`: what their columns make of a value
 - `sqlite`: SQLite
-- `partitions`: `PartitionDDL`, how a family cuts tables into partitions; `postgresql_partitions`,
-  `mysql_partitions`
 - `indexes`: which indexes of a table lead to its expired rows
 - `general`: `General`, what a family of somebody else's begins with
 - `errors`: which errors of a driver pass by themselves, and how each reads in one line
@@ -18,25 +16,12 @@ that they put into them. Nor does it ask a database; it only says what there is 
 from ttl_odm.dialects.family import EPOCH, Family, index_name
 from ttl_odm.dialects.general import General
 from ttl_odm.dialects.mysql import MySQL
-from ttl_odm.dialects.mysql_partitions import MySQLPartitions
-from ttl_odm.dialects.partitions import PartitionDDL
 from ttl_odm.dialects.postgresql import PostgreSQL
-from ttl_odm.dialects.postgresql_partitions import PostgreSQLPartitions
 from ttl_odm.dialects.sqlite import SQLite
 
 FAMILIES: tuple[Family, ...] = (PostgreSQL(), MySQL(), SQLite())
 
 MYSQL_FAMILY = MySQL.names
-
-_PARTITIONS: dict[str, PartitionDDL] = {
-    "postgresql": PostgreSQLPartitions(),
-    **dict.fromkeys(MYSQL_FAMILY, MySQLPartitions()),
-}
-
-
-def partition_ddl(name: str) -> PartitionDDL | None:
-    """How a database that an ORM calls by this name cuts tables; None if it doesn't, with us."""
-    return _PARTITIONS.get(name)
 
 
 def family_named(name: str) -> Family | None:
@@ -51,10 +36,8 @@ __all__ = [
     "Family",
     "General",
     "MySQL",
-    "PartitionDDL",
     "PostgreSQL",
     "SQLite",
     "family_named",
     "index_name",
-    "partition_ddl",
 ]

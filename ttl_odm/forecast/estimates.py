@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ttl_odm.partitions.facts import PartitionsCounted
+    from ttl_odm.sweeper.facts import Fact
 
 _TWO_SIGMA: Final = 1.96
 _RULE_OF_THREE: Final = 3
@@ -69,7 +69,7 @@ class Measured:
     clusters: Sequence[Sequence[int]]
     drawn: Drawn = Drawn.ALL
     total: int = 0
-    partitions: Mapping[str, PartitionsCounted] = field(default_factory=dict)
+    partitions: Mapping[str, Fact] = field(default_factory=dict)
     scopes: Sequence[str] = ()
     doubts: Sequence[str] = ()
 

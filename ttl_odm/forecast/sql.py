@@ -47,15 +47,14 @@ from ttl_odm.sqlalchemy.declare import mapper
 from ttl_odm.sqlalchemy.declare.enable import roots_of
 from ttl_odm.sqlalchemy.policy.binding import Variant, binding_of
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL, include_expired
-from ttl_odm.sqlalchemy.policy.partitions import partitioning_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.rules import all_rules_below
 from ttl_odm.sqlalchemy.policy.stored import own_scope
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, in_subquery
 from ttl_odm.sqlalchemy.sweep.counts import dependents_of_row, estimate
 from ttl_odm.sqlalchemy.sweep.due import count_rows
-from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
 from ttl_odm.sqlalchemy.sweep.table_walk import Tid, count_pages, ctid
+from ttl_odm.sqlalchemy.sweep.whereabouts import whereabouts_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
@@ -65,8 +64,8 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.core.policy import Policy
-    from ttl_odm.partitions.facts import PartitionsCounted
     from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sweeper import Fact
 
     Rows = Callable[[FromClause, Dialect], list[ColumnElement[bool]]]
     """Makes the conditions for which rows of a source are meant."""
@@ -186,24 +185,22 @@ def count_lost(
     return number
 
 
-def _partitions(
-    connection: Connection, bindings: dict[str, Binding]
-) -> dict[str, PartitionsCounted]:
+def _partitions(connection: Connection, bindings: dict[str, Binding]) -> dict[str, Fact]:
     """How many partitions there are, and would be over, by each policy that is cut alike."""
     current = bindings.get("current")
-    if current is None or current.partitioning is None:
+    if current is None or current.layout is None:
         return {}
     counted = {}
     for name, binding in bindings.items():
-        if binding.partitioning is None:
-            declared, where = current.partitioning.declared, f"{binding.name}.__ttl_partition__"
+        if binding.layout is None:
+            declared, where = current.layout.declared, f"{binding.name}.__ttl_partition__"
             try:
-                binding.partitioning = partitioning_of(binding, declared, where)
+                binding.layout = mapper.lay_out(binding, declared, where)
             except TTLConfigurationError:  # by which nothing could be cut
                 continue
-        leaves = read_leaves(connection, binding)
-        if leaves is not None:
-            counted[name] = leaves.counted
+        facts = whereabouts_of(binding).facts(connection)
+        if "partitions" in facts:
+            counted[name] = facts["partitions"]
     return counted
 
 

@@ -1,7 +1,157 @@
-"""Tables that are partitioned by time, whose partitions are dropped whole: `Partitions`.
-
-An extension. So far it holds what has no adapter; SQLAlchemy's part is still in that adapter's
-rooms, which import these modules.
+"""Tables that are cut by time, so that what has expired goes a partition at a time: `Partitions`.
 
 - `facts`: what reports say of a table's partitions, and the part of a sweep that handles them.
+- `dialects`: how each family of databases makes, drops and lists partitions.
+- `sqlalchemy`: all that tables in partitions need on SQLAlchemy.
+
+Here is arithmetic only: in which stretch an instant is, which stretches are wanted ahead of now,
+what each is called. All of it is in UTC, whatever a column or a session shows.
+
+This module must not know a database, nor what a partition is in one.
 """
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Final, Literal
+
+from ttl_odm.core.extension import Layout
+from ttl_odm.core.values import integral, short_repr
+from ttl_odm.errors import TTLConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Survivors = Literal["sweep", "move"]
+Maker = Literal["sweeper", "others"]
+
+_SPANS: Final = re.compile(r"(\d{1,2}) (hour|day|week|month)s?")
+_HOURS: Final = (1, 2, 3, 4, 6, 8, 12)
+"""Those that divide a day, so that a day begins with a stretch."""
+
+_FIX: Final = "write '1 hour' (or 2, 3, 4, 6, 8, 12 hours), '1 day', '1 week' or '1 month'"
+_MOST_AHEAD: Final = 10_000
+_MONTHS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The instants of one partition: from `start` on, before `end`; both aware, in UTC."""
+
+    start: datetime
+    end: datetime
+
+    @property
+    def suffix(self) -> str:
+        """What the name of its partition ends in, by its start: ``p20261125``, ``p20261125_06``.
+
+        A start that is not a full hour is named to the second.
+        """
+        start = self.start
+        if start.minute or start.second:
+            return f"{start:p%Y%m%d_%H%M%S}"
+        return f"{start:p%Y%m%d_%H}" if start.hour else f"{start:p%Y%m%d}"
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions(Layout):
+    """How a table is partitioned by the column that lifetimes are counted from.
+
+    ``__ttl_partition__ = Partitions("1 day")`` gives the table a partition for each day (in UTC).
+    A partition is dropped as a whole once none of its rows is live.
+
+    Attributes:
+        span: How much time one partition holds: "1 hour" (or 2, 3, 4, 6, 8, 12 hours), "1 day",
+            "1 week" (from Monday on) or "1 month".
+        ahead: How many partitions to keep ready after the current one. If the column holds the
+            instant of expiry, allow for the longest lifetimes.
+        survivors: What happens to a partition that is past the default ttl but has rows that live
+            longer. "sweep" deletes its expired rows in batches until it is empty. "move" moves the
+            live rows, if there are few, to the partition for all other rows, and drops it.
+        made_by: Who creates partitions: the "sweeper", or "others" (pg_partman, a migration). With
+            "others" the sweeper creates none, but still drops them.
+    """
+
+    span: str
+    ahead: int = 7
+    survivors: Survivors = "sweep"
+    made_by: Maker = "sweeper"
+
+    def __post_init__(self) -> None:
+        """Refuse what would cut no table.
+
+        Raises:
+            TTLConfigurationError: Names the field, the value and what to write instead.
+        """
+        number, unit = self._read()
+        object.__setattr__(self, "span", f"{number} {unit}{'s' if number > 1 else ''}")
+        ahead = integral(self.ahead)
+        if ahead is None or not 1 <= ahead <= _MOST_AHEAD:
+            raise _misdeclared("ahead", self.ahead, f"write a number from 1 to {_MOST_AHEAD}")
+        object.__setattr__(self, "ahead", ahead)
+        if self.survivors not in ("sweep", "move"):
+            raise _misdeclared("survivors", self.survivors, "write 'sweep' or 'move'")
+        if self.made_by not in ("sweeper", "others"):
+            raise _misdeclared("made_by", self.made_by, "write 'sweeper' or 'others'")
+
+    @property
+    def is_of_days(self) -> bool:
+        """Whether each partition begins at midnight, as a column of dates needs."""
+        return self._read()[1] != "hour"
+
+    def at(self, instant: datetime) -> Stretch:
+        """Return the time range that contains an aware instant."""
+        number, unit = self._read()
+        moment = instant.astimezone(timezone.utc)
+        start = moment.replace(minute=0, second=0, microsecond=0)
+        if unit == "hour":
+            start = start.replace(hour=start.hour // number * number)
+            return Stretch(start, start + timedelta(hours=number))
+        start = start.replace(hour=0)
+        if unit == "day":
+            return Stretch(start, start + timedelta(days=1))
+        if unit == "week":
+            start -= timedelta(days=start.weekday())
+            return Stretch(start, start + timedelta(days=7))
+        start = start.replace(day=1)
+        years, month = divmod(start.month, _MONTHS)
+        return Stretch(start, start.replace(year=start.year + years, month=month + 1))
+
+    def wanted(self, now: datetime) -> Iterator[Stretch]:
+        """List the time range of an aware instant and the next `ahead` ranges, in order."""
+        stretch = self.at(now)
+        yield stretch
+        for _ in range(self.ahead):
+            stretch = self.at(stretch.end)
+            yield stretch
+
+    def covering(self, oldest: datetime, now: datetime, most: int) -> list[Stretch]:
+        """List the time ranges from an aware instant up to the last one that `wanted` lists.
+
+        At most `most` are listed, unless `wanted` needs more. Everything older is then in the
+        first range, regardless of its length.
+        """
+        stretches = deque(self.wanted(now))
+        while oldest < stretches[0].start and len(stretches) < most - 1:
+            stretches.appendleft(self.at(stretches[0].start - timedelta(microseconds=1)))
+        first = stretches[0].start
+        if oldest < first:
+            stretches.appendleft(Stretch(self.at(oldest).start, first))
+        return list(stretches)
+
+    def _read(self) -> tuple[int, str]:
+        span: object = self.span
+        match = _SPANS.fullmatch(span) if isinstance(span, str) else None
+        if match is None:
+            raise _misdeclared("span", self.span, _FIX)
+        number, unit = int(match[1]), match[2]
+        if number not in (_HOURS if unit == "hour" else (1,)):
+            raise _misdeclared("span", self.span, _FIX)
+        return number, unit
+
+
+def _misdeclared(field: str, value: object, fix: str) -> TTLConfigurationError:
+    return TTLConfigurationError(f"Partitions.{field} = {short_repr(value)}: {fix}.")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ttl_odm.dialects import MYSQL_FAMILY, partition_ddl
-from ttl_odm.dialects.partitions import HINDRANCES
-from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.partitions.dialects import partition_ddl
+from ttl_odm.partitions.dialects.ddl import HINDRANCES
+from ttl_odm.partitions.sqlalchemy.catalogue import read_leaves
+from ttl_odm.partitions.sqlalchemy.layout import partitioning_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 def partitions(checked: Checked) -> Iterator[Finding]:
     """See that a table is cut as it is declared, and that its partitions can go."""
-    partitioning, dialect = checked.binding.partitioning, checked.dialect.name
+    partitioning, dialect = partitioning_on(checked.binding), checked.dialect.name
     if partitioning is None or partition_ddl(dialect) is None:
         return
     column, span = partitioning.column.name, partitioning.declared.span

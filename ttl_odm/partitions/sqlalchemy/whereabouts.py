@@ -10,26 +10,26 @@ from sqlalchemy import literal_column
 
 from ttl_odm.partitions.facts import PARTITIONS, partitions
 from ttl_odm.partitions.sqlalchemy import checks
-from ttl_odm.sqlalchemy.purge.modes import mode_of
-from ttl_odm.sqlalchemy.sweep.leaves import (
+from ttl_odm.partitions.sqlalchemy.catalogue import (
     Findings,
     left_to_partitions,
     read_leaves,
     reason_against,
 )
-from ttl_odm.sqlalchemy.sweep.partitions import Resume, divide_leaves, next_in_leaves
+from ttl_odm.partitions.sqlalchemy.leaf_tables import Resume, divide_leaves, next_in_leaves
+from ttl_odm.partitions.sqlalchemy.whole_partitions import purge_partition
+from ttl_odm.sqlalchemy.purge.modes import mode_of
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.sweep.whereabouts import Further, Whereabouts
-from ttl_odm.sqlalchemy.sweep.whole_partitions import purge_partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from sqlalchemy import ColumnElement, Connection, Table
 
+    from ttl_odm.partitions.sqlalchemy.catalogue import Leaves
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.policy.rules import Checked
-    from ttl_odm.sqlalchemy.sweep.leaves import Leaves
     from ttl_odm.sqlalchemy.sweep.whereabouts import Find, KeyRange, Marks
     from ttl_odm.sweeper import BatchRequest, BatchResult, Fact
     from ttl_odm.sweeper.findings import Finding

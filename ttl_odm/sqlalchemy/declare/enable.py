@@ -24,7 +24,6 @@ from ttl_odm.sqlalchemy.gate.policy_change import policy_change
 from ttl_odm.sqlalchemy.gate.recompile import recompile
 from ttl_odm.sqlalchemy.policy.binding import binding_of, root_binding_of, tables_like, unbind
 from ttl_odm.sqlalchemy.policy.foreign_keys import names_above
-from ttl_odm.sqlalchemy.policy.partitions import uncut
 from ttl_odm.sqlalchemy.rewrite.from_clauses import target_name
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.column_types import LastModified
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Mapper
     from sqlalchemy.types import TypeEngine
 
-    from ttl_odm.core.partitions import Partitions
+    from ttl_odm.core.extension import Layout
     from ttl_odm.sweeper import ArchiveSink
     from ttl_odm.sweeper.declarations import Archive
 
@@ -60,7 +59,7 @@ def enable(  # noqa: PLR0913 (what a class may declare)
     archive: Archive | ArchiveSink | None = None,
     on_purged: Any = None,
     sweep: str | None = None,
-    partition: Partitions | None = None,
+    partition: Layout | None = None,
 ) -> None:
     """Give a mapped class or a Table a lifetime, even one from another package.
 
@@ -323,8 +322,8 @@ def _unbind(table: FromClause) -> None:
     unbind(table)
     if binding is None:  # a joined subclass's
         return
-    if binding.partitioning is not None:
-        uncut(binding.partitioning)
+    if binding.layout is not None:
+        binding.layout.undo()
     stamp = binding.last_modified
     if isinstance(stamp.default, ColumnDefault) and isinstance(stamp.default.arg, (Stamp, Stored)):
         stamp.default = binding.default_before

@@ -7,7 +7,8 @@ it is left at run time. Every mistake in a declaration is found here, before a r
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import (
     Column,
@@ -26,14 +27,14 @@ from sqlalchemy import (
 from sqlalchemy.orm import Mapper
 
 from ttl_odm.core.declared import shape_of, undeclared
-from ttl_odm.core.extension import Extension
+from ttl_odm.core.extension import Extension, Layout
 from ttl_odm.core.policy import TTL, as_policy, instant_field
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin, goes_by, last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.recompile import recompile
-from ttl_odm.sqlalchemy.policy import partitions, schema, stored
+from ttl_odm.sqlalchemy.policy import schema, stored
 from ttl_odm.sqlalchemy.policy.binding import (
     Binding,
     MaxLifetime,
@@ -55,6 +56,7 @@ from ttl_odm.sweeper.declarations import sweep_of
 
 if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
+    from ttl_odm.sqlalchemy.policy.binding import TableLayout
 
 
 @event.listens_for(Mapper, "after_mapper_constructed")
@@ -145,7 +147,7 @@ def bind_table(
     binding.sweep = sweep_of(owner)
     makes_index = binding.sweep == "index" and (is_ours or hasattr(owner, "__ttl_sweep__"))
     _prepare_schema(binding, makes_index=makes_index)
-    _cut(binding)
+    _lay_out(binding)
     bind(binding.table, binding)
     if bound_tables.was_asked(binding.table):
         recompile({binding.table.name})
@@ -304,14 +306,34 @@ def _prepare_schema(binding: Binding, *, makes_index: bool) -> None:
         schema.add_index_on(binding.max_lifetime.created)
 
 
-def _cut(binding: Binding) -> None:
-    """See to the table's partitions, where the owner declares some."""
+def layout_of(owner: type) -> Layout | None:
+    """How a model declares that its table is laid out; None where it doesn't."""
+    value: object = getattr(owner, "__ttl_partition__", None)
+    if value is None or isinstance(value, Layout):
+        return value
+    raise TTLConfigurationError(
+        f"{owner.__name__}.__ttl_partition__ = {value!r}: write Partitions('1 day'), or None."
+    )
+
+
+def lay_out(binding: Binding, declared: Layout, where: str) -> TableLayout:
+    """Let the package of a declaration say what that means for a table.
+
+    Raises:
+        TTLConfigurationError: The table can't be laid out so.
+    """
+    package = import_module(declared.package("sqlalchemy"))
+    return cast("TableLayout", package.lay_out(binding, declared, where))
+
+
+def _lay_out(binding: Binding) -> None:
+    """See to the table's layout, where the owner declares one."""
     owner = binding.default.owner
-    declared = partitions.partitions_of(owner)
+    declared = layout_of(owner)
     if declared is not None:
         where = f"{owner.__name__}.__ttl_partition__"
-        binding.partitioning = partitions.partitioning_of(binding, declared, where)
-        partitions.cut_when_created(binding.partitioning, where)
+        binding.layout = lay_out(binding, declared, where)
+        binding.layout.prepare(where)
 
 
 def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:

@@ -18,8 +18,7 @@ from sqlalchemy.orm import (
 )
 
 from ttl_odm.core.annotations import annotations_of
-from ttl_odm.core.extension import Extension
-from ttl_odm.core.partitions import Partitions  # noqa: TC001 - mappers may read annotations
+from ttl_odm.core.extension import Extension, Layout
 from ttl_odm.core.policy import TTL, Policy, as_policy
 from ttl_odm.core.values import row_ttl
 from ttl_odm.sqlalchemy.gate import functions
@@ -90,7 +89,7 @@ class TTLMixin:
     __ttl_purge__: ClassVar[str] = "delete"
     __ttl_archive__: ClassVar[Any] = None
     __ttl_on_purged__: ClassVar[Any] = None
-    __ttl_partition__: ClassVar[Partitions | None] = None
+    __ttl_partition__: ClassVar[Layout | None] = None
 
     if TYPE_CHECKING:
         last_modified: Mapped[datetime]

@@ -8,7 +8,6 @@
 - `known`: what a process knows of stored defaults, for rows in memory.
 - `parameters`: what may be another each time a statement runs: the default ttl,
   ``include_expired`` and ``keep_last_modified``.
-- `partitions`: whether a table can be cut by time as its model declares it, and by which column.
 - `predicate`: the one predicate: whether a row is live or expired, as a SQL expression.
 - `rules`: the seam for tables whose rows expire with rows of another table.
 - `schema`: what ``create_all()`` adds to a model with the contract columns: a CHECK and two

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from inspect import currentframe
 from itertools import count
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import ColumnDefault, Table
@@ -25,11 +25,12 @@ from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL
 from ttl_odm.sqlalchemy.time.column_types import Seconds, refuse_in_revision
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sqlalchemy import Column, ColumnElement, FromClause
+    from typing_extensions import Self
 
-    from ttl_odm.core.partitions import Partitions
+    from ttl_odm.core.extension import Layout
     from ttl_odm.core.stored import Stored
     from ttl_odm.sqlalchemy.time.column_types import Instants
 
@@ -57,19 +58,25 @@ class MaxLifetime:
     seconds: int
 
 
-@dataclass(frozen=True, slots=True)
-class Partitioning:
-    """How a table is cut by time, see `ttl_odm.sqlalchemy.policy.partitions`.
+class TableLayout(Protocol):
+    """How an extension lays a table out, as its model declares it."""
 
-    Attributes:
-        column: The column that partitions are ranges of; lives are counted from it.
-        declared: The spans, and what becomes of them.
-        unit: "s", "ms" or "us" where the column holds epoch integers; None where it holds dates.
-    """
+    @property
+    def declared(self) -> Layout:
+        """The declaration."""
+        ...
 
-    column: Column[Any]
-    declared: Partitions
-    unit: str | None = None
+    def on(self, columns: Mapping[str, Column[Any]]) -> Self:
+        """The same on another Table object, by the names of its columns."""
+        ...
+
+    def prepare(self, where: str) -> None:
+        """Let ``create_all()`` make the table so; TTLConfigurationError, at the declaration."""
+        ...
+
+    def undo(self) -> None:
+        """Undo that."""
+        ...
 
 
 @dataclass(slots=True)
@@ -84,7 +91,7 @@ class Binding:
         discriminator: The column that tells single-table subclasses, kinds, or scopes apart.
         sweep: How the sweeper finds expired rows: by the indexes that the database has, such as
             `ttl_odm.sqlalchemy.policy.schema` makes, or by walking the table in any case.
-        partitioning: How the table is cut by time; None where it wasn't declared.
+        layout: How an extension lays the table out; None where none was declared.
         default_before: What the column had for a default of SQLAlchemy's before it was stamped,
             to be put back when the table is unbound.
         origin: The binding that was declared, where this one is that of a second Table object of
@@ -106,7 +113,7 @@ class Binding:
     discriminator: Column[Any] | None = None
     variants: list[Variant] = field(default_factory=list)
     sweep: Literal["index", "scan"] = "scan"
-    partitioning: Partitioning | None = None
+    layout: TableLayout | None = None
     default_before: Any = None
     origin: Binding | None = None
     stored: Stored | None = field(init=False)
@@ -168,7 +175,6 @@ class Binding:
         """The same policy on another Table object, which has columns of the same names."""
         columns = {column.name: column for column in table.c}
         stamp, limit = columns[self.last_modified.name], self.max_lifetime
-        cut = self.partitioning
         before, ours = stamp.default, self.last_modified.default
         if self.stamps and isinstance(ours, ColumnDefault):
             if getattr(before, "arg", None) is ours.arg:  # to_metadata() has copied it
@@ -182,7 +188,7 @@ class Binding:
             override=None if self.override is None else columns[self.override.name],
             discriminator=None if self.discriminator is None else columns[self.discriminator.name],
             max_lifetime=limit and replace(limit, created=columns[limit.created.name]),
-            partitioning=cut and replace(cut, column=columns[cut.column.name]),
+            layout=None if self.layout is None else self.layout.on(columns),
             default_before=before,
             origin=self.first if is_second else None,
         )

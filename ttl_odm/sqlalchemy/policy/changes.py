@@ -24,7 +24,7 @@ from ttl_odm.dialects.waits import NOT_AVAILABLE, TRIES, WAITED, races, waits
 from ttl_odm.errors import TTLError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.known import forget
-from ttl_odm.sqlalchemy.policy.partitions import as_ddl
+from ttl_odm.sqlalchemy.policy.schema import as_ddl
 from ttl_odm.sqlalchemy.policy.stored import PolicyTables, row_of, tables_of
 from ttl_odm.sqlalchemy.policy.stored_default import StoredDefault
 from ttl_odm.sqlalchemy.time.clock import clock_of

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
+    DDL,
     CheckConstraint,
     ColumnElement,
     Index,
@@ -290,3 +291,8 @@ class _NotOn(_On):
 
     def __call__(self, *_: Any, dialect: Any, **__: Any) -> bool:
         return dialect.name not in self.names
+
+
+def as_ddl(statement: str) -> DDL:
+    """A text as it is, whatever the driver makes of percent signs."""
+    return DDL(statement.replace("%", "%%"))  # type: ignore[no-untyped-call]  # SQLAlchemy's

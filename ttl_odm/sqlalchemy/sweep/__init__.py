@@ -3,11 +3,7 @@
 - `store`: the sweeper's stores for SQLAlchemy, and what they sweep.
 - `due`: what has expired, by the sweeper's indexes: whether, and where next.
 - `table_walk`: where the next expired rows are without an index: the table is read in stretches.
-- `partitions`: the partitions of a table on PostgreSQL, each of which is swept by itself.
-- `leaves`: the partitions of a table that is cut by time, and which of them are over.
-- `partition_work`: what is to be done next with one of them, and what stands against it.
-- `whole_partitions`: making and dropping them, as PostgreSQL does it.
-- `locked_partitions`: the same for MariaDB and MySQL, which have no transactions of DDL.
+- `whereabouts`: the seam for tables whose rows aren't all in one place, or can go whole.
 - `batch`: purging one batch of expired rows; `batch_rows`: removing the rows of one.
 - `stretches`: how what is left of a table is divided among several workers.
 - `rings`: expired rows that stay only because expired rows refer to them.

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     Marks = Callable[[Table, Stretch], Sequence[object]]
     """Finds marks that divide a stretch of a table."""
 
-_OF_CHILDREN: Final = "ttl_odm.partitions"
+_OF_CHILDREN: Final = "ttl_odm.partitions.sqlalchemy"
 """The package for tables that PostgreSQL keeps in several, though no model says so."""
 
 
@@ -190,13 +190,13 @@ class Plain(Whereabouts):
 
 def whereabouts_of(binding: Binding) -> Whereabouts:
     """Where the rows of a policy's table are, for one store."""
-    if binding.partitioning is None:
+    if binding.layout is None:
         return Plain(binding)
-    return _brought("ttl_odm.partitions", binding)
+    return _brought(binding.layout.declared.package("sqlalchemy"), binding)
 
 
 def _brought(package: str, binding: Binding) -> Whereabouts:
-    module = import_module(f"{package}.sqlalchemy.whereabouts")
+    module = import_module(f"{package}.whereabouts")
     return cast("Whereabouts", module.whereabouts(binding))
 
 

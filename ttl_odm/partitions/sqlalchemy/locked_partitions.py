@@ -23,18 +23,18 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from ttl_odm.dialects.mysql_partitions import MySQLPartitions
-from ttl_odm.sqlalchemy.policy.stored import tables_of
-from ttl_odm.sqlalchemy.purge.errors import is_away, is_locked
-from ttl_odm.sqlalchemy.sweep.due import count_rows
-from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
-from ttl_odm.sqlalchemy.sweep.leaves import read_leaves
-from ttl_odm.sqlalchemy.sweep.partition_work import (
+from ttl_odm.partitions.dialects.mysql import MySQLPartitions
+from ttl_odm.partitions.sqlalchemy.catalogue import read_leaves
+from ttl_odm.partitions.sqlalchemy.work import (
     HELD,
     MOVED,
     InUseError,
     PartitionWork,
 )
+from ttl_odm.sqlalchemy.policy.stored import tables_of
+from ttl_odm.sqlalchemy.purge.errors import is_away, is_locked
+from ttl_odm.sqlalchemy.sweep.due import count_rows
+from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.sweep.transactions import reading
 from ttl_odm.sweeper import BatchResult, StoreError
 
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Table
 
-    from ttl_odm.dialects.partitions import Cut, Range
-    from ttl_odm.sqlalchemy.sweep.leaves import Leaf
+    from ttl_odm.partitions.dialects.ddl import Cut, Range
+    from ttl_odm.partitions.sqlalchemy.catalogue import Leaf
 
 COPIED: Final = 5_000
 """Rows of the partition for the rest that are few enough to be copied when another one is made."""

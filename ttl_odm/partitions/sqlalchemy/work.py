@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sqlalchemy.exc import IntegrityError
 
-from ttl_odm.dialects.partitions import HINDRANCES, Range
-from ttl_odm.sqlalchemy.policy.partitions import as_ddl
+from ttl_odm.partitions.dialects.ddl import HINDRANCES, Range
+from ttl_odm.partitions.sqlalchemy.catalogue import FRESH, archive_cut, read_leaves, reason_against
+from ttl_odm.partitions.sqlalchemy.leaf_tables import forget_leaf
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
+from ttl_odm.sqlalchemy.policy.schema import as_ddl
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_locked, is_passing
 from ttl_odm.sqlalchemy.purge.modes import mode_of
 from ttl_odm.sqlalchemy.sweep.due import count_rows, is_ttl_on
-from ttl_odm.sqlalchemy.sweep.leaves import FRESH, archive_cut, read_leaves, reason_against
-from ttl_odm.sqlalchemy.sweep.partitions import forget_leaf
 from ttl_odm.sqlalchemy.sweep.transactions import reading
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import BatchResult
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Table
     from sqlalchemy.exc import DBAPIError
 
-    from ttl_odm.dialects.partitions import Cut
+    from ttl_odm.partitions.dialects.ddl import Cut
     from ttl_odm.partitions.facts import PartitionsCounted
+    from ttl_odm.partitions.sqlalchemy.catalogue import Findings, Leaf, Leaves
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.sweep.leaves import Findings, Leaf, Leaves
     from ttl_odm.sweeper import BatchRequest
 
 TRIES: Final = 5

@@ -31,21 +31,21 @@ from sqlalchemy import String, cast, select, text
 from sqlalchemy.exc import DBAPIError
 
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.dialects.partitions import HINDRANCES, Range
-from ttl_odm.dialects.postgresql_partitions import PostgreSQLPartitions
+from ttl_odm.partitions.dialects.ddl import HINDRANCES, Range
+from ttl_odm.partitions.dialects.postgresql import PostgreSQLPartitions
 from ttl_odm.partitions.facts import partitions
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
-from ttl_odm.sqlalchemy.purge.errors import is_away
-from ttl_odm.sqlalchemy.sweep.due import count_rows
-from ttl_odm.sqlalchemy.sweep.locked_partitions import LockingWork
-from ttl_odm.sqlalchemy.sweep.partition_work import (
+from ttl_odm.partitions.sqlalchemy.leaf_tables import leaf_table
+from ttl_odm.partitions.sqlalchemy.locked_partitions import LockingWork
+from ttl_odm.partitions.sqlalchemy.work import (
     HELD,
     MOVED,
     InUseError,
     PartitionWork,
     next_place,
 )
-from ttl_odm.sqlalchemy.sweep.partitions import leaf_table
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.purge.errors import is_away
+from ttl_odm.sqlalchemy.sweep.due import count_rows
 from ttl_odm.sqlalchemy.sweep.replication import unlogged
 from ttl_odm.sqlalchemy.sweep.table_walk import ctid
 from ttl_odm.sqlalchemy.sweep.transactions import limit_statements, prepared, reading, writing
@@ -56,9 +56,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, Table
 
-    from ttl_odm.dialects.partitions import Cut
+    from ttl_odm.partitions.dialects.ddl import Cut
+    from ttl_odm.partitions.sqlalchemy.catalogue import Findings, Leaf
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.sweep.leaves import Findings, Leaf
     from ttl_odm.sweeper import BatchRequest
 
 BROUGHT: Final = 100_000

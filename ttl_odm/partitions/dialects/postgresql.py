@@ -25,14 +25,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ttl_odm.dialects.family import as_value
-from ttl_odm.dialects.partitions import PER_SECOND, PartitionDDL
 from ttl_odm.dialects.postgresql import relation
+from ttl_odm.partitions.dialects.ddl import PER_SECOND, PartitionDDL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from ttl_odm.dialects.partitions import Cut, Edges, Range
+    from ttl_odm.partitions.dialects.ddl import Cut, Edges, Range
 
 
 class PostgreSQLPartitions(PartitionDDL):

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ttl_odm.dialects.partitions import PER_SECOND, Cut, PartitionDDL
+from ttl_odm.partitions.dialects.ddl import PER_SECOND, Cut, PartitionDDL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from ttl_odm.dialects.partitions import Range
+    from ttl_odm.partitions.dialects.ddl import Range
 
 
 class MySQLPartitions(PartitionDDL):

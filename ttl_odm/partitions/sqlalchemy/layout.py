@@ -5,16 +5,16 @@ bounds of a partition say when the last of its rows will have expired. Everythin
 against that is found when the policy is put on the table, with the reason.
 
 ``create_all()`` then makes such a table, with its first partitions, where the database has any; on
-others it is a table like any. What partitions are in a database says `ttl_odm.dialects.partitions`.
+others it is a table like any. `ttl_odm.partitions.dialects` says what partitions are in a database.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
-    DDL,
     TIMESTAMP,
     Connection,
     Date,
@@ -26,37 +26,88 @@ from sqlalchemy import (
     event,
 )
 
-from ttl_odm.core.partitions import Partitions
 from ttl_odm.core.policy import TTL
-from ttl_odm.dialects import MYSQL_FAMILY, partition_ddl
-from ttl_odm.dialects.partitions import Cut, Range, leaf_name
-from ttl_odm.dialects.postgresql_partitions import PostgreSQLPartitions
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.partitions.dialects import partition_ddl
+from ttl_odm.partitions.dialects.ddl import Cut, Range, leaf_name
+from ttl_odm.partitions.dialects.postgresql import PostgreSQLPartitions
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import Partitioning, binding_of
+from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
+from ttl_odm.sqlalchemy.policy.schema import as_ddl
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import LastModified
 from ttl_odm.sqlalchemy.time.instants import kept_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from sqlalchemy import Column
+    from typing_extensions import Self
 
-    from ttl_odm.core.partitions import Stretch
-    from ttl_odm.dialects import PartitionDDL
+    from ttl_odm.partitions import Partitions, Stretch
+    from ttl_odm.partitions.dialects import PartitionDDL
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
 
-def partitions_of(owner: type) -> Partitions | None:
-    """How a model declares that its table is cut: ``__ttl_partition__``; None where it isn't."""
-    value: object = getattr(owner, "__ttl_partition__", None)
-    if value is None or isinstance(value, Partitions):
-        return value
-    raise TTLConfigurationError(
-        f"{owner.__name__}.__ttl_partition__ = {value!r}: write Partitions('1 day'), or None."
-    )
+_BY: Final = "postgresql_partition_by"
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """How a table is cut by time; see `TableLayout`.
+
+    Attributes:
+        column: The column that partitions are ranges of; lives are counted from it.
+        declared: The spans, and what becomes of them.
+        unit: "s", "ms" or "us" where the column holds epoch integers; None where it holds dates.
+    """
+
+    column: Column[Any]
+    declared: Partitions
+    unit: str | None = None
+
+    def on(self, columns: Mapping[str, Column[Any]]) -> Self:
+        """The same on another Table object, by the names of its columns."""
+        return replace(self, column=columns[self.column.name])
+
+    def prepare(self, where: str) -> None:
+        """Let ``create_all()`` make the table with its first partitions.
+
+        Raises:
+            TTLConfigurationError: The table is declared with partitions by something else.
+        """
+        column, table = self.column, self.column.table
+        clause, theirs = self._clause, table.dialect_kwargs.get(_BY)
+        if theirs is None:
+            table.dialect_kwargs[_BY] = clause
+        elif "".join(theirs.split()).replace('"', "").upper() != f"RANGE({column.name.upper()})":
+            raise TTLConfigurationError(
+                f"{where}: table {table.fullname!r} is declared with {_BY}={theirs!r}; lives are "
+                f"counted from {column.name!r}, so write {clause!r}, or leave it out."
+            )
+        event.listen(table, "before_create", refuse_what_mysql_refuses, propagate=True)
+        event.listen(table, "after_create", make_first, propagate=True)  # to copies, too
+
+    def undo(self) -> None:
+        """Undo `prepare`."""
+        table = self.column.table
+        if event.contains(table, "after_create", make_first):
+            event.remove(table, "before_create", refuse_what_mysql_refuses)
+            event.remove(table, "after_create", make_first)
+            if table.dialect_kwargs.get(_BY) == self._clause:  # and not the application's own
+                del table.dialect_kwargs[_BY]
+
+    @property
+    def _clause(self) -> str:
+        return PostgreSQLPartitions().clause(self.column.name)
+
+
+def partitioning_on(binding: Binding | None) -> Partitioning | None:
+    """How the table of a policy is declared to be cut; None where it isn't."""
+    layout = None if binding is None else binding.layout
+    return layout if isinstance(layout, Partitioning) else None
 
 
 def partitioning_of(binding: Binding, declared: Partitions, where: str) -> Partitioning:
@@ -139,42 +190,6 @@ def _keys(table: Table) -> Iterator[tuple[str, list[Column[Any]]]]:
             yield "unique index", list(index.columns)
 
 
-_BY: Final = "postgresql_partition_by"
-
-
-def cut_when_created(partitioning: Partitioning, where: str) -> None:
-    """Let ``create_all()`` make the table with its first partitions.
-
-    Raises:
-        TTLConfigurationError: The table is declared with partitions by something else.
-    """
-    column, table = partitioning.column, partitioning.column.table
-    clause, theirs = _clause(partitioning), table.dialect_kwargs.get(_BY)
-    if theirs is None:
-        table.dialect_kwargs[_BY] = clause
-    elif "".join(theirs.split()).replace('"', "").upper() != f"RANGE({column.name.upper()})":
-        raise TTLConfigurationError(
-            f"{where}: table {table.fullname!r} is declared with {_BY}={theirs!r}; lives are "
-            f"counted from {column.name!r}, so write {clause!r}, or leave it out."
-        )
-    event.listen(table, "before_create", refuse_what_mysql_refuses, propagate=True)
-    event.listen(table, "after_create", make_first, propagate=True)  # to copies, too
-
-
-def uncut(partitioning: Partitioning) -> None:
-    """Undo `cut_when_created`."""
-    table = partitioning.column.table
-    if event.contains(table, "after_create", make_first):
-        event.remove(table, "before_create", refuse_what_mysql_refuses)
-        event.remove(table, "after_create", make_first)
-        if table.dialect_kwargs.get(_BY) == _clause(partitioning):  # and not the application's own
-            del table.dialect_kwargs[_BY]
-
-
-def _clause(partitioning: Partitioning) -> str:
-    return PostgreSQLPartitions().clause(partitioning.column.name)
-
-
 def cut_of(partitioning: Partitioning, schema: str | None, ddl: PartitionDDL) -> Cut:
     """What statements need of a table, which is in a schema."""
     column, unit = partitioning.column, partitioning.unit
@@ -188,19 +203,13 @@ def named(cut: Cut, stretch: Stretch) -> Range:
     return Range(leaf_name(cut.name, stretch.suffix), stretch.start, stretch.end)
 
 
-def as_ddl(statement: str) -> DDL:
-    """A text as it is, whatever the driver makes of percent signs."""
-    return DDL(statement.replace("%", "%%"))  # type: ignore[no-untyped-call]  # SQLAlchemy's
-
-
 def refuse_what_mysql_refuses(table: Table, connection: Any, **_: Any) -> None:
     """Say what MariaDB and MySQL don't cut, before they have made the table uncut.
 
     Raises:
         TTLConfigurationError: Foreign keys of the table, or to it; a column of the type TIMESTAMP.
     """
-    binding = binding_of(table)
-    partitioning = None if binding is None else binding.partitioning
+    partitioning = partitioning_on(binding_of(table))
     if partitioning is None or connection.dialect.name not in MYSQL_FAMILY:
         return
     others = table.metadata.tables.values()
@@ -226,8 +235,7 @@ def refuse_what_mysql_refuses(table: Table, connection: Any, **_: Any) -> None:
 
 def make_first(table: Table, connection: Any, **_: Any) -> None:
     """Make the first partitions of a table that was just created, if its own maker does."""
-    binding = binding_of(table)
-    partitioning = None if binding is None else binding.partitioning
+    partitioning = partitioning_on(binding_of(table))
     ddl = partition_ddl(connection.dialect.name)
     if partitioning is None or ddl is None or partitioning.declared.made_by == "others":
         return

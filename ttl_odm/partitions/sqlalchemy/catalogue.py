@@ -21,14 +21,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import and_, literal_column, not_, or_, text, true
 
-from ttl_odm.core.partitions import Stretch
 from ttl_odm.core.values import NEVER
-from ttl_odm.dialects import EPOCH, partition_ddl
+from ttl_odm.dialects import EPOCH
+from ttl_odm.partitions import Stretch
+from ttl_odm.partitions.dialects import partition_ddl
 from ttl_odm.partitions.facts import PartitionsCounted
+from ttl_odm.partitions.sqlalchemy.layout import cut_of, named, partitioning_on
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import all_subtables
 from ttl_odm.sqlalchemy.policy.known import defaults_now
-from ttl_odm.sqlalchemy.policy.partitions import cut_of, named
 from ttl_odm.sqlalchemy.policy.rules import reason_of_dependents
 from ttl_odm.sqlalchemy.purge.modes import mode_of
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
@@ -40,9 +41,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, FromClause
 
-    from ttl_odm.dialects import PartitionDDL
-    from ttl_odm.dialects.partitions import Cut, Edges, Range
-    from ttl_odm.sqlalchemy.policy.binding import Binding, Partitioning
+    from ttl_odm.partitions.dialects import PartitionDDL
+    from ttl_odm.partitions.dialects.ddl import Cut, Edges, Range
+    from ttl_odm.partitions.sqlalchemy.layout import Partitioning
+    from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.purge.archive import Copy
     from ttl_odm.sweeper import BatchRequest, Hooks
 
@@ -259,7 +261,7 @@ def read_leaves(connection: Connection, binding: Binding) -> Leaves | None:
 
     None where the table isn't declared with any, or the database has it cut by something else.
     """
-    partitioning, dialect = binding.partitioning, connection.dialect
+    partitioning, dialect = partitioning_on(binding), connection.dialect
     ddl = None if partitioning is None else partition_ddl(dialect.name)
     if partitioning is None or ddl is None:
         return None
@@ -367,7 +369,7 @@ def left_to_partitions(
 
     None where there are none.
     """
-    if binding.partitioning is None or reason_against(binding, request.hooks) is not None:
+    if binding.layout is None or reason_against(binding, request.hooks) is not None:
         return None
     table, moment = binding.table.fullname, time.monotonic()
     read, leaves = findings.read.get(table, (-FRESH, None))
