@@ -18,8 +18,8 @@ from tests.django_app.family.models import HOUR, Chest, Label, Owner, Thing
 from tests.django_app.following import stored as counts
 from ttl_odm import Follows
 from ttl_odm.django import TTLModel
-from ttl_odm.django.policy.following import following_of
 from ttl_odm.django.policy.predicate import Predicate
+from ttl_odm.follows.django.following import following_of
 from ttl_odm.sweeper import Hook, Purged, Sweeper
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def family(
         patch.setattr(Thing._meta.get_field("chest"), "null", null)
         for model in (Thing, Label):
             following: Any = following_of(model)
-            declared = Follows(following.follows.parent, orphan=orphan)
-            patch.setitem(vars(following), "follows", declared)
+            declared = Follows(following.declared.parent, orphan=orphan)
+            patch.setitem(vars(following), "declared", declared)
         Predicate.of.cache_clear()
         yield SimpleNamespace(owner=Owner, chest=Chest, thing=Thing, label=Label)
     Predicate.of.cache_clear()

@@ -494,7 +494,7 @@ def test_a_predicate_is_made_once_for_each_default(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    render = Predicate._render
+    render = Predicate.render
 
     def counted(self: Predicate, connection: Any, alias: str) -> str:
         made.append(render(self, connection, alias))
@@ -506,7 +506,7 @@ def test_a_predicate_is_made_once_for_each_default(
 
     Session.objects.create(pk=1, key="a")
     Predicate.of.cache_clear()  # the tests of another database may have made them
-    monkeypatch.setattr(Predicate, "_render", counted)
+    monkeypatch.setattr(Predicate, "render", counted)
     for seconds in (1234, 2345, 1234):
         monkeypatch.setattr(Session, "__ttl__", seconds)
         write_and_read()

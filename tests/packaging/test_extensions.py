@@ -78,6 +78,77 @@ class Line(TTLMixin, Base):
     note: Mapped[str] = mapped_column(ForeignKey("notes.name"))
 """
 
+DJANGO_MODEL = """
+import sys
+
+import django
+from django.conf import settings
+from django.db import connection, models
+
+settings.configure(
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+    INSTALLED_APPS=["ttl_odm.django"],
+    USE_TZ=True,
+)
+django.setup()
+
+from django.core.management import call_command
+
+from ttl_odm.django import TTLModel
+from ttl_odm.sweeper import Sweeper
+
+
+class Note(TTLModel):
+    __ttl__ = 3600
+    name = models.CharField(max_length=9, primary_key=True)
+    number = models.IntegerField(default=0)
+
+    class Meta:
+        app_label = "notes"
+
+
+call_command("migrate", verbosity=0)
+with connection.schema_editor() as editor:
+    editor.create_model(Note)
+
+
+def age():
+    with connection.cursor() as cursor:
+        cursor.execute(f"UPDATE {Note._meta.db_table} SET _ts = _ts - 7200000000")
+
+
+Note.objects.create(name="one")
+age()
+assert list(Note.objects.all()) == []
+note = Note.objects.create(name="one")
+note.touch()
+note.save()
+assert note.expires_at is not None and not note.is_expired
+Note.objects.filter(name="one").update(number=1)
+note.delete()
+Note.objects.bulk_create([Note(name="two"), Note(name="three")])
+age()
+call_command("check")
+report = Sweeper(connection, Note).run_once()
+assert report.deleted == 2, report
+"""
+
+DJANGO_FOLLOWER = """
+from ttl_odm import Follows
+
+assert "ttl_odm.follows.django" not in sys.modules
+
+
+class Line(TTLModel):
+    __ttl__ = Follows("note")
+    note = models.ForeignKey(Note, models.CASCADE)
+
+    class Meta:
+        app_label = "notes"
+"""
+
+MODELS = {"sqlalchemy": (PLAIN_MODEL, FOLLOWER), "django": (DJANGO_MODEL, DJANGO_FOLLOWER)}
+
 SHOWN = """
 print(*sorted(name for name in sys.modules if name.startswith("ttl_odm")))
 """
@@ -95,9 +166,10 @@ def modules_after(script: str) -> set[str]:
     return set(run.stdout.split())
 
 
-@pytest.fixture(scope="module")
-def modules_of_plain_model() -> set[str]:
-    return modules_after(PLAIN_MODEL)
+@pytest.fixture(scope="module", params=MODELS)
+def modules_of_plain_model(request: pytest.FixtureRequest) -> set[str]:
+    plain, _ = MODELS[request.param]
+    return modules_after(plain)
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
@@ -109,7 +181,13 @@ def test_a_plain_model_is_declared_written_read_and_swept_without(
     assert brought_in == []
 
 
-def test_a_model_that_follows_another_brings_in_what_its_adapter_needs_for_that() -> None:
-    modules = modules_after(PLAIN_MODEL + FOLLOWER)
+@pytest.mark.parametrize("adapter", MODELS)
+def test_a_model_that_follows_another_brings_in_what_its_adapter_needs_for_that(
+    adapter: str,
+) -> None:
+    modules = modules_after("".join(MODELS[adapter]))
 
-    assert {"ttl_odm.follows", "ttl_odm.follows.sqlalchemy"} <= modules
+    in_follows = {name for name in modules if name.startswith("ttl_odm.follows")}
+    others = {f"ttl_odm.follows.{other}" for other in MODELS if other != adapter}
+    assert {"ttl_odm.follows", f"ttl_odm.follows.{adapter}"} <= in_follows
+    assert not in_follows & others

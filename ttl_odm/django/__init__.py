@@ -28,10 +28,11 @@ if TYPE_CHECKING:
         set_policy,
         stored_policies,
     )
-    from ttl_odm.django.policy.indexes import FollowsIndex, TTLIndex
+    from ttl_odm.django.policy.indexes import TTLIndex
     from ttl_odm.django.purge.errors import ExpiredError
     from ttl_odm.django.sweep.store import DjangoStore
     from ttl_odm.django.time.fields import InstantField, LastModifiedField, TTLField
+    from ttl_odm.follows.django.index import FollowsIndex
 
 __all__ = [
     "AddTTL",
@@ -59,22 +60,22 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AddTTL": "declare.operations",
-    "DjangoStore": "sweep.store",
-    "ExpiredError": "purge.errors",
-    "FollowsIndex": "policy.indexes",
-    "InstantField": "time.fields",
-    "LastModifiedField": "time.fields",
-    "TTLField": "time.fields",
-    "TTLIndex": "policy.indexes",
-    "TTLManager": "objects",
-    "TTLModel": "models",
-    "TTLQuerySet": "objects",
-    "begin_policies": "policies.changes",
-    "policy_changes": "policies.changes",
-    "set_policy": "policies.changes",
-    "stored_policies": "policies.changes",
-    "touch": "objects",
+    "AddTTL": "ttl_odm.django.declare.operations",
+    "DjangoStore": "ttl_odm.django.sweep.store",
+    "ExpiredError": "ttl_odm.django.purge.errors",
+    "FollowsIndex": "ttl_odm.follows.django.index",
+    "InstantField": "ttl_odm.django.time.fields",
+    "LastModifiedField": "ttl_odm.django.time.fields",
+    "TTLField": "ttl_odm.django.time.fields",
+    "TTLIndex": "ttl_odm.django.policy.indexes",
+    "TTLManager": "ttl_odm.django.objects",
+    "TTLModel": "ttl_odm.django.models",
+    "TTLQuerySet": "ttl_odm.django.objects",
+    "begin_policies": "ttl_odm.django.policies.changes",
+    "policy_changes": "ttl_odm.django.policies.changes",
+    "set_policy": "ttl_odm.django.policies.changes",
+    "stored_policies": "ttl_odm.django.policies.changes",
+    "touch": "ttl_odm.django.objects",
 }
 
 
@@ -84,4 +85,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415
 
-    return getattr(import_module(f"{__name__}.{home}"), name)
+    return getattr(import_module(home), name)

@@ -20,8 +20,7 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy as _
 
 from ttl_odm.django.policy import options
-from ttl_odm.django.policy.binding import binding_of
-from ttl_odm.django.policy.following import following_of
+from ttl_odm.django.policy.binding import binding_of, policy_of
 from ttl_odm.django.policy.stored import StoredAge
 
 if TYPE_CHECKING:
@@ -183,12 +182,8 @@ class TTLAdminMixin:
         """The instant at which the row expires."""
         if obj.pk is None:
             return None
-        following = following_of(type(obj))
-        if following is not None:
-            found = following.root_of(obj)
-            return None if found is None else found[0].expires_at(found[1])
-        binding = binding_of(type(obj))
-        return None if binding is None else binding.expires_at(obj, vars(obj).get(_AGE))
+        policy = policy_of(type(obj))
+        return None if policy is None else policy.expires_at(obj, vars(obj).get(_AGE))
 
 
 def _is_live(obj: Model) -> bool:

@@ -14,15 +14,14 @@ from django.db.models import QuerySet
 
 from ttl_odm.dialects.family import index_name
 from ttl_odm.django.policy.binding import Binding, bindings
-from ttl_odm.django.policy.following import all_followers
 from ttl_odm.django.policy.indexes import (
     TTLIndex,
-    begins_index,
     has_contract_fields,
     is_led_by_scope,
 )
 from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.policy.references import keeping_rows
+from ttl_odm.django.policy.rules import all_rules_below
 from ttl_odm.django.policy.stored import check_app
 from ttl_odm.django.policy.timestamps import check_timestamps
 from ttl_odm.django.purge.archive import sink_of
@@ -30,7 +29,6 @@ from ttl_odm.django.purge.cascades import is_recorded
 from ttl_odm.django.sweep.stored_indexes import scope_need, stored_indexes
 from ttl_odm.django.time import clock
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper.declarations import sweep_of
 from ttl_odm.sweeper.findings import SMALL
 
 if TYPE_CHECKING:
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from ttl_odm.django.policy.binding import Model
-    from ttl_odm.django.policy.following import Following
     from ttl_odm.django.time.fields import AnyField
 
 
@@ -185,9 +182,9 @@ def of_model(binding: Binding) -> Iterator[checks.CheckMessage]:
     yield from _indexes_of(binding)
     yield from _of_references(model)
     yield from _of_cascades(model)
-    for following in all_followers(model):
-        yield from _of_references(following.model)
-        yield from _of_family(following)
+    for rule in all_rules_below(model):
+        yield from _of_references(rule.model)
+        yield from rule.check()
     for other in model._meta.apps.get_models(include_auto_created=True):
         meta = other._meta
         if meta.proxy or other is model or meta.db_table != model._meta.db_table:
@@ -265,31 +262,6 @@ def _of_cascades(model: Model) -> Iterator[checks.CheckMessage]:
             obj=field,
             id="ttl_odm.W007",
         )
-
-
-def _of_family(following: Following) -> Iterator[checks.CheckMessage]:
-    """Look at the links of a model whose rows follow others."""
-    model, own = following.model, following.links.own
-    is_wanted = sweep_of(model) == "index" and not any(field.is_relation for field in own)
-    if is_wanted and not begins_index(model, own):
-        names = ", ".join(repr(field.name) for field in own)
-        yield checks.Warning(
-            f"Nothing indexes {names}, by which rows of {model._meta.label} follow others: each "
-            "purged row costs a scan of that table.",
-            hint=f"Add models.Index(fields=[{names}]), or db_index=True.",
-            obj=model,
-            id="ttl_odm.W005",
-        )
-    for field in model._meta.local_fields:
-        if field.is_relation and field.related_model is model and not field.null:
-            yield checks.Warning(
-                f"{model._meta.label}.{field.name} refers to rows of its own table and can't be "
-                "NULL: where rows refer to one another in a ring, MariaDB and MySQL keep them, and "
-                "what they follow.",
-                hint="Give it null=True.",
-                obj=field,
-                id="ttl_odm.W006",
-            )
 
 
 def _leads_an_index(model: Model, field: AnyField) -> bool:

@@ -15,7 +15,7 @@ Not covered: ``raw()`` and cursors, whose SQL is written by hand.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from django.core.exceptions import FullResultSet
@@ -29,19 +29,18 @@ from django.utils.functional import cached_property
 from ttl_odm.django.keys.writes import KeyedInsert, KeyedUpdate
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.binding import policy_in
-from ttl_odm.django.policy.predicate import KnownEnd, Predicate
+from ttl_odm.django.policy.predicate import Predicate, RowCondition
 from ttl_odm.django.time.fields import Kept, Stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models import Model
-    from django.db.models.sql import Query
+    from django.db.models.expressions import Expression
     from django.db.models.sql.compiler import SQLCompiler, SQLDeleteCompiler, SQLUpdateCompiler
 
     from ttl_odm.django.policy.binding import TablePolicy
-    from ttl_odm.django.policy.following import Following
     from ttl_odm.django.time.fields import AnyField
 else:
     # Mixins, which `_gated` puts before the class of a backend.
@@ -81,8 +80,8 @@ def _gated(compiler: Any) -> Any:
     return type(compiler.__name__, (gate, compiler), {"__module__": compiler.__module__})
 
 
-def _and(where: WhereNode | None, predicate: Predicate | KnownEnd) -> WhereNode:
-    conditions: list[Any] = [*([where] if where else []), predicate]
+def _and(where: WhereNode | None, condition: Expression) -> WhereNode:
+    conditions: list[Any] = [*([where] if where else []), condition]
     return WhereNode(conditions, AND)
 
 
@@ -118,7 +117,9 @@ class GatedSelect(SQLCompiler):
             for alias, source in alias_map.items()
             if (policy := policy_in(query, source.table_name)) is not None
         }
-        judged = _judged_by_joins(query, policies) if rows == "live" and len(policies) > 1 else ()
+        judged = set[str]()
+        if rows == "live" and len(policies) > 1:
+            judged = {a for a, policy in policies.items() if policy.judged_by_joins(query, a)}
         joins: dict[str, Any] = {
             alias: _GatedJoin(join, policies[alias])
             for alias, join in alias_map.items()
@@ -161,7 +162,10 @@ class GatedSelect(SQLCompiler):
         for alias, join in list(query.alias_map.items()):
             if alias in used or not isinstance(join, Join) or join.join_type != INNER:
                 continue
-            if policy_in(query, join.table_name) is not None and not _leads_to_parent(query, join):
+            if policy_in(query, join.table_name) is None:
+                continue
+            policy = policy_in(query, query.alias_map[join.parent_alias].table_name)
+            if policy is None or not policy.leads_to_parent(query, join):
                 query.alias_map[alias] = join.promote()
                 setattr(query, _PROMOTED, True)
                 sources = query.alias_map.items()
@@ -183,23 +187,6 @@ class GatedSelect(SQLCompiler):
             if query.alias_refcount[alias] and getattr(source, "join_type", INNER) in (None, INNER)
         ]
         return [name for name in named if name in inner] or inner
-
-
-def _judged_by_joins(query: Query, policies: Mapping[str, TablePolicy]) -> Collection[str]:
-    if all(policy.follows is None for policy in policies.values()):
-        return ()
-    from ttl_odm.django.policy.joins import judged_by_joins  # noqa: PLC0415 (only where it is used)
-
-    return judged_by_joins(query)
-
-
-def _leads_to_parent(query: Query, join: Join) -> bool:
-    policy = policy_in(query, query.alias_map[join.parent_alias].table_name)
-    if policy is None or policy.follows is None:
-        return False
-    from ttl_odm.django.policy.joins import leads_to_parent  # noqa: PLC0415 (only where it is used)
-
-    return leads_to_parent(query, join)
 
 
 class _GatedJoin:
@@ -232,9 +219,9 @@ class GatedDelete(GatedSelect, SQLDeleteCompiler):
         query.get_initial_alias()
         by_key = table in options.purged_tables() or options.purges(query) == "by key"
         kind: Final = "expired" if by_key or options.purges(query) else "live"
-        predicate: Predicate | KnownEnd = Predicate.of(policy, table, kind, writing=True)
-        if policy.follows is not None and kind == "live":
-            predicate = self._of_follower(cast("Following", policy))
+        predicate: Expression = Predicate.of(policy, table, kind, writing=True)
+        if kind == "live":
+            predicate = policy.live_to_delete(query, str(self.using), predicate)
         before = query.where
         query.where = _and(before, predicate)
         try:
@@ -248,27 +235,11 @@ class GatedDelete(GatedSelect, SQLDeleteCompiler):
             sql = sql.replace(head, f"DELETE {name} FROM {name} FORCE INDEX (PRIMARY)", 1)
         return sql, params
 
-    def _of_follower(self, following: Following) -> Predicate | KnownEnd:
-        query, table = self.query, self.query.get_meta().db_table
-        orphaned = options.orphaned_tables()
-        predicate = Predicate.of(following, table, "live", writing=True, orphaned=orphaned)
-        if self.connection.vendor != "mysql" or following.follows.renews:
-            return predicate
-        from ttl_odm.django.keys.parent_ends import before_delete  # noqa: PLC0415 (only where used)
-
-        return KnownEnd.of(predicate, before_delete(following, query, str(self.using)))
-
     def execute_sql(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it, once the parents that it renews are."""
+        """Run it, once what has to happen before it has happened."""
         query, run = self.query, functools.partial(super().execute_sql, *args, **kwargs)
         policy = policy_in(query, query.get_meta().db_table)
-        if policy is None or policy.follows is None or not policy.follows.renews:
-            return run()
-        if options.purges(query) or query.get_meta().db_table in options.purged_tables():
-            return run()
-        from ttl_odm.django.keys import parents  # noqa: PLC0415 (only where it is used)
-
-        return parents.delete(cast("Following", policy), query, str(self.using), run)
+        return run() if policy is None else policy.delete(query, str(self.using), run)
 
 
 class GatedUpdate(KeyedUpdate, GatedSelect, SQLUpdateCompiler):
@@ -277,12 +248,7 @@ class GatedUpdate(KeyedUpdate, GatedSelect, SQLUpdateCompiler):
     def as_sql(self) -> Any:  # type: ignore[override] # as Django's own
         """The statement."""
         policy = policy_in(self.query, self.query.get_meta().db_table)
-        if (
-            policy is not None
-            and policy.follows is None
-            and policy.binding.stamps
-            and not options.root_written(self.query)
-        ):
+        if policy is not None and policy.stamps and not options.root_written(self.query):
             self._stamp(policy)
         return super().as_sql()
 
@@ -294,28 +260,11 @@ class GatedUpdate(KeyedUpdate, GatedSelect, SQLUpdateCompiler):
         policy = policy_in(query, table)
         if policy is None or options.root_written(query):
             return result
-        if not any(isinstance(given, (Predicate, KnownEnd)) for given in query.where.children):
-            predicate: Predicate | KnownEnd = Predicate.of(policy, table, "live", writing=True)
-            if policy.follows is not None:
-                predicate = self._of_follower(policy)
-            query.where = _and(query.where, predicate)
-            if policy.follows is not None:
-                self._keep_from_expired(policy)
+        if not any(isinstance(given, RowCondition) for given in query.where.children):
+            predicate = Predicate.of(policy, table, "live", writing=True)
+            for condition in policy.live_to_update(query, predicate):
+                query.where = _and(query.where, condition)
         return result
-
-    def _of_follower(self, policy: TablePolicy) -> Predicate | KnownEnd:
-        orphaned, table = options.orphaned_for(self.query), self.query.get_meta().db_table
-        predicate = Predicate.of(policy, table, "live", writing=True, orphaned=orphaned)
-        return KnownEnd.of(predicate, options.known_parents(self.query))
-
-    def _keep_from_expired(self, policy: TablePolicy) -> None:
-        """Let rows stay where they are that would get a parent that has expired."""
-        from ttl_odm.django.keys.parents import NotUnderExpired  # noqa: PLC0415 (only where used)
-
-        condition = NotUnderExpired(cast("Following", policy), self.query)
-        if condition.is_needed:
-            conditions: list[Any] = [self.query.where, condition]
-            self.query.where = WhereNode(conditions, AND)
 
     def _stamp(self, policy: TablePolicy) -> None:
         query, binding = self.query, policy.binding
@@ -349,7 +298,7 @@ class GatedInsert(KeyedInsert):
     def _stamped(self) -> tuple[AnyField, Stamp] | None:
         """The field that the database's clock stamps, and the stamp."""
         policy = policy_in(self.query, self.query.get_meta().db_table)
-        if policy is None or policy.follows is not None or not policy.binding.stamps:
+        if policy is None or not policy.stamps:
             return None
         return policy.binding.stamp, Stamp.of(policy.binding.form)
 

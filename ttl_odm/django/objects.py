@@ -20,8 +20,7 @@ from django.db import models
 from ttl_odm.core.lifetime import check_only_if, interval, life_seconds
 from ttl_odm.core.policy import ExpireAt
 from ttl_odm.django.policy import options
-from ttl_odm.django.policy.binding import binding_of, table_policy
-from ttl_odm.django.policy.following import following_of
+from ttl_odm.django.policy.binding import binding_of, policy_of, table_policy
 from ttl_odm.django.policy.predicate import ExpiresWithin
 from ttl_odm.django.purge.errors import error_of
 from ttl_odm.django.time.fields import Cutoff, Stamp, StampAgo
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ttl_odm.core.lifetime import OnlyIf
-    from ttl_odm.django.policy.binding import AnyQuerySet, Binding, Model, TablePolicy
+    from ttl_odm.django.policy.binding import AnyQuerySet, Binding, Model
 
 M = TypeVar("M", bound=models.Model)
 
@@ -62,18 +61,12 @@ def guard(model: Model) -> None:
             return original(self, base_qs, using, *args)
         updated = original(self, base_qs, using, *args)
         is_known = not self._state.adding and self._state.db == using
-        if not updated and is_known and not _is_off_for(policy, self, using):
+        if not updated and is_known and not policy.is_off_for(self, using):
             raise error_of(type(self))(model=self._meta.label, key=self.pk)
         return updated
 
     setattr(_do_update, _MARK, True)
     owner._do_update = _do_update
-
-
-def _is_off_for(policy: TablePolicy, obj: Instance, using: str) -> bool:
-    if policy.follows is not None:  # the instance isn't of the model with the default
-        return policy.binding.is_off
-    return policy.binding.is_off_for(obj, using)
 
 
 def touch(
@@ -120,13 +113,10 @@ def touch(
 
 def own_binding(model: Model, call: str) -> Binding:
     """The policy of a model, of which a call needs one of the model's own."""
-    following = following_of(model)
-    if following is not None:
-        raise TTLConfigurationError(
-            f"{model.__name__}.{call}: {model.__name__} has no lifetime of its own: "
-            f"its __ttl__ is {following.follows!r}, so set that of the parent."
-        )
-    binding = binding_of(model)
+    policy, binding = policy_of(model), binding_of(model)
+    error = policy and policy.rejected("lifetime", f"{model.__name__}.{call}: {model.__name__}")
+    if error is not None:
+        raise error
     if binding is None:
         raise TTLConfigurationError(
             f"{model.__name__}.{call}: {model.__name__} has no policy; derive it from TTLModel and "

@@ -16,16 +16,16 @@ from django.db.models import IntegerField
 from ttl_odm.django.management.units import misread
 from ttl_odm.django.policy.binding import Binding, binding_of
 from ttl_odm.django.policy.predicate import FALSE, TRUE, begun_before, expired_in
+from ttl_odm.django.policy.rules import rules_below
 from ttl_odm.django.policy.stored import own_scope
 from ttl_odm.django.purge.errors import store_errors
-from ttl_odm.django.purge.followers import links_of_row
 from ttl_odm.django.sweep.transactions import impatient
 from ttl_odm.forecast import sample
 from ttl_odm.forecast.estimates import of_followers
 from ttl_odm.inspection.evidence import SMALL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from ttl_odm.core.policy import TTL, Policy
     from ttl_odm.django.policy.binding import Model
@@ -105,7 +105,7 @@ class _Counting:
         self._quote = self._connection.ops.quote_name
         self._table = self._quote(self._main.model._meta.db_table)
         self._asked = self._questions()
-        self._followers = list(links_of_row(self._main.model, self._table, self._quote))
+        self._followers = list(_links_of_row(self._main.model, self._table, self._quote))
 
     def run(self, big: float) -> Measured:
         """Count."""
@@ -211,3 +211,23 @@ class _Counting:
 def _sure(condition: str) -> str:
     """A condition that is false where it is NULL, as for a row without an instant."""
     return f"COALESCE(({condition}), {FALSE})"
+
+
+def _links_of_row(
+    model: Model, table: str, quote: Callable[[str], str]
+) -> Iterator[tuple[str, str]]:
+    """What counts the rows that follow a row of a model's table, at whatever depth.
+
+    For each table the sources of a FROM, and the condition that leads from the row to them.
+    """
+    chains = [(rule, table, "", "") for rule in rules_below(model)]
+    for number, (rule, above, sources, condition) in enumerate(chains):  # which grows
+        name = f"ttl_follower_{number}"
+        tables = f"{sources}, " * bool(sources) + f"{quote(rule.model._meta.db_table)} {name}"
+        equal = " AND ".join(
+            f"{name}.{quote(str(own.column))} = {above}.{quote(str(theirs.column))}"
+            for own, theirs in rule.links.pairs
+        )
+        links = f"{condition} AND " * bool(condition) + equal
+        yield tables, links
+        chains += [(further, name, tables, links) for further in rules_below(rule.model)]

@@ -13,6 +13,7 @@ from django.db.models.base import ModelBase
 from django.db.models.signals import class_prepared
 
 from ttl_odm.core.declared import undeclared
+from ttl_odm.core.extension import Extension
 from ttl_odm.core.policy import as_policy
 from ttl_odm.django import gate
 from ttl_odm.django.objects import guard
@@ -25,9 +26,9 @@ from ttl_odm.django.policy.binding import (
     table_policy,
 )
 from ttl_odm.django.policy.indexes import has_contract_fields, sweeper_indexes
+from ttl_odm.django.policy.rules import bind_extension
 from ttl_odm.django.purge import displace
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.follows import Follows
 from ttl_odm.sweeper.declarations import archive_of, hooks_of, purge_of, sweep_of
 
 if TYPE_CHECKING:
@@ -48,12 +49,11 @@ def _set(model: type, name: str, value: Any) -> None:
     if name == "__ttl__":
         meta = getattr(model, "_meta", None)
         policy = None if meta is None else table_policy(meta.db_table)
-        if policy is not None and policy.follows is not None:
-            raise TTLConfigurationError(
-                f"{model.__name__}.__ttl__: what rows follow can't change while the application "
-                "runs."
-            )
-        as_policy(value, where=f"{model.__name__}.__ttl__")
+        where = f"{model.__name__}.__ttl__"
+        error = None if policy is None else policy.rejected("change", where)
+        if error is not None:
+            raise error
+        as_policy(value, where=where)
     type.__setattr__(model, name, value)
 
 
@@ -80,10 +80,8 @@ def _prepared(sender: Model, **_: object) -> None:
 
 def declare(model: Model, declared: object, *, where: str) -> None:
     """Put a policy on a model's table; one that is none, or can't work with the model, raises."""
-    if isinstance(declared, Follows):
-        from ttl_odm.django.declare.follows import follow  # noqa: PLC0415 (only where it is used)
-
-        follow(model, declared, where=where)
+    if isinstance(declared, Extension):
+        bind_extension(model, declared, where=where)
         guard(model)
         return
     binding = Binding.of(model, declared, where=where, sweep=sweep_of(model))

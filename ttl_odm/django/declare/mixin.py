@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.db import connections, models, router
 
 from ttl_odm.core import expiry, lifetime
+from ttl_odm.core.extension import Extension
 from ttl_odm.core.values import NEVER
 from ttl_odm.django.objects import (
     AllObjectsManager,
@@ -16,8 +17,7 @@ from ttl_odm.django.objects import (
     conditions,
     own_binding,
 )
-from ttl_odm.django.policy.binding import Binding, binding_of
-from ttl_odm.django.policy.following import Following, following_of
+from ttl_odm.django.policy.binding import Binding, TablePolicy, binding_of, policy_of
 from ttl_odm.django.purge.errors import error_of
 from ttl_odm.django.time.clock import database_now
 from ttl_odm.django.time.fields import (
@@ -29,8 +29,7 @@ from ttl_odm.django.time.fields import (
     StampUntil,
     TTLField,
 )
-from ttl_odm.errors import TTLConfigurationError, TTLError
-from ttl_odm.follows import Follows
+from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
     from ttl_odm.core.lifetime import OnlyIf
@@ -51,8 +50,8 @@ class TTLModel(models.Model):
     kept: an `Archive` or an object with ``write()``. ``__ttl_on_purged__`` is the hook to call.
     ``__ttl_sweep__`` is how they are found: by an ``"index"`` or a ``"scan"``.
 
-    With ``__ttl__ = Follows("cart")`` the model has neither of the two fields: a row lives while
-    its parent does.
+    With a ``__ttl__`` that names a parent, the model has neither of the two fields: a row lives
+    while its parent does.
 
     Every save renews the row. `touch` writes at once; the other helpers change the instance, and
     ``save()`` stores it.
@@ -63,7 +62,7 @@ class TTLModel(models.Model):
         ttl: The row's own ttl in seconds, -1 for never, None to inherit.
     """
 
-    __ttl__: ClassVar[int | float | timedelta | Policy | Stored | Follows | None] = None
+    __ttl__: ClassVar[int | float | timedelta | Policy | Stored | Extension | None] = None
     __ttl_sweep__: ClassVar[str] = "index"
     __ttl_purge__: ClassVar[str] = "delete"
     __ttl_archive__: ClassVar[Any] = None
@@ -83,20 +82,19 @@ class TTLModel(models.Model):
     @property
     def expires_at(self) -> datetime | None:
         """The instant at which the row expires (aware, UTC); None for never."""
-        following = following_of(type(self))
-        if following is None:
-            return self._binding.expires_at(self)
-        found = self._at_root(following)
-        return None if found is None else found[0].expires_at(found[1])
+        policy = self._policy
+        if self._state.adding:
+            error = policy.rejected("unread", type(self).__name__)
+            if error is not None:
+                raise error
+        return policy.expires_at(self)
 
     @property
     def is_expired(self) -> bool:
         """Whether the row has expired. Asks the database's clock."""
-        following = following_of(type(self))
-        if following is not None:
-            orphan = following.orphan_of(self)
-            if orphan is not None:
-                return orphan == "expired"
+        expired = self._policy.expired_without_end(self)
+        if expired is not None:
+            return expired
         end = self.expires_at
         return end is not None and expiry.is_expired(end, self._database_now())
 
@@ -215,7 +213,7 @@ class TTLModel(models.Model):
         if fields is not None and isinstance(before, Stamp):
             kwargs["update_fields"] = frozenset({*fields, "last_modified"})
         super().save_base(*args, **kwargs)
-        if isinstance(type(self).__ttl__, Follows):
+        if isinstance(type(self).__ttl__, Extension):
             return
         if self.__dict__.get("last_modified") is before:
             self.last_modified = UNREAD
@@ -233,14 +231,11 @@ class TTLModel(models.Model):
                 f"own; set {binding.stamp.name!r} itself, or declare TTL(seconds)."
             )
 
-    def _at_root(self, following: Following) -> tuple[Binding, models.Model] | None:
-        """The row at the end of what this one follows; None without a parent. Asks the database."""
-        if self._state.adding:
-            raise TTLConfigurationError(
-                f"{type(self).__name__} follows its parent, and the end of a row that wasn't saved "
-                "yet can't be asked for."
-            )
-        return following.root_of(self)
+    @property
+    def _policy(self) -> TablePolicy:
+        policy = policy_of(type(self))
+        assert policy is not None  # noqa: S101 (declaring a subclass binds it)
+        return policy
 
     @property
     def _binding(self) -> Binding:

@@ -2,8 +2,6 @@
 
 - `writes`: INSERT and UPDATE, and what they do where a key is taken
 - `trials`: whether a table lets an INSERT be tried, and what then stands behind its VALUES
-- `parents`: no row is put under a parent that has expired
-- `renewals`: writes that restart the lifetime of parents
 - `conversions`: what the database stores for a value, where that is another one
 - `conditions`: which rows may hold the keys that a write takes
 """

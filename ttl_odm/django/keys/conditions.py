@@ -12,14 +12,13 @@ from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import models
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.db.models.expressions import Case, Expression, Value
 from django.db.models.functions import Cast
 from django.db.models.lookups import Exact, In
 from django.db.models.sql import Query
 
 from ttl_odm.django.keys.conversions import storing
-from ttl_odm.django.policy.following import is_one_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -227,7 +226,7 @@ class _Generated(models.F):
 def _keys(model: Model) -> tuple[_Key, ...]:
     by_name = {field.name: field for field in model._meta.local_concrete_fields}
     keys = []
-    for fields, condition in _unique_sets(model):
+    for fields, condition in unique_sets(model):
         is_plain = not any(field.generated for field in fields)
         parts = tuple(map(_part, fields))
         keys.append(_key(parts, fields if is_plain else (), condition, by_name))
@@ -307,43 +306,7 @@ def _names_in(expression: Any) -> Iterator[str]:
             yield from _names_in(source)
 
 
-def without_held(model: Model, objs: Sequence[models.Model], using: str) -> list[models.Model]:
-    """The objects that an INSERT writes which ignores conflicts: none of their keys is taken.
-
-    Neither by a live row nor by an object before them. Where that is in doubt, as with values that
-    the database computes or compares in its own way, an object counts as written.
-    """
-    left = list(objs)
-    for fields, condition in _unique_sets(model):
-        if condition is None and not any(field.generated for field in fields):
-            left = _without_held(model, fields, left, using)
-    return left
-
-
-def _without_held(
-    model: Model, fields: tuple[AnyField, ...], objs: list[models.Model], using: str
-) -> list[models.Model]:
-    names = [field.attname for field in fields]
-    keys: dict[int, tuple[Any, ...]] = {}
-    for number, obj in enumerate(objs):
-        values = [getattr(obj, name) for name in names]
-        if not any(value is None or hasattr(value, "resolve_expression") for value in values):
-            pairs = zip(fields, values, strict=True)
-            keys[number] = tuple(field.to_python(value) for field, value in pairs)
-    every, taken = list(dict.fromkeys(keys.values())), set[tuple[Any, ...]]()
-    for start in range(0, len(every), _MOST):
-        rows: Any = QuerySet(model=model, using=using)
-        some = rows.filter(is_one_of(fields, every[start : start + _MOST]))
-        taken |= set(some.values_list(*names))
-    left = []
-    for number, obj in enumerate(objs):
-        if keys.get(number) not in taken:
-            left.append(obj)
-            taken |= {keys[number]} if number in keys else set()
-    return left
-
-
-def _unique_sets(model: Model) -> Iterator[tuple[tuple[AnyField, ...], Q | None]]:
+def unique_sets(model: Model) -> Iterator[tuple[tuple[AnyField, ...], Q | None]]:
     """The columns of each key, as fields, and its condition; without unique expressions."""
     meta = model._meta
     by_name = {field.name: field for field in meta.local_concrete_fields}

@@ -11,7 +11,7 @@ Live rows are never touched, whatever they hold.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from django.core.exceptions import EmptyResultSet
 from django.db import DatabaseError, OperationalError, transaction
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from django.db.models.sql.compiler import SQLCompiler, SQLInsertCompiler, SQLUpdateCompiler
 
     from ttl_odm.django.policy.binding import TablePolicy
-    from ttl_odm.django.policy.following import Following
     from ttl_odm.django.time.fields import AnyField
 else:
     # Mixins, which the gate puts before the class of a backend.
@@ -136,12 +135,8 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
         policy = policy_in(query, query.get_meta().db_table)
         if policy is None:
             return write()
-        if policy.follows is not None:
-            from ttl_odm.django.keys import parents  # noqa: PLC0415 (only where it is used)
-
-            freeing = partial(self._with_free_keys, policy, write, returning_fields)
-            return parents.insert(cast("Following", policy), query, str(self.using), freeing)
-        return self._with_free_keys(policy, write, returning_fields)
+        freeing = partial(self._with_free_keys, policy, write, returning_fields)
+        return policy.insert(query, str(self.using), freeing)
 
     def _with_free_keys(
         self, policy: TablePolicy, write: Callable[[], Any], returning_fields: Any
@@ -216,7 +211,7 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
         policy = policy_in(query, query.get_meta().db_table)
         if policy is None:
             return super().as_sql()
-        is_stamped = policy.link is None and policy.follows is None and policy.binding.stamps
+        is_stamped = policy.link is None and policy.stamps
         stamp = policy.binding.stamp if is_stamped else None
         query.update_fields = [field for field in query.update_fields if field is not stamp]
         plain = self.connection.ops.on_conflict_suffix_sql(
@@ -312,12 +307,10 @@ class KeyedUpdate(_Keyed, SQLUpdateCompiler):
     def _with_own_keys(self, write: Callable[[], Any]) -> Any:
         query = self.query
         policy = policy_in(query, query.get_meta().db_table)
-        if policy is not None and policy.follows is not None and not options.root_written(query):
-            from ttl_odm.django.keys import parents  # noqa: PLC0415 (only where it is used)
-
-            freeing = partial(self._freeing_keys, policy, write)
-            return parents.update(cast("Following", policy), query, str(self.using), freeing)
-        return self._freeing_keys(policy, write)
+        if policy is None or options.root_written(query):
+            return self._freeing_keys(policy, write)
+        freeing = partial(self._freeing_keys, policy, write)
+        return policy.update(query, str(self.using), freeing)
 
     def _freeing_keys(self, policy: TablePolicy | None, write: Callable[[], Any]) -> Any:
         query = self.query

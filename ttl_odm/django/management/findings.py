@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.apps import apps
 from django.core import checks
-from django.db import connections, models
+from django.db import connections
 
 from ttl_odm.core.stored_rows import POLICIES
 from ttl_odm.django.checks import of_database, of_model
 from ttl_odm.django.management.units import misread
 from ttl_odm.django.policy import stored
 from ttl_odm.django.policy.binding import binding_of
-from ttl_odm.django.policy.following import all_followers
-from ttl_odm.django.policy.indexes import FollowsIndex, TTLIndex
+from ttl_odm.django.policy.indexes import TTLIndex, creation
+from ttl_odm.django.policy.rules import dependents
 from ttl_odm.django.purge.errors import store_errors
 from ttl_odm.sweeper.findings import UNSEARCHABLE, WRONG_UNIT, Finding, Severity
 
@@ -80,7 +80,7 @@ def _of_schema(binding: Binding, connection: BaseDatabaseWrapper) -> Iterator[Fi
             message = f"column {' and '.join(missing)} is not in the database"
             yield Finding(Severity.ERROR, "missing-column", table, message, _MIGRATE)
             return
-        yield from _of_links(model, connection)
+        yield from _of_dependents(model, connection)
         if binding.is_stored and apps.is_installed(stored.APP):
             yield from _of_stored_default(binding, connection)
         if binding.sweep != "index":
@@ -91,14 +91,14 @@ def _of_schema(binding: Binding, connection: BaseDatabaseWrapper) -> Iterator[Fi
                 continue
             if index.name not in there:
                 message = f"index {index.name} is missing, and the sweeper needs it"
-                fix = _creation(model, index, connection)
+                fix = creation(model, index, connection)
                 yield Finding(Severity.ERROR, "missing-index", table, message, fix)
             elif connection.vendor == "postgresql":
                 cursor.execute(_IS_INVALID, [connection.ops.quote_name(index.name)])
                 if cursor.fetchone():
                     message = f"index {index.name} is INVALID: a CREATE INDEX CONCURRENTLY failed"
                     removal = f"DROP INDEX CONCURRENTLY {connection.ops.quote_name(index.name)}"
-                    fix = f"{removal}; {_creation(model, index, connection)}"
+                    fix = f"{removal}; {creation(model, index, connection)}"
                     yield Finding(Severity.ERROR, "invalid-index", table, message, fix)
 
 
@@ -113,24 +113,9 @@ def _of_units(binding: Binding, alias: str) -> Iterator[Finding]:
         yield Finding(severity, WRONG_UNIT, table, wrong.message, fix)
 
 
-def _of_links(model: Model, connection: BaseDatabaseWrapper) -> Iterator[Finding]:
-    """Whether the database has the indexes by which a sweep finds what follows a model's rows."""
-    for following in all_followers(model):
-        follower = following.model
-        table = follower._meta.db_table
-        with connection.cursor() as cursor:
-            if table not in connection.introspection.table_names(cursor):
-                continue
-            there = connection.introspection.get_constraints(cursor, table)
-        for index in follower._meta.indexes:
-            if isinstance(index, FollowsIndex) and index.name not in there:
-                names = ", ".join(index.fields)
-                message = (
-                    f"{table}({names}) follows {model._meta.db_table} and has no index, so a sweep "
-                    "reads all of that table for each batch of expired rows"
-                )
-                fix = _creation(follower, index, connection)
-                yield Finding(Severity.WARNING, "missing-follows-index", table, message, fix)
+def _of_dependents(model: Model, connection: BaseDatabaseWrapper) -> Iterator[Finding]:
+    for one in dependents:
+        yield from one.check(model, connection)
 
 
 def _of_stored_default(binding: Binding, connection: BaseDatabaseWrapper) -> Iterator[Finding]:
@@ -142,10 +127,3 @@ def _of_stored_default(binding: Binding, connection: BaseDatabaseWrapper) -> Ite
     elif None not in stored.read(connection, binding):
         message = "its default isn't stored, so none of its rows expires by default"
         yield Finding(Severity.ERROR, "missing-policy", table, message, "python manage.py migrate")
-
-
-def _creation(model: Model, index: models.Index, connection: BaseDatabaseWrapper) -> str:
-    """The statement that makes an index, while others write."""
-    with connection.schema_editor(collect_sql=True) as editor:
-        is_concurrent = connection.vendor == "postgresql"
-        return str(index.create_sql(model, editor, concurrently=is_concurrent))

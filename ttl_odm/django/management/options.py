@@ -10,7 +10,7 @@ from django.core.management import CommandError
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from ttl_odm.django.policy.binding import bindings
-from ttl_odm.django.policy.following import all_followers
+from ttl_odm.django.policy.rules import all_rules_below
 from ttl_odm.django.sweep.store import DjangoStore
 from ttl_odm.sweeper.command_line import COMMAND_OPTIONS, Status
 from ttl_odm.sweeper.options import LEASE_NAME
@@ -104,24 +104,22 @@ def stores(options: dict[str, Any]) -> dict[str, DjangoStore]:
 
 
 def _named(by_name: Mapping[str, Model], names: Sequence[str]) -> set[Model]:
-    """The models of these names; a follower beside its root adds nothing."""
+    """The models of these names; one with a rule adds nothing beside the model at its root."""
     named = {by_name[name.lower()] for name in names if name.lower() in by_name}
     for name in names:
-        if name.lower() not in by_name and not any(
-            _is_follower(root, name.lower()) for root in named
-        ):
+        if name.lower() not in by_name and not any(_is_below(root, name.lower()) for root in named):
             raise CommandError(_unknown(by_name.values(), name), returncode=Status.USAGE)
     return named
 
 
-def _is_follower(root: Model, name: str) -> bool:
-    followers = (following.model._meta for following in all_followers(root))
-    return any(name in (meta.label_lower, meta.db_table.lower()) for meta in followers)
+def _is_below(root: Model, name: str) -> bool:
+    below = (rule.model._meta for rule in all_rules_below(root))
+    return any(name in (meta.label_lower, meta.db_table.lower()) for meta in below)
 
 
 def _unknown(models: Iterable[Model], name: str) -> str:
     for root in models:
-        if _is_follower(root, name.lower()):
+        if _is_below(root, name.lower()):
             parent = root._meta.label
             return (
                 f"The rows of {name!r} follow those of {parent} and are deleted with them. Give "

@@ -2,10 +2,9 @@
 
 - `associations`: which ties of a many-to-many relation a query sees.
 - `binding`: what a policy means for one Django model, and which tables have one.
-- `following`: models whose rows follow those of another, and what they follow.
-- `joins`: which rows of a query need no look at their parents.
+- `rules`: the seam for models whose rows expire with rows of another, by no policy of their own.
 - `references`: which foreign keys keep expired rows.
-- `indexes`: `TTLIndex` and `FollowsIndex`, by which sweeps find expired rows and their followers.
+- `indexes`: `TTLIndex`, by which sweeps find expired rows.
 - `options`: what a query may ask of the gate; kept on Django's own Query, which hands it on to its
   clones.
 - `stored`: how a statement looks up a default that the database stores.

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 (plain tables need little of what a `TablePolicy` is asked with)
 """What a policy means for one Django model, and which tables have one.
 
 A `Binding` is found by the name of a table, because a table is all that a statement knows of a
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from django.apps import apps
 from django.db import connections, models, router
@@ -30,15 +31,18 @@ from ttl_odm.django.time.fields import UNREAD, InstantField, TTLField, Unknown
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
     from typing import TypeAlias
 
-    from django.db.models.sql import Query
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models.expressions import Expression
+    from django.db.models.sql import DeleteQuery, InsertQuery, Query, UpdateQuery
+    from django.db.models.sql.datastructures import Join
 
+    from ttl_odm.django.policy.options import Kind
     from ttl_odm.django.time.clock import Form
     from ttl_odm.django.time.fields import AnyField
-    from ttl_odm.follows import Follows
     from ttl_odm.sweeper.declarations import SweepBy
 
     Model: TypeAlias = type[models.Model]
@@ -258,23 +262,94 @@ def _check(policy: Policy, own: AnyField | None, where: str) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False)
+Rejected = Literal["lifetime", "change", "unread", "sweep", "subclass"]
+"""What rows that expire with rows of another table can't have, or do.
+
+Their own lifetime; another declaration later on; an end, where they aren't in the database yet; a
+sweep of their table alone; a subclass with a table of its own.
+"""
+
+
+@dataclass(eq=False)
 class TablePolicy:
-    """How a table hangs on a policy.
+    """How a table hangs on a policy, and what statements make of that.
 
     `link` is None for the table that holds the fields; for the table of a multi-table subclass it
-    is the field in it that holds the root's primary key. `follows` is None but for a table whose
-    rows follow others, whose policy this is: see `ttl_odm.django.policy.following`.
+    is the field in it that holds the root's primary key. The methods are those of both: rows live
+    by the fields of their own. See `ttl_odm.django.policy.rules` for others.
     """
 
     binding: Binding
     link: AnyField | None = None
-    follows: ClassVar[Follows | None] = None
+    has_lifetime: ClassVar[bool] = True
+    """Whether the rows have a lifetime of their own, and go by it alone."""
 
     @property
     def model(self) -> Model:
         """The model that declares it."""
         return self.binding.model
+
+    @property
+    def stamps(self) -> bool:
+        """Whether writes reset a field with the instant."""
+        return self.binding.stamps
+
+    def is_link(self, relation: AnyField) -> bool:
+        """Whether a foreign key leads the rows to those that they expire with, by a rule."""
+        return False
+
+    def is_off_for(self, obj: models.Model, using: str) -> bool:
+        """Whether the row of an instance can't expire; asks the database for a stored default."""
+        return self.binding.is_off_for(obj, using)
+
+    def expires_at(self, obj: models.Model, age: int | None = None) -> datetime | None:
+        """The instant at which the row of an instance expires: see `Binding.expires_at`."""
+        return self.binding.expires_at(obj, age)
+
+    def expired_without_end(self, obj: models.Model) -> bool | None:
+        """Whether the row of an instance has expired; None where its end says that."""
+        return None
+
+    def rejected(self, what: Rejected, where: str) -> TTLConfigurationError | None:
+        """The error for what the rows can't have, with the fix; None if they can."""
+        return None
+
+    def condition(
+        self, connection: BaseDatabaseWrapper, source: str, kind: Kind, *, writing: bool
+    ) -> str | None:
+        """SQL for whether a row is live, or expired; None where its own fields say that."""
+        return None
+
+    def judged_by_joins(self, query: Query, alias: str) -> bool:
+        """Whether another table of a query has a condition that says all of the row, too.
+
+        In this query every table has its condition.
+        """
+        return False
+
+    def leads_to_parent(self, query: Query, join: Join) -> bool:
+        """Whether a join from live rows leads to a live row in any case."""
+        return False
+
+    def live_to_update(self, query: UpdateQuery, live: Expression) -> Sequence[Expression]:
+        """The conditions for the rows that an UPDATE matches, with the one for live rows."""
+        return [live]
+
+    def live_to_delete(self, query: DeleteQuery, using: str, live: Expression) -> Expression:
+        """The condition for the rows that a DELETE matches, with the one for live rows."""
+        return live
+
+    def insert(self, query: InsertQuery, using: str, write: Callable[[], Any]) -> Any:
+        """Run an INSERT, so that it adds no row that would have expired."""
+        return write()
+
+    def update(self, query: UpdateQuery, using: str, write: Callable[[], Any]) -> Any:
+        """Run an UPDATE, so that it turns no row into one that would have expired."""
+        return write()
+
+    def delete(self, query: DeleteQuery, using: str, write: Callable[[], Any]) -> Any:
+        """Run a DELETE, of live rows or of expired ones."""
+        return write()
 
 
 _policies: dict[str, TablePolicy] = {}
@@ -291,12 +366,16 @@ def policy_in(query: Query, table: str) -> TablePolicy | None:
     return None if policy is None or is_historical(query.get_meta().model) else policy
 
 
+def policy_of(model: Model) -> TablePolicy | None:
+    """How the table of a model hangs on a policy; None if it doesn't, or in a migration."""
+    policy = _policies.get(model._meta.db_table)
+    return None if policy is None or is_historical(model) else policy
+
+
 def binding_of(model: Model) -> Binding | None:
     """The policy of a model's rows, or of the model at the root of its inheritance; None."""
-    policy = _policies.get(model._meta.db_table)
-    if policy is None or policy.follows is not None or is_historical(model):
-        return None
-    return policy.binding
+    policy = policy_of(model)
+    return policy.binding if policy is not None and policy.has_lifetime else None
 
 
 def is_historical(model: Model) -> bool:
@@ -307,7 +386,7 @@ def is_historical(model: Model) -> bool:
 def bindings() -> list[Binding]:
     """Every policy, in the order of declaration."""
     policies = _policies.values()
-    return [policy.binding for policy in policies if policy.link is None and policy.follows is None]
+    return [policy.binding for policy in policies if policy.has_lifetime and policy.link is None]
 
 
 def table_policies() -> list[TablePolicy]:
@@ -363,12 +442,9 @@ def bind_subclass(model: Model) -> None:
             continue
         if declares:
             raise _several(model, policy)
-        if policy.follows is not None:
-            raise TTLConfigurationError(
-                f"{meta.label}: {parent._meta.label} follows its parent, and its subclasses can't "
-                "have tables of their own. Let it be a proxy, or follow the parent by a model of "
-                "its own."
-            )
+        error = policy.rejected("subclass", f"{meta.label}: {parent._meta.label}")
+        if error is not None:
+            raise error
         path = meta.get_base_chain(parent)
         link: Any = meta.parents[path[0]] if path else None
         if link is None or not link.primary_key:

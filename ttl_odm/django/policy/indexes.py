@@ -71,7 +71,7 @@ class TTLIndex(models.Index):
         holds = f"{ttl} > 0" if parts.is_own else f"{ttl} IS NULL"
         if parts.scope is not None:
             end = f"{quote(str(parts.scope.column))}, {end}"
-        create = f"CREATE INDEX {_concurrently(schema_editor, kwargs)}{quote(self.name)}"
+        create = f"CREATE INDEX {concurrently(schema_editor, kwargs)}{quote(self.name)}"
         return _statement(model, schema_editor, f"{create} ON %(table)s ({end}) WHERE {holds}")
 
     def remove_sql(
@@ -82,8 +82,8 @@ class TTLIndex(models.Index):
         if isinstance(family_of(schema_editor.connection), MySQL):
             parts = f"DROP INDEX {name}, DROP COLUMN {self.parts_of(model).virtual_column}"
             return _statement(model, schema_editor, f"ALTER TABLE %(table)s {parts}")
-        concurrently = _concurrently(schema_editor, kwargs)
-        return _statement(model, schema_editor, f"DROP INDEX {concurrently}IF EXISTS {name}")
+        drop = f"DROP INDEX {concurrently(schema_editor, kwargs)}IF EXISTS {name}"
+        return _statement(model, schema_editor, drop)
 
     def replacement(self, model: Model, connection: BaseDatabaseWrapper) -> str:
         """The statements that put it in the place of another one of its name, while others write.
@@ -116,33 +116,6 @@ class TTLIndex(models.Index):
         return IndexParts(named[0] if len(named) > 1 else None, named[-1], own, is_own=False)
 
 
-class FollowsIndex(models.Index):
-    """An index on the fields by which rows follow others: a sweep finds the followers by it.
-
-    In a migration with ``atomic = False`` PostgreSQL builds it CONCURRENTLY.
-    """
-
-    __module__ = "ttl_odm.django"  # what migrations name, and may rely on
-
-    max_name_length = MAX_NAME
-
-    def create_sql(
-        self,
-        model: Model,
-        schema_editor: BaseDatabaseSchemaEditor,
-        using: str = "",
-        **kwargs: Any,
-    ) -> Statement:
-        """The statement that creates it."""
-        return super().create_sql(model, schema_editor, using, **_options(schema_editor, kwargs))
-
-    def remove_sql(
-        self, model: Model, schema_editor: BaseDatabaseSchemaEditor, **kwargs: Any
-    ) -> Any:
-        """The statement that drops it."""
-        return super().remove_sql(model, schema_editor, **_options(schema_editor, kwargs))
-
-
 class IndexParts(NamedTuple):
     """The fields of a `TTLIndex`: `scope` where the values of one have defaults of their own."""
 
@@ -170,19 +143,6 @@ def sweeper_indexes(
         TTLIndex(fields=inheriting, name=index_name(table, "ttl_inherited")),
         TTLIndex(fields=[stamp, own], name=index_name(table, "ttl_own")),
     ]
-
-
-def link_index(model: Model, fields: Sequence[AnyField]) -> FollowsIndex | None:
-    """The index on the fields by which rows follow others; None where an index begins with them.
-
-    None over a text of any length, too, which MariaDB and MySQL can't index.
-    """
-    if begins_index(model, fields) or not all(can_index(field) for field in fields):
-        return None
-    table = model._meta.db_table.replace('"', "")
-    return FollowsIndex(
-        fields=[field.name for field in fields], name=index_name(table, "ttl_follows")
-    )
 
 
 def begins_index(model: Model, fields: Sequence[AnyField]) -> bool:
@@ -239,13 +199,15 @@ def _statement(model: Model, schema_editor: BaseDatabaseSchemaEditor, template: 
     return Statement(template, table=Table(model._meta.db_table, quote))
 
 
-def _options(schema_editor: BaseDatabaseSchemaEditor, options: dict[str, Any]) -> dict[str, Any]:
-    """Django's own options: only PostgreSQL's schema editor knows `concurrently`."""
-    others = {name: value for name, value in options.items() if name != "concurrently"}
-    return others | ({"concurrently": True} if _concurrently(schema_editor, options) else {})
+def creation(model: Model, index: models.Index, connection: BaseDatabaseWrapper) -> str:
+    """The statement that makes an index, while others write."""
+    with connection.schema_editor(collect_sql=True) as editor:
+        is_concurrent = connection.vendor == "postgresql"
+        return str(index.create_sql(model, editor, concurrently=is_concurrent))
 
 
-def _concurrently(schema_editor: BaseDatabaseSchemaEditor, options: dict[str, Any]) -> str:
+def concurrently(schema_editor: BaseDatabaseSchemaEditor, options: dict[str, Any]) -> str:
+    """What an index statement says, so that others may write meanwhile: on PostgreSQL."""
     connection = schema_editor.connection
     outside = connection.vendor == "postgresql" and not (
         connection.in_atomic_block or schema_editor.collect_sql

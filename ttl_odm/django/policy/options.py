@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
@@ -21,12 +20,13 @@ Q = TypeVar("Q", bound="QuerySet[Any, Any]")
 
 Rows = Literal["live", "all", "expired"]
 
+Kind = Literal["live", "expired"]
+"""What a condition asks of a row."""
+
 _ROWS = "_ttl_odm_rows"
 _KEEPS = "_ttl_odm_keeps"
 _PURGES = "_ttl_odm_purges"
 _ROOT_WRITTEN = "_ttl_odm_root_written"
-
-_PARENTS = "_ttl_odm_parents"
 
 _ORPHANED = "_ttl_odm_orphaned"
 
@@ -84,34 +84,6 @@ def purges(query: Query) -> Literal["by key", "any"] | None:
 def root_written(query: Query) -> bool:
     """Whether the row was checked, and stamped, at its root a moment ago."""
     return hasattr(query, _ROOT_WRITTEN)
-
-
-@dataclass(frozen=True)
-class ParentEnds:
-    """What is known of the parents of the rows that a write names.
-
-    Attributes:
-        names_parent: SQL for whether a row has a parent, with placeholders for its key.
-        parents: The keys of those that are live, as the database has them.
-        end: The first end of their lives, in the clock's unit.
-        stay: Whether the rows already have the parent that an UPDATE gives them.
-    """
-
-    names_parent: str = ""
-    parents: tuple[tuple[Any, ...], ...] = ()
-    end: int = 0
-    stay: bool = False
-
-
-def know_parents(query: Query, ends: ParentEnds) -> None:
-    """Note on an UPDATE what is known of its rows' parents."""
-    setattr(query, _PARENTS, ends)
-
-
-def known_parents(query: Query) -> ParentEnds | None:
-    """That of `know_parents`."""
-    ends: ParentEnds | None = getattr(query, _PARENTS, None)
-    return ends
 
 
 @contextmanager

@@ -11,7 +11,7 @@ statement, and its SQL for each default, with which it is asked for whenever tha
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from django.db.models import BooleanField, F
 from django.db.models.expressions import Expression
@@ -27,15 +27,11 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.sql.compiler import SQLCompiler
-    from typing_extensions import Self
 
     from ttl_odm.core import Policy
     from ttl_odm.django.policy.binding import Binding, TablePolicy
-    from ttl_odm.django.policy.following import Following
-    from ttl_odm.django.policy.options import ParentEnds
+    from ttl_odm.django.policy.options import Kind
     from ttl_odm.django.time.fields import SQL
-
-Kind = Literal["live", "expired"]
 
 TRUE, FALSE = "1 = 1", "1 = 0"
 
@@ -45,24 +41,22 @@ _MOST_TEXTS: Final = 100
 """Of one `Predicate`: a test's clock, or a default that is a function, may ask for any number."""
 
 
-class Predicate(Expression):
+class RowCondition(Expression):
+    """A condition for rows that the gate adds to a statement."""
+
+    def __init__(self) -> None:
+        """It is a boolean."""
+        super().__init__(output_field=_BOOLEAN)
+
+
+class Predicate(RowCondition):
     """Whether the row of a table in a statement is live, or whether it is expired."""
 
     def __init__(
-        self,
-        policy: TablePolicy,
-        alias: str,
-        kind: Kind,
-        *,
-        writing: bool = False,
-        orphaned: frozenset[str] = frozenset(),
+        self, policy: TablePolicy, alias: str, kind: Kind, *, writing: bool = False
     ) -> None:
-        """Say which row; when `writing`, it is judged at the moment of the write.
-
-        Rows of the tables `orphaned` are live without a parent: they are deleted together with it.
-        """
-        super().__init__(output_field=_BOOLEAN)
-        self.orphaned = orphaned
+        """Say which row; when `writing`, it is judged at the moment of the write."""
+        super().__init__()
         self.policy = policy
         self.alias = alias
         self.kind: Kind = kind
@@ -71,16 +65,9 @@ class Predicate(Expression):
 
     @staticmethod
     @functools.lru_cache(maxsize=1_000)
-    def of(
-        policy: TablePolicy,
-        alias: str,
-        kind: Kind,
-        *,
-        writing: bool = False,
-        orphaned: frozenset[str] = frozenset(),
-    ) -> Predicate:
+    def of(policy: TablePolicy, alias: str, kind: Kind, *, writing: bool = False) -> Predicate:
         """The same, made once: it is asked for with each statement."""
-        return Predicate(policy, alias, kind, writing=writing, orphaned=orphaned)
+        return Predicate(policy, alias, kind, writing=writing)
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
         """Render it, in parentheses; no values are bound."""
@@ -96,14 +83,16 @@ class Predicate(Expression):
         if rendered is None:
             if len(self._texts) >= _MOST_TEXTS:
                 self._texts.clear()
-            rendered = self._texts[key] = self._render(connection, alias), ()
+            rendered = self._texts[key] = self.render(connection, alias), ()
         return rendered
 
-    def _render(self, connection: BaseDatabaseWrapper, alias: str) -> str:
+    def render(self, connection: BaseDatabaseWrapper, alias: str) -> str:
+        """Its text for the table, or its alias, quoted."""
         binding, link = self.policy.binding, self.policy.link
         quote = connection.ops.quote_name
-        if self.policy.follows is not None:
-            return f"({self._by_parent(connection, alias)})"
+        by_rule = self.policy.condition(connection, alias, self.kind, writing=self.writing)
+        if by_rule is not None:
+            return f"({by_rule})"
         if link is None:
             return f"({self._of(connection, alias)})"
         if binding.is_off:
@@ -113,23 +102,6 @@ class Predicate(Expression):
         ends = f"{root}.{quote(str(meta.pk.column))} = {alias}.{quote(str(link.column))}"
         rows = f"{quote(meta.db_table)} {root} WHERE {ends} AND ({self._of(connection, root)})"
         return f"(EXISTS (SELECT 1 FROM {rows}))"  # noqa: S608 (names that Django quotes)
-
-    def _by_parent(self, connection: BaseDatabaseWrapper, source: str) -> str:
-        """Whether there is a live parent; or none that has expired, where orphans are live."""
-        following = cast("Following", self.policy)
-        links, quote = following.links, connection.ops.quote_name
-        alias, table = f"ttl_parent{following.depth}", following.model._meta.db_table
-        needs_parent = following.follows.orphan == "expired" and table not in self.orphaned
-        ties = " AND ".join(
-            f"{quote(alias)}.{quote(str(theirs.column))} = {source}.{quote(str(own.column))}"
-            for own, theirs in links.pairs
-        )
-        kind: Kind = "live" if needs_parent else "expired"
-        parent = Predicate(links.policy, alias, kind, writing=self.writing, orphaned=self.orphaned)
-        condition = parent._render(connection, quote(alias))
-        rows = f"{quote(links.parent._meta.db_table)} {quote(alias)} WHERE {ties} AND {condition}"
-        exists = f"EXISTS (SELECT 1 FROM {rows})"  # noqa: S608 (names that Django quotes)
-        return exists if kind == self.kind else f"NOT {exists}"
 
     def _of(self, connection: BaseDatabaseWrapper, source: str) -> str:
         """The predicate for the table that holds the fields, or its alias, quoted."""
@@ -143,38 +115,6 @@ class Predicate(Expression):
         if isinstance(policy, TTL):
             return row.ttl_live()
         return row.ahead(null_lives=not _null_expires(policy))
-
-
-class KnownEnd(Expression):
-    """Whether rows of some parents live until an end that is to come; or else a condition.
-
-    The condition is evaluated for rows of other parents, and once the end has come.
-    """
-
-    def __init__(self, condition: Predicate, ends: ParentEnds) -> None:
-        """Say until when the condition certainly holds, and for which rows."""
-        super().__init__(output_field=_BOOLEAN)
-        self.condition = condition
-        self.ends = ends
-
-    @classmethod
-    def of(cls, condition: Predicate, ends: ParentEnds | None) -> Predicate | Self:
-        """The condition alone where no live parent is known."""
-        return cls(condition, ends) if ends is not None and ends.parents else condition
-
-    def as_sql(
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper
-    ) -> tuple[str, tuple[Any, ...]]:
-        """Render it, in parentheses."""
-        now = clock.now(connection, "instant", writing=True)
-        is_one = " OR ".join([self.ends.names_parent] * len(self.ends.parents))
-        # In a subquery of its own: MySQL would make a join of the EXISTS and read it in any case.
-        sql, params = compiler.compile(self.condition)
-        values = (value for parent in self.ends.parents for value in parent)
-        return (
-            f"(({is_one}) AND {now} < {self.ends.end} OR (SELECT {sql}) = 1)",
-            (*values, *params),
-        )
 
 
 class ExpiresWithin(Expression):

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ttl_odm.django.policy.binding import Model
-    from ttl_odm.django.policy.following import Following
 
     Relations = Sequence[tuple[Any, Any]]
     """Foreign keys, each with the field that it refers to."""
@@ -43,7 +42,7 @@ def keeping_rows(relation: Any) -> tuple[str, str] | None:
 def referring_keys(model: Model) -> Relations:
     """The foreign keys by which rows that may have expired refer to live rows of a model.
 
-    Not those by which rows follow them, and live with them.
+    Not those by which rows live with them, by a rule.
     """
     number, known = _referring.get(model, (0, ()))
     if number != number_of_policies():
@@ -61,4 +60,4 @@ def _may_expire_alone(relation: Any) -> bool:
     field, policy = relation.field, table_policy(relation.related_model._meta.db_table)
     if policy is None or field.remote_field.parent_link:
         return False
-    return policy.follows is None or field not in cast("Following", policy).links.own
+    return not policy.is_link(field)

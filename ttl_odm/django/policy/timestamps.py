@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ttl_odm.django.policy.following import all_followers
+from ttl_odm.django.policy.rules import all_rules_below
 from ttl_odm.django.time.timestamps import check_session
 
 if TYPE_CHECKING:
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def check_timestamps(binding: Binding, connection: BaseDatabaseWrapper) -> None:
-    """Check the columns by which rows are judged and told apart, also those of followers.
+    """Check the columns by which rows are judged and told apart, also below by rules.
 
     Raises:
         TTLConfigurationError: See `ttl_odm.django.time.timestamps.check_session`.
     """
-    followers = (following.model for following in all_followers(binding.model))
-    for model in (binding.model, *followers):
+    below = (rule.model for rule in all_rules_below(binding.model))
+    for model in (binding.model, *below):
         meta: Any = model._meta
         fields = [*getattr(meta, "pk_fields", [meta.pk])]
         if model is binding.model:

@@ -2,7 +2,6 @@
 
 - `removal`: removing expired rows for good: for the sweeper, and for writes that take their keys
 - `displace`: expired rows that are in the way of a write, or of rows that are deleted
-- `followers`: removing the rows that follow others before those
 - `archive`: where the rows are kept, ``__ttl_archive__`` in terms of Django's models
 - `errors`: the error for rows that have expired; the sweeper's errors in place of Django's
 """

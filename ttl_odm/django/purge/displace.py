@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from operator import or_
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from django.db import IntegrityError, connections, transaction
 from django.db.models import Q, QuerySet
@@ -17,7 +17,7 @@ from django.db.models.sql import Query
 
 from ttl_odm.django.policy import options, stored
 from ttl_odm.django.policy.binding import is_historical, table_policy
-from ttl_odm.django.policy.following import following_of
+from ttl_odm.django.policy.rules import remove_dependents, rule_of
 from ttl_odm.django.purge.cascades import (
     NO_HOOKS,
     endangering,
@@ -26,11 +26,11 @@ from ttl_odm.django.purge.cascades import (
     is_silent,
 )
 from ttl_odm.django.purge.default_locks import lock_defaults
-from ttl_odm.django.purge.followers import FollowersRemoval, every, seal_above
 from ttl_odm.django.purge.removal import (
     Removal,
     being_removed,
     displacing,
+    every,
     locked,
     recorded_error,
     referring,
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from django.db.models.sql import UpdateQuery
 
     from ttl_odm.django.policy.binding import AnyQuerySet, Model, TablePolicy
-    from ttl_odm.django.policy.following import Following
     from ttl_odm.sweeper import Hooks
     from ttl_odm.sweeper.hooks import Reason
 
@@ -73,20 +72,21 @@ def displace(
     reason: Reason = "displaced"
     if sweeping is not None:
         hooks, reason = sweeping.hooks_below, "expired"
-    own = hooks if policy.follows is None else NO_HOOKS
+    rule = rule_of(model)
+    own = hooks if rule is None else NO_HOOKS
     removal = Removal(model, using, own, reason=reason, below=hooks)
     removed = 0
     # The database asks what refers to a row, even where Django was told to do nothing about it.
-    hangs = removal.is_referred or removal.is_followed
-    takes_statements = removal.is_plain and not hangs and policy.follows is None
+    hangs = removal.is_referred or removal.has_dependents
+    takes_statements = removal.is_plain and not hangs and rule is None
     for expired in _with_default_locked(policy, model, using, conditions):
         if not takes_statements:
             take_file(model, using)
             with stored.locking():
                 rows = list(locked(expired, using))
             objs = _with_others(model, using, rows)
-            if policy.follows is not None and objs:
-                seal_above(cast("Following", policy), using, [obj.pk for obj in objs])
+            if rule is not None and objs:
+                rule.seal(using, [obj.pk for obj in objs])
             _remove(removal, objs, sweeping)
             removed += len(objs)
         elif connections[using].vendor != "mysql":
@@ -146,14 +146,10 @@ def _with_default_locked(
 
 
 def _remove(removal: Removal, objs: list[Instance], sweeping: Removal | None) -> None:
-    """Remove rows as objects, after what follows them."""
+    """Remove rows as objects, after what goes before them."""
     keys = [obj.pk for obj in objs]
-    if removal.is_followed:
-        followers = FollowersRemoval(
-            removal.using, hooks=removal.hooks_below, reason=removal.reason
-        )
-        followers.of(removal.root, keys)
-        removal.purged += followers.purged
+    if removal.has_dependents:
+        removal.purged += remove_dependents(removal, keys).purged
     if sweeping is not None and sweeping.root is removal.root:
         sweeping.by_scope += removal.scopes_of(keys)
     try:
@@ -233,26 +229,24 @@ def install() -> None:
 
 
 def _deleted_with_parents(collector: Collector) -> frozenset[str]:
-    """The tables of which a collector deletes rows together with rows that these follow."""
+    """The tables of which a collector deletes rows together with their parents, by a rule."""
     models = {model for model, instances in collector.data.items() if instances}
     models |= {queryset.model for queryset in collector.fast_deletes}
     tables = {model._meta.db_table for model in models}
-    followings = (following_of(model) for model in models)
+    rules = filter(None, map(rule_of, models))
     return frozenset(
-        following.model._meta.db_table
-        for following in followings
-        if following is not None and following.links.parent._meta.db_table in tables
+        rule.model._meta.db_table for rule in rules if rule.links.parent._meta.db_table in tables
     )
 
 
 def _unlink_with_parents(collector: Collector, tables: frozenset[str]) -> None:
-    """Let a collector's updates of followers take rows that an earlier one has unlinked.
+    """Let a collector's updates take rows that an earlier one has unlinked from their parents.
 
     InnoDB checks foreign keys row by row, so Django sets those that can be NULL to NULL first.
     """
     batches: Any  # of lists of instances, or of QuerySets
     for (field, _), batches in collector.field_updates.items():
-        if following_of(field.model) is None:
+        if rule_of(field.model) is None:
             continue
         instances: Any  # a list, or a QuerySet that may not have been run
         for number, instances in enumerate(batches):
@@ -291,8 +285,8 @@ def _make_way(
     referred = Q((f"{field.name}__in", instances))
     is_deferred = connections[using].features.can_defer_constraint_checks
     if doomed and not is_deferred and field.null and field.db_constraint:
-        following = following_of(model)
-        if following is not None and field in following.links.own:
+        rule = rule_of(model)
+        if rule is not None and rule.is_link(field):
             # Live ones stay what they are until Django unlinks them itself.
             untie(rows_of(model, using).filter(referred, pk__in=doomed), field)
         else:

@@ -23,7 +23,7 @@ from django.db.models.sql import DeleteQuery
 
 from ttl_odm.django.policy import options, stored
 from ttl_odm.django.policy.binding import binding_of, table_policy
-from ttl_odm.django.policy.following import followers_of
+from ttl_odm.django.policy.rules import rules_below
 from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.purge.cascades import endangers, is_recorded
 from ttl_odm.django.purge.errors import UndeletedError
@@ -71,6 +71,11 @@ def being_removed(model: Model) -> set[Any]:
 def rows_of(model: Model, using: str) -> AnyQuerySet:
     """All expired rows of a model, past its managers."""
     return options.only_expired(QuerySet(model=model, using=using))
+
+
+def every(model: Model, using: str) -> AnyQuerySet:
+    """All rows of a model, past its managers."""
+    return options.include_expired(QuerySet(model=model, using=using))
 
 
 @dataclass
@@ -123,16 +128,16 @@ class Removal:
         return collector.can_fast_delete(rows) or self._is_plain_without(collector)
 
     @property
-    def is_followed(self) -> bool:
-        """Whether rows of other models follow these, and go before them."""
-        return bool(followers_of(self.root))
+    def has_dependents(self) -> bool:
+        """Whether rows of other models expire with these, and go before them."""
+        return bool(rules_below(self.root))
 
     def _is_plain_without(self, collector: Collector) -> bool:
-        """Whether nothing hangs on the rows but what follows them, and goes before."""
-        followers = followers_of(self.root)
-        if not followers or self.model is not self.root or self.root._meta.parents:
+        """Whether nothing hangs on the rows but what goes before them."""
+        rules = rules_below(self.root)
+        if not rules or self.model is not self.root or self.root._meta.parents:
             return False
-        links = {own for following in followers for own in following.links.own}
+        links = {own for rule in rules for own in rule.links.own}
         meta: Any = self.root._meta
         relations: Any = relations_of(meta)
         return (

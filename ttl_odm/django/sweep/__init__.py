@@ -7,7 +7,6 @@
 - `scopes`: which scopes of a stored default have expired rows.
 - `scope_ranges`: the rows to delete where each scope has its own end.
 - `stored_indexes`: the index by which a sweep comes from one scope to the next.
-- `orphans`: rows that follow others, and whose parent is missing.
 - `leases`: leases in the table of `Lease`: which sweeper of a database is at work, by the
   database's clock.
 - `transactions`: how long its statements wait for locks, and run.

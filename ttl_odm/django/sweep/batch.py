@@ -23,17 +23,15 @@ from django.db import DatabaseError, connections, transaction
 
 from ttl_odm.dialects.errors import is_forbidden
 from ttl_odm.django.policy.binding import table_policy
+from ttl_odm.django.policy.rules import Removed, dependents, remove_dependents
 from ttl_odm.django.purge.default_locks import lock_defaults
 from ttl_odm.django.purge.errors import in_short, is_locked, is_refused, is_restricted
-from ttl_odm.django.purge.followers import FollowersRemoval, seal
 from ttl_odm.django.purge.removal import Removal, locked, referring, rows_of, take_file
 from ttl_odm.django.sweep.due import ExpiredRows
-from ttl_odm.django.sweep.orphans import purge_orphans
 from ttl_odm.django.sweep.replication import under_origin
 from ttl_odm.django.sweep.scope_ranges import ScopedRows
 from ttl_odm.django.sweep.stored_indexes import scope_index
 from ttl_odm.django.sweep.transactions import at_once
-from ttl_odm.follows.facts import ORPHANS
 from ttl_odm.stored.scopes import deleted_by_scope
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip, StoreError
 from ttl_odm.sweeper.facts import latest
@@ -52,8 +50,9 @@ _MOST_KEYS: Final = 10_000
 
 def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
     """Purge one batch; see `ttl_odm.sweeper.Store.purge`."""
-    if request.part is ORPHANS:
-        return purge_orphans(binding, using, request)
+    for one in dependents:
+        if request.part is one.part:
+            return one.purge(binding, using, request)
     return _purge_rows(binding, using, request)
 
 
@@ -107,7 +106,7 @@ def _purge_range(
     waits = connection.vendor == "mysql" and not getattr(connection, "mysql_is_mariadb", False)
     # A DELETE that counts by scope returns rows; a database that does so of an INSERT can do that.
     counts = binding.scope is None or connection.features.can_return_columns_from_insert
-    is_plain = removal.is_plain and not removal.is_followed
+    is_plain = removal.is_plain and not removal.has_dependents
     if request.part is Part.ALL or waits or not counts or not is_plain:
         return None
     with phase("find"):
@@ -176,27 +175,29 @@ class _Batch:
         removal = Removal(self.binding.model, self.using, self.request.hooks)
         purged: Sequence[Purged] = ()
         undeleted = 0
-        followers = FollowersRemoval(self.using, self.request.size, self.request.hooks)
         with self.limited():
             if removal.is_plain and not as_objects:
-                free = self._without_followers(removal, followers, self._free(removal, keys))
+                free = self._free(removal, keys)
+                before = self._remove_dependents(removal, free)
+                free = free if before.is_done else []
                 deleted = removal.by_key(free)
                 if deleted < len(free):
                     undeleted = len(removal.undeleted(free))
             else:
-                with phase("find"):  # as they are before their followers go
+                with phase("find"):  # as they are before others go
                     objs = list(locked(self._rows(keys), self.using, skip=True))
-                free = self._without_followers(removal, followers, [obj.pk for obj in objs])
-                purged = [*removal.by_objects(objs if free else []), *removal.purged]
-                deleted = len(free)
-        left = self.left(keys) if deleted < len(keys) and followers.is_done else 0
+                before = self._remove_dependents(removal, [obj.pk for obj in objs])
+                objs = objs if before.is_done else []
+                purged = [*removal.by_objects(objs), *removal.purged]
+                deleted = len(objs)
+        left = self.left(keys) if deleted < len(keys) and before.is_done else 0
         own = removal.referring.pop(self.request.target, 0)
         return BatchResult(
             deleted + own,
-            self.resume if followers.is_done else self.again,
+            self.resume if before.is_done else self.again,
             archived=removal.archived,
             skipped=_some({Skip.LOCKED: max(0, left - undeleted), Skip.REFUSED: undeleted}),
-            purged=[*followers.purged, *purged],
+            purged=[*before.purged, *purged],
             referring=removal.referring,
             loaded=removal.loaded,
             facts=_facts(self.binding, removal),
@@ -205,24 +206,19 @@ class _Batch:
     def _free(self, removal: Removal, keys: Sequence[Any]) -> Sequence[Any]:
         """Lock the rows that nobody holds, where the database can pass over the others."""
         can_skip = connections[self.using].features.has_select_for_update_skip_locked
-        if not can_skip and not removal.is_followed:
+        if not can_skip and not removal.has_dependents:
             return keys
         with phase("find"):
             by_key = self._rows(keys).values_list("pk", flat=True)
             return list(locked(by_key, self.using, skip=True))
 
-    def _without_followers(
-        self, removal: Removal, followers: FollowersRemoval, keys: Sequence[Any]
-    ) -> Sequence[Any]:
-        """Remove what follows rows that are locked; return those that may go after it."""
-        if not removal.is_followed:
-            return keys
-        followers.of(removal.root, keys)
-        removal.referring += followers.removed
-        if followers.is_done:
-            return keys
-        seal(self.binding, self.using, keys)
-        return []
+    def _remove_dependents(self, removal: Removal, keys: Sequence[Any]) -> Removed:
+        """Remove what goes before rows that are locked; unless that is all of it, these stay."""
+        if not removal.has_dependents:
+            return Removed()
+        removed = remove_dependents(removal, keys, self.request.size)
+        removal.referring += removed.rows
+        return removed
 
     def undone(
         self, keys: Sequence[Any], reason: Skip, failure: HookError | RefusedError

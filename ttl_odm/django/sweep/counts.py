@@ -11,9 +11,8 @@ from django.db.models import CharField, Exists, Func, IntegerField, OuterRef, Qu
 
 from ttl_odm.core.stored_rows import WHOLE_TABLE
 from ttl_odm.django.policy import options, stored
-from ttl_odm.django.policy.following import all_followers
-from ttl_odm.django.purge.followers import every
-from ttl_odm.django.purge.removal import rows_of
+from ttl_odm.django.policy.rules import all_rules_below
+from ttl_odm.django.purge.removal import every, rows_of
 from ttl_odm.django.sweep.due import ExpiredRows, is_off, parts_of
 from ttl_odm.django.sweep.scope_ranges import ScopedRows
 from ttl_odm.django.sweep.stored_indexes import scope_index
@@ -60,22 +59,22 @@ def count(binding: Binding, using: str) -> Counted:
     return Counted(others + found.total(), rows, facts=due_by_scope(by_scope))
 
 
-def count_followers(binding: Binding, using: str) -> dict[str, int]:
-    """Count the rows that follow expired ones of a policy, by table, as far as there are any."""
+def count_dependents(binding: Binding, using: str) -> dict[str, int]:
+    """Count the rows that go before expired ones of a policy, by table, as far as there are any."""
     found: dict[str, int] = {}
-    followers = all_followers(binding.model)
-    if not followers or is_off(binding, using):
+    rules = all_rules_below(binding.model)
+    if not rules or is_off(binding, using):
         return found
     expired = {binding.model: rows_of(binding.model, using)}
-    for following in sorted(followers, key=lambda following: following.depth):
-        links = following.links
+    for rule in sorted(rules, key=lambda rule: rule.depth):
+        links = rule.links
         pairs = {theirs.attname: OuterRef(own.attname) for own, theirs in links.pairs}
-        rows = every(following.model, using).order_by()
+        rows = every(rule.model, using).order_by()
         rows = rows.filter(Exists(expired[links.parent].filter(**pairs)))
-        expired[following.model] = rows
+        expired[rule.model] = rows
         number = rows.count()
         if number:
-            found[following.model._meta.db_table] = number
+            found[rule.model._meta.db_table] = number
     return found
 
 

@@ -14,16 +14,14 @@ from django.db.models import F, Field, Func, Q, QuerySet, Value
 
 from ttl_odm.core import TTL, ExpireAt
 from ttl_odm.django.policy import options, stored
-from ttl_odm.django.policy.following import followers_of
 from ttl_odm.django.policy.indexes import PartEnd, has_contract_fields
+from ttl_odm.django.policy.rules import dependents, rules_below
 from ttl_odm.django.purge.removal import Removal, rows_of
-from ttl_odm.django.sweep.orphans import has_orphans
 from ttl_odm.django.sweep.scopes import due_in_scopes
 from ttl_odm.django.sweep.stored_indexes import scope_index
 from ttl_odm.django.sweep.subqueries import fetched
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.fields import Cutoff, DatabaseNow
-from ttl_odm.follows.facts import ORPHANS
 from ttl_odm.stored.scope_walk import by_cutoff
 from ttl_odm.sweeper import Due, Hooks, Part
 from ttl_odm.sweeper.findings import Finding, Severity
@@ -49,14 +47,13 @@ _ITSELF: Final = "%(expressions)s"
 def find_due(binding: Binding, using: str) -> Due | None:
     """Find out what there is to purge; see `ttl_odm.sweeper.Store.due`."""
     due = _find_due(binding, using)
-    if due is None or not followers_of(binding.model):
+    if due is None or not rules_below(binding.model):
         return due
     parts = due.parts
     if Part.INHERITING in parts and Part.OWN not in parts and binding.own is not None:
-        parts = (*parts, Part.OWN)  # where `seal` puts rows that the first part leaves
-    if has_orphans(binding, using):
-        parts = (*parts, ORPHANS)
-    return replace(due, parts=parts)
+        parts = (*parts, Part.OWN)  # where dependents put rows that the first part leaves
+    further = (one.part for one in dependents if one.is_due(binding, using))
+    return replace(due, parts=(*parts, *further))
 
 
 def _find_due(binding: Binding, using: str) -> Due | None:

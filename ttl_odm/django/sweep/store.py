@@ -13,19 +13,18 @@ from django.db import connections, router
 
 from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.django.policy.binding import Binding, bindings
-from ttl_odm.django.policy.following import following_of
+from ttl_odm.django.policy.rules import dependents, rule_of
 from ttl_odm.django.policy.timestamps import check_timestamps
 from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.purge.errors import store_errors
 from ttl_odm.django.sweep.batch import purge
-from ttl_odm.django.sweep.counts import count, count_followers
+from ttl_odm.django.sweep.counts import count, count_dependents
 from ttl_odm.django.sweep.due import find_due, out_of_reach
 from ttl_odm.django.sweep.leases import DjangoLeases
 from ttl_odm.django.sweep.replication import unlogged
 from ttl_odm.django.sweep.transactions import impatient
 from ttl_odm.django.time import clock
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.follows.facts import due_followers
 from ttl_odm.sweeper import Hooks, MissingTargetError, Pace, StoreError
 from ttl_odm.sweeper.declarations import hooks_of
 
@@ -133,7 +132,8 @@ class DjangoStore:
     def count_facts(self, target: str) -> Mapping[str, Fact]:
         """Count what goes along with the expired rows of a table."""
         with self._errors_at(target):
-            return due_followers(count_followers(self._binding(target), self._using))
+            rows = count_dependents(self._binding(target), self._using)
+            return {name: fact for one in dependents for name, fact in one.facts(rows).items()}
 
     def out_of_reach(self, target: str) -> list[Finding]:
         """Find rows of a table that no sweep finds, each kind with its fix; reads all of it."""
@@ -171,14 +171,14 @@ class DjangoStore:
 
     @staticmethod
     def _roots(models: Collection[Model], known: Mapping[Model, Binding]) -> dict[Model, Binding]:
-        """The policies of models; rows of a follower go with those of its root, named beside it."""
+        """The policies of models; rows with a rule go with those at its root, named beside it."""
         concrete: Any = [
             model._meta.concrete_model if hasattr(model, "_meta") else None for model in models
         ]
         roots = {model: known[model] for model in concrete if model in known}
         for model, target in zip(concrete, models, strict=True):
-            following = None if model is None else following_of(model)
-            root = model if following is None else following.binding.model
+            rule = None if model is None else rule_of(model)
+            root = model if rule is None else rule.binding.model
             if root not in roots:
                 raise _no_target(target)
         return roots
@@ -199,7 +199,7 @@ class DjangoStore:
             visiting.add(model)
             for relation in model._meta.related_objects:
                 related: Any = relation.related_model
-                if related in by_model or following_of(related) is not None:
+                if related in by_model or rule_of(related) is not None:
                     visit(related)
             if model in by_model:
                 ordered[model] = by_model[model]
@@ -210,12 +210,9 @@ class DjangoStore:
 
 
 def _no_target(model: Any) -> TTLConfigurationError:
-    following = following_of(model) if hasattr(model, "_meta") else None
-    if following is not None:
-        return TTLConfigurationError(
-            f"{model._meta.label} has no policy to sweep by: its rows follow those of "
-            f"{following.binding.model._meta.label}, and go with them. Give that model."
-        )
+    rule = rule_of(model) if hasattr(model, "_meta") else None
+    if rule is not None:
+        return rule.rejected("sweep", model._meta.label)
     return TTLConfigurationError(
         f"{model!r} has no policy to sweep by. Give models that declare a __ttl__, or "
         "that TTL_ODM_POLICIES names."

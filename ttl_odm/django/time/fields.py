@@ -19,13 +19,13 @@ from django.db import models
 from django.db.models.expressions import Combinable, Expression
 from django.db.models.query_utils import DeferredAttribute
 
+from ttl_odm.core.extension import Extension
 from ttl_odm.core.values import MAX_TTL, row_ttl
 from ttl_odm.dialects import index_name
 from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.django.time import clock
 from ttl_odm.errors import InvalidTTL
-from ttl_odm.follows import Follows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -246,8 +246,8 @@ class InstantField(_Instant):
 
 
 def _has_none(cls: type[models.Model], name: str) -> bool:
-    """Whether a model has none of the two fields, since its rows follow others."""
-    if cls._meta.abstract or not isinstance(getattr(cls, "__ttl__", None), Follows):
+    """Whether a model has none of the two fields, since its ``__ttl__`` is an extension."""
+    if cls._meta.abstract or not isinstance(getattr(cls, "__ttl__", None), Extension):
         return False
     setattr(cls, name, None)
     return True
@@ -276,7 +276,7 @@ class LastModifiedField(InstantField):
         name: str,
         private_only: bool = False,  # noqa: FBT001, FBT002 (Django's signature)
     ) -> None:
-        """Stay out of a model whose rows follow others."""
+        """Stay out of a model whose ``__ttl__`` is an extension."""
         if not _has_none(cls, name):
             super().contribute_to_class(cls, name, private_only)
 

@@ -15,15 +15,15 @@ from django.db.models import QuerySet
 from django.db.models.deletion import Collector
 from django.db.models.sql import Query
 
-from ttl_odm.django.policy.following import Following, following_of, is_one_of
 from ttl_odm.django.time.fields import Cutoff, Stamp
+from ttl_odm.follows.django.following import Following, following_of, is_one_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from django.db.models.sql import DeleteQuery, UpdateQuery
 
-    from ttl_odm.django.policy.following import Key
+    from ttl_odm.follows.django.following import Key
 
 _CHUNK: Final = 500
 """Keys in one statement."""
@@ -47,7 +47,8 @@ def renew(following: Following, using: str, keys: Iterable[Key]) -> None:
 
 
 def _renew(following: Following, using: str, keys: list[Key]) -> None:
-    above, seconds, links = following.links.policy, following.follows.at_most_every, following.links
+    links, seconds = following.links, following.declared.at_most_every
+    above = links.policy
     while isinstance(above, Following):
         rows: Any = QuerySet(model=links.parent, using=using)
         names = [own.attname for own in above.links.own]

@@ -11,20 +11,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections, transaction
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q
 
-from ttl_odm.django.policy.following import Following, followers_of, is_one_of
-from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.policy.predicate import inherits_in
 from ttl_odm.django.purge import removal
 from ttl_odm.django.purge.errors import UndeletedError
 from ttl_odm.follows import sealing_ttl
+from ttl_odm.follows.django.following import Following, followers_of, is_one_of
 from ttl_odm.sweeper import Hooks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
-    from ttl_odm.django.policy.binding import AnyQuerySet, Binding, Model
+    from ttl_odm.django.policy.binding import Binding, Model
     from ttl_odm.sweeper import Purged
     from ttl_odm.sweeper.hooks import Reason
 
@@ -67,11 +66,11 @@ def seal_above(following: Following, using: str, keys: Sequence[Any]) -> None:
     while isinstance(above, Following) and keys:
         links = above.links
         names = [own.attname for own in links.own]
-        named = every(model, using).filter(pk__in=list(keys)).values_list(*names)
+        named = removal.every(model, using).filter(pk__in=list(keys)).values_list(*names)
         model = links.parent
         parents = [key for key in set(named) if None not in key]
         keys = list(
-            every(model, using)
+            removal.every(model, using)
             .filter(is_one_of(links.theirs, parents))
             .values_list("pk", flat=True)
         )
@@ -79,31 +78,6 @@ def seal_above(following: Following, using: str, keys: Sequence[Any]) -> None:
     binding = following.binding
     doomed = removal.rows_of(binding.model, using).filter(pk__in=list(keys))
     seal(binding, using, list(doomed.values_list("pk", flat=True)))
-
-
-def every(model: Model, using: str) -> AnyQuerySet:
-    """All rows of a model, past its managers."""
-    return include_expired(QuerySet(model=model, using=using))
-
-
-def links_of_row(
-    model: Model, table: str, quote: Callable[[str], str]
-) -> Iterator[tuple[str, str]]:
-    """What counts the rows that follow a row of a model's table, at whatever depth.
-
-    For each table the sources of a FROM, and the condition that leads from the row to them.
-    """
-    chains = [(following, table, "", "") for following in followers_of(model)]
-    for number, (following, above, sources, condition) in enumerate(chains):  # which grows
-        name = f"ttl_follower_{number}"
-        tables = f"{sources}, " * bool(sources) + f"{quote(following.model._meta.db_table)} {name}"
-        equal = " AND ".join(
-            f"{name}.{quote(str(own.column))} = {above}.{quote(str(theirs.column))}"
-            for own, theirs in following.links.pairs
-        )
-        links = f"{condition} AND " * bool(condition) + equal
-        yield tables, links
-        chains += [(further, name, tables, links) for further in followers_of(following.model)]
 
 
 @dataclass
@@ -142,7 +116,7 @@ class FollowersRemoval:
                 some: Any = [(key,) for key in keys[start : start + _CHUNK]]
                 if links.theirs != [model._meta.pk]:
                     names = [theirs.attname for theirs in links.theirs]
-                    rows = every(model, self.using).filter(pk__in=[key for (key,) in some])
+                    rows = removal.every(model, self.using).filter(pk__in=[key for (key,) in some])
                     some = list(rows.values_list(*names))
                 if some:
                     self.of_rows(following.model, is_one_of(links.own, some))
@@ -179,7 +153,7 @@ class FollowersRemoval:
         bound = _bound_references(model)
         leaves = rows
         for reference in bound:
-            others = every(model, self.using).filter(**{reference.name: OuterRef("pk")})
+            others = removal.every(model, self.using).filter(**{reference.name: OuterRef("pk")})
             leaves = leaves.filter(~Exists(others.exclude(pk=OuterRef("pk"))))
         for chosen in (leaves, rows) if bound else (rows,):
             keys = list(removal.locked(chosen.values_list("pk", flat=True), self.using)[:size])

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from django.db.models import Model as Instance
     from django.db.models.sql import UpdateQuery
 
-    from ttl_odm.django.policy.following import Following, Key
     from ttl_odm.django.time.fields import AnyField
+    from ttl_odm.follows.django.following import Following, Key
 
 _AT_ONCE: Final = 100
 """Rows of which one statement computes the links."""

@@ -10,35 +10,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db import models, transaction
+from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.constants import OnConflict
-from django.db.models.expressions import Expression
 
-from ttl_odm.django.keys.conditions import without_held
-from ttl_odm.django.keys.links import keys_of, named_in, set_by, stored_fields
-from ttl_odm.django.keys.locks import share
-from ttl_odm.django.keys.parent_ends import before_update
-from ttl_odm.django.keys.renewals import parents_matched, renew
-from ttl_odm.django.policy.following import Following, is_one_of
-from ttl_odm.django.policy.options import keeps_last_modified, know_parents, only_expired
-from ttl_odm.django.policy.predicate import Predicate
+from ttl_odm.django.keys.conditions import unique_sets
+from ttl_odm.django.policy.options import keeps_last_modified, only_expired
+from ttl_odm.django.policy.predicate import Predicate, RowCondition
 from ttl_odm.django.purge.errors import error_of
 from ttl_odm.django.purge.removal import take_file
 from ttl_odm.follows import under_expired
+from ttl_odm.follows.django.following import Following, is_one_of
+from ttl_odm.follows.django.links import keys_of, named_in, set_by, stored_fields
+from ttl_odm.follows.django.locks import share
+from ttl_odm.follows.django.parent_ends import before_update, know_parents
+from ttl_odm.follows.django.renewals import parents_matched, renew
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models import Model as Instance
     from django.db.models.sql import DeleteQuery, InsertQuery, UpdateQuery
     from django.db.models.sql.compiler import SQLCompiler
 
-    from ttl_odm.django.policy.binding import AnyQuerySet
-    from ttl_odm.django.policy.following import Key
+    from ttl_odm.django.policy.binding import AnyQuerySet, Model
+    from ttl_odm.django.time.fields import AnyField
+    from ttl_odm.follows.django.following import Key
 
 _CHUNK: Final = 500
 """Keys in one statement."""
+
+_MOST: Final = 200
+"""Keys of several fields in one condition; SQLite stops at expressions deeper than 1,000."""
 
 
 def insert(following: Following, query: InsertQuery, using: str, write: Callable[[], Any]) -> Any:
@@ -46,10 +50,10 @@ def insert(following: Following, query: InsertQuery, using: str, write: Callable
     keys = keys_of(following, query.objs, using)
     with transaction.atomic(using=using, savepoint=False):
         take_file(following.model, using)
-        if following.follows.renews:
+        if following.declared.renews:
             renewed = keys
             if getattr(query, "on_conflict", None) == OnConflict.IGNORE:
-                written = without_held(following.model, query.objs, using)
+                written = _without_held(following.model, query.objs, using)
                 renewed = keys_of(following, written, using)
             # First: of a row that two share InnoDB would let neither write.
             renew(following, using, renewed)
@@ -60,7 +64,7 @@ def insert(following: Following, query: InsertQuery, using: str, write: Callable
 def update(following: Following, query: UpdateQuery, using: str, write: Callable[[], Any]) -> Any:
     """Run an UPDATE, unless it moves rows to a parent that has expired: then `ExpiredError`."""
     keys = named_in(following, query, using)
-    if following.follows.renews and not keeps_last_modified(query):
+    if following.declared.renews and not keeps_last_modified(query):
         with transaction.atomic(using=using, savepoint=False):
             take_file(following.model, using)
             renew(following, using, [*parents_matched(following, query, using), *keys])
@@ -121,12 +125,12 @@ def check(following: Following, using: str, keys: Sequence[Key], *, shared: bool
                 )
 
 
-class NotUnderExpired(Expression):
+class NotUnderExpired(RowCondition):
     """Whether the parent that an UPDATE gives a row has not expired."""
 
     def __init__(self, following: Following, query: UpdateQuery) -> None:
         """Take it from what the UPDATE sets."""
-        super().__init__(output_field=models.BooleanField())
+        super().__init__()
         self._following = following
         written = {field for field, _, _ in query.values}
         self.is_needed = not written.isdisjoint(stored_fields(following))
@@ -166,3 +170,39 @@ class NotUnderExpired(Expression):
             stays.append(f"{table}.{quote(str(own.column))} <=> ({sql})")
             params += bound
         return f"(CASE WHEN {' AND '.join(stays)} THEN NULL ELSE {named} END)", [*params, *given]
+
+
+def _without_held(model: Model, objs: Sequence[Instance], using: str) -> list[Instance]:
+    """The objects that an INSERT writes which ignores conflicts: none of their keys is taken.
+
+    Neither by a live row nor by an object before them. Where that is in doubt, as with values that
+    the database computes or compares in its own way, an object counts as written.
+    """
+    left = list(objs)
+    for fields, condition in unique_sets(model):
+        if condition is None and not any(field.generated for field in fields):
+            left = _without_key(model, fields, left, using)
+    return left
+
+
+def _without_key(
+    model: Model, fields: tuple[AnyField, ...], objs: list[Instance], using: str
+) -> list[Instance]:
+    names = [field.attname for field in fields]
+    keys: dict[int, tuple[Any, ...]] = {}
+    for number, obj in enumerate(objs):
+        values = [getattr(obj, name) for name in names]
+        if not any(value is None or hasattr(value, "resolve_expression") for value in values):
+            pairs = zip(fields, values, strict=True)
+            keys[number] = tuple(field.to_python(value) for field, value in pairs)
+    every, taken = list(dict.fromkeys(keys.values())), set[tuple[Any, ...]]()
+    for start in range(0, len(every), _MOST):
+        rows: Any = QuerySet(model=model, using=using)
+        some = rows.filter(is_one_of(fields, every[start : start + _MOST]))
+        taken |= set(some.values_list(*names))
+    left = []
+    for number, obj in enumerate(objs):
+        if keys.get(number) not in taken:
+            left.append(obj)
+            taken |= {keys[number]} if number in keys else set()
+    return left

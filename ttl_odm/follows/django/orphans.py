@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from ttl_odm.django.policy.following import all_followers
 from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.purge.errors import UndeletedError
-from ttl_odm.django.purge.followers import FollowersRemoval
 from ttl_odm.django.purge.removal import rows_of, take_file
 from ttl_odm.django.sweep.replication import under_origin
+from ttl_odm.follows.django.following import all_followings
+from ttl_odm.follows.django.removal import FollowersRemoval
 from ttl_odm.sweeper import BatchResult, Skip
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ttl_odm.django.policy.binding import Binding, Model
-    from ttl_odm.django.policy.following import Following
+    from ttl_odm.follows.django.following import Following
     from ttl_odm.sweeper import BatchRequest
 
 
@@ -62,8 +62,8 @@ def purge_orphans(binding: Binding, using: str, request: BatchRequest) -> BatchR
 
 def _orphans(binding: Binding, using: str) -> Iterator[tuple[Following, Q]]:
     """The models that follow one, each with the condition for rows without a parent."""
-    for following in all_followers(binding.model):
-        if following.follows.orphan == "live":
+    for following in all_followings(binding.model):
+        if following.declared.orphan == "live":
             continue
         orphaned: Any = Q(pk__in=[])
         links = following.links

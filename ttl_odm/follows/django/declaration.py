@@ -1,4 +1,4 @@
-"""Finding the parent that the rows of a model follow, once it is there."""
+"""Finding the parent that the rows of a model follow, once all models are there."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 from django.db import models
 from django.db.models.fields.related import ForeignObject
 
-from ttl_odm.django.policy.binding import field_named, is_historical, table_policy
-from ttl_odm.django.policy.following import Following, Links, bind_following
-from ttl_odm.django.policy.indexes import link_index
+from ttl_odm.django.policy.binding import field_named, is_historical, put, table_policy
+from ttl_odm.django.policy.rules import Links
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.follows import check_options
+from ttl_odm.follows.django import renewals
+from ttl_odm.follows.django.following import Following
+from ttl_odm.follows.django.index import link_index
+from ttl_odm.follows.django.rule import FollowsRule
 from ttl_odm.sweeper.declarations import sweep_of
 
 if TYPE_CHECKING:
@@ -40,10 +43,8 @@ def follow(model: Model, declared: Follows, *, where: str) -> None:
     if getattr(model, "__ttl__", None) is declared and sweep_of(model) == "index":
         _add_index(model, own)
     if declared.renews:
-        from ttl_odm.django.keys import renewals  # noqa: PLC0415 (only where it is used)
-
         renewals.install()
-    bind_following(Following(model, declared, partial(_links, model, declared, where)))
+    put(FollowsRule(model, declared, partial(_links, model, declared, where)))
 
 
 def _add_index(model: Model, own: Sequence[AnyField]) -> None:
@@ -155,7 +156,7 @@ def _check_chain(model: Model, parent: Model, declared: Follows, where: str) -> 
 
 def _parent_of(following: Following) -> Any:
     """The model that a model names, without a look at what that follows in turn."""
-    named: Any = following.follows.parent
+    named: Any = following.declared.parent
     if isinstance(named, str):
         named = _check_relation(following.model, named, following.model._meta.label).related_model
     return named._meta.concrete_model

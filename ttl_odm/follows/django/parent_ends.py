@@ -20,13 +20,13 @@ from django.db.models.lookups import Exact, In
 from django.db.models.sql import Query
 from django.db.models.sql.where import AND, WhereNode
 
-from ttl_odm.django.keys.locks import share
 from ttl_odm.django.policy.binding import table_policy
-from ttl_odm.django.policy.following import Following, is_one_of
-from ttl_odm.django.policy.options import ParentEnds, include_expired
+from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.policy.predicate import Predicate
 from ttl_odm.django.policy.stored import StoredAge
 from ttl_odm.django.time import clock
+from ttl_odm.follows.django.following import Following, is_one_of
+from ttl_odm.follows.django.locks import share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,8 +35,11 @@ if TYPE_CHECKING:
     from django.db.models import Model as Instance
 
     from ttl_odm.django.policy.binding import TablePolicy
-    from ttl_odm.django.policy.following import Key
     from ttl_odm.django.time.fields import AnyField
+    from ttl_odm.follows.django.following import Key
+
+_PARENTS: Final = "_ttl_odm_parents"
+"""The name that a Query, and its copies, have for what is known of its rows' parents."""
 
 _NEVER: Final = 2**62
 
@@ -47,6 +50,34 @@ _MOST: Final = 200
 """Keys that one statement looks up; statements that name more keep the subquery."""
 
 _LIVE, _STAYS, _AGE = "ttl_live", "ttl_stays", "ttl_age"
+
+
+@dataclass(frozen=True)
+class ParentEnds:
+    """What is known of the parents of the rows that a write names.
+
+    Attributes:
+        names_parent: SQL for whether a row has a parent, with placeholders for its key.
+        parents: The keys of those that are live, as the database has them.
+        end: The first end of their lives, in the clock's unit.
+        stay: Whether the rows already have the parent that an UPDATE gives them.
+    """
+
+    names_parent: str = ""
+    parents: tuple[tuple[Any, ...], ...] = ()
+    end: int = 0
+    stay: bool = False
+
+
+def know_parents(query: Query, ends: ParentEnds) -> None:
+    """Note on an UPDATE what is known of its rows' parents."""
+    setattr(query, _PARENTS, ends)
+
+
+def known_parents(query: Query) -> ParentEnds | None:
+    """What is known of the parents of an UPDATE's rows; None where nobody has looked."""
+    ends: ParentEnds | None = getattr(query, _PARENTS, None)
+    return ends
 
 
 def before_update(

@@ -1,0 +1,110 @@
+"""Models whose rows follow those of another: `Following`, a rule with its declaration.
+
+This module must not know SQL, nor how a parent is found.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+from django.db.models import Q, QuerySet
+
+from ttl_odm.django.policy.options import include_expired
+from ttl_odm.django.policy.rules import Rule, all_rules_below, rule_of, rules_below
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from django.db.models import Model as Instance
+
+    from ttl_odm.django.policy.binding import Binding, Model
+    from ttl_odm.django.policy.rules import Links
+    from ttl_odm.django.time.fields import AnyField
+    from ttl_odm.follows import Follows, Orphan
+
+    Key = tuple[Any, ...]
+
+
+class Following(Rule):
+    """The rule of a model whose rows live while their parents do."""
+
+    def __init__(self, model: Model, declared: Follows, find: Callable[[], Links]) -> None:
+        """Take the model, what it declares, and what finds its parent: see `Rule`."""
+        super().__init__(model, find)
+        self.declared = declared
+
+    def is_enforced(self, using: str) -> bool:
+        """Whether a database lets no row refer to a parent that isn't there."""
+        relation = self.declared.parent
+        if not isinstance(relation, str) or not connections[using].features.supports_foreign_keys:
+            return False
+        return all(getattr(own, "db_constraint", False) for own in self.links.own)
+
+    def keys_of(self, objs: Iterable[Instance]) -> list[Key]:
+        """The keys of the parents that instances name: without SQL and NULLs, each once."""
+        pairs = self.links.pairs
+        keys: dict[Key, None] = {}
+        for obj in objs:
+            values = [getattr(obj, own.attname) for own, _ in pairs]
+            if any(value is None or hasattr(value, "resolve_expression") for value in values):
+                continue
+            key = tuple(
+                theirs.to_python(value) for (_, theirs), value in zip(pairs, values, strict=True)
+            )
+            keys[key] = None
+        return list(keys)
+
+    def parent_of(self, obj: Instance) -> Instance | None:
+        """The row that the row of an instance follows, expired or not; asks the database."""
+        keys = self.keys_of([obj])
+        if not keys:
+            return None
+        rows: Any = QuerySet(model=self.links.parent, using=obj._state.db)
+        found: Instance | None = (
+            include_expired(rows).filter(is_one_of(self.links.theirs, keys)).first()
+        )
+        return found
+
+    def root_of(self, obj: Instance) -> tuple[Binding, Instance] | None:
+        """The row at the end that the row of an instance follows, with its policy.
+
+        None for one without a parent. Asks the database once for each level.
+        """
+        above, row = self.links.policy, self.parent_of(obj)
+        if row is None:
+            return None
+        return above.root_of(row) if isinstance(above, Following) else (above.binding, row)
+
+    def orphan_of(self, obj: Instance) -> Orphan | None:
+        """What the row of an instance is, where it or a parent of it has none; else None."""
+        above, row = self.links.policy, self.parent_of(obj)
+        if row is None:
+            return self.declared.orphan
+        return above.orphan_of(row) if isinstance(above, Following) else None
+
+
+def following_of(model: Model) -> Following | None:
+    """What the rows of a model follow; None where they don't."""
+    rule = rule_of(model)
+    return rule if isinstance(rule, Following) else None
+
+
+def followers_of(model: Model) -> list[Following]:
+    """The models whose rows follow those of a model."""
+    return [rule for rule in rules_below(model) if isinstance(rule, Following)]
+
+
+def all_followings(model: Model) -> list[Following]:
+    """Those, and what follows these, at whatever depth."""
+    return [rule for rule in all_rules_below(model) if isinstance(rule, Following)]
+
+
+def is_one_of(fields: Sequence[AnyField], keys: Iterable[Key]) -> Q:
+    """Which rows have one of some keys, by the values of some fields."""
+    if len(fields) == 1:
+        return Q((f"{fields[0].attname}__in", [key[0] for key in keys]))
+    names, found = [field.attname for field in fields], Q(pk__in=[])
+    for key in keys:
+        found |= Q(*zip(names, key, strict=True))
+    return found

@@ -1,0 +1,170 @@
+"""`FollowsRule` and `Followers`: all that the base asks of this package."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+
+from ttl_odm.django.policy import options
+from ttl_odm.django.policy.binding import binding_of
+from ttl_odm.django.policy.rules import Removed
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.follows.django import checks, joins, parents
+from ttl_odm.follows.django.conditions import FollowerPredicate, KnownEnd
+from ttl_odm.follows.django.following import Following, all_followings
+from ttl_odm.follows.django.orphans import has_orphans, purge_orphans
+from ttl_odm.follows.django.parent_ends import before_delete, known_parents
+from ttl_odm.follows.django.removal import FollowersRemoval, seal, seal_above
+from ttl_odm.follows.facts import ORPHANS, due_followers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from django.core.checks import CheckMessage
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models import Model as Instance
+    from django.db.models.expressions import Expression
+    from django.db.models.sql import DeleteQuery, InsertQuery, Query, UpdateQuery
+    from django.db.models.sql.datastructures import Join
+
+    from ttl_odm.django.policy.binding import Binding, Model, Rejected
+    from ttl_odm.django.policy.options import Kind
+    from ttl_odm.django.policy.rules import Doomed
+    from ttl_odm.sweeper import BatchRequest, BatchResult, Fact
+    from ttl_odm.sweeper.findings import Finding
+
+
+class FollowsRule(Following):
+    """A model whose rows live while their parents do, as the base asks; see `TablePolicy`."""
+
+    def rejected(self, what: Rejected, where: str) -> TTLConfigurationError:
+        """The error, with what can be done instead."""
+        if what == "change":
+            return TTLConfigurationError(
+                f"{where}: what rows follow can't change while the application runs."
+            )
+        if what == "lifetime":
+            return TTLConfigurationError(
+                f"{where} has no lifetime of its own: its __ttl__ is {self.declared!r}, so set "
+                "that of the parent."
+            )
+        if what == "unread":
+            return TTLConfigurationError(
+                f"{where} follows its parent, and the end of a row that wasn't saved yet can't be "
+                "asked for."
+            )
+        if what == "sweep":
+            return TTLConfigurationError(
+                f"{where} has no policy to sweep by: its rows follow those of "
+                f"{self.binding.model._meta.label}, and go with them. Give that model."
+            )
+        return TTLConfigurationError(
+            f"{where} follows its parent, and its subclasses can't have tables of their own. Let "
+            "it be a proxy, or follow the parent by a model of its own."
+        )
+
+    def check(self) -> Iterator[CheckMessage]:
+        """See that its rows are found by an index, and can be deleted."""
+        return checks.of_family(self)
+
+    def expires_at(self, obj: Instance, age: int | None = None) -> datetime | None:  # noqa: ARG002
+        """The end of the row at the root; None without one."""
+        root = self.root_of(obj)
+        if root is None:
+            return None
+        binding, row = root
+        return binding.expires_at(row)
+
+    def expired_without_end(self, obj: Instance) -> bool | None:
+        """Whether a row without a parent has expired."""
+        orphan = self.orphan_of(obj)
+        return None if orphan is None else orphan == "expired"
+
+    def condition(
+        self, connection: BaseDatabaseWrapper, source: str, kind: Kind, *, writing: bool
+    ) -> str:
+        """That the parent is live, or has expired."""
+        predicate = FollowerPredicate(self, source, kind, writing=writing)
+        return predicate.by_parent(connection, source)
+
+    def judged_by_joins(self, query: Query, alias: str) -> bool:
+        """Whether the query joins the parent."""
+        return joins.judged_by_joins(self, query, alias)
+
+    def leads_to_parent(self, query: Query, join: Join) -> bool:  # noqa: ARG002
+        """Whether the join is that to the parent, and no row is live without one."""
+        return joins.leads_to_parent(self, join)
+
+    def live_to_update(self, query: UpdateQuery, live: Expression) -> Sequence[Expression]:
+        """That the parent is live, and the new parent has not expired."""
+        live = self._or_orphaned(live, options.orphaned_for(query))
+        moved = parents.NotUnderExpired(self, query)
+        return [KnownEnd.of(live, known_parents(query)), *([moved] if moved.is_needed else [])]
+
+    def live_to_delete(self, query: DeleteQuery, using: str, live: Expression) -> Expression:
+        """That the parent is live; on InnoDB without a lock on it, where it can be read before."""
+        live = self._or_orphaned(live, options.orphaned_tables())
+        if connections[using].vendor != "mysql" or self.declared.renews:
+            return live
+        return KnownEnd.of(live, before_delete(self, query, using))
+
+    def _or_orphaned(self, live: Expression, orphaned: frozenset[str]) -> Expression:
+        if not orphaned:
+            return live
+        table = self.model._meta.db_table
+        return FollowerPredicate(self, table, "live", writing=True, orphaned=orphaned)
+
+    def insert(self, query: InsertQuery, using: str, write: Callable[[], Any]) -> Any:
+        """Let no row get an expired parent, and renew the others."""
+        return parents.insert(self, query, using, write)
+
+    def update(self, query: UpdateQuery, using: str, write: Callable[[], Any]) -> Any:
+        """The same for rows that get another parent."""
+        return parents.update(self, query, using, write)
+
+    def delete(self, query: DeleteQuery, using: str, write: Callable[[], Any]) -> Any:
+        """Renew the parents, unless the rows have expired."""
+        is_purge = options.purges(query) or self.model._meta.db_table in options.purged_tables()
+        if is_purge or not self.declared.renews:
+            return write()
+        return parents.delete(self, query, using, write)
+
+    def seal(self, using: str, keys: Sequence[Any]) -> None:
+        """Give the expired rows at the root a ttl with which they stay expired."""
+        seal_above(self, using, keys)
+
+
+class Followers:
+    """The rows that follow those of a policy, as the base asks; see `Dependents`."""
+
+    part = ORPHANS
+
+    def remove(self, doomed: Doomed, keys: Sequence[Any], limit: int | None) -> Removed:
+        """Remove them, the deepest first; where that isn't all, what they follow stays expired."""
+        removal = FollowersRemoval(
+            doomed.using, limit, hooks=doomed.hooks_below, reason=doomed.reason
+        )
+        removal.of(doomed.root, keys)
+        binding = binding_of(doomed.root)
+        if not removal.is_done and binding is not None:
+            seal(binding, doomed.using, keys)
+        return Removed(removal.removed, removal.purged, removal.is_done)
+
+    def is_due(self, binding: Binding, using: str) -> bool:
+        """Whether there are orphans."""
+        return has_orphans(binding, using)
+
+    def facts(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
+        """Name the rows that follow."""
+        return due_followers(rows)
+
+    def purge(self, binding: Binding, using: str, request: BatchRequest) -> BatchResult:
+        """Delete a batch of orphans."""
+        return purge_orphans(binding, using, request)
+
+    def check(self, model: Model, connection: BaseDatabaseWrapper) -> Iterator[Finding]:
+        """See that they are found by an index."""
+        if all_followings(model):
+            yield from checks.of_links(model, connection)
