@@ -13,12 +13,12 @@ import pytest
 
 from tests.mongo.following import Cart, Item, Note, Visit, expire, families, ref
 from tests.mongo.models import collection_of
-from ttl_odm.beanie.gate.followed import Followers
-from ttl_odm.beanie.gate.followed_parents import Parents
-from ttl_odm.beanie.purge.followers import FollowersRemoval
 from ttl_odm.beanie.purge.removal import Remover
-from ttl_odm.beanie.sweep import orphans
 from ttl_odm.beanie.sweep.store import open_store
+from ttl_odm.follows.beanie import orphans
+from ttl_odm.follows.beanie.methods import FollowersMethods
+from ttl_odm.follows.beanie.parents import Parents
+from ttl_odm.follows.beanie.removal import FollowersRemoval
 from ttl_odm.follows.facts import ORPHANS
 from ttl_odm.sweeper import BatchRequest, Hooks, Part
 
@@ -170,7 +170,7 @@ async def test_a_document_that_changes_before_its_write_is_judged_anew(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     items = collection_of(Item)
-    choose = Followers._choose
+    choose = FollowersMethods._choose
     world.raw["items"].update_one({"_id": 20}, {"$set": {"name": "old"}})
 
     async def choose_and_change(*arguments: Any, **options: Any) -> Any:
@@ -178,7 +178,7 @@ async def test_a_document_that_changes_before_its_write_is_judged_anew(
         world.raw["items"].update_one({"_id": 20}, {"$set": {"name": "new"}})
         return rows
 
-    monkeypatch.setattr(Followers, "_choose", choose_and_change)
+    monkeypatch.setattr(FollowersMethods, "_choose", choose_and_change)
     assert (await items.update_one({"name": "old"}, {"$set": {"code": 1}})).matched_count == 0
     assert (await items.delete_one({"name": "old"})).deleted_count == 0
     assert (await items.update_many({"name": "old"}, {"$set": {"code": 1}})).matched_count == 0

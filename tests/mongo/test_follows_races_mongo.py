@@ -25,10 +25,10 @@ from tests.interleavings import STATEMENTS, Interleavings
 from tests.mongo.following import LONG_AGO, Cart, Item, Note, families, ref, transaction
 from tests.mongo.models import collection_of
 from ttl_odm.beanie import ExpiredError
-from ttl_odm.beanie.gate.followed import Followers
-from ttl_odm.beanie.gate.followed_parents import Parents
 from ttl_odm.beanie.policy.commands import RawCollection
 from ttl_odm.beanie.purge.errors import is_passing
+from ttl_odm.follows.beanie.methods import FollowersMethods
+from ttl_odm.follows.beanie.parents import Parents
 from ttl_odm.sweeper import AsyncSweeper, TransientStoreError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def pause_after_commands(monkeypatch: pytest.MonkeyPatch, random: Random) -> Non
 
         return call_and_pause
 
-    for owner, name in ((Parents, "_lives"), (Followers, "_choose"), (RawCollection, "run")):
+    for owner, name in ((Parents, "_lives"), (FollowersMethods, "_choose"), (RawCollection, "run")):
         monkeypatch.setattr(owner, name, pausing(getattr(owner, name)))
 
 

@@ -32,8 +32,8 @@ from tests.mongo.following import (
 from tests.mongo.models import collection_of, opened
 from ttl_odm import ExpiredError as AnyExpiredError
 from ttl_odm.beanie import ExpiredError
-from ttl_odm.beanie.gate.followed_parents import Parents
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.follows.beanie.parents import Parents
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

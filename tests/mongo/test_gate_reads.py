@@ -551,8 +551,7 @@ class Known:
     def policy_named(self, database: str | None, collection: str) -> TTL | None:
         return TTL(60) if (database, collection) in ((None, "t"), ("other", "t")) else None
 
-    def judged_named(self, *_: Any) -> None:
-        return None
+    own_named = policy_named
 
     def stamping_named(self, *_: Any) -> None:
         return None

@@ -17,7 +17,7 @@ from ttl_odm.beanie.gate.migrations import keep_lifetimes
 from ttl_odm.beanie.indexes.ensure import ensure_indexes
 from ttl_odm.beanie.indexes.policies import policy_changes, set_policy, stored_policies
 from ttl_odm.beanie.indexes.strays import find_strays, repair_strays
-from ttl_odm.beanie.objects.followers import expires_at
+from ttl_odm.beanie.objects.ends import expires_at
 from ttl_odm.beanie.objects.lifetime import (
     expire_at,
     expire_in,

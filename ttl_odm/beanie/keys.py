@@ -29,14 +29,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from ttl_odm.beanie.policy.commands import RawCollection, indexes_of
-from ttl_odm.beanie.policy.following import Following
 from ttl_odm.beanie.policy.predicate import has, value_at
+from ttl_odm.beanie.policy.rules import Rule, rules_below
 from ttl_odm.beanie.policy.stored import hold, see
 from ttl_odm.beanie.purge.errors import is_conflict
-from ttl_odm.beanie.purge.followers import FollowersRemoval, has_followers
 from ttl_odm.beanie.purge.removal import Remover, mode_of, transaction
 from ttl_odm.beanie.rewrite.filters import expired_filter
-from ttl_odm.beanie.rewrite.followed import judged
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import HookError, Hooks, TransientStoreError
 
@@ -65,7 +63,7 @@ class KeyHolders:
     def __init__(
         self,
         collection: Collection,
-        binding: Binding | Following,
+        entry: Binding | Rule,
         session: Session,
         known: Sequence[Document],
         *,
@@ -73,7 +71,7 @@ class KeyHolders:
     ) -> None:
         """Take an ungated collection that reports conflicts; do nothing yet."""
         self._collection = collection
-        self._binding = binding
+        self._entry = entry
         self._session = session
         self._known = [part for part in known if part]
         self._complete = complete
@@ -121,7 +119,7 @@ class KeyHolders:
     async def _delete_holders(self, known: Sequence[Document]) -> int:
         """Delete the expired holders of keys by any unique index; return how many."""
         deleted = 0
-        if not known or self._binding.enforced_by_others:
+        if not known or self._entry.enforced_by_others:
             return deleted
         indexes = [index for index in await indexes_of(self._collection) if index.get("unique")]
         for index in [{"key": {"_id": 1}}, *indexes]:
@@ -135,9 +133,9 @@ class KeyHolders:
 
     async def _delete_expired(self, filter: Filter, collation: Document | None = None) -> int:  # noqa: A002 (MongoDB's name for it)
         """Purge what a filter matches and has expired; return how many documents that were."""
-        binding, session = self._binding, self._session
-        if isinstance(binding, Following):
-            return await free_followers(self._collection, binding, filter, collation, session)
+        binding, session = self._entry, self._session
+        if isinstance(binding, Rule):
+            return await binding.remove(self._collection, filter, collation, session)
         await see(binding, self._collection, anew=True)
         policy = binding.enforced
         expired = None if policy is None else expired_filter(filter, policy)
@@ -222,8 +220,8 @@ async def purge_displaced(
     mode = mode_of(binding, collection.name)
     inside = tuple(entry for entry in mode.hooks.entries if entry[1].when == "transaction")
     mode = replace(mode, hooks=Hooks(inside))
-    followers = has_followers(collection)
-    if not (inside or mode.sink or mode.archive or binding.stored or followers):
+    dependents = rules_below(collection)
+    if not (inside or mode.sink or mode.archive or binding.stored or dependents):
         return None
     outside = RawCollection(collection)
     doomed = expired_filter(filter, binding.policy)
@@ -246,46 +244,19 @@ async def purge_displaced(
             raise
     if not server.has_transactions:
         if not (inside or mode.sink or mode.archive or binding.stored):
-            # Followers first: what is interrupted leaves an expired parent with fewer of them.
+            # Dependents first: what is interrupted leaves an expired parent with fewer of them.
             return await _remove(outside, binding, remover, filter, collation)
         raise TTLConfigurationError(
             f"{collection.name!r} has hooks, an archive or a stored default, and an expired "
             "document of it is in the way of a write. That needs a transaction, and a server that "
             "is not a replica set has none."
         )
-    return await _patiently(
+    return await patiently(
         outside, lambda place: _remove(place, binding, remover, filter, collation)
     )
 
 
-async def free_followers(
-    collection: Collection,
-    following: Following,
-    filter: Filter,  # noqa: A002 (MongoDB's name for it)
-    collation: Document | None,
-    session: Session,
-) -> int:
-    """Delete documents that a filter matches and whose parents have expired; return how many."""
-    outside = RawCollection(collection)
-    doomed = [{"$match": filter}, *judged(following).expired, {"$project": {"_id": 1}}]
-
-    async def remove(place: RawCollection) -> int:
-        rows = await place.aggregate(doomed, **_clauses(collation))
-        removal = FollowersRemoval(place)
-        if rows:
-            await removal.of_matching(following, {"_id": {"$in": [row["_id"] for row in rows]}})
-        return removal.removed[collection.name]
-
-    if session is not None and session.in_transaction:
-        return await remove(outside.within(session))
-    if not await outside.aggregate([*doomed, {"$limit": 1}], **_clauses(collation)):
-        return 0
-    if not (await outside.server()).has_transactions:
-        return await remove(outside)
-    return await _patiently(outside, remove)
-
-
-async def _patiently(
+async def patiently(
     outside: RawCollection, remove: Callable[[RawCollection], Awaitable[int]]
 ) -> int:
     """Remove in a transaction, which waits for those of others, as a plain delete would."""

@@ -6,6 +6,7 @@ And collections of which nobody has declared here that their documents expire.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bson import json_util
@@ -17,10 +18,9 @@ from ttl_odm.beanie.indexes.strays import Inconsistency
 from ttl_odm.beanie.policy import ttl_indexes
 from ttl_odm.beanie.policy.binding import binding_of, collection_of, policy_of, registry_of
 from ttl_odm.beanie.policy.commands import details_of, first_batch, indexes_of, run
-from ttl_odm.beanie.policy.links import leads_to
+from ttl_odm.beanie.policy.rules import dependents, rules_below
 from ttl_odm.beanie.policy.signs import sign_of_ttl
 from ttl_odm.beanie.policy.stored import is_begun, see
-from ttl_odm.beanie.purge.followers import all_followers
 from ttl_odm.cli.errors import in_one_line
 from ttl_odm.core.policy import TTL, ExpireAt, instant_field
 from ttl_odm.core.values import MAX_TTL, NEVER
@@ -33,6 +33,7 @@ from ttl_odm.sweeper.units import FIRST_INSTANT, LEAST_MILLISECONDS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ttl_odm.beanie.drivers import Collection
     from ttl_odm.cli.application import Target
 
 _STEPS: Final = {
@@ -51,7 +52,7 @@ async def check(database: Any, targets: Sequence[Target], *, deep: bool) -> list
     for target in targets:
         findings += await _stored(target)
         findings += await _indexes(target)
-        findings += await _followers(target)
+        findings += await _dependents(target)
         findings += await _units(target)
         findings += await _strays(target, deep=deep)
     return findings
@@ -62,8 +63,7 @@ async def _forgotten(database: Any) -> list[Finding]:
     registry, findings = registry_of(database.client), []
     listed = await database.list_collection_names(authorizedCollections=True)
     for name in sorted(listed):
-        is_known = registry.find(database.name, name) or registry.following(database.name, name)
-        if is_known is not None:
+        if registry.entry(database.name, name) is not None:
             continue
         sign = await sign_of_ttl(database[name])
         if sign is not None:
@@ -90,35 +90,29 @@ async def _stored(target: Target) -> list[Finding]:
     return [Finding(Severity.ERROR, "no-stored-default", target.name, message, fix)]
 
 
-async def _followers(target: Target) -> list[Finding]:
-    """See that a sweeper finds what follows a collection without reading whole collections."""
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A collection whose dependents are looked at."""
+
+    target: Target
+    collection: Collection
+
+    def warning(self, code: str, message: str, fix: str) -> Finding:
+        """Make a finding of what works badly."""
+        return Finding(Severity.WARNING, code, self.target.name, message, fix)
+
+    def wrong_index(self, error: TTLConfigurationError, model: str) -> Finding:
+        """Make a finding of an index that contradicts what a class declares."""
+        return _wrong_index(self.target, error, model)
+
+
+async def _dependents(target: Target) -> list[Finding]:
+    """Ask the extensions about what is deleted along with the documents."""
     collection: Any = collection_of(target.entity)
-    findings = []
-    for following in all_followers(collection):
-        own = following.links.own
-        place = collection.database.client[following.database][following.collection]
-        existing = await indexes_of(place)
-        aim = Aim(following.collection, (), following.declared, rebuild=False, can_change=True)
-        try:
-            aim.relied_on(existing)
-        except TTLConfigurationError as error:
-            findings.append(_wrong_index(target, error, following.model.__name__))
-        if not any(leads_to(index, own) for index in existing):
-            message = (
-                f"{following.collection}({', '.join(own)}) follows it and has no index, so a sweep "
-                "reads all of that collection for each batch of expired documents"
-            )
-            fix = f"await ensure_indexes({following.model.__name__})"
-            findings.append(
-                Finding(
-                    Severity.WARNING,
-                    "missing-follows-index",
-                    target.name,
-                    message,
-                    fix,
-                )
-            )
-    return findings
+    if not rules_below(collection):
+        return []
+    checked = _Checked(target, collection)
+    return [finding for one in dependents for finding in await one.check(checked)]
 
 
 async def _indexes(target: Target) -> list[Finding]:

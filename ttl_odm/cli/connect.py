@@ -234,20 +234,20 @@ def _documents(models: Any, *, with_ttl: bool) -> list[Target]:
     from ttl_odm.beanie.policy.binding import (  # noqa: PLC0415 (needs the extra)
         binding_of,
         check_enforced,
-        following_of,
     )
+    from ttl_odm.beanie.policy.rules import rule_of  # noqa: PLC0415 (as above)
 
     classes: list[Any] = [model for model in _listed(models) if isinstance(model, type)]
     for model in classes:
         check_enforced(model)
     targets = [
-        Target(str(model.get_settings().name), model.__name__, model, _followers(model))
+        Target(str(model.get_settings().name), model.__name__, model, _dependents(model))
         for model in classes
         if not with_ttl or binding_of(model) is not None
     ]
     if with_ttl and not targets:
         for model in classes:
-            _ = (following := following_of(model)) and following.links  # says what is wrong
+            _ = (rule := rule_of(model)) and rule.links  # says what is wrong
         raise UsageError(
             f"{models!r} has no document class with a TTL: add TTLMixin to one or enable() it. "
             f"{_UNSEEN}"
@@ -255,16 +255,16 @@ def _documents(models: Any, *, with_ttl: bool) -> list[Target]:
     return targets
 
 
-def _followers(model: Any) -> Sequence[Target]:
+def _dependents(model: Any) -> Sequence[Target]:
     """List the classes whose documents go with those of a class."""
     from ttl_odm.beanie.policy.binding import binding_of, collection_of  # noqa: PLC0415
-    from ttl_odm.beanie.purge.followers import all_followers  # noqa: PLC0415
+    from ttl_odm.beanie.policy.rules import all_rules_below  # noqa: PLC0415
 
     if binding_of(model) is None:
         return ()
     return [
-        Target(following.collection, following.model.__name__, following.model)
-        for following in all_followers(collection_of(model))
+        Target(rule.collection, rule.model.__name__, rule.model)
+        for rule in all_rules_below(collection_of(model))
     ]
 
 

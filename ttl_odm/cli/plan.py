@@ -117,11 +117,11 @@ def _target(app: Application, model: str, *, is_any: bool) -> Target:
     if target.entity is None:
         return target
     if app.is_mongodb:
-        from ttl_odm.beanie.policy.binding import following_of  # noqa: PLC0415 (needs the extra)
+        from ttl_odm.beanie.policy import rules  # noqa: PLC0415 (needs the extra)
 
-        following = following_of(target.entity)
-        if following is not None:
-            raise _without_policy(model, following.root.model.__name__)
+        rule = rules.rule_of(target.entity)
+        if rule is not None:
+            raise _without_policy(model, rule.root.model.__name__)
         return target
     from ttl_odm.sqlalchemy.policy.binding import root_binding_of  # noqa: PLC0415 (needs the extra)
     from ttl_odm.sqlalchemy.policy.rules import root_of, rule_of  # noqa: PLC0415

@@ -114,7 +114,8 @@ def touch(
 def own_binding(model: Model, call: str) -> Binding:
     """The policy of a model, of which a call needs one of the model's own."""
     policy, binding = policy_of(model), binding_of(model)
-    error = policy and policy.rejected("lifetime", f"{model.__name__}.{call}: {model.__name__}")
+    where = f"{model.__name__}.{call}: {model.__name__}"
+    error = None if policy is None else policy.rejected("lifetime", where)
     if error is not None:
         raise error
     if binding is None:

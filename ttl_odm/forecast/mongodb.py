@@ -14,11 +14,11 @@ from ttl_odm.beanie.policy import binding
 from ttl_odm.beanie.policy.binding import collection_of, expires_itself
 from ttl_odm.beanie.policy.commands import details_of, first_batch, run
 from ttl_odm.beanie.policy.predicate import expired_expr
+from ttl_odm.beanie.policy.rules import all_rules_below
 from ttl_odm.beanie.policy.scopes import own_scopes
 from ttl_odm.beanie.policy.stored import MOST_SCOPES
 from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
-from ttl_odm.beanie.purge.followers import below
-from ttl_odm.beanie.rewrite import followed
+from ttl_odm.beanie.rewrite.linked import counted as stages_counting
 from ttl_odm.beanie.time import formats
 from ttl_odm.core.policy import TTL, instant_field
 from ttl_odm.errors import TTLConfigurationError
@@ -93,13 +93,13 @@ async def measure(
         str(place): {"$sum": {"$cond": [condition, 1, 0]}}
         for place, condition in enumerate(asked.values())
     }
-    along = below(collection)
+    along = all_rules_below(collection)
     following = sample.following(asked) if along else []
     names = [*asked, *map(of_followers, following)]
     counting: list[dict[str, Any]] = []
     if along:
         ends = [asked[name] for name in sample.ends_of(policies)]
-        counting = followed.counted(along, _ALONG, when={"$or": ends})
+        counting = stages_counting(along, _ALONG, when={"$or": ends})
     for place, name in enumerate(following, len(asked)):
         sums[str(place)] = {"$sum": {"$cond": [asked[name], f"${_ALONG}", 0]}}
     kind, order = await _order(collection) if rows > big else (int, None)

@@ -4,6 +4,5 @@
 - `declaration`: what a document class may declare, and how its policy gets on its collection.
 - `enable`: `enable` and `disable`: a policy on document classes that aren't ours, their source
   untouched.
-- `follows`: what a document class may declare that follows another.
 - `mixin`: `TTLMixin`: what a Beanie document gets, and what one does with its lifetime.
 """

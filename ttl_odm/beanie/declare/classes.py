@@ -1,8 +1,8 @@
 """What is asked of every document class as Beanie gives it a collection, also without `TTLMixin`.
 
 A class that declares a lifetime has to have it in force, or nobody would notice before the disk is
-full. And the documents of a class that declares none must not get among those that follow others,
-where they would be orphans: hidden at once, and deleted by the next sweep.
+full. And the documents of a class that declares none must not get among those that expire with a
+parent: without one they would be hidden at once, and deleted by the next sweep.
 
 Beanie has no hook for that, so `Document.set_collection` is replaced when ttl_odm is imported. It
 runs once for each class in `init_beanie`; nothing that reads or writes documents is slower.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from beanie import Document
 
 from ttl_odm.beanie.policy.binding import declaration, subclasses_of
-from ttl_odm.beanie.policy.sharing import check_plain
+from ttl_odm.beanie.policy.rules import rule_on
 from ttl_odm.core.declared import unenforced
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _is_enforcing(method: Any) -> bool:
 
 
 def check(model: type[Document], collection: Collection) -> None:
-    """Reject a class without a policy in force that declares one, or gets among followers.
+    """Reject a class without a policy in force that declares one, or that a `Rule` would harm.
 
     In a database that isn't gated, `ensure_indexes` and sweepers reject what is declared in vain.
     """
@@ -53,7 +53,9 @@ def check(model: type[Document], collection: Collection) -> None:
         return
     declared = declaration(model, default=_NOTHING)
     if declared is _NOTHING:
-        check_plain(model, collection)
+        rule = rule_on(collection)
+        if rule is not None:
+            rule.check_shared(model, None)
     elif isinstance(backend, str) and not any(map(is_enforced, subclasses_of(model))):
         raise unenforced(model, declared, "TTLMixin", base="Document")  # no base class of others
 

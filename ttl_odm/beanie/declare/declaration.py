@@ -10,21 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from beanie import Document, View
 
-from ttl_odm.beanie.declare.follows import bind as bind_follows
-from ttl_odm.beanie.declare.follows import check as check_follows
-from ttl_odm.beanie.declare.follows import check_collection as check_followed_collection
 from ttl_odm.beanie.gate.database import gated
 from ttl_odm.beanie.objects.copies import prepare
 from ttl_odm.beanie.policy.binding import (
     declaration,
-    declared_follows,
     declared_policy,
     expires_itself,
+    extension_of,
     purge_of,
     registry_of,
 )
 from ttl_odm.beanie.policy.notes import outline
 from ttl_odm.beanie.policy.predicate import deciding_fields
+from ttl_odm.beanie.policy.rules import package_of
 from ttl_odm.beanie.policy.ttl_indexes import azure_indexes, check_purge
 from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
 from ttl_odm.beanie.purge.removal import mode_of
@@ -50,11 +48,11 @@ def check(model: type) -> None:
     order = [base.__name__ for base in model.__mro__]
     if order.index("TTLMixin") > order.index("Document"):
         raise TTLConfigurationError(f"class {model.__name__}: put TTLMixin before Document.")
-    follows = declared_follows(model)
-    if follows is None:
+    extension = extension_of(model)
+    if extension is None:
         checked_policy(model)
     elif model.model_fields:  # Beanie makes classes for itself on the way
-        check_follows(model, follows)
+        package_of(extension).check(model, extension)
 
 
 def checked_policy(model: type) -> Policy:
@@ -69,9 +67,9 @@ def check_collection(model: type[Document]) -> None:
     """Refuse a class without a declaration, and a time-series collection for ttls."""
     if declaration(model, default=...) is ...:
         raise undeclared(model, "TTLMixin")
-    follows = declared_follows(model)
-    if follows is not None:
-        check_followed_collection(model, follows)
+    extension = extension_of(model)
+    if extension is not None:
+        package_of(extension).check_collection(model, extension)
         return
     series = model.get_settings().timeseries
     if series is not None and isinstance(declared_policy(model), TTL):
@@ -84,7 +82,7 @@ def check_collection(model: type[Document]) -> None:
 
 def check_fields(model: type[Document], mixin: type[Document]) -> None:
     """Refuse a class in which a field of its own has the place of one that its policy is about."""
-    if declared_follows(model) is not None:
+    if extension_of(model) is not None:
         return
     deciding, annotated = deciding_fields(declared_policy(model)), _annotated(model, mixin)
     for name, field in mixin.model_fields.items():
@@ -105,11 +103,9 @@ def bind(model: type[Document], collection: Collection) -> Any:
     ours = gated(collection)
     database = ours.database
     registry = registry_of(database.client)
-    follows = declared_follows(model)
-    if follows is not None:
-        bind_follows(model, follows, ours, database.ttl_backend)
-        named = isinstance(follows.parent, str)
-        prepare(model, [follows.parent] if named else [own for own, _ in follows.on], stamp=None)
+    extension = extension_of(model)
+    if extension is not None:
+        package_of(extension).bind(model, extension, ours, database.ttl_backend)
         return ours
     policy, backend = declared_policy(model), database.ttl_backend
     if policy.stored is not None and backend not in ("mongodb", "migrations"):
@@ -146,7 +142,7 @@ def _annotated(model: type[Document], mixin: type[Document]) -> set[str]:
 
 def drop_unused_fields(model: type[Document], mixin: type[Document]) -> None:
     """Take `last_modified` and `ttl` out of a class whose policy is about other fields."""
-    policy = None if declared_follows(model) is not None else declared_policy(model)
+    policy = None if extension_of(model) is not None else declared_policy(model)
     used = {policy.last_modified, policy.override} if isinstance(policy, TTL) else set()
     annotated = _annotated(model, mixin)
     unused = [

@@ -17,9 +17,9 @@ from ttl_odm.beanie.objects import lifetime
 from ttl_odm.beanie.objects.cache import TTLFindMany, TTLFindOne
 from ttl_odm.beanie.objects.copies import keeps_state, remember
 from ttl_odm.core import expiry
-from ttl_odm.core.policy import Policy  # noqa: TC001 - pydantic reads the annotations
+from ttl_odm.core.extension import Extension  # noqa: TC001 - pydantic reads the annotations
+from ttl_odm.core.policy import Policy  # noqa: TC001 - as above
 from ttl_odm.core.stored import Stored  # noqa: TC001 - as above
-from ttl_odm.follows import Follows  # noqa: TC001 - pydantic reads the annotations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,8 +80,8 @@ class TTLMixin(_Base):
     ``__ttl__`` (or ``Settings.ttl``) is the collection's default ttl: seconds after the last
     modification, -1 (documents live forever unless they have their own ttl), None (TTL is off), a
     policy, or `Stored` if the database stores it. You can change it while the application runs,
-    but not whether the database stores it. Or it is `Follows`: the documents live as long as
-    others do, and have neither of the fields below.
+    but not whether the database stores it. An extension may say instead that the documents live as
+    long as others do; then they have neither of the fields below.
 
     ``__ttl_purge__`` (or ``Settings.ttl_purge``) is who deletes expired documents: "native"
     (MongoDB itself) or "sweeper". With the sweeper, ``__ttl_archive__`` is where they are kept (an
@@ -94,7 +94,7 @@ class TTLMixin(_Base):
         ttl: The document's own ttl in seconds, -1 for never, None to inherit.
     """
 
-    __ttl__: ClassVar[int | float | timedelta | Policy | Stored | Follows | None]
+    __ttl__: ClassVar[int | float | timedelta | Policy | Stored | Extension | None]
     __ttl_purge__: ClassVar[str]
 
     last_modified: Optional[_LastModified] = Field(default=None, alias="_ts")  # noqa: UP045
@@ -175,8 +175,8 @@ class TTLMixin(_Base):
     def expires_at(self) -> datetime | None:
         """The instant at which the document expires (aware, UTC); None for never.
 
-        If its class follows another, it is the parent's, where a fetched link has that; otherwise
-        the database has to be asked: `await ttl_odm.beanie.expires_at(document)`.
+        Of a document that expires with its parent it is the parent's, where a fetched link has
+        that; otherwise ask the database: `await ttl_odm.beanie.expires_at(document)`.
         """
         return lifetime.end_of(self)
 

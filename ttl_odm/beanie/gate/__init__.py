@@ -1,13 +1,10 @@
 """Where statements and operations pass.
 
 - `bulk`: bulk writes through the gate: every request as its own method would do it.
+- `collection_rules`: what a rule makes of reads and writes: `CollectionRule`, the half of `Rule`
+  that the gate asks.
 - `cursors`: documents that are judged here, by what the driver knows of the server's clock.
 - `database`: `ttl_database`: the database that `init_beanie` is given.
-- `followed`: reads and writes of documents that follow others, where a filter would have to look
-  elsewhere.
-- `followed_find`: finds of such documents: sent as a pipeline, read as a find.
-- `followed_parents`: the parents that written documents name: whether they live, and how their
-  life starts again.
 - `gate`: the gate: what each method of a collection does where documents may expire.
 - `handle`: one collection, as all of the gate knows it: the plain one, its policy, its stamps, the
   clock.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.gate.handle import Handle
     from ttl_odm.beanie.gate.writes import UnlessExpired
     from ttl_odm.beanie.policy.binding import Binding
-    from ttl_odm.beanie.policy.following import Following
+    from ttl_odm.beanie.policy.rules import Rule
 
 Request = Any
 """PyMongo's InsertOne and so on."""
@@ -91,14 +91,14 @@ class Sending:
     def __init__(
         self,
         handle: Handle,
-        binding: Binding | Following,
+        entry: Binding | Rule,
         options: Document,
         *,
         ordered: bool,
         keep: bool,
     ) -> None:
         self._handle = handle
-        self._binding = binding
+        self._entry = entry
         self._plain = handle.acknowledged
         self._options = options
         self._ordered = ordered
@@ -111,7 +111,7 @@ class Sending:
         inserts = all(isinstance(made.request, InsertOne) for made in prepared)
         known = [made.known for made in prepared]
         session = self._options.get("session")
-        keys = KeyHolders(self._plain, self._binding, session, known, complete=inserts)
+        keys = KeyHolders(self._plain, self._entry, session, known, complete=inserts)
         await keys.make_way_beforehand()
         total = nothing_done()
         pending = dict(enumerate(prepared))

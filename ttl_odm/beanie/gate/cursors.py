@@ -22,7 +22,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, TypeVar
 
 from ttl_odm.beanie.policy.predicate import deciding_fields, end_of, never_expires
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from pymongo.asynchronous.cursor import AsyncCursor
 
     from ttl_odm.beanie.drivers import Document, Filter, Projection
-    from ttl_odm.beanie.gate.followed_find import FollowedLifetime
     from ttl_odm.beanie.gate.handle import Handle
     from ttl_odm.core.policy import Policy
 
@@ -47,6 +46,27 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 Row = TypeVar("Row", bound=Mapping[str, Any])
+
+
+class Judging(Protocol):
+    """How the documents of one cursor are judged: a `Lifetime`, where they have a policy."""
+
+    @property
+    def handle(self) -> Handle:
+        """The collection."""
+        ...
+
+    def is_over(self, document: object) -> bool:
+        """Say whether a document has expired by now."""
+        ...
+
+    def strip(self, document: Result) -> Result:
+        """Return the document without what is in it to judge by."""
+        ...
+
+    def listed(self, documents: Sequence[Document], *, is_judged: bool) -> list[Document]:
+        """Return those that live, as shown; perhaps the server has judged them at this moment."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +170,7 @@ class Sent:
 @asynccontextmanager
 async def coarsely(
     cursor: AsyncCursor[Document],
-    lifetime: Lifetime | FollowedLifetime,
+    lifetime: Judging,
     sent: Sent | None,
     keys: Keys,
 ) -> AsyncIterator[bool]:
@@ -196,6 +216,13 @@ def asked_by(cursor: AsyncCursor[Document], sent: Sent | None) -> Document:
     return {"filter": own, "session": cursor._session, "include_expired": expired, **asked}
 
 
+def ask_alike(clone: AsyncCursor[Document], cursor: AsyncCursor[Document]) -> None:
+    """Have a clone of a cursor ask the server by the same command."""
+    own = vars(cursor).get("_query_class")
+    if own is not None:
+        clone._query_class = own
+
+
 # The drivers' classes for cursors have no common base in all releases.
 _AnyCursor: Any = object
 
@@ -206,7 +233,7 @@ class JudgingCursor(_AnyCursor):  # type: ignore[misc]
     Stands before the driver's own class. `_read` runs its methods that may ask the server.
     """
 
-    _lifetime: Lifetime | FollowedLifetime | None = None
+    _lifetime: Judging | None = None
     _sent: Sent | None = None
     _batches = 0
     _is_coarse = False

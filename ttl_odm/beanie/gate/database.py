@@ -11,7 +11,7 @@ from ttl_odm.beanie.gate.pymongo import TTLCollection, TTLDatabase
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
-    from ttl_odm.beanie.policy.binding import Backend
+    from ttl_odm.beanie.policy.entries import Backend
 
 
 def ttl_database(

@@ -22,8 +22,8 @@ from pymongo import IndexModel
 from pymongo.asynchronous.collection import AsyncCollection
 
 from ttl_odm.beanie.gate import bulk, writes
+from ttl_odm.beanie.gate.collection_rules import rule_of
 from ttl_odm.beanie.gate.cursors import for_find
-from ttl_odm.beanie.gate.followed import Followers
 from ttl_odm.beanie.gate.handle import Handle, takes_expired, takes_keep
 from ttl_odm.beanie.gate.writes import note_match
 from ttl_odm.beanie.indexes.changes import check_ttl_index
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult, InsertOneResult
 
     from ttl_odm.beanie.drivers import Document, Filter, Projection
+    from ttl_odm.beanie.gate.collection_rules import Methods
     from ttl_odm.beanie.gate.cursors import Lifetime
     from ttl_odm.beanie.rewrite.stamps import Update
 
@@ -188,7 +189,7 @@ class Gate(Handle):
     def _check_index(self, index: IndexModel) -> None:
         made = index.document
         if "expireAfterSeconds" in made:
-            check_ttl_index(made, self.plain.name, self.binding, self.following)
+            check_ttl_index(made, self.plain.name, self.entry)
 
     # Writing
 
@@ -263,12 +264,13 @@ class Gate(Handle):
 
     async def run(self, name: str, arguments: Document) -> Any:
         """Run one of the methods that are `HANDED_OVER`."""
-        if name not in _ABOUT_INDEXES:
-            await self.know()
-            await self.check_reach()
-            if self.following is not None:
-                return await getattr(Followers(self), name)(**arguments)
-        return await getattr(self, name)(**arguments)
+        if name in _ABOUT_INDEXES:
+            return await getattr(self, name)(**arguments)
+        await self.know()
+        await self.check_reach()
+        rule = rule_of(self)
+        methods: Methods = self if rule is None else rule.methods(self)
+        return await getattr(methods, name)(**arguments)
 
     def _shows(self, options: Document) -> Lifetime:
         """Make the projection of a find_one_and_... the one to send; return how it is judged."""

@@ -24,12 +24,12 @@ from bson.codec_options import DatetimeConversion, TypeRegistry
 from pymongo import WriteConcern
 
 from ttl_odm.beanie.gate import views
+from ttl_odm.beanie.policy.entries import Judged
 from ttl_odm.beanie.policy.predicate import range_of_live
 from ttl_odm.beanie.policy.signs import sign_of_ttl
 from ttl_odm.beanie.policy.stored import see
 from ttl_odm.beanie.rewrite import filters
-from ttl_odm.beanie.rewrite.followed import judged
-from ttl_odm.beanie.rewrite.pipelines import live_pipeline, names_in, own_named
+from ttl_odm.beanie.rewrite.pipelines import live_pipeline, names_in
 from ttl_odm.beanie.rewrite.stamps import empty_timestamps, stamping_of
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError, TTLError
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection, Document, Filter
     from ttl_odm.beanie.policy.binding import Binding, Registry
-    from ttl_odm.beanie.policy.following import Following
-    from ttl_odm.beanie.rewrite.followed import Judged
+    from ttl_odm.beanie.policy.entries import Entry, Own
     from ttl_odm.beanie.rewrite.stamps import Stamping
     from ttl_odm.core.policy import Policy
 
@@ -101,10 +100,15 @@ class Handle:
         return self.registry.find(self.database, self.plain.name)
 
     @property
-    def following(self) -> Following | None:
-        """What its documents follow, None where they don't, or where nobody enforces that."""
-        following = self.registry.following(self.database, self.plain.name)
-        return None if following is None or following.enforced_by_others else following
+    def entry(self) -> Entry | None:
+        """What stands on the collection, a policy or a rule; None where nothing does."""
+        return self.registry.entry(self.database, self.plain.name)
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether its documents expire, and ttl_odm enforces that."""
+        entry = self.entry
+        return entry is not None and not entry.enforced_by_others
 
     @property
     def policy(self) -> Policy | None:
@@ -126,31 +130,25 @@ class Handle:
     @property
     def acknowledged(self) -> Collection:
         """The plain collection with a write concern that reports conflicts."""
-        is_gated = self.outline is not None or self.following is not None
-        if not is_gated or self.plain.write_concern.acknowledged:
+        if not self.is_gated or self.plain.write_concern.acknowledged:
             return self.plain
         return self.plain.with_options(write_concern=WriteConcern(w=1))
 
     def policy_named(self, database: str | None, collection: str) -> Policy | None:
         """Return the policy of any collection of the client; see `pipelines.Policies`."""
+        binding = self.registry.find(*self._reach(database, collection))
+        return None if binding is None else binding.enforced
+
+    def own_named(self, database: str | None, collection: str) -> Own:
+        """Return what decides about the documents of any collection of the client."""
+        entry = self.registry.entry(*self._reach(database, collection))
+        return None if entry is None else entry.judged(self.database)
+
+    def _reach(self, database: str | None, collection: str) -> tuple[str, str]:
         place = database or self.database, collection
         if self._reached is not None:
             self._reached.add(place)
-        binding = self.registry.find(*place)
-        return None if binding is None else binding.enforced
-
-    def judged_named(self, database: str | None, collection: str) -> Judged | None:
-        """Return how the documents of any collection of the client are judged by their parents."""
-        place = database or self.database, collection
-        following = self.registry.following(*place)
-        if following is None or following.enforced_by_others:
-            return None
-        if place[0] != self.database:
-            raise TTLError(
-                f"{'.'.join(place)!r} follows another collection, which a pipeline in "
-                f"{self.database!r} can't look into: read it in its own database."
-            )
-        return judged(following)
+        return place
 
     def stamping_named(self, database: str | None, collection: str) -> Stamping | None:
         """Return how writes to any collection of the client are stamped."""
@@ -200,16 +198,6 @@ class Handle:
                 "has to be read first: use find() or aggregate() of its collection."
             )
 
-    def refuse_unasked(self, method: str) -> None:
-        """Refuse a read that can't be made a pipeline, or is complete before anything is asked."""
-        self.refuse_stored(method)
-        if self.following is not None:
-            raise TTLError(
-                f"{method} can't read {self.plain.full_name!r}, whose documents live while their "
-                "parents do, as it sends no pipeline: use find(), aggregate() or "
-                "aggregate_raw_batches()."
-            )
-
     async def now(self) -> datetime:
         """Return an instant that the server has reached."""
         await self.registry.clock.refresh(self.plain.database)
@@ -224,7 +212,7 @@ class Handle:
 
     async def ready(self) -> None:
         """Prepare for a read: know the server's clock, and have a view defined as it should be."""
-        if self.outline is not None or self.following is not None:
+        if self.is_gated:
             await self.registry.clock.refresh(self.plain.database)
         else:
             await views.ensure(self.plain, self.registry, self, self.know)
@@ -236,9 +224,7 @@ class Handle:
             return
         known = self.registry.without_ttl
         for database, name in self._reached - known:
-            if self.registry.find(database, name) is not None:
-                continue
-            if self.registry.following(database, name) is not None:
+            if self.registry.entry(database, name) is not None:
                 continue
             why = await sign_of_ttl(self.plain.database.client[database][name])
             if why is not None:
@@ -287,11 +273,10 @@ class Handle:
         """Return the pipeline for a read."""
         if expired or not isinstance(pipeline, Sequence):
             return pipeline
-        following = self.following
-        if following is not None:
-            return live_pipeline(pipeline, judged(following), self)
-        stages = live_pipeline(pipeline, self.policy, self)
-        if self.policy is None or not stages or "$match" not in stages[0]:
+        entry = self.entry
+        own = None if entry is None else entry.judged(self.database)
+        stages = live_pipeline(pipeline, own, self)
+        if own is None or isinstance(own, Judged) or not stages or "$match" not in stages[0]:
             return stages
         after = next((stage for stage in stages if "$match" not in stage), {})
         return [{"$match": self.ranged(stages[0]["$match"], after.get("$sort", ()))}, *stages[1:]]
@@ -300,7 +285,7 @@ class Handle:
         """Return a database command, in which a view's pipeline sees live documents only."""
         if not isinstance(command, Mapping) or "viewOn" not in command:
             return command
-        source = own_named(None, command["viewOn"], self)
+        source = self.own_named(None, command["viewOn"])
         return {**command, "pipeline": live_pipeline(command.get("pipeline", []), source, self)}
 
 

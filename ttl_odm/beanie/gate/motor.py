@@ -24,15 +24,16 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
+from ttl_odm.beanie.gate.collection_rules import rule_of
 from ttl_odm.beanie.gate.cursors import (
     JudgingCursor,
     Sent,
+    ask_alike,
     asked_by,
     coarsely,
     for_find,
     for_pipeline,
 )
-from ttl_odm.beanie.gate.followed_find import FollowedLifetime, follow, follow_as
 from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
 from ttl_odm.beanie.gate.handle import Handle, takes_expired
 from ttl_odm.beanie.gate.views import as_pipeline
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from ttl_odm.beanie.drivers import Document, Filter, Projection, Session
-    from ttl_odm.beanie.gate.cursors import Lifetime
-    from ttl_odm.beanie.policy.binding import Backend
+    from ttl_odm.beanie.gate.cursors import Judging
+    from ttl_odm.beanie.policy.entries import Backend
 
     Method: TypeAlias = Callable[..., Awaitable[Any]]
 
@@ -158,12 +159,12 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
     ) -> TTLMotorCursor:
         """Find live documents."""
         expired = takes_expired(kwargs)
-        if not expired and self._gate.following is not None:
+        rule = None if expired else rule_of(self._gate)
+        if rule is not None:
             asked = self._gate.filter_for(filter, expired=True)
             made = super().find(asked, projection, *args, **kwargs)
             cursor = TTLMotorCursor(made.delegate, self)
-            cursor._lifetime = FollowedLifetime(self._gate)
-            follow(cursor.delegate, self._gate)
+            cursor._lifetime = rule.finds(self._gate, made.delegate)
             return cursor
         lifetime, projection = for_find(self._gate, projection, expired=expired)
         sent = Sent.of(self._gate, filter, expired=expired)
@@ -176,7 +177,9 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         """Find live documents; they are not judged again when they are read."""
         expired = takes_expired(kwargs)
         if not expired:
-            self._gate.refuse_unasked("find_raw_batches()")
+            self._gate.refuse_stored("find_raw_batches()")
+            if (rule := rule_of(self._gate)) is not None:
+                raise rule.rejected("raw", self._gate.plain.full_name)
         live = self._gate.filter_for(filter, expired=expired)
         return super().find_raw_batches(live, *args, **kwargs)
 
@@ -204,7 +207,7 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
 
     def find_one(self, *args: Any, **kwargs: Any) -> asyncio.Future[Document | None]:
         """Find one live document."""
-        if self._gate.following is None or kwargs.get("include_expired"):
+        if rule_of(self._gate) is None or kwargs.get("include_expired"):
             return self._start(self._gate.find_one(*args, **kwargs))
         return self._start(self._first_of(self.find(*args, **kwargs)))
 
@@ -253,9 +256,7 @@ class _Cursor(JudgingCursor):
             return await method(*args)
         return await self._begin(self._lifetime, method, *args)
 
-    async def _begin(
-        self, lifetime: Lifetime | FollowedLifetime, method: Method, *args: object
-    ) -> Any:
+    async def _begin(self, lifetime: Judging, method: Method, *args: object) -> Any:
         del lifetime
         return await method(*args)
 
@@ -263,9 +264,7 @@ class _Cursor(JudgingCursor):
 class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
     """The results of a find."""
 
-    async def _begin(
-        self, lifetime: Lifetime | FollowedLifetime, method: Method, *args: object
-    ) -> Any:
+    async def _begin(self, lifetime: Judging, method: Method, *args: object) -> Any:
         async with coarsely(self.delegate, lifetime, self._sent, self._keys) as self._is_coarse:
             return await method(*args)
 
@@ -296,7 +295,7 @@ class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
 
     def _like(self, clone: TTLMotorCursor) -> TTLMotorCursor:
         clone._lifetime = self._lifetime
-        follow_as(clone.delegate, self.delegate)
+        ask_alike(clone.delegate, self.delegate)
         if self._sent is not None and self.delegate._spec is self._sent.exact:
             clone._sent = Sent(self._sent.filter, clone.delegate._spec)
         return clone
@@ -308,9 +307,7 @@ class TTLMotorCommandCursor(_Cursor, _MotorCommandCursor):  # type: ignore[misc]
     args: Any  # of Motor's
     _open: Any = None
 
-    async def _begin(
-        self, lifetime: Lifetime | FollowedLifetime, method: Method, *args: object
-    ) -> Any:
+    async def _begin(self, lifetime: Judging, method: Method, *args: object) -> Any:
         if self._open is not None and self.args:
             await lifetime.handle.know(self._open)
             pipeline = lifetime.handle.pipeline_for(self._open, expired=False)

@@ -19,15 +19,16 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import OperationFailure
 
 from ttl_odm.beanie.drivers import Document
+from ttl_odm.beanie.gate.collection_rules import rule_of
 from ttl_odm.beanie.gate.cursors import (
     JudgingCursor,
     Sent,
+    ask_alike,
     asked_by,
     coarsely,
     for_find,
     for_pipeline,
 )
-from ttl_odm.beanie.gate.followed_find import FollowedLifetime, follow, follow_as
 from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
 from ttl_odm.beanie.gate.handle import Handle, takes_expired
 from ttl_odm.beanie.policy.binding import registry_of
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from pymongo.asynchronous.cursor import AsyncRawBatchCursor
 
     from ttl_odm.beanie.drivers import Filter, Projection
-    from ttl_odm.beanie.gate.cursors import Lifetime
-    from ttl_odm.beanie.policy.binding import Backend
+    from ttl_odm.beanie.gate.cursors import Judging
+    from ttl_odm.beanie.policy.entries import Backend
 
 
 class TTLDatabase(AsyncDatabase[Any]):
@@ -125,11 +126,11 @@ class TTLCollection(AsyncCollection[Any]):
     ) -> TTLCursor:
         """Find live documents."""
         expired = takes_expired(kwargs)
-        if not expired and self._gate.following is not None:
+        rule = None if expired else rule_of(self._gate)
+        if rule is not None:
             asked = self._gate.filter_for(filter, expired=True)
             cursor = TTLCursor(self, asked, projection, *args, **kwargs)
-            cursor._lifetime = FollowedLifetime(self._gate)
-            follow(cursor, self._gate)
+            cursor._lifetime = rule.finds(self._gate, cursor)
             return cursor
         lifetime, projection = for_find(self._gate, projection, expired=expired)
         sent = Sent.of(self._gate, filter, expired=expired)
@@ -143,7 +144,9 @@ class TTLCollection(AsyncCollection[Any]):
         """Find live documents; they are not judged again when they are read."""
         expired = takes_expired(kwargs)
         if not expired:
-            self._gate.refuse_unasked("find_raw_batches()")
+            self._gate.refuse_stored("find_raw_batches()")
+            if (rule := rule_of(self._gate)) is not None:
+                raise rule.rejected("raw", self._gate.plain.full_name)
         live = self._gate.filter_for(filter, expired=expired)
         return super().find_raw_batches(live, *args, **kwargs)
 
@@ -176,15 +179,16 @@ class TTLCollection(AsyncCollection[Any]):
     async def find_one(self, filter: object = None, *args: Any, **kwargs: Any) -> Document | None:
         """Find one live document."""
         gate = self._gate
-        if gate.following is None or kwargs.get("include_expired"):
+        rule = rule_of(gate)
+        if rule is None or kwargs.get("include_expired"):
             return await gate.find_one(filter, *args, **kwargs)
         takes_expired(kwargs)
         await gate.ready()
         # The driver's own cursor: what the server has just judged need not be judged again.
         cursor: Any = AsyncCursor(self, gate.filter_for(filter, expired=True), *args, **kwargs)
-        follow(cursor, gate)
+        lifetime = rule.finds(gate, cursor)
         found: Document | None = await anext(cursor.limit(-1), None)
-        return FollowedLifetime(gate).strip(found)
+        return lifetime.strip(found)
 
 
 def _handed_over(name: str, parameters: tuple[str, ...]) -> Any:
@@ -216,7 +220,7 @@ class _Cursor(JudgingCursor):
         count: int = await super()._refresh()
         return count
 
-    async def _begin(self, lifetime: Lifetime | FollowedLifetime) -> int:
+    async def _begin(self, lifetime: Judging) -> int:
         del lifetime
         count: int = await super()._refresh()
         return count
@@ -229,7 +233,7 @@ class _Cursor(JudgingCursor):
 class TTLCursor(_Cursor, AsyncCursor[Document]):
     """The results of a find."""
 
-    async def _begin(self, lifetime: Lifetime | FollowedLifetime) -> int:
+    async def _begin(self, lifetime: Judging) -> int:
         if self._sent is None:
             return await super()._begin(lifetime)
         async with coarsely(self, lifetime, self._sent, self._keys) as self._is_coarse:
@@ -255,7 +259,7 @@ class TTLCursor(_Cursor, AsyncCursor[Document]):
     def _clone(self, *args: Any, **kwargs: Any) -> TTLCursor:
         clone: TTLCursor = super()._clone(*args, **kwargs)
         clone._lifetime = self._lifetime
-        follow_as(clone, self)
+        ask_alike(clone, self)
         if self._sent is not None and self._spec is self._sent.exact:
             clone._sent = Sent(self._sent.filter, clone._spec)
         return clone

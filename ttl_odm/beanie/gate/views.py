@@ -18,7 +18,7 @@ from beanie import View
 
 from ttl_odm.beanie.policy.binding import subclasses_of
 from ttl_odm.beanie.policy.commands import details_of, run
-from ttl_odm.beanie.rewrite.pipelines import live_pipeline, own_named
+from ttl_odm.beanie.rewrite.pipelines import live_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -64,7 +64,7 @@ async def ensure(
     settings = model.get_settings()
     source = str(settings.source)  # Beanie has made a class the name of its collection
     await know(as_pipeline(source, settings.pipeline))
-    pipeline = live_pipeline(settings.pipeline, own_named(None, source, policies), policies)
+    pipeline = live_pipeline(settings.pipeline, policies.own_named(None, source), policies)
     if pipeline == settings.pipeline and key not in known.defined:
         return
     if known.defined.get(key) == pipeline:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ttl_odm.beanie.policy.links import LINK, leads_to
+from ttl_odm.beanie.policy.binding import Binding
 from ttl_odm.beanie.policy.ttl_indexes import (
     EXPIRY,
     date_fields,
@@ -24,11 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ttl_odm.beanie.drivers import Document
-    from ttl_odm.beanie.policy.binding import Binding
-    from ttl_odm.beanie.policy.following import Following
+    from ttl_odm.beanie.policy.entries import Entry
     from ttl_odm.beanie.policy.ttl_indexes import Index
+    from ttl_odm.core.extension import Extension
     from ttl_odm.core.policy import Policy
-    from ttl_odm.follows import Follows
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +47,15 @@ class Step:
 class Aim:
     """The indexes that a collection shall have.
 
-    `declared`: what its class declares, a policy or `Follows`; None where it declares nothing, so
-    that nobody can say by which TTL indexes documents are deleted too early. `rebuild`: whether an
-    index of ours with another definition may be built again. `can_change`: whether the server has
-    collMod for expireAfterSeconds.
+    `declared`: what its class declares, a policy or an extension; None where it declares nothing,
+    so that nobody can say by which TTL indexes documents are deleted too early. `rebuild`: whether
+    an index of ours with another definition may be built again. `can_change`: whether the server
+    has collMod for expireAfterSeconds.
     """
 
     collection: str
     indexes: tuple[Index, ...]
-    declared: Policy | Follows | None
+    declared: Policy | Extension | None
     rebuild: bool
     can_change: bool
 
@@ -67,13 +66,11 @@ class Aim:
         another rule than the declared one is an error, whatever field it is on.
         """
         names: dict[str, str] = {}
-        links = [(index.field, *index.more) for index in self.indexes if index.name == LINK]
         for theirs in existing:
             name = theirs["name"]
             if is_ours(name):
                 continue
-            if any(leads_to(theirs, paths) for paths in links):
-                names[LINK] = name
+            names |= {index.name: name for index in self.indexes if index.is_served_by(theirs)}
             if self.declared is not None and deletes(theirs):
                 names[self._same_as(theirs)] = name
         return names
@@ -161,27 +158,20 @@ class Aim:
         return None
 
 
-def check_ttl_index(
-    theirs: Document, collection: str, binding: Binding | None, following: Following | None
-) -> None:
+def check_ttl_index(theirs: Document, collection: str, entry: Entry | None) -> None:
     """Refuse a TTL index that the application is about to create, if it contradicts its classes.
 
     What the database stores of a default isn't known here, so that `ensure_indexes` has to compare.
     """
+    if entry is None or entry.enforced_by_others:
+        return
     indexes: tuple[Index, ...] = ()
-    declared: Policy | Follows
-    if following is not None:
-        declared = following.declared
-    elif binding is None or binding.enforced_by_others:
-        return
-    elif not binding.is_stored:
-        declared = binding.declared
-        indexes = wanted_indexes(declared, binding.purge)
-    elif next(iter(theirs["key"])) in date_fields(binding.outline):
-        return
-    else:
-        declared = binding.declared
-    Aim(collection, indexes, declared, rebuild=False, can_change=True).relied_on([theirs])
+    if isinstance(entry, Binding):
+        if not entry.is_stored:
+            indexes = wanted_indexes(entry.declared, entry.purge)
+        elif next(iter(theirs["key"])) in date_fields(entry.outline):
+            return
+    Aim(collection, indexes, entry.declared, rebuild=False, can_change=True).relied_on([theirs])
 
 
 def deletes(existing: Document) -> bool:

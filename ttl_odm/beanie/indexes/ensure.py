@@ -37,8 +37,7 @@ from ttl_odm.beanie.policy.binding import (
     registry_of,
 )
 from ttl_odm.beanie.policy.commands import details_of, indexes_of, run
-from ttl_odm.beanie.policy.links import link_index
-from ttl_odm.beanie.policy.sharing import check_following
+from ttl_odm.beanie.policy.rules import rule_on
 from ttl_odm.core.policy import TTL, ExpireAfter
 from ttl_odm.errors import TTLConfigurationError, TTLError
 
@@ -48,8 +47,9 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Collection, Document
     from ttl_odm.beanie.indexes.changes import Step
     from ttl_odm.beanie.indexes.stored_default import Ensure
-    from ttl_odm.beanie.policy.binding import Backend, Binding
-    from ttl_odm.beanie.policy.following import Following
+    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.entries import Backend
+    from ttl_odm.beanie.policy.rules import Rule
     from ttl_odm.beanie.policy.ttl_indexes import Index, Purge
     from ttl_odm.core.policy import Policy
 
@@ -129,8 +129,8 @@ async def ensure_indexes(
 ) -> tuple[IndexReport, ...]:
     """Create or change the TTL indexes of document classes as their policies need.
 
-    A class that follows another (`Follows`) gets an index on the fields that lead to the parent,
-    unless one of the application's own begins with them.
+    A class whose documents expire with a parent gets an index on the fields that lead to it, unless
+    one of the application's own begins with them.
 
     It does nothing if the indexes are right, may run in many processes at once, and never touches
     an index or a validator that it did not create. It removes the indexes of classes whose
@@ -177,12 +177,13 @@ async def ensure_indexes(
             _check_view(binding, view)
         ensure = partial(ensure_collection, collection, rebuild=rebuild, guard=guard, view=view)
         if binding is None:
-            registry = registry_of(collection.database.client)
-            following = registry.following(collection.database.name, collection.name)
-            if following is not None:
-                check_following(following)
-            reports.append(await ensure(None, following=following))
-            registry.forget(collection.database.name, collection.name)
+            rule = rule_on(collection)
+            if rule is not None:
+                rule.check()
+            reports.append(await ensure(None, rule=rule))
+            registry_of(collection.database.client).forget(
+                collection.database.name, collection.name
+            )
         else:
             await check_archive(collection, binding)
             ensure = partial(
@@ -226,7 +227,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     purge: Purge = "native",
     backend: Backend = "mongodb",
     scope: str | None = None,
-    following: Following | None = None,
+    rule: Rule | None = None,
     rebuild: bool = False,
     guard: bool | None = None,
     view: str | bool | None = None,
@@ -236,7 +237,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     """Create, change and remove the ``__ttl_*`` indexes of one collection; see `ensure_indexes`.
 
     The collection is PyMongo's or Motor's, or the gate's; `scope` is `Binding.scope`, and documents
-    that are `following` others have no policy. No policy removes what an earlier one has left.
+    with a `rule` have no policy. No policy removes what an earlier one has left.
     Another number of seconds needs no rebuild. `show` is called before each step, and with None
     when there are no more: from the first step that doesn't spare, MongoDB deletes nothing any more
     that lives by the policy, and may then delete what lived by an earlier one. `begin_view` is
@@ -267,7 +268,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
         changed = await _ensure_seconds(collection, options, policy, purge, follow)
         done = [("changed", SECONDS)] if changed else []
         return _report(collection, (), {}, done + (viewed or []), ())
-    indexes: tuple[Index, ...] = () if following is None else (link_index(following.links.own),)
+    indexes: tuple[Index, ...] = () if rule is None else (rule.index(),)
     if policy is not None:
         ttl_indexes.check_purge(policy, purge)
         needed_by = _NEEDED_BY.get(backend, partial(ttl_indexes.wanted_indexes, scope=scope))
@@ -280,7 +281,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     aim = Aim(
         collection=collection.name,
         indexes=indexes,
-        declared=policy if following is None else following.declared,
+        declared=policy if rule is None else rule.declared,
         rebuild=rebuild,
         can_change=not expires_itself(backend),
     )

@@ -4,7 +4,7 @@
   own.
 - `cache`: beanie's cache of query results (``use_cache``), bounded by what is in it.
 - `copies`: what a document in memory knows of the stored one that it is a copy of.
-- `followers`: documents in memory that follow others: their end is that of the parent.
+- `ends`: when a stored document expires, as the database has it.
 - `lifetime`: what documents do to themselves: Beanie's instance methods, and changes of the
   lifetime.
 """

@@ -26,19 +26,18 @@ from pymongo.results import DeleteResult
 
 from ttl_odm.beanie.gate.bulk import guarded
 from ttl_odm.beanie.gate.writes import watching
-from ttl_odm.beanie.objects import azure, followers
+from ttl_odm.beanie.objects import azure
 from ttl_odm.beanie.objects.copies import copy_of, forget, remember
 from ttl_odm.beanie.policy import predicate
 from ttl_odm.beanie.policy.binding import (
     binding_of,
     collection_of,
-    declared_follows,
-    following_of,
     policy_of,
     registry_of,
 )
 from ttl_odm.beanie.policy.errors import ExpiredError
 from ttl_odm.beanie.policy.predicate import change_is, deciding_fields, modified_within, value_at
+from ttl_odm.beanie.policy.rules import rule_of
 from ttl_odm.beanie.policy.stored import see
 from ttl_odm.beanie.time import formats
 from ttl_odm.beanie.time.formats import stored, stored_expr
@@ -78,8 +77,9 @@ MILLISECOND = timedelta(milliseconds=1)
 
 def end_of(document: Document) -> datetime | None:
     """Return the instant at which a document in memory expires, None for never."""
-    if declared_follows(type(document)) is not None:
-        return followers.end_in_memory(document, end_of)
+    rule = rule_of(type(document))
+    if rule is not None:
+        return rule.end_in_memory(document, end_of)
     policy = policy_of(type(document))
     return predicate.end_of(_lifetime_of(document, policy), policy)
 
@@ -246,12 +246,19 @@ async def inherit_ttl(document: Document, *, session: Session = None) -> None:
 
 async def policy_now(model: type[Document]) -> Policy:
     """Return how documents expire; a default that the database stores is asked for."""
-    followers.refuse(model)
+    rule = rule_of(model)
+    if rule is not None:
+        raise rule.rejected("lifetime", model.__name__)
     binding = binding_of(model)
     if binding is None:
         return policy_of(model)
     await see(binding, collection_of(model))
     return binding.policy
+
+
+def _own_policy(model: type) -> Policy | None:
+    """Return how the documents of a class expire, None where those of another say so."""
+    return None if rule_of(model) is not None else policy_of(model)
 
 
 async def _with_own_ttl(document: Document) -> tuple[TTL, str]:
@@ -333,7 +340,7 @@ async def insert_many(
 
 async def _remember_inserted(documents: list[Any], *, is_certain: bool) -> None:
     for document in documents:
-        policy = None if declared_follows(type(document)) else policy_of(type(document))
+        policy = _own_policy(type(document))
         known: dict[str, object] = {}
         if isinstance(policy, TTL):
             await _read_clock(document)
@@ -420,9 +427,7 @@ def _saving(
 async def replace(document: Document, method: Method[Result], *args: Any, **kwargs: Any) -> Result:
     """Run Beanie's replace, and read the stamp, which it doesn't."""
     result = await write(document, method, *args, **kwargs)
-    if declared_follows(type(document)) is not None:
-        return result
-    policy = policy_of(type(document))
+    policy = _own_policy(type(document))
     if isinstance(policy, TTL) and kwargs.get("bulk_writer") is None:
         now = await collection_of(document).find_one(
             {"_id": document.id},
@@ -475,8 +480,9 @@ async def _is_gone(
     """
     model = type(document)
     gone = ExpiredError(model=model.__name__, key=document.id)
-    if following_of(model) is not None:
-        is_gone = await followers.is_gone(document, session, copy, inserts=inserts)
+    rule = rule_of(model)
+    if rule is not None:
+        is_gone = await rule.is_gone(document, session, copy, inserts=inserts)
         return gone if is_gone else None
     collection, own = collection_of(document), {"_id": document.id}
     row = await collection.find_one(own, session=session, include_expired=True)

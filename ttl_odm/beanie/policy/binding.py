@@ -19,25 +19,25 @@ import weakref
 from contextlib import suppress
 from datetime import date
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 from beanie.exceptions import CollectionWasNotInitialized
 
+from ttl_odm.beanie.policy.entries import GATED, Backend, Entry
 from ttl_odm.beanie.policy.notes import Notes, outline
 from ttl_odm.beanie.policy.ttl_indexes import Purge, check_purge
 from ttl_odm.beanie.time.clock import ServerClock
 from ttl_odm.core.declared import DeclaredTTL, shape_of, unenforced
+from ttl_odm.core.extension import Extension
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy, instant_field
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.follows import Follows
 from ttl_odm.sweeper import declarations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ttl_odm.beanie.drivers import Collection
-    from ttl_odm.beanie.policy.following import Following
     from ttl_odm.core.stored import Stored
 
 Model = TypeVar("Model")
@@ -45,18 +45,13 @@ Model = TypeVar("Model")
 logger: Final = logging.getLogger("ttl_odm.beanie")
 
 _NOTHING: Final = object()
-_GATED: Final = ("mongodb", "documentdb")
 _DAY: Final = 86_400
-
-Backend = Literal["mongodb", "documentdb", "cosmos", "migrations"]
-"""Who enforces a policy: the gate on MongoDB or on documentdb (the engine of Azure Cosmos DB for
-MongoDB vCore), Azure Cosmos DB (RU) itself, or, in a migration of Beanie's, nobody."""
 
 PURGES: Final[tuple[Purge, ...]] = ("native", "sweeper")
 """What ``__ttl_purge__`` may be."""
 
 
-class Binding:
+class Binding(Entry):
     """A collection's policy, as the root of the classes that share the collection declares it.
 
     `is_stored` says whether the database stores the default; `notes` has what is known of that.
@@ -104,10 +99,13 @@ class Binding:
         """The same; None where the service does it, or in a migration nobody."""
         return None if self.enforced_by_others else self.policy
 
-    @property
-    def enforced_by_others(self) -> bool:
-        """Whether the service enforces it, or in a migration nobody."""
-        return self.backend not in _GATED
+    def judged(self, reader: str) -> Policy | None:
+        """The same, wherever it is read from."""
+        del reader
+        return self.enforced
+
+    def check_shared(self, model: type, declared: Policy | None) -> None:
+        """Nothing: two policies are compared when the second class is bound."""
 
     @property
     def outline(self) -> Policy:
@@ -272,13 +270,15 @@ class Registry:
         """Whether any collection has, or had, a default that the database stores."""
         self.without_ttl: set[tuple[str, str]] = set()
         """Collections without a policy in which nothing expires, as far as somebody has looked."""
-        self._bindings: dict[tuple[str, str], Binding] = {}
-        self._followings: dict[tuple[str, str], Following] = {}
+        self.has_rules = False
+        """Whether any collection has, or had, an entry that isn't a policy."""
+        self._entries: dict[tuple[str, str], Entry] = {}
         self._left: dict[tuple[str, str], Policy] = {}
 
     def bind(self, model: type, database: str, collection: str, backend: Backend) -> Binding:
         """Put a class's policy on a collection."""
-        known = self._bindings.get((database, collection))
+        place = database, collection
+        known = self.find(*place)
         if known is not None and known.backend == "migrations":
             return known  # the application's class tells, not that of a migration
         binding = Binding(model, backend)
@@ -286,76 +286,48 @@ class Registry:
             _check_same(known, binding, collection)
             binding = binding if issubclass(known.model, model) else known
         _check_same(binding, binding, collection)  # reads both, and so checks them
-        following = self._followings.get((database, collection))
-        if following is not None and backend != "migrations":
-            _check_kind(
-                (following.model, following.declared), (model, binding.declared), collection
-            )
-        self._followings.pop((database, collection), None)
-        left = self._left.pop((database, collection), None)
+        entry = self._entries.get(place)
+        if entry is not None and backend != "migrations":
+            entry.check_shared(model, binding.declared)
+        left = self._left.pop(place, None)
         deleting = left if known is None else known.deleting
         if binding.stored is not None:
             # `set_policy` and `ensure_indexes` see to it that MongoDB deletes by what is stored.
             self.has_stored, deleting = True, None
-        elif deleting is None and binding.purge == "native" and backend in _GATED:
+        elif deleting is None and binding.purge == "native" and backend in GATED:
             deleting = binding.declared
         binding.deleting = deleting
-        self._bindings[database, collection] = binding
+        self._entries[place] = binding
         return binding
 
-    def bind_following(self, following: Following) -> None:
-        """Have the documents of a collection follow those of another."""
-        place = following.database, following.collection
-        model, declared = following.model, following.declared
-        known = self._followings.get(place)
-        if known is not None:
-            if known.backend == "migrations":
-                return  # as for a policy
-            if not is_same_class(known.model, model):
-                if known.declared != declared:
-                    raise TTLConfigurationError(
-                        f"{known.model.__name__} and {model.__name__} share the collection "
-                        f"{following.collection!r}, so they follow one parent, but declare "
-                        f"{known.declared!r} and {declared!r}."
-                    )
-                known.share(model)  # the first of the classes tells
-                return
-        binding = self._bindings.get(place)
-        if binding is not None:
-            mine = model, declared
-            _check_kind((binding.model, binding.declared), mine, following.collection)
-        self.unbind(*place)
-        self._followings[place] = following
-
-    def following(self, database: str, collection: str) -> Following | None:
-        """Return what the documents of a collection follow, None where they don't."""
-        return self._followings.get((database, collection)) if self._followings else None
-
-    def followers_of(self, database: str, collection: str) -> list[Following]:
-        """Return the collections whose documents follow those of a collection."""
-        place = database, collection
-        return [
-            following
-            for following in tuple(self._followings.values())
-            if not following.enforced_by_others
-            and following.database == database
-            and following.place == place
-        ]
+    def bind_rule(self, database: str, collection: str, rule: Entry) -> None:
+        """Put what isn't a policy on a collection, in the place of what was there."""
+        self.unbind(database, collection)
+        self._entries[database, collection] = rule
+        self.has_rules = True
 
     def unbind(self, database: str, collection: str) -> None:
-        """Take a collection's policy away, but remember by what MongoDB deletes there."""
-        self._followings.pop((database, collection), None)
-        binding = self._bindings.pop((database, collection), None)
-        if binding is not None and binding.deleting is not None:
-            self._left[database, collection] = binding.deleting
+        """Take away what stands on a collection, but remember by what MongoDB deletes there."""
+        entry = self._entries.pop((database, collection), None)
+        if isinstance(entry, Binding) and entry.deleting is not None:
+            self._left[database, collection] = entry.deleting
 
     def forget(self, database: str, collection: str) -> None:
         """Take note that MongoDB deletes nothing any more in a collection without a policy."""
         self._left.pop((database, collection), None)
 
+    def entry(self, database: str, collection: str) -> Entry | None:
+        """Return what stands on a collection, None where nothing does."""
+        return self._entries.get((database, collection))
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Return what stands on all collections."""
+        return tuple(self._entries.values())
+
     def find(self, database: str, collection: str) -> Binding | None:
         """Return a collection's policy, None where it has none."""
-        return self._bindings.get((database, collection))
+        entry = self._entries.get((database, collection))
+        return entry if type(entry) is Binding else None  # each operation asks
 
 
 def registry_of(client: object) -> Registry:
@@ -387,16 +359,6 @@ def _check_same(one: Binding, other: Binding, collection: str) -> None:
         )
 
 
-def _check_kind(one: tuple[type, object], other: tuple[type, object], collection: str) -> None:
-    """Reject a collection for documents with a lifetime and for others that follow."""
-    if not is_same_class(one[0], other[0]):
-        raise TTLConfigurationError(
-            f"{one[0].__name__} and {other[0].__name__} share the collection {collection!r}, so "
-            "all of its documents have a lifetime, or follow one parent, but they declare "
-            f"{one[1]!r} and {other[1]!r}."
-        )
-
-
 def subclasses_of(base: type[Model]) -> Iterator[type[Model]]:
     """Give all classes under a class that this process knows."""
     for model in base.__subclasses__():
@@ -423,10 +385,10 @@ def collection_of(document: Any) -> Collection:
 
 def policy_of(model: type) -> Policy:
     """Return how the documents of a class expire at this moment."""
-    follows = declared_follows(model)
-    if follows is not None:
+    extension = extension_of(model)
+    if extension is not None:
         raise TTLConfigurationError(
-            f"{model.__name__} documents have no lifetime of their own: {follows!r}."
+            f"{model.__name__} documents have no lifetime of their own: {extension!r}."
         )
     binding = None
     with suppress(CollectionWasNotInitialized, AttributeError):  # Beanie hasn't seen it yet
@@ -434,38 +396,35 @@ def policy_of(model: type) -> Policy:
     return _declared(model).settled if binding is None else binding.policy
 
 
-def following_of(model: type) -> Following | None:
-    """Return what the documents of a class follow, None where they don't."""
-    try:
-        collection = collection_of(model)
-    except (CollectionWasNotInitialized, AttributeError):  # Beanie hasn't seen it yet
-        return None
-    database = collection.database
-    return registry_of(database.client).following(database.name, collection.name)
-
-
-def declared_follows(model: type) -> Follows | None:
-    """Return what a class declares as `Follows`, None where it declares a lifetime, or nothing."""
+def extension_of(model: type) -> Extension | None:
+    """Return what a class declares that isn't a lifetime, None where it is one, or nothing."""
     declared = declaration(model)
-    return declared if isinstance(declared, Follows) else None
+    return declared if isinstance(declared, Extension) else None
 
 
 def check_enforced(model: type) -> None:
     """Reject a class that declares how long its documents live, but has no policy in force."""
     declared = declaration(model, default=_NOTHING)
-    if declared is not _NOTHING and binding_of(model) is None and following_of(model) is None:
+    if declared is not _NOTHING and entry_of(model) is None:
         raise unenforced(model, declared, "TTLMixin", base="Document")
 
 
-def binding_of(model: type) -> Binding | None:
-    """Return the policy of a document class, None where it has none."""
+def entry_of(model: type) -> Entry | None:
+    """Return what stands on the collection of a document class, None where nothing does."""
     try:
         collection = collection_of(model)
     except CollectionWasNotInitialized as error:
         raise TTLConfigurationError(
             f"{model.__name__} has no collection yet: call init_beanie() first."
         ) from error
-    return _binding_at(collection)
+    database = collection.database
+    return registry_of(database.client).entry(database.name, collection.name)
+
+
+def binding_of(model: type) -> Binding | None:
+    """Return the policy of a document class, None where it has none."""
+    entry = entry_of(model)
+    return entry if type(entry) is Binding else None
 
 
 def _binding_at(collection: Collection) -> Binding | None:

@@ -76,8 +76,8 @@ class Index:
     """An index of ours on one field, ascending; its name begins with ``__ttl_``.
 
     With a `filter` it is partial; without `seconds` it deletes nothing. Another field leads it
-    whose values have stored defaults of their own: `scope`. Or it is on the fields by which
-    documents follow others (`ttl_odm.beanie.policy.links`): sparse, and on `more` than one perhaps.
+    whose values have stored defaults of their own: `scope`. That of a rule is sparse, and on `more`
+    than one field perhaps.
     """
 
     name: str
@@ -103,6 +103,14 @@ class Index:
     def is_on_every_document(self) -> bool:
         """Whether a document with a date in the field cannot be missing from it."""
         return self.filter is None or self.filter == _EVERY_DOCUMENT
+
+    def is_served_by(self, existing: Document) -> bool:
+        """Say whether one of the application's own, as listIndexes gave it, makes it needless.
+
+        Of those that MongoDB deletes by nobody can tell that without their policy.
+        """
+        del existing
+        return False
 
     def document(self) -> Document:
         """Return it as createIndexes takes it, and as listIndexes gives it."""

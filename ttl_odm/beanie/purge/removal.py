@@ -29,9 +29,9 @@ from pymongo.read_concern import ReadConcern
 from ttl_odm.beanie.policy.binding import collection_of, registry_of
 from ttl_odm.beanie.policy.commands import BY_KEY, RAW, RawCollection, as_datetime
 from ttl_odm.beanie.policy.predicate import expired_expr
+from ttl_odm.beanie.policy.rules import remove_dependents
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY
 from ttl_odm.beanie.purge.errors import in_short, is_passing
-from ttl_odm.beanie.purge.followers import FollowersRemoval, has_followers
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import ArchiveSink, HookError, Hooks, Purged, TransientStoreError
@@ -115,8 +115,8 @@ class Removed:
     purged: Purged | None = None
     rest: Rows = field(default_factory=list)
     by_scope: Counter[str] = field(default_factory=Counter)
-    followers: Counter[str] = field(default_factory=Counter)
-    has_more_followers: bool = False
+    dependents: Counter[str] = field(default_factory=Counter)
+    has_more_dependents: bool = False
     """Whether there was no room for all of those; then none of the documents was deleted."""
 
 
@@ -124,8 +124,8 @@ class Removed:
 class Remover:
     """How documents, expired at the server's instant `as_of`, are removed from a collection.
 
-    They are counted by `scopes`, if there are any. What follows them goes first; `limit` is how
-    many of those may go at once.
+    They are counted by `scopes`, if there are any. Their dependents go first; `limit` is how many
+    of those may go at once.
     """
 
     name: str
@@ -156,12 +156,10 @@ class Remover:
         In a transaction, if `needs_transaction` or with `scopes`. Only the keys of the rows are
         looked at: the documents may be others by now.
         """
-        followers = FollowersRemoval(place, self.limit)
-        if has_followers(place.collection):
-            await followers.of_expired(self.policy, rows)
-            if not followers.is_done:
-                return Removed(0, followers=followers.removed, has_more_followers=True)
-        return replace(await self._remove(place, rows), followers=followers.removed)
+        before = await remove_dependents(place, self.policy, rows, self.limit)
+        if not before.is_done:
+            return Removed(0, dependents=before.documents, has_more_dependents=True)
+        return replace(await self._remove(place, rows), dependents=before.documents)
 
     async def _remove(self, place: RawCollection, rows: Rows) -> Removed:
         began = time.monotonic()

@@ -12,26 +12,23 @@ there: an expired one is taken to be absent, so that nothing of it comes back to
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pymongo.errors import DuplicateKeyError, OperationFailure
 
+from ttl_odm.beanie.policy.entries import Judged
 from ttl_odm.beanie.policy.predicate import deciding_fields, live_expr
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.filters import is_inclusive, mentions
-from ttl_odm.beanie.rewrite.followed import HIDE, Judged, live_stages
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Document, Filter, Pipeline
+    from ttl_odm.beanie.policy.entries import Own
     from ttl_odm.beanie.rewrite.stamps import Stamping
     from ttl_odm.core.policy import Policy
-
-
-Own: TypeAlias = "Policy | Judged | None"
-"""What decides about the documents of a collection: a policy, or their parents."""
 
 
 class Policies(Protocol):
@@ -41,19 +38,13 @@ class Policies(Protocol):
         """Return a collection's policy; None for the database is the pipeline's own."""
         ...
 
-    def judged_named(self, database: str | None, collection: str) -> Judged | None:
-        """Return how its documents are judged by their parents, None where they follow none."""
+    def own_named(self, database: str | None, collection: str) -> Own:
+        """Return what decides about its documents."""
         ...
 
     def stamping_named(self, database: str | None, collection: str) -> Stamping | None:
         """Return how writes to it are stamped."""
         ...
-
-
-def own_named(database: str | None, collection: str, policies: Policies) -> Own:
-    """Return what decides about the documents of a collection."""
-    judged = policies.judged_named(database, collection)
-    return policies.policy_named(database, collection) if judged is None else judged
 
 
 _NO_DOCUMENTS: Final = frozenset(
@@ -107,7 +98,7 @@ def live_pipeline(pipeline: Sequence[Filter], own: Own, policies: Policies) -> P
     """
     stages = [rewritten for stage in pipeline for rewritten in _stages(dict(stage), policies)]
     if isinstance(own, Judged):
-        return _of_live_parents(stages, own)
+        return _judged(stages, own)
     stages = _without_expiry(stages) if _has_expiry(own) else stages
     predicate = None if own is None else filters.live(own)
     operator = next(iter(stages[0]), "") if stages else ""
@@ -123,14 +114,33 @@ def live_pipeline(pipeline: Sequence[Filter], own: Own, policies: Policies) -> P
     return [match, *stages]
 
 
-def _of_live_parents(stages: Pipeline, judged: Judged) -> Pipeline:
-    """Return the pipeline that sees documents with a live parent only."""
+def _judged(stages: Pipeline, judged: Judged) -> Pipeline:
+    """Return the pipeline that sees live documents only, where stages tell which those are."""
     operator = next(iter(stages[0]), "") if stages else ""
     if operator in _NO_DOCUMENTS:
         return stages
     first = stages[:1] if operator in _MUST_BE_FIRST else []
     made, rest = live_stages(stages[len(first) :], judged)
-    return [*first, *made, HIDE, *rest]
+    return [*first, *made, judged.hide, *rest]
+
+
+def live_stages(first: Sequence[Filter], judged: Judged) -> tuple[Pipeline, Pipeline]:
+    """Put the judgement into a pipeline: what stands before it and with it, and what is left.
+
+    As late as can be: behind the filters at the beginning, which may use indexes. But an expression
+    in a filter may fail on a document that is gone, so it is asked behind, and only where there is
+    a live parent. (MongoDB would move it before the ``$lookup`` if it weren't about that.)
+    """
+    before: Pipeline = []
+    rest = [dict(stage) for stage in first]
+    while rest and isinstance(rest[0].get("$match"), Mapping):
+        if filters.has_expr(rest[0]["$match"]):
+            break
+        before.append(rest.pop(0))
+    guarded: Pipeline = []
+    while rest and isinstance(rest[0].get("$match"), Mapping):
+        guarded.append({"$match": filters.guarded(rest.pop(0)["$match"], judged.condition)})
+    return [*before, *judged.live, *guarded], rest
 
 
 class _Names:
@@ -142,7 +152,7 @@ class _Names:
     def policy_named(self, database: str | None, collection: str) -> None:
         self.asked.add((database, collection))
 
-    judged_named = policy_named
+    own_named = policy_named
 
     def stamping_named(self, database: str | None, collection: str) -> None:
         self.asked.add((database, collection))
@@ -252,9 +262,9 @@ def _stages(stage: Document, policies: Policies) -> Pipeline:
 
 def _own_of(source: object, policies: Policies) -> Own:
     if isinstance(source, str):
-        return own_named(None, source, policies)
+        return policies.own_named(None, source)
     if isinstance(source, Mapping):
-        return own_named(source.get("db"), source.get("coll", ""), policies)
+        return policies.own_named(source.get("db"), source.get("coll", ""))
     return None  # no collection: the stage makes its documents itself
 
 

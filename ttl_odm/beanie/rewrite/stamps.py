@@ -38,7 +38,7 @@ from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 
 if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Document, Filter, Pipeline
-    from ttl_odm.beanie.policy.binding import Backend
+    from ttl_odm.beanie.policy.entries import Backend
     from ttl_odm.beanie.time.formats import Instant
     from ttl_odm.core.policy import Policy
 

@@ -5,7 +5,6 @@
 - `due`: where expired documents are, and which of them are due: for how long, and how many.
 - `leases`: leases in a collection: which sweeper of a database is at work, by the server's own
   clock.
-- `orphans`: documents that follow nothing: their parent was deleted before them, or never was.
 - `store`: the sweeper's store for MongoDB: `MongoStore`, over PyMongo's asynchronous driver or
   Motor.
 """

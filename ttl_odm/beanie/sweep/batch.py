@@ -20,18 +20,16 @@ from pymongo.errors import OperationFailure
 
 from ttl_odm.beanie.policy.commands import BY_KEY, Range, ScopedRange, is_multikey
 from ttl_odm.beanie.policy.predicate import deciding_fields, value_at
+from ttl_odm.beanie.policy.rules import dependents, rules_below
 from ttl_odm.beanie.policy.scopes import own_scopes
 from ttl_odm.beanie.policy.stored import hold, see
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, has_wrong_expiry, own_expiry
 from ttl_odm.beanie.purge.errors import in_short, is_conflict, is_passing
-from ttl_odm.beanie.purge.followers import has_followers
 from ttl_odm.beanie.purge.removal import Removed, Remover, Rows, transaction
 from ttl_odm.beanie.sweep.ages import age_of, first_date
 from ttl_odm.beanie.sweep.due import Action, Resume, stages_of
-from ttl_odm.beanie.sweep.orphans import purge_orphans
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.follows.facts import ORPHANS
 from ttl_odm.stored.scopes import deleted_by_scope
 from ttl_odm.sweeper import (
     BatchResult,
@@ -68,13 +66,14 @@ async def purge(
     place: RawCollection, binding: Binding, mode: Mode, layout: Layout, request: BatchRequest
 ) -> BatchResult:
     """Purge one batch; see `ttl_odm.sweeper.AsyncStore.purge`."""
-    if request.part is ORPHANS:
-        return await purge_orphans(place, request)
+    owner = next((one for one in dependents if one.part is request.part), None)
+    if owner is not None:
+        return await owner.purge(place, request)
     server = await place.server()
     await see(binding, place.collection, anew=True)
     policy, name = binding.policy, request.target
     scopes = own_scopes(binding, policy)
-    limit = request.size if has_followers(place.collection) else None
+    limit = request.size if rules_below(place.collection) else None
     remover = Remover(name, mode, policy, request.hooks, server.now, scopes=scopes, limit=limit)
     is_atomic = server.has_transactions and not layout.is_capped
     where = "a capped collection" if layout.is_capped else "a server that is not a replica set"
@@ -221,7 +220,7 @@ class _Batch:
             )
         outcome = _Outcome()
         await outcome.reach(rows, commit)
-        if outcome.has_more_followers:  # the same once more
+        if outcome.has_more_dependents:  # the same once more
             resume: Resume | None = replace(self.resume, batch=self.resume.batch + 1)
         else:
             resume = self._after(rows, outcome.left)
@@ -314,8 +313,8 @@ class _Outcome:
     failure: HookError | RefusedError | None = None
     loaded: int = 0
     by_scope: Counter[str] = field(default_factory=Counter)
-    followers: Counter[str] = field(default_factory=Counter)
-    has_more_followers: bool = False
+    dependents: Counter[str] = field(default_factory=Counter)
+    has_more_dependents: bool = False
 
     async def reach(self, rows: Rows, work: Callable[[Rows], Awaitable[Removed]]) -> None:
         """Do work on documents; where somebody holds one of them, on ever fewer.
@@ -351,9 +350,9 @@ class _Outcome:
             self.archived += removed.archived
             self.loaded += removed.loaded
             self.by_scope += removed.by_scope
-            self.followers += removed.followers
-            if removed.has_more_followers:
-                self.has_more_followers = True
+            self.dependents += removed.dependents
+            if removed.has_more_dependents:
+                self.has_more_dependents = True
                 return
             if removed.purged is not None:
                 self.purged.append(removed.purged)
@@ -372,5 +371,5 @@ class _Outcome:
             left=[(row["_id"],) for row in self.left] if self.failure else (),
             loaded=self.loaded,
             facts=deleted_by_scope(self.by_scope) if is_scoped else {},
-            referring=dict(self.followers),
+            referring=dict(self.dependents),
         )

@@ -36,6 +36,7 @@ from ttl_odm.beanie.policy.predicate import (
     shortest_default,
     value_at,
 )
+from ttl_odm.beanie.policy.rules import dependents, rules_below
 from ttl_odm.beanie.policy.ttl_indexes import (
     EXPIRY,
     has_key,
@@ -45,8 +46,7 @@ from ttl_odm.beanie.policy.ttl_indexes import (
     own_branches,
     wanted_indexes,
 )
-from ttl_odm.beanie.purge.followers import followers_of, has_followers
-from ttl_odm.beanie.rewrite import followed
+from ttl_odm.beanie.rewrite.linked import descend
 from ttl_odm.beanie.sweep.ages import age_of
 from ttl_odm.beanie.time.clock import instant_of
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.policy.scopes import OwnScopes
     from ttl_odm.beanie.policy.ttl_indexes import Index
     from ttl_odm.core.policy import Policy
+    from ttl_odm.sweeper import Fact
 
 _FIRST_DATE: Final = DatetimeMS(-(2**63))
 _MOST_FINDS: Final = 50
@@ -337,21 +338,39 @@ async def count(
     return Counted(due.total(), rows, is_estimated=rows != before, facts=facts)
 
 
-async def count_followers(place: RawCollection, policy: Policy, layout: Layout) -> dict[str, int]:
-    """Count the documents that follow expired ones, by collection, as far as there are any."""
+async def with_dependents(place: RawCollection, policy: Policy, due: Due) -> Due:
+    """Return what there is to do, with what there is for the sake of dependents."""
+    if not rules_below(place.collection):
+        return due
+    parts = list(due.parts)
+    if Part.INHERITING in parts and isinstance(policy, TTL) and policy.override is not None:
+        # Where documents go that have too many dependents for one batch.
+        parts = list(dict.fromkeys([Part.INHERITING, Part.OWN, *parts]))
+    parts += [one.part for one in dependents if await one.is_due(place)]
+    return replace(due, parts=tuple(parts))
+
+
+async def count_facts(place: RawCollection, policy: Policy, layout: Layout) -> dict[str, Fact]:
+    """Count what goes along with expired documents, as facts of a dry run."""
+    rows = await _count_dependents(place, policy, layout)
+    return {name: fact for one in dependents for name, fact in one.facts(rows).items()}
+
+
+async def _count_dependents(place: RawCollection, policy: Policy, layout: Layout) -> dict[str, int]:
+    """Count the dependents of expired documents, by collection, as far as there are any."""
     found: dict[str, int] = {}
-    if not has_followers(place.collection) or not parts_of(policy, layout):
+    if not rules_below(place.collection) or not parts_of(policy, layout):
         return found
     expired: Pipeline = [{"$match": {"$expr": expired_expr(policy)}}]
     waiting = [(place.collection, expired)]
     for collection, stages in waiting:  # which grows
-        for following in followers_of(collection):
-            along = [*stages, *followed.descend(following)]
-            waiting.append((place.beside(following.collection).collection, along))
+        for rule in rules_below(collection):
+            along = [*stages, *descend(rule)]
+            waiting.append((place.beside(rule.collection).collection, along))
             counted = await place.aggregate([*along, {"$count": "n"}])
             number = int(counted[0]["n"]) if counted else 0
             if number:
-                found[following.collection] = number
+                found[rule.collection] = number
     return found
 
 

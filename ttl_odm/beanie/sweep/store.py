@@ -17,20 +17,24 @@ from ttl_odm.beanie.policy.binding import (
     binding_of,
     check_enforced,
     collection_of,
-    following_of,
 )
 from ttl_odm.beanie.policy.commands import RawCollection
+from ttl_odm.beanie.policy.rules import rule_of
 from ttl_odm.beanie.policy.scopes import own_scopes
-from ttl_odm.beanie.policy.sharing import check_following
 from ttl_odm.beanie.policy.stored import see
 from ttl_odm.beanie.purge.errors import store_errors
 from ttl_odm.beanie.purge.removal import mode_of
 from ttl_odm.beanie.sweep.batch import purge
-from ttl_odm.beanie.sweep.due import count, count_followers, find_due, layout_of, now
+from ttl_odm.beanie.sweep.due import (
+    count,
+    count_facts,
+    find_due,
+    layout_of,
+    now,
+    with_dependents,
+)
 from ttl_odm.beanie.sweep.leases import CollectionLeases
-from ttl_odm.beanie.sweep.orphans import with_followers
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.follows.facts import due_followers
 from ttl_odm.stored.scopes import due_by_scope
 from ttl_odm.sweeper import Hooks, Pace
 from ttl_odm.sweeper.declarations import sweep_of
@@ -41,7 +45,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection, Database
     from ttl_odm.beanie.policy.binding import Binding
-    from ttl_odm.beanie.policy.following import Following
+    from ttl_odm.beanie.policy.rules import Rule
     from ttl_odm.beanie.purge.removal import Mode
     from ttl_odm.beanie.sweep.due import Layout
     from ttl_odm.core.policy import Policy
@@ -126,11 +130,11 @@ class MongoStore:
     def targets(self) -> Sequence[str]:
         """Name the collections; looked for each time, since a list may have grown."""
         targets: dict[str, _Target] = {}
-        followers = []
+        rules = []
         for model in _classes(self._models):
-            following = _following_of(model)
-            if following is not None:
-                followers.append(following)
+            rule = _rule_of(model)
+            if rule is not None:
+                rules.append(rule)
                 continue
             target = _target_of(model)
             name = target.collection.database.name
@@ -140,13 +144,9 @@ class MongoStore:
                     f"{self._database.name!r}: create a sweeper for each database."
                 )
             targets[target.collection.name] = target
-        for following in followers:
-            if all(target.binding is not following.root for target in targets.values()):
-                parent = following.root.model.__name__
-                raise TTLConfigurationError(
-                    f"{following.model.__name__} can't be swept alone: its documents follow those "
-                    f"of {parent} and are deleted with them. Sweep {parent} instead, or give both."
-                )
+        for rule in rules:
+            if all(target.binding is not rule.root for target in targets.values()):
+                raise rule.rejected("sweep", rule.model.__name__)
         self._targets = targets
         return list(targets)
 
@@ -160,7 +160,7 @@ class MongoStore:
             layout = self._layouts[target] = await swept.layout()
             policy = await swept.policy()
             due = await find_due(swept.place(), policy, layout)
-            due = due and await with_followers(swept.place(), policy, due)
+            due = due and await with_dependents(swept.place(), policy, due)
         mode = swept.mode
         loads_rows = mode.archive is not None or mode.sink is not None
         return due and replace(due, loads_rows=loads_rows)
@@ -190,7 +190,7 @@ class MongoStore:
         swept = self._targets[target]
         with store_errors():
             place, policy, layout = swept.place(), await swept.policy(), await swept.layout()
-            return due_followers(await count_followers(place, policy, layout))
+            return await count_facts(place, policy, layout)
 
     async def now(self) -> datetime:
         """Return the server's present instant."""
@@ -210,16 +210,15 @@ def _classes(models: Any) -> Iterator[type]:
         )
 
 
-def _following_of(model: type) -> Following | None:
-    """Return what the documents of a class follow; they are deleted with their parents."""
+def _rule_of(model: type) -> Rule | None:
+    """Return the rule of a class, whose documents are deleted with those that it leads to."""
     if not issubclass(model, beanie.Document):
         raise TTLConfigurationError(f"{model.__name__} is not a document class of Beanie's.")
     check_enforced(model)
-    following = following_of(model)
-    if following is not None:
-        _ = following.links  # a slip is found now
-        check_following(following)
-    return following
+    rule = rule_of(model)
+    if rule is not None:
+        rule.check()  # a slip is found now
+    return rule
 
 
 def _target_of(model: type) -> _Target:

@@ -9,105 +9,57 @@ This module must not know what is done to filters, pipelines or documents.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 
+from ttl_odm.beanie.gate.collection_rules import CollectionRule
+from ttl_odm.beanie.policy.rules import Links, all_rules_below, rules_below
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
-    from ttl_odm.core.policy import Policy
+    import beanie
+
+    from ttl_odm.beanie.drivers import Collection
+    from ttl_odm.beanie.policy.binding import Registry
+    from ttl_odm.beanie.policy.entries import Backend
     from ttl_odm.follows import Follows
 
 _MANY: Final = (list, set, tuple, frozenset)
 
 
-class Root(Protocol):
-    """What is asked of the policy at the end of a row of parents: a `Binding`."""
-
-    model: type
-    is_stored: bool
-
-    @property
-    def policy(self) -> Policy:
-        """How its documents expire at this moment."""
-        ...
-
-    @property
-    def declared(self) -> Policy:
-        """The same, as the class declares it."""
-        ...
-
-    @property
-    def is_time_series(self) -> bool:
-        """Whether the collection is a time series."""
-        ...
-
-    @property
-    def purge(self) -> str:
-        """Who deletes what has expired."""
-        ...
-
-
-class Places(Protocol):
-    """What is asked of a client's collections: a `Registry`."""
-
-    def find(self, database: str, collection: str) -> Root | None:
-        """Return a collection's policy."""
-        ...
-
-    def following(self, database: str, collection: str) -> Following | None:
-        """Return what its documents follow."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Links:
-    """The parent's collection, and pairs of a path here and the parent's that it equals."""
-
-    parent: type
-    collection: str
-    pairs: tuple[tuple[str, str], ...]
-
-    @property
-    def own(self) -> tuple[str, ...]:
-        """The paths in documents that follow."""
-        return tuple(own for own, _ in self.pairs)
-
-    @property
-    def theirs(self) -> tuple[str, ...]:
-        """The paths in the parent."""
-        return tuple(theirs for _, theirs in self.pairs)
-
-
-@dataclass(slots=True, eq=False)
-class Following:
+class Following(CollectionRule):
     """A collection whose documents live while their parents do.
 
     `kept` is what was made of it last, for those who make the same each time that it is read, and
     what that was made from: they say what the two are.
     """
 
-    model: Any
-    declared: Follows
-    backend: str
-    registry: Places
-    database: str
-    collection: str
-    kept: tuple[object, Any] | None = field(default=None, init=False, repr=False, compare=False)
-    _links: Links | None = field(default=None, init=False)
-    _others: list[Any] = field(default_factory=list, init=False)
+    def __init__(  # noqa: PLR0913, PLR0917 (what it is, and where it stands)
+        self,
+        model: type[beanie.Document],
+        declared: Follows,
+        backend: Backend,
+        registry: Registry,
+        database: str,
+        collection: str,
+    ) -> None:
+        """Remember the declaration; the parent may be declared later."""
+        super().__init__(model, backend, registry, database, collection)
+        self.kept: tuple[object, Any] | None = None
+        self._declared = declared
+        self._links: Links | None = None
+        self._others: list[Any] = []
+
+    @property
+    def declared(self) -> Follows:
+        """What its class declares."""
+        return self._declared
 
     def share(self, model: Any) -> None:
         """Have another class on the collection, that declares the same."""
         if model not in self._others:
             self._others.append(model)
             self._links = None
-
-    @property
-    def enforced_by_others(self) -> bool:
-        """Whether nobody enforces it: in a migration."""
-        return self.backend == "migrations"
 
     @property
     def links(self) -> Links:
@@ -131,24 +83,10 @@ class Following:
         return self._links
 
     @property
-    def place(self) -> tuple[str, str]:
-        """The parent's database and collection."""
-        return self.database, self.links.collection
-
-    @property
-    def parent(self) -> Following | None:
+    def above(self) -> Following | None:
         """What the parent follows itself, None where it has a lifetime of its own."""
-        return self.registry.following(*self.place)
-
-    @property
-    def root(self) -> Root:
-        """The policy that says when documents expire: of the last one in the row of parents."""
-        following = self
-        while (above := following.parent) is not None:
-            following = above
-        binding = self.registry.find(*following.place)
-        assert binding is not None  # noqa: S101 (`links` has seen it)
-        return binding
+        parent = self.parent
+        return parent if isinstance(parent, Following) else None
 
     # Finding the parent
 
@@ -219,7 +157,7 @@ class Following:
         """Return where the parents' row ends: at a collection that follows nothing."""
         row: list[Following] = [self]
         at = (self.database, links.collection)
-        while (above := self.registry.following(*at)) is not None:
+        while isinstance(above := self.registry.entry(*at), Following):
             if above in row:
                 names = [one.model.__name__ for one in [*row[row.index(above) :], above]]
                 raise self._refusal(
@@ -233,6 +171,16 @@ class Following:
 
     def _refusal(self, why: str) -> TTLConfigurationError:
         return TTLConfigurationError(f"{self.model.__name__}.__ttl__ = {self.declared!r}: {why}.")
+
+
+def followers_of(collection: Collection) -> list[Following]:
+    """Return what follows the documents of a collection directly."""
+    return [rule for rule in rules_below(collection) if isinstance(rule, Following)]
+
+
+def all_followers(collection: Collection) -> list[Following]:
+    """Return what follows the documents of a collection, at whatever depth."""
+    return [rule for rule in all_rules_below(collection) if isinstance(rule, Following)]
 
 
 def check_field(model: Any, name: str, where: str) -> None:

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from bson import DBRef
 
+from ttl_odm.beanie.policy.entries import Judged
 from ttl_odm.beanie.policy.predicate import deciding_fields, end_of, value_at
 from ttl_odm.beanie.rewrite import filters
+from ttl_odm.beanie.rewrite.linked import expression
+from ttl_odm.beanie.rewrite.pipelines import live_stages
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ttl_odm.beanie.drivers import Document, Filter, Pipeline
-    from ttl_odm.beanie.policy.following import Following
     from ttl_odm.core.policy import Policy
+    from ttl_odm.follows.beanie.following import Following
 
 FOLLOWED: Final = "__ttl_followed"
 """The parents of a document, of each what says when it expires."""
@@ -37,54 +39,42 @@ _NO_MATCH: Final = frozenset({"$near", "$nearSphere", "$where"})
 _NO_PROJECTION: Final = frozenset({"$elemMatch", "$slice"})
 
 
+HIDE: Final[Document] = {"$unset": FOLLOWED}
+
+
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """How the documents of a collection are judged: stages, and then an expression.
+class ByParents(Judged):
+    """How the documents of a collection are judged, each of which then has `FOLLOWED`.
 
     `gives` are the stages that leave, of a document, what says when it expires.
     """
 
-    stages: Pipeline
-    condition: Document
     gives: Pipeline
 
-    @property
-    def live(self) -> Pipeline:
-        """The stages that leave live documents, each with `FOLLOWED`."""
-        return [*self.stages, {"$match": {"$expr": self.condition}}]
 
-    @property
-    def expired(self) -> Pipeline:
-        """The stages that leave those that have expired."""
-        return [*self.stages, {"$match": {"$expr": {"$not": [self.condition]}}}]
-
-
-HIDE: Final[Document] = {"$unset": FOLLOWED}
-
-
-def judged(following: Following) -> Judged:
+def judged(following: Following) -> ByParents:
     """Return how documents that follow others are judged at this moment.
 
     The same object while nothing has changed, for each read asks: it must not be changed.
     """
     basis, kept = _basis(following), following.kept
     if kept is None or kept[0] != basis:  # the same objects are equal at once
-        parent = basis if isinstance(basis, Judged) else _by(*basis)
+        parent = basis if isinstance(basis, ByParents) else _by(*basis)
         kept = following.kept = basis, _made(following, parent)
-    made: Judged = kept[1]
+    made: ByParents = kept[1]
     return made
 
 
-def _basis(following: Following) -> Judged | tuple[Policy, Document | None]:
+def _basis(following: Following) -> ByParents | tuple[Policy, Document | None]:
     """Return by what a parent is judged: as what it follows is, or its policy and predicate."""
-    above = following.parent
+    above = following.above
     if above is not None:
         return judged(above)
     policy = following.root.policy
     return policy, filters.live(policy)
 
 
-def _made(following: Following, parent: Judged) -> Judged:
+def _made(following: Following, parent: ByParents) -> ByParents:
     links = following.links
     is_open = following.declared.orphan == "live"
     (own, theirs), *others = links.pairs
@@ -124,74 +114,7 @@ def _made(following: Following, parent: Judged) -> Judged:
         any_lives = {"$anyElementTrue": [f"${FOLLOWED}.{_LIVES}"]}
         found = {"$or": [{"$not": [found]}, any_lives]}
     first = {"$ifNull": [{"$first": living}, {}]}
-    return Judged([{"$lookup": lookup}], found, [{"$replaceWith": first}])
-
-
-def descend(following: Following) -> Pipeline:
-    """Return the stages that go from documents of a parent's collection to what follows them."""
-    (own, theirs), *others = following.links.pairs
-    let, inner = _equal(others)
-    lookup: Document = {
-        "from": following.collection,
-        "localField": theirs,
-        "foreignField": own,
-        **({"let": let, "pipeline": inner} if let else {}),
-        "as": FOLLOWED,
-    }
-    return [
-        {"$match": {its: {"$ne": None} for _, its in following.links.pairs}},
-        {"$lookup": lookup},
-        {"$unwind": f"${FOLLOWED}"},
-        {"$replaceWith": f"${FOLLOWED}"},
-    ]
-
-
-def _equal(pairs: Sequence[tuple[str, str]]) -> tuple[Document, Pipeline]:
-    """Return the variables of a parent's fields, and the stages for followers that equal them."""
-    let = {f"key{number}": expression(its) for number, (_, its) in enumerate(pairs)}
-    inner = [
-        {"$match": {"$expr": {"$eq": [expression(mine), f"$$key{number}"]}}}
-        for number, (mine, _) in enumerate(pairs)
-    ]
-    return let, inner
-
-
-def counted(below: Sequence[tuple[Following, Any]], count: str, *, when: Any = None) -> Pipeline:
-    """Return the stages that give each document the number of documents that follow it.
-
-    Args:
-        below: What follows these documents, each with what follows that in turn, as pairs.
-        count: The field for the number.
-        when: The condition for documents of which that is wanted; others get 0.
-    """
-    stages: Pipeline = []
-    fields = []
-    for place, (following, further) in enumerate(below):
-        name, key = f"{FOLLOWED}_{place}", f"{FOLLOWED}_key"
-        (own, theirs), *others = following.links.pairs
-        let, inner = _equal(others)
-        inner += counted(further, count) if further else []
-        one: Any = {"$add": [1, f"${count}"]} if further else 1
-        inner.append({"$group": {"_id": None, count: {"$sum": one}}})
-        # A value that nothing has, for documents that are left out, or whose key is null.
-        has_key: Any = {"$ne": [{"$ifNull": [expression(theirs), None]}, None]}
-        wanted = has_key if when is None else {"$and": [when, has_key]}
-        nothing = {"$literal": {FOLLOWED: "nothing"}}
-        stages += [
-            {"$set": {key: {"$cond": [wanted, expression(theirs), nothing]}}},
-            {
-                "$lookup": {
-                    "from": following.collection,
-                    "localField": key,
-                    "foreignField": own,
-                    **({"let": let} if let else {}),
-                    "pipeline": inner,
-                    "as": name,
-                }
-            },
-        ]
-        fields.append({"$ifNull": [{"$first": f"${name}.{count}"}, 0]})
-    return [*stages, {"$set": {count: {"$add": [0, *fields]}}}]
+    return ByParents([{"$lookup": lookup}], found, HIDE, [{"$replaceWith": first}])
 
 
 def of_variable(variable: str, predicate: Any) -> Any:
@@ -205,10 +128,10 @@ def of_variable(variable: str, predicate: Any) -> Any:
     return predicate
 
 
-def _by(policy: Policy, predicate: Document | None) -> Judged:
+def _by(policy: Policy, predicate: Document | None) -> ByParents:
     fields: Document = dict.fromkeys(deciding_fields(policy), 1)
     gives = [{"$project": {"_id": 0, **fields}}]
-    return Judged([], predicate or _TRUE, gives)
+    return ByParents([], predicate or _TRUE, HIDE, gives)
 
 
 def _with_lives(gives: Pipeline) -> Pipeline:
@@ -240,15 +163,6 @@ def parents_of(following: Following) -> Pipeline:
     return [{"$lookup": lookup}, {"$match": {FOLLOWED: []}}]
 
 
-@lru_cache(maxsize=256)
-def expression(path: str) -> Any:
-    """Return the expression for what is at a path, also that of a DBRef's key."""
-    field, ref, _ = path.partition(".$id")
-    if not ref:
-        return f"${path}"
-    return {"$getField": {"field": {"$literal": "$id"}, "input": f"${field}"}}
-
-
 def is_over(document: object, policy: Policy, now: datetime) -> bool:
     """Say whether all parents that a document carries have expired by now."""
     parents = document.get(FOLLOWED) if isinstance(document, Mapping) else None
@@ -259,25 +173,6 @@ def is_over(document: object, policy: Policy, now: datetime) -> bool:
 
 
 # Pipelines in the place of finds
-
-
-def live_stages(first: Sequence[Filter], made: Judged) -> tuple[Pipeline, Pipeline]:
-    """Put the judgement into a pipeline: what stands before it and with it, and what is left.
-
-    As late as can be: behind the filters at the beginning, which may use indexes. But an expression
-    in a filter may fail on a document that is gone, so it is asked behind, and only where there is
-    a live parent. (MongoDB would move it before the ``$lookup`` if it weren't about that.)
-    """
-    before: Pipeline = []
-    rest = [dict(stage) for stage in first]
-    while rest and isinstance(rest[0].get("$match"), Mapping):
-        if filters.has_expr(rest[0]["$match"]):
-            break
-        before.append(rest.pop(0))
-    guarded: Pipeline = []
-    while rest and isinstance(rest[0].get("$match"), Mapping):
-        guarded.append({"$match": filters.guarded(rest.pop(0)["$match"], made.condition)})
-    return [*before, *made.live, *guarded], rest
 
 
 def find_pipeline(  # noqa: PLR0913 (the clauses of a find)

@@ -29,12 +29,14 @@ from pymongo.errors import BulkWriteError
 from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult, UpdateResult
 
 from ttl_odm.beanie.gate import bulk, writes
-from ttl_odm.beanie.gate.followed_parents import Parents
 from ttl_odm.beanie.gate.handle import takes_expired, takes_keep
 from ttl_odm.beanie.keys import KeyHolders, until_free
-from ttl_odm.beanie.rewrite import filters, followed
+from ttl_odm.beanie.rewrite import filters
+from ttl_odm.beanie.rewrite.linked import expression
 from ttl_odm.beanie.rewrite.operators import sent
 from ttl_odm.errors import TTLError
+from ttl_odm.follows.beanie import stages
+from ttl_odm.follows.beanie.parents import Parents
 
 if TYPE_CHECKING:
     from pymongo.results import InsertOneResult
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.gate.handle import Handle
     from ttl_odm.beanie.gate.writes import Change
     from ttl_odm.beanie.rewrite.stamps import Update
+    from ttl_odm.follows.beanie.following import Following
 
 _CHUNK: Final = 1_000
 """Keys in one command."""
@@ -50,13 +53,11 @@ _READ_OPTIONS: Final = ("session", "collation", "hint", "comment", "maxTimeMS", 
 _ONLY_TO_CHOOSE: Final = ("hint", "sort")
 
 
-class Followers:
+class FollowersMethods:
     """The methods of a collection whose documents follow others, for one call."""
 
-    def __init__(self, handle: Handle) -> None:
-        """Take the handle of a collection that has a `Following`."""
-        following = handle.following
-        assert following is not None  # noqa: S101 (asked before)
+    def __init__(self, handle: Handle, following: Following) -> None:
+        """Take the handle of a collection, and what its documents follow."""
         self.handle = handle
         self.following = following
         self.plain = handle.acknowledged
@@ -67,9 +68,9 @@ class Followers:
         """Count live documents."""
         if takes_expired(options):
             return await self.plain.count_documents(filter, **options)
-        made = followed.judged(self.following)
+        made = stages.judged(self.following)
         pages: dict[str, Any] = {name: int(options.pop(name, 0) or 0) for name in ("skip", "limit")}
-        pipeline = followed.find_pipeline(made, filter, **pages)
+        pipeline = stages.find_pipeline(made, filter, **pages)
         pipeline.append({"$group": {"_id": None, "n": {"$sum": 1}}})
         return sum([int(row["n"]) for row in await self._rows(pipeline, options)])
 
@@ -90,11 +91,11 @@ class Followers:
                 f"distinct({key!r}) asks for a place in an array, which a pipeline doesn't do, and "
                 "documents that follow others are read by one: use $arrayElemAt in aggregate()."
             )
-        made = followed.judged(self.following)
-        value = followed.expression(key)
+        made = stages.judged(self.following)
+        value = expression(key)
         values = {"$cond": [{"$isArray": [value]}, value, [value]]}
         pipeline = [
-            *followed.find_pipeline(made, asked),
+            *stages.find_pipeline(made, asked),
             {"$match": {key: {"$exists": True}}},
             {"$project": {"_id": 0, "value": values}},
             {"$unwind": "$value"},
@@ -111,12 +112,12 @@ class Followers:
 
     async def _choose(self, filter: Filter, options: Document, *, one: bool) -> list[Any]:
         """Return the keys of live documents, and what leads to their parents."""
-        made = followed.judged(self.following)
+        made = stages.judged(self.following)
         sort: Any = options.get("sort")
         order = dict(sort) if sort is not None and not isinstance(sort, Mapping) else sort
         tops = {path.partition(".")[0]: 1 for path in self.following.links.own}
         pipeline = [
-            *followed.find_pipeline(made, filter, sort=order, limit=1 if one else 0),
+            *stages.find_pipeline(made, filter, sort=order, limit=1 if one else 0),
             {"$project": {"_id": 1, **tops}},
         ]
         asked = {name: options[name] for name in _READ_OPTIONS if options.get(name) is not None}
@@ -310,7 +311,7 @@ _INSERTED: Final = object()
 class _Changing:
     """An update or a replacement of documents that follow others."""
 
-    followers: Followers
+    followers: FollowersMethods
     filter: Filter
     change: Change
     known: Document

@@ -18,14 +18,16 @@ from pymongo import ReadPreference
 from ttl_odm.beanie.gate.handle import Handle
 from ttl_odm.beanie.policy.errors import ExpiredError
 from ttl_odm.beanie.policy.predicate import modified_within
-from ttl_odm.beanie.rewrite import filters, followed
+from ttl_odm.beanie.rewrite import filters
+from ttl_odm.beanie.rewrite.linked import expression
 from ttl_odm.core.policy import TTL
+from ttl_odm.follows.beanie.stages import having, judged, keys_in, mentions_links
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ttl_odm.beanie.drivers import Collection, Document, Filter, Session
-    from ttl_odm.beanie.policy.following import Following
+    from ttl_odm.follows.beanie.following import Following
 
     Key = tuple[Any, ...]
 
@@ -58,7 +60,7 @@ class Parents:
 
         Returns the parents that they get and that live; none where no document is moved.
         """
-        if not followed.mentions_links(known, self.following.links.own):
+        if not mentions_links(known, self.following.links.own):
             return set()
         changed = [{**row, **known} for row in rows]
         if self._keys(changed).keys() <= self._keys(rows).keys():
@@ -89,10 +91,10 @@ class Parents:
             document["_id"]
             for document in documents
             if document.get("_id") is not None
-            and (key := followed.keys_in(document, paths)) is not None
+            and (key := keys_in(document, paths)) is not None
             and _name(key) in lost
         ]
-        condition = followed.having(paths, [expected[name] for name in lost])
+        condition = having(paths, [expected[name] for name in lost])
         for start in range(0, len(keys), _CHUNK):
             some = {**condition, "_id": {"$in": keys[start : start + _CHUNK]}}
             await self.handle.plain.delete_many(some, session=self.session)
@@ -104,7 +106,7 @@ class Parents:
         if keep or not declared.renews:
             return
         keys = list(self._keys(documents).values())
-        while keys and (above := following.parent) is not None:
+        while keys and (above := following.above) is not None:
             keys, following = await self._keys_above(following, keys, above), above
         policy = following.root.policy
         if not keys or not isinstance(policy, TTL):
@@ -121,7 +123,7 @@ class Parents:
             return
         now = await root.now_to_stamp({})
         for start in range(0, len(keys), _CHUNK):
-            wanted = followed.having(following.links.theirs, keys[start : start + _CHUNK])
+            wanted = having(following.links.theirs, keys[start : start + _CHUNK])
             live = root.filter_to_write({**wanted, **condition})
             touch = stamping.update({"$set": {}}, keep=False, now=now)
             await plain.update_many(live, touch, session=self.session)
@@ -130,7 +132,7 @@ class Parents:
         self, following: Following, keys: list[Key], above: Following
     ) -> list[Key]:
         """Return the keys of the parents of parents."""
-        found = followed.having(following.links.theirs, keys)
+        found = having(following.links.theirs, keys)
         tops = {path.partition(".")[0]: 1 for path in above.links.own}
         rows = self._collection(following.links.collection).find(found, tops, session=self.session)
         parents = Parents(self.handle, above, self.session)
@@ -139,20 +141,20 @@ class Parents:
     async def _lives(self, keys: dict[object, Key]) -> dict[object, bool]:
         """Say of those parents that are there whether one of that key lives."""
         lives: dict[object, bool] = {}
-        links, above = self.following.links, self.following.parent
-        judged = None if above is None else followed.judged(above)
-        live = None if judged is not None else filters.live(self.following.root.policy)
-        condition: Any = judged.condition if judged is not None else live
+        links, above = self.following.links, self.following.above
+        made = None if above is None else judged(above)
+        live = None if made is not None else filters.live(self.following.root.policy)
+        condition: Any = made.condition if made is not None else live
         shown: Document = {
             "_id": 0,
-            "key": [followed.expression(path) for path in links.theirs],
+            "key": [expression(path) for path in links.theirs],
             "lives": {"$literal": True} if condition is None else condition,
         }
         every = list(keys.values())
         for start in range(0, len(every), _CHUNK):
             pipeline = [
-                {"$match": followed.having(links.theirs, every[start : start + _CHUNK])},
-                *(judged.stages if judged is not None else ()),
+                {"$match": having(links.theirs, every[start : start + _CHUNK])},
+                *(made.stages if made is not None else ()),
                 {"$project": shown},
             ]
             cursor: Any = self._collection(links.collection).aggregate(
@@ -167,7 +169,7 @@ class Parents:
 
     def _keys(self, documents: Iterable[Filter]) -> dict[object, Key]:
         paths = self.following.links.own
-        keys = (followed.keys_in(document, paths) for document in documents)
+        keys = (keys_in(document, paths) for document in documents)
         return {_name(key): key for key in keys if key is not None}
 
     def _collection(self, name: str) -> Collection:

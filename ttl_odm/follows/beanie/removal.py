@@ -12,55 +12,24 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ttl_odm.beanie.policy.binding import registry_of
 from ttl_odm.beanie.policy.commands import BY_KEY
 from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, inheriting_branches, own_expiry
-from ttl_odm.beanie.rewrite.followed import having, keys_in
 from ttl_odm.core.policy import TTL
 from ttl_odm.follows import sealing_ttl
+from ttl_odm.follows.beanie.following import followers_of
+from ttl_odm.follows.beanie.stages import having, keys_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ttl_odm.beanie.drivers import Collection, Document, Filter
+    from ttl_odm.beanie.drivers import Document, Filter
     from ttl_odm.beanie.policy.commands import RawCollection
-    from ttl_odm.beanie.policy.following import Following
     from ttl_odm.core.policy import Policy
+    from ttl_odm.follows.beanie.following import Following
 
 _CHUNK: Final = 1_000
 """Keys in one command."""
-
-
-def followers_of(collection: Collection) -> list[Following]:
-    """Return what follows the documents of a collection directly."""
-    database = collection.database
-    return registry_of(database.client).followers_of(database.name, collection.name)
-
-
-def has_followers(collection: Collection) -> bool:
-    """Say whether documents follow those of a collection."""
-    return bool(followers_of(collection))
-
-
-def all_followers(collection: Collection) -> list[Following]:
-    """Return what follows the documents of a collection, at whatever depth."""
-    registry, found = registry_of(collection.database.client), followers_of(collection)
-    for following in found:  # which grows
-        found += registry.followers_of(following.database, following.collection)
-    return found
-
-
-def below(collection: Collection) -> list[tuple[Following, Any]]:
-    """Return what follows the documents of a collection, each with what follows that in turn."""
-    database = collection.database
-    registry = registry_of(database.client)
-
-    def of(database_name: str, name: str) -> list[tuple[Following, Any]]:
-        found = registry.followers_of(database_name, name)
-        return [(one, of(one.database, one.collection)) for one in found]
-
-    return of(database.name, collection.name)
 
 
 @dataclass(slots=True)
@@ -104,7 +73,7 @@ class FollowersRemoval:
     async def of_matching(self, following: Following, condition: Filter) -> None:
         """Remove documents that follow others, after what follows them."""
         place = self.place.beside(following.collection)
-        if self.limit is None and not has_followers(place.collection):
+        if self.limit is None and not followers_of(place.collection):
             self.removed[following.collection] += await place.delete([condition])
             return
         while self.is_done:

@@ -22,17 +22,24 @@ from ttl_odm.beanie.policy.binding import (
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
-    from ttl_odm.beanie.drivers import Collection
-    from ttl_odm.beanie.policy.following import Following
+    from ttl_odm.follows.beanie.following import Following
 
 _NOTHING: Final = object()
 
 
-def check_plain(model: type, collection: Collection) -> None:
+def check_kind(one: tuple[type, object], other: tuple[type, object], collection: str) -> None:
+    """Reject a collection for documents with a lifetime and for others that follow."""
+    if not is_same_class(one[0], other[0]):
+        raise TTLConfigurationError(
+            f"{one[0].__name__} and {other[0].__name__} share the collection {collection!r}, so "
+            "all of its documents have a lifetime, or follow one parent, but they declare "
+            f"{one[1]!r} and {other[1]!r}."
+        )
+
+
+def check_plain(following: Following, model: type) -> None:
     """Reject the collection for a class without a policy, if its documents would be orphans."""
-    database = collection.database
-    following = registry_of(database.client).following(database.name, collection.name)
-    if following is not None and _makes_orphans(following):
+    if _makes_orphans(following):
         _check(following, model)
 
 

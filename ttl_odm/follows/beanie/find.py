@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pymongo.message import _Query
 
-from ttl_odm.beanie.rewrite import followed
-from ttl_odm.beanie.rewrite.followed import FOLLOWED, HIDE
 from ttl_odm.errors import TTLError
+from ttl_odm.follows.beanie.stages import FOLLOWED, HIDE, find_pipeline, is_over, judged
 
 if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Document, Filter
     from ttl_odm.beanie.gate.handle import Handle
+    from ttl_odm.follows.beanie.following import Following
 
 Result = TypeVar("Result")
 
@@ -43,6 +43,7 @@ class FollowedLifetime:
     """
 
     handle: Handle
+    following: Following
 
     @property
     def _is_shown(self) -> bool:
@@ -50,10 +51,10 @@ class FollowedLifetime:
 
     def is_over(self, document: object) -> bool:
         """Say whether the parents of a document have expired by now."""
-        following, clock = self.handle.following, self.handle.registry.clock
-        if following is None or not clock.is_known or not self._is_shown:
+        clock = self.handle.registry.clock
+        if not clock.is_known or not self._is_shown:
             return False
-        return followed.is_over(document, following.root.policy, clock.at_most())
+        return is_over(document, self.following.root.policy, clock.at_most())
 
     def strip(self, document: Result) -> Result:
         """Return the document without its parents."""
@@ -70,25 +71,19 @@ class FollowedLifetime:
         return living
 
 
-def follow(cursor: Any, handle: Handle) -> None:
+def follow(cursor: Any, handle: Handle, following: Following) -> None:
     """Have a cursor, before it has asked anything, find by a pipeline."""
-    cursor._query_class = partial(FollowersQuery, handle)
-
-
-def follow_as(clone: Any, cursor: Any) -> None:
-    """Have a clone of a cursor find as that does."""
-    own = vars(cursor).get("_query_class")
-    if own is not None:
-        clone._query_class = own
+    cursor._query_class = partial(FollowersQuery, handle, following)
 
 
 class FollowersQuery(_Query):
     """A find that is sent as a pipeline."""
 
-    def __init__(self, handle: Handle, *args: Any) -> None:
+    def __init__(self, handle: Handle, following: Following, *args: Any) -> None:
         """Take what the driver gives."""
         super().__init__(*args)
         self._handle = handle
+        self._following = following
         self._made: Any = None
 
     def reset(self) -> None:
@@ -100,7 +95,7 @@ class FollowersQuery(_Query):
         """Return the command."""
         if self._made is None:
             find, database = super().as_command(*args, **kwargs)
-            made = _with_inner(find, self._handle)
+            made = self._with_inner(find)
             self._as_command = self._made = made, database
         made_command: tuple[dict[str, Any], str] = self._made
         return made_command
@@ -110,17 +105,15 @@ class FollowersQuery(_Query):
         super().update_command(cmd)
         self._made = self._as_command
 
+    def _with_inner(self, command: Filter) -> Document:
+        if isinstance(command.get("explain"), Mapping):
+            inner = as_aggregate(command["explain"], self._handle, self._following)
+            return {**command, "explain": inner}
+        return as_aggregate(command, self._handle, self._following)
 
-def _with_inner(command: Filter, handle: Handle) -> Document:
-    if isinstance(command.get("explain"), Mapping):
-        return {**command, "explain": as_aggregate(command["explain"], handle)}
-    return as_aggregate(command, handle)
 
-
-def as_aggregate(find: Filter, handle: Handle) -> Document:
+def as_aggregate(find: Filter, handle: Handle, following: Following) -> Document:
     """Return the aggregation that finds what a find command would, of live documents."""
-    following = handle.following
-    assert following is not None  # noqa: S101 (the cursor was made for one)
     if odd := [name for name in _REFUSED if find.get(name)]:
         raise TTLError(
             f"{handle.plain.full_name!r} follows another collection, so it is read by a pipeline, "
@@ -130,8 +123,8 @@ def as_aggregate(find: Filter, handle: Handle) -> Document:
     if projection is not None and not isinstance(projection, Mapping):
         projection = dict.fromkeys(projection, 1)
     limit = int(find.get("limit", 0))
-    stages = followed.find_pipeline(
-        followed.judged(following),
+    stages = find_pipeline(
+        judged(following),
         find.get("filter", {}),
         sort=find.get("sort"),
         skip=int(find.get("skip", 0)),

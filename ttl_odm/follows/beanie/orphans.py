@@ -10,35 +10,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ttl_odm.beanie.purge.followers import FollowersRemoval, all_followers
 from ttl_odm.beanie.purge.removal import transaction
-from ttl_odm.beanie.rewrite.followed import having, keys_with_nulls, parents_of
-from ttl_odm.core.policy import TTL
-from ttl_odm.follows.facts import ORPHANS
-from ttl_odm.sweeper import BatchResult, Part
+from ttl_odm.follows.beanie.following import all_followers
+from ttl_odm.follows.beanie.removal import FollowersRemoval
+from ttl_odm.follows.beanie.stages import having, keys_with_nulls, parents_of
+from ttl_odm.sweeper import BatchResult
 
 if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Pipeline
     from ttl_odm.beanie.policy.commands import RawCollection
-    from ttl_odm.beanie.policy.following import Following
-    from ttl_odm.core.policy import Policy
-    from ttl_odm.sweeper import BatchRequest, Due
+    from ttl_odm.follows.beanie.following import Following
+    from ttl_odm.sweeper import BatchRequest
 
 
-async def with_followers(place: RawCollection, policy: Policy, due: Due) -> Due:
-    """Return what there is to do, with what there is for the sake of followers."""
-    followers = all_followers(place.collection)
-    if not followers:
-        return due
-    parts = list(due.parts)
-    if Part.INHERITING in parts and isinstance(policy, TTL) and policy.override is not None:
-        # Where documents go of which too many follow for one batch.
-        parts = list(dict.fromkeys([Part.INHERITING, Part.OWN, *parts]))
-    for following in followers:
+async def has_orphans(place: RawCollection) -> bool:
+    """Say whether there are any below a collection."""
+    for following in all_followers(place.collection):
         if await _orphaned_keys(place, following, 1):
-            parts.append(ORPHANS)
-            break
-    return replace(due, parts=tuple(parts))
+            return True
+    return False
 
 
 async def purge_orphans(place: RawCollection, request: BatchRequest) -> BatchResult:

@@ -19,14 +19,24 @@ LINK: Final = "__ttl_follows"
 """Its name."""
 
 
-def link_index(paths: Sequence[str]) -> Index:
+class LinkIndex(Index):
+    """An index on the paths that lead to a parent."""
+
+    __slots__ = ()
+
+    def is_served_by(self, existing: Document) -> bool:
+        """Say whether one of the application's own finds documents as well."""
+        return leads_to(existing, (self.field, *self.more))
+
+
+def link_index(paths: Sequence[str]) -> LinkIndex:
     """Return the index by which documents are found that follow another one.
 
     It is sparse, since no lookup is for null, and because MongoDB then allows one of the
     application's own on the same fields beside it, which Beanie may create later.
     """
     field, *more = paths
-    return Index(LINK, field, None, None, more=tuple(more), sparse=True)
+    return LinkIndex(LINK, field, None, None, more=tuple(more), sparse=True)
 
 
 def leads_to(existing: Document, paths: Sequence[str]) -> bool:

@@ -1,0 +1,102 @@
+"""Counting documents with a rule from the documents that they belong to.
+
+Pure functions. This module must not know drivers, nor who asks.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ttl_odm.beanie.drivers import Document, Pipeline
+    from ttl_odm.beanie.policy.rules import Rule
+
+LINKED: Final = "__ttl_linked"
+"""In documents of a parent's collection, for a while: those that a rule leads to them."""
+
+
+def descend(rule: Rule) -> Pipeline:
+    """Return the stages that go from documents of a parent's collection to those with the rule."""
+    (own, theirs), *others = rule.links.pairs
+    let, inner = _equal(others)
+    lookup: Document = {
+        "from": rule.collection,
+        "localField": theirs,
+        "foreignField": own,
+        **({"let": let, "pipeline": inner} if let else {}),
+        "as": LINKED,
+    }
+    return [
+        {"$match": {its: {"$ne": None} for _, its in rule.links.pairs}},
+        {"$lookup": lookup},
+        {"$unwind": f"${LINKED}"},
+        {"$replaceWith": f"${LINKED}"},
+    ]
+
+
+def counted(rules: Sequence[Rule], count: str, *, when: Any = None) -> Pipeline:
+    """Return the stages that give each document the number of documents that expire with it.
+
+    Args:
+        rules: The rules that lead to these documents, at whatever depth.
+        count: The field for the number.
+        when: The condition for documents of which that is wanted; others get 0.
+    """
+    below: dict[str, list[Rule]] = {}
+    for rule in rules:
+        below.setdefault(rule.links.collection, []).append(rule)
+    return _counted(rules[0].links.collection, below, count, when)
+
+
+def _counted(parent: str, below: dict[str, list[Rule]], count: str, when: Any) -> Pipeline:
+    stages: Pipeline = []
+    fields = []
+    for place, rule in enumerate(below[parent]):
+        name, key = f"{LINKED}_{place}", f"{LINKED}_key"
+        (own, theirs), *others = rule.links.pairs
+        let, inner = _equal(others)
+        has_more = rule.collection in below
+        inner += _counted(rule.collection, below, count, None) if has_more else []
+        one: Any = {"$add": [1, f"${count}"]} if has_more else 1
+        inner.append({"$group": {"_id": None, count: {"$sum": one}}})
+        # A value that nothing has, for documents that are left out, or whose key is null.
+        has_key: Any = {"$ne": [{"$ifNull": [expression(theirs), None]}, None]}
+        wanted = has_key if when is None else {"$and": [when, has_key]}
+        nothing = {"$literal": {LINKED: "nothing"}}
+        stages += [
+            {"$set": {key: {"$cond": [wanted, expression(theirs), nothing]}}},
+            {
+                "$lookup": {
+                    "from": rule.collection,
+                    "localField": key,
+                    "foreignField": own,
+                    **({"let": let} if let else {}),
+                    "pipeline": inner,
+                    "as": name,
+                }
+            },
+        ]
+        fields.append({"$ifNull": [{"$first": f"${name}.{count}"}, 0]})
+    return [*stages, {"$set": {count: {"$add": [0, *fields]}}}]
+
+
+def _equal(pairs: Sequence[tuple[str, str]]) -> tuple[Document, Pipeline]:
+    """Return the variables of a parent's fields, and the stages for documents that equal them."""
+    let = {f"key{number}": expression(its) for number, (_, its) in enumerate(pairs)}
+    inner = [
+        {"$match": {"$expr": {"$eq": [expression(mine), f"$$key{number}"]}}}
+        for number, (mine, _) in enumerate(pairs)
+    ]
+    return let, inner
+
+
+@lru_cache(maxsize=256)
+def expression(path: str) -> Any:
+    """Return the expression for what is at a path, also that of a DBRef's key."""
+    field, ref, _ = path.partition(".$id")
+    if not ref:
+        return f"${path}"
+    return {"$getField": {"field": {"$literal": "$id"}, "input": f"${field}"}}

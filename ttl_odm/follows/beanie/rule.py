@@ -1,0 +1,152 @@
+"""`FollowsRule` and `Followers`: all that the base asks of this package."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ttl_odm.beanie.policy.rules import Removed
+from ttl_odm.errors import TTLConfigurationError, TTLError
+from ttl_odm.follows.beanie import checks, documents, sharing
+from ttl_odm.follows.beanie.displacement import remove_followers
+from ttl_odm.follows.beanie.find import FollowedLifetime, follow
+from ttl_odm.follows.beanie.following import Following
+from ttl_odm.follows.beanie.index import link_index
+from ttl_odm.follows.beanie.methods import FollowersMethods
+from ttl_odm.follows.beanie.orphans import has_orphans, purge_orphans
+from ttl_odm.follows.beanie.removal import FollowersRemoval
+from ttl_odm.follows.beanie.stages import judged
+from ttl_odm.follows.facts import ORPHANS, due_followers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    import beanie
+    from pymongo.asynchronous.cursor import AsyncCursor
+
+    from ttl_odm.beanie.drivers import Collection, Document, Filter, Session
+    from ttl_odm.beanie.gate.handle import Handle
+    from ttl_odm.beanie.policy.commands import RawCollection
+    from ttl_odm.beanie.policy.entries import Own
+    from ttl_odm.beanie.policy.rules import Checked, Copy, EndOf, Rejected
+    from ttl_odm.beanie.policy.ttl_indexes import Index
+    from ttl_odm.core.policy import Policy
+    from ttl_odm.sweeper import BatchRequest, BatchResult, Fact
+    from ttl_odm.sweeper.findings import Finding
+
+
+class FollowsRule(Following):
+    """A collection whose documents live while their parents do, as the base asks."""
+
+    def judged(self, reader: str) -> Own:
+        """By a look at the parent, which is in the same database."""
+        if self.enforced_by_others:
+            return None
+        if reader != self.database:
+            raise TTLError(
+                f"{f'{self.database}.{self.collection}'!r} follows another collection, which a "
+                f"pipeline in {reader!r} can't look into: read it in its own database."
+            )
+        return judged(self)
+
+    def check_shared(self, model: type, declared: Policy | None) -> None:
+        """Reject documents with a lifetime, and those that would be orphans."""
+        if declared is None:
+            sharing.check_plain(self, model)
+        else:
+            sharing.check_kind((self.model, self.declared), (model, declared), self.collection)
+
+    def check(self) -> None:
+        """Check that it leads to a parent, and that no other class would have orphans."""
+        _ = self.links
+        sharing.check_following(self)
+
+    def index(self) -> Index:
+        """The index of the link."""
+        return link_index(self.links.own)
+
+    def rejected(self, what: Rejected, where: str) -> TTLError:
+        """The error, with what can be done instead."""
+        if what == "lifetime":
+            return TTLConfigurationError(
+                f"{where} documents have no lifetime of their own: {self.declared!r}. Change that "
+                "of the parent."
+            )
+        if what == "sweep":
+            parent = self.root.model.__name__
+            return TTLConfigurationError(
+                f"{where} can't be swept alone: its documents follow those of {parent} and are "
+                f"deleted with them. Sweep {parent} instead, or give both."
+            )
+        return TTLError(
+            f"find_raw_batches() can't read {where!r}, whose documents live while their parents "
+            "do, as it sends no pipeline: use find(), aggregate() or aggregate_raw_batches()."
+        )
+
+    def methods(self, handle: Handle) -> FollowersMethods:
+        """Return those that choose documents by a pipeline, and then write them."""
+        return FollowersMethods(handle, self)
+
+    def finds(self, handle: Handle, cursor: AsyncCursor[Document]) -> FollowedLifetime:
+        """Have the cursor send a pipeline."""
+        follow(cursor, handle, self)
+        return FollowedLifetime(handle, self)
+
+    async def remove(
+        self,
+        collection: Collection,
+        filter: Filter,  # noqa: A002 (MongoDB's name for it)
+        collation: Document | None,
+        session: Session,
+    ) -> int:
+        """Delete what matches and whose parents have expired, after what follows it."""
+        return await remove_followers(collection, self, filter, collation, session)
+
+    def end_in_memory(self, document: beanie.Document, end: EndOf) -> datetime | None:
+        """The end of the parent, where a fetched link has it."""
+        return documents.end_in_memory(document, self.declared, end)
+
+    async def end_of(self, document: beanie.Document, session: Session) -> datetime | None:
+        """The end of the parent at the end of the row."""
+        return await documents.end_of(document, self, session)
+
+    async def is_gone(
+        self,
+        document: beanie.Document,
+        session: Session,
+        copy: Copy | None,
+        *,
+        inserts: bool = False,
+    ) -> bool:
+        """Whether its parent has expired, or isn't there."""
+        return await documents.is_gone(document, self, session, copy, inserts=inserts)
+
+
+class Followers:
+    """The documents that follow those of a policy, as the base asks; see `Dependents`."""
+
+    part = ORPHANS
+
+    async def remove(
+        self, place: RawCollection, policy: Policy, rows: Sequence[Filter], limit: int | None
+    ) -> Removed:
+        """Remove them, the deepest first; where that isn't all, what they follow stays expired."""
+        removal = FollowersRemoval(place, limit)
+        await removal.of_expired(policy, rows)
+        return Removed(removal.removed, removal.is_done)
+
+    async def is_due(self, place: RawCollection) -> bool:
+        """Whether there are orphans."""
+        return await has_orphans(place)
+
+    def facts(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
+        """Name the documents that follow."""
+        return due_followers(rows)
+
+    async def purge(self, place: RawCollection, request: BatchRequest) -> BatchResult:
+        """Delete a batch of orphans."""
+        return await purge_orphans(place, request)
+
+    async def check(self, checked: Checked) -> list[Finding]:
+        """See that they are found by an index."""
+        return await checks.followers(checked)
