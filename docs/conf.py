@@ -10,6 +10,8 @@ files are read as they are. A link to any other file of the repository offers it
 from __future__ import annotations
 
 import inspect
+import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[1]
+SITE = "https://ttl-odm.readthedocs.io/en/latest/"
 sys.path.insert(0, str(ROOT))
 
 import django  # noqa: E402 - after the path, as what follows
@@ -97,6 +100,8 @@ copybutton_exclude = ".gp, .go"
 
 html_theme = "furo"
 html_title = f"ttl_odm {release}"
+# Where Read the Docs publishes it; empty anywhere else.
+html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 templates_path = ["_templates"]
@@ -130,6 +135,13 @@ def join_types(*event: Any) -> None:
         return
 
 
+def link_within(_app: Sphinx, page: str, source: list[str]) -> None:
+    """Make README's links to this site relative; they are absolute because PyPI shows it, too."""
+    if page == "README":
+        text = source[0].replace(f"{SITE}_static/", "docs/_static/")
+        source[0] = re.sub(rf"{re.escape(SITE)}([\w/-]+)\.html", r"\1.md", text)
+
+
 def drop_comments(_app: Sphinx, page: nodes.document) -> None:
     """Leave out HTML comments: what tests/docs needs for a page's blocks isn't part of the site."""
     for node in list(page.findall(nodes.raw)):
@@ -148,8 +160,9 @@ def drop_pictures_from_elsewhere(_app: Sphinx, page: nodes.document) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """Say how autodoc gets attributes, what comes after Napoleon, and what no page shows."""
+    """Say how autodoc gets attributes, and what becomes of README's links and of each page."""
     app.add_autodoc_attrgetter(type, attribute)
     app.connect("autodoc-process-docstring", join_types, priority=900)
+    app.connect("source-read", link_within)
     app.connect("doctree-read", drop_comments)
     app.connect("doctree-read", drop_pictures_from_elsewhere)

@@ -5,6 +5,7 @@ Its tools are in the `dev` extra, so only in `.venv`; `.venv-lowest` has no part
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
+PUBLISHED = "https://ttl-odm.readthedocs.io/en/latest/"
 
 # By the version, not by whether Sphinx can be imported: in .venv its absence is a failure.
 pytestmark = pytest.mark.skipif(
@@ -57,6 +59,33 @@ def broken_links(site: Path) -> Iterator[str]:
 
 def test_every_link_within_the_site_leads_somewhere(site: Path) -> None:
     assert sorted(broken_links(site)) == []
+
+
+@pytest.mark.parametrize("file", ["README.md", "pyproject.toml"])
+def test_every_link_to_the_published_site_leads_somewhere(site: Path, file: str) -> None:
+    links = re.findall(rf'{re.escape(PUBLISHED)}[^\s)"]*', (ROOT / file).read_text())
+    assert links
+    for link in links:
+        path, _, anchor = link.removeprefix(PUBLISHED).partition("#")
+        page = site / (path or "index.html")
+        assert page.is_file(), link
+        assert not anchor or anchor in Page(page).anchors, link
+
+
+def test_the_readme_has_no_relative_link_which_would_lead_nowhere_on_pypi() -> None:
+    targets = re.findall(r"\]\(([^)]*)\)", (ROOT / "README.md").read_text())
+    assert [target for target in targets if not target.startswith("https://")] == []
+
+
+def test_the_site_links_to_its_own_pages_only_by_relative_links(site: Path) -> None:
+    pages = {path: Page(path).targets for path in site.rglob("*.html")}
+    outward = [
+        f"{path.relative_to(site)}: {target}"
+        for path, targets in pages.items()
+        for target in targets
+        if target.startswith(PUBLISHED)
+    ]
+    assert outward == []
 
 
 def test_every_page_of_docs_is_in_the_table_of_contents(site: Path) -> None:
