@@ -217,7 +217,7 @@ def test_sqlites_check_of_an_earlier_release_and_what_it_let_in_are_found(
     findings = found(app, "--model", "Cart", status=1)
     assert "earlier release" in findings["missing-check", "carts"]["message"]
     invalid = findings["invalid-ttl", "carts"]
-    assert invalid["message"].endswith("so that the default applies: 2")
+    assert invalid["message"].endswith("to which the default applies: 2")
     run_sql(engine, invalid["fix"])
     left = found(app, "--model", "Cart", status=0)
     assert left.keys() == {("missing-check", "carts"), ("never-swept", None)}
@@ -263,7 +263,7 @@ def test_rows_of_the_future_are_found_by_columns_that_are_not_ours(
     assert finding["message"].startswith("rows whose made_at is more than an hour in the future")
     assert finding["message"].endswith("longer: 1")
     doubt, _, statement = finding["fix"].partition("; or ")
-    assert doubt == "declare timezone= if that is local time"
+    assert doubt == "declare timezone= if these are local times"
     with engine.begin() as connection:
         assert connection.exec_driver_sql(statement).rowcount == 1
     assert found(hotel, status=0).keys() == {("never-swept", None)}
@@ -571,7 +571,7 @@ def test_a_ttl_that_came_past_the_check_is_found(engine: Engine, app: list[str])
     assert CliRunner().invoke(cli, ["sweep", *app]).exit_code == 0
     findings = deep(app, status=1)
     finding = findings.pop("invalid-ttl")
-    assert finding["message"].endswith("not found by a sweep by index: 2")
+    assert finding["message"].endswith("not found by sweeping with an index: 2")
     run_sql(engine, finding["fix"])
     if is_mysql(engine):
         unenforced = findings.pop("missing-check")

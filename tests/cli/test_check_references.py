@@ -111,7 +111,7 @@ def test_live_rows_that_refer_to_expired_ones_are_counted_by_foreign_key(engine:
     findings = {finding["message"]: finding for finding in found(engine)}
     prefix = "public." if engine.dialect.name == "postgresql" else ""
     restrict = "a sweep can't delete the expired rows because of them"
-    cascade = "a sweep deletes them too, by ON DELETE CASCADE"
+    cascade = "a sweep also deletes them, by ON DELETE CASCADE"
     assert findings.keys() == {
         f"live rows of {prefix}receipts(cart_id) refer to expired rows: 3; {restrict}",
         f"live rows of {prefix}cards(gift_id) refer to expired rows: 1; {restrict}",

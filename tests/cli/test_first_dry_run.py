@@ -137,7 +137,7 @@ def test_a_guess_becomes_a_policy_by_an_editor(folder: Path) -> None:
     plan, sweep = lines_to_type(written)
     too_early = CliRunner().invoke(cli, shlex.split(sweep)[1:], env={"TTL_ODM_URL": None})
     assert too_early.exit_code == 2
-    assert "in a settings file that ttl-odm inspect has written, remove the #" in too_early.stderr
+    assert "in a settings file written by ttl-odm inspect, remove the #" in too_early.stderr
     assert "now" in called(plan)
     file = folder / "ttl.toml"
     file.write_text(file.read_text().replace("# audit_log", "audit_log").replace('"90d"', '"2w"'))

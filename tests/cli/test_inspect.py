@@ -194,7 +194,7 @@ def test_models_are_named_and_are_enough_by_themselves() -> None:
     assert "from tests.cli.legacy import SESSIONS\n" in finished.stdout
     assert 'enable(SESSIONS, ExpireAt("expires_at"))\n' in finished.stdout
     assert "class LoginSessions" not in finished.stdout
-    assert "text, and there is no row" in finished.stdout
+    assert "text, but there are no rows" in finished.stdout
 
 
 def test_a_table_that_no_module_holds_gets_a_name_and_a_remark(monkeypatch: Any) -> None:
@@ -438,8 +438,8 @@ def test_a_field_by_the_name_of_one_of_the_mixins_is_for_enable(mongodb: Any) ->
         (["--models", "tests.cli.legacy"], 2, "give MODULE:NAME"),
         (["--models", "tests.cli.nothing:Base"], 2, "there is no module 'tests.cli.nothing'"),
         (["--models", "tests.cli.legacy:SESSION"], 2, "has no 'SESSION' (did you mean SESSIONS"),
-        (["--models", "tests.cli.legacy:HOUR"], 2, "holds no SQLAlchemy models"),
-        (["--models", "tests.cli.legacy:key"], 2, "Error: key holds no SQLAlchemy models"),
+        (["--models", "tests.cli.legacy:HOUR"], 2, "has no SQLAlchemy models"),
+        (["--models", "tests.cli.legacy:key"], 2, "Error: key has no SQLAlchemy models"),
     ],
 )
 def test_mistakes_are_told_in_a_line_without_a_password(

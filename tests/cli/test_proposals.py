@@ -83,7 +83,7 @@ def test_other_names_are_none(name: str) -> None:
 def test_the_end_of_something_else_in_the_row_is_a_remark_only() -> None:
     verdict = propose(table("users", password_expires_at=Kind.AWARE), NOW)
     assert verdict.proposal is None
-    assert "may be the end of the password only" in verdict.remarks[0]
+    assert "may be the expiry of the password only" in verdict.remarks[0]
 
 
 @pytest.mark.parametrize(("unit", "factor"), [("s", 1), ("ms", 1000), ("us", 1_000_000)])
@@ -98,7 +98,7 @@ def test_the_unit_of_an_epoch_is_told_by_its_values(unit: Any, factor: int) -> N
     ("kind", "value", "remark"),
     [
         (Kind.INTEGER, 86_400, "not epoch times"),
-        (Kind.FLOAT, float("nan"), "holds numbers, and there is no row"),
+        (Kind.FLOAT, float("nan"), "holds numbers, but there are no rows"),
         (Kind.SHORT_FLOAT, 1.7e9, "float of 4 bytes"),
         (Kind.TEXT, "31.12.2025", "not ISO 8601"),
         (Kind.TEXT, "2026-01-01T10:00:00+02:00", "not UTC"),
@@ -135,7 +135,7 @@ def test_an_end_wins_over_a_lifetime_and_ends_are_ranked() -> None:
     )
     assert proposal.policy == ExpireAt("expires_at")
     assert proposal.confidence is Confidence.CLEAR
-    assert "token_expires_at may be the end as well" in proposal.cautions[0]
+    assert "token_expires_at may be the expiry, too" in proposal.cautions[0]
 
 
 @pytest.mark.parametrize(
@@ -301,9 +301,7 @@ def test_a_lease_counts_from_when_it_was_taken(began: str, own: str) -> None:
 def test_a_lifetime_that_is_not_in_seconds_is_a_remark(name: str, unit: str) -> None:
     verdict = propose(table("locks", locked_at=Kind.AWARE, **{name: Kind.INTEGER}), NOW)
     assert verdict.proposal is None
-    assert (
-        f"the name {name} suggests a lifetime in {unit}, but a policy reads" in verdict.remarks[0]
-    )
+    assert f"the name {name} suggests a lifetime in {unit}, but policies read" in verdict.remarks[0]
 
 
 def test_a_lifetime_whose_values_are_milliseconds_is_a_remark() -> None:

@@ -184,7 +184,7 @@ def test_run_logs_a_lost_database_in_one_line_and_its_own_stop() -> None:
         lost = process.stderr.readline()
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=GUARD)
-    assert " WARNING The database doesn't answer (Acquire) and is retried: " in lost
+    assert " WARNING The database doesn't answer (Acquire); retrying: " in lost
     # Without a connection there is no lease to give back.
     assert [line.split(" ", 2)[2] for line in log.splitlines()][-1] == (
         "INFO Stopped by a signal; the lease is free."

@@ -74,7 +74,7 @@ def test_what_was_not_approved_is_not_made(cart: Any) -> None:
         approve_policy(cart, 60, token=seen.token, by="ann")
     seen = preview_policy(cart, 60)
     set_policy(cart, 70, by="eve")
-    with pytest.raises(NotApprovedError, match="the default was changed since"):
+    with pytest.raises(NotApprovedError, match="the default has changed since"):
         approve_policy(cart, 60, token=seen.token, by="ann")
     assert [change.changed_by for change in policy_changes(cart)] == ["eve"]
 
@@ -256,7 +256,7 @@ def test_the_command_removes_one_of_a_tenant(made: SimpleNamespace) -> None:
         (("set", "shop.Cart", "tenant=acme", "60"), "its rows have one default"),
         (("set", "shop.Message", "acme", "60"), "give tenant=VALUE"),
         (("set", "shop.Message", "5"), "the least is 10 seconds"),
-        (("set", "shop.Message", "default"), "this is the default itself"),
+        (("set", "shop.Message", "default"), "is only for a single value"),
         (("set", "shop.Cart", "60", "--approve", "0-nonsense"), "not for this change"),
     ],
 )
@@ -269,7 +269,7 @@ def test_the_command_refuses(made: SimpleNamespace, words: Any, message: str) ->
 
 def test_nothing_to_show(cart: Any) -> None:
     raw("DELETE FROM ttl_odm_policies")
-    assert run("show", "shop.Cart").startswith("Nothing is stored:")
+    assert run("show", "shop.Cart").startswith("No default is stored:")
     said = StringIO()
     with pytest.raises(SystemExit):
         call_command("ttl_check", "--model", "shop.Cart", "--json", stdout=said)
@@ -340,7 +340,7 @@ def test_the_admin_says_what_is_wrong(cart: Any) -> None:
     assert "is not for this change" in client.post(f"{CHANGES}set/", asked).content.decode()
     asked = {"model": "shop.Cart", "ttl": "60", "scope": "acme"}
     page = client.post(f"{CHANGES}set/", asked).content.decode()
-    assert "no rows have a default of their own" in page
+    assert "one default for all rows" in page
     assert policy_changes(cart) == []
 
 
@@ -382,7 +382,7 @@ def test_a_scope_that_no_row_can_have_is_rejected(made: SimpleNamespace) -> None
 
 @pytest.mark.databases("mariadb", "mysql")
 def test_a_tenant_with_blanks_behind_is_no_other_one(made: SimpleNamespace) -> None:
-    with pytest.raises(TTLConfigurationError, match="takes it for 'acme'"):
+    with pytest.raises(TTLConfigurationError, match="treats it as 'acme'"):
         set_policy(made.Message, 60, scope="acme ", by="ann")
     for key, tenant in enumerate(("acme", "acme ")):
         made.Message.objects.create(pk=key, tenant=tenant)

@@ -89,5 +89,5 @@ def test_models_come_before_those_they_refer_to_and_with_their_own_tables() -> N
 async def test_a_wrong_call_says_what_to_write() -> None:
     with pytest.raises(TTLError, match="sync_to_async"):
         await async_empty(Session)
-    with pytest.raises(TTLError, match="know their database"):
+    with pytest.raises(TTLError, match="for SQLAlchemy's models only"):
         empty(Session, session="no such thing")

@@ -409,7 +409,7 @@ def test_rows_that_no_sweep_finds_are_found(
     try:
         if backend.database in WHILE_UNCHECKED:
             raw(on)
-        apply_reported_fix("invalid-ttl", "no sweep finds 1 row whose ttl is none", capsys)
+        apply_reported_fix("invalid-ttl", "no sweep finds 1 row with an invalid ttl", capsys)
         assert checked(capsys, "--deep", "--model", "shop.Session")[0] == 0
     finally:
         if backend.database not in WHILE_UNCHECKED:

@@ -57,9 +57,9 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no model": (Follows(int, on={"n": "id"}), {"n": number()}, "int is not a model"),
     "itself": (Follows("up"), {"up": to("self")}, "rows of their own table"),
     "no stamp": (Follows("up", renews=True), {"up": to(Upload)}, "no write renews rows of shop"),
-    "an archive": (Follows("cart"), {"cart": to(Cart), "__ttl_archive__": 1}, "leave __ttl_arch"),
-    "a hook": (Follows("cart"), {"cart": to(Cart), "__ttl_on_purged__": print}, "leave __ttl_on_p"),
-    "a purge": (Follows("cart"), {"cart": to(Cart), "__ttl_purge__": "orm"}, "leave __ttl_purge"),
+    "an archive": (Follows("cart"), {"cart": to(Cart), "__ttl_archive__": 1}, "Leave __ttl_arch"),
+    "a hook": (Follows("cart"), {"cart": to(Cart), "__ttl_on_purged__": print}, "Leave __ttl_on_p"),
+    "a purge": (Follows("cart"), {"cart": to(Cart), "__ttl_purge__": "orm"}, "Leave __ttl_purge"),
 }
 
 
@@ -85,7 +85,9 @@ def test_a_follower_has_no_subclasses_with_tables_and_keeps_its_parent() -> None
             {"__module__": __name__, "Meta": type("Meta", (), {"app_label": "shop"})},
         )
     forget("odd")
-    with pytest.raises(TTLConfigurationError, match=r"Item.__ttl__: what rows follow can't change"):
+    with pytest.raises(
+        TTLConfigurationError, match=r"Item.__ttl__: a model can't start or stop following"
+    ):
         Item.__ttl__ = 60
 
 

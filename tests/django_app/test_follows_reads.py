@@ -154,11 +154,11 @@ def test_the_end_of_a_row_is_that_of_its_parent(backend: Backend) -> None:
     expire(LIVE)
     assert item.is_expired
     assert item.time_left == timedelta(0)
-    with pytest.raises(TTLConfigurationError, match=r"Item.touch.*set that of the parent"):
+    with pytest.raises(TTLConfigurationError, match=r"Item.touch.*Set the parent's lifetime"):
         item.touch()
     with pytest.raises(TTLConfigurationError, match=r"Item.persist\(\)"):
         item.persist()
-    with pytest.raises(TTLConfigurationError, match="wasn't saved"):
+    with pytest.raises(TTLConfigurationError, match="isn't known before it is saved"):
         Item(pk=12, cart=cart).expires_at  # noqa: B018
 
 

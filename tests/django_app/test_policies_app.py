@@ -132,6 +132,6 @@ def test_an_app_that_is_not_installed_is_named() -> None:
     run = [sys.executable, "-c", MISSING]
     said = subprocess.run(run, capture_output=True, text=True, timeout=GUARD, check=True).stdout
     assert said.splitlines() == [
-        'Models with a policy need the app "ttl_odm.django": add it to INSTALLED_APPS.',
-        'Stored defaults need the app "ttl_odm.django.policies": add it to INSTALLED_APPS.',
+        'Models with a policy require the app "ttl_odm.django": add it to INSTALLED_APPS.',
+        'Stored defaults require the app "ttl_odm.django.policies": add it to INSTALLED_APPS.',
     ]

@@ -141,7 +141,7 @@ def test_what_a_model_doesnt_allow_is_not_stored(made: SimpleNamespace) -> None:
     for ttl in (9, DAY + 1, None, -1, 0, "60"):
         with pytest.raises(InvalidTTL, match=r"^shop\.Message\.__ttl__ = "):
             set_policy(message, ttl, by="ann")  # type: ignore[arg-type]
-    with pytest.raises(TTLConfigurationError, match="no rows have a default of their own"):
+    with pytest.raises(TTLConfigurationError, match="one default for all rows"):
         set_policy(made.Cart, HOUR, scope="acme", by="ann")
     with pytest.raises(TTLConfigurationError, match="isn't stored in the database"):
         set_policy(shop.Session, HOUR, by="ann")
@@ -152,7 +152,7 @@ def test_what_a_model_doesnt_allow_is_not_stored(made: SimpleNamespace) -> None:
 
 def test_a_model_that_takes_it_back_is_refused(cart: Any) -> None:
     cart.__ttl__ = 60
-    with pytest.raises(TTLConfigurationError, match="whether the database stores it"):
+    with pytest.raises(TTLConfigurationError, match="whether the database stores the default"):
         keys(cart.objects)
     cart.__ttl__ = Stored(60)
     assert keys(cart.objects) == EXPECTED[HOUR]
@@ -233,7 +233,7 @@ def test_a_default_of_ones_own_can_be_removed(message: Any) -> None:
     # There is nothing to remove, and nothing to write down.
     assert set_policy(message, "default", scope="acme", by="bob") == 0
     assert policy_changes(message) == changes
-    with pytest.raises(InvalidTTL, match="this is the default itself"):
+    with pytest.raises(InvalidTTL, match="is only for a single value"):
         set_policy(message, "default", by="ann")
 
 

@@ -254,7 +254,7 @@ def test_orphans_that_stay_are_skipped_and_hold_up_no_others(backend: Backend, m
                 target = sweep(Basket, batch_size=2)
                 assert target.referring.get("shop_good", 0) == removed
                 assert (target.deleted, dict(target.skips)) == (0, {Skip.REFUSED: 3})
-                assert "shop.Good are still there" in target.notes[0]
+                assert "shop.Good still exist" in target.notes[0]
                 assert left("shop_good") == {1, 2, 5}
         assert sweep(Basket).referring == {"shop_good": 3}
 
@@ -268,7 +268,7 @@ def test_a_write_that_meets_such_a_row_says_what_keeps_it(
     expired_seats(1)
     with (
         triggered("shop_seat", "OLD.id = 1"),
-        pytest.raises(IntegrityError, match=r"shop\.Seat .* still there"),
+        pytest.raises(IntegrityError, match=r"shop\.Seat .* still exist"),
     ):
         Seat.objects.create(pk=1, row="b", number=2)
     assert heard == []

@@ -156,7 +156,7 @@ async def test_a_sweeper_that_ends_by_an_error_is_logged_and_the_application_goe
         raise ZeroDivisionError
 
     async def is_told() -> bool:
-        return "A sweeper has ended by an error" in caplog.text
+        return "A sweeper has ended with an error" in caplog.text
 
     async with LifespanManager(FastAPI(lifespan=Sweeping(shop.sweeper(on_report=broken)))):
         await until(is_told)
@@ -250,7 +250,7 @@ async def test_a_sweeper_that_was_stopped_before_is_no_silent_one(
     sweeper.stop()
 
     async def is_told() -> bool:
-        return "it was stopped, now or before" in caplog.text
+        return "because it was stopped" in caplog.text
 
     async with Sweeping(sweeper):
         await until(is_told)

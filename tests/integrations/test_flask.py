@@ -117,7 +117,7 @@ def test_a_plan_tells_what_another_default_would_do(app: Flask) -> None:
     cells = [line.split() for line in result.output.splitlines()]
     assert ["now", "3", "0", "0.0%"] in cells
     assert ["in", "1", "h", "4", "3", "75.0%"] in cells
-    assert "Expired rows, still there, that would be visible again: 3." in result.output
+    assert "Expired rows that are still stored and would be visible again: 3." in result.output
     assert rows_of(app, db, model) == {0, 1, 2, 3}
     alone = invoke(app, "plan", "Carts").output
     assert "planned" not in alone
@@ -276,7 +276,7 @@ def test_an_engine_without_models_says_what_is_missing(app: Flask, engine: Engin
 
 def test_targets_beside_flask_sqlalchemy_are_refused(app: Flask) -> None:
     db = SQLAlchemy(app)
-    with pytest.raises(TTLConfigurationError, match="leave out targets"):
+    with pytest.raises(TTLConfigurationError, match="leave targets out"):
         TTL(app, db, model_of(db))
 
 

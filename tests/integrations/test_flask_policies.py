@@ -76,7 +76,7 @@ def test_what_is_wrong_is_said_and_not_made(client: FlaskClient, engine: Engine)
         ({"ttl": 5}, 400, "the least is 60"),
         ({"ttl": "soon"}, 400, "soon"),
         ({"table": "others"}, 400, "the tables are web_sessions"),
-        ({"scope": "acme"}, 400, "no rows have a default of their own"),
+        ({"scope": "acme"}, 400, "one default for all rows"),
         ({"token": "2-nonsense"}, 409, "is not for this change"),
         ({}, 409, "is not for this change"),
     ):
@@ -203,7 +203,7 @@ def test_nobody_gets_in_whom_the_application_doesnt_let(client: FlaskClient) -> 
 def test_what_has_no_guard_is_refused(engine: Engine, model: Any) -> None:
     with pytest.raises(TypeError):
         policies(engine, [model])  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
-    with pytest.raises(TTLConfigurationError, match="give allowed="):
+    with pytest.raises(TTLConfigurationError, match="pass allowed="):
         policies(engine, [model], allowed=True, who=str)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     with pytest.raises(TTLConfigurationError, match="isn't stored in the database"):
         policies(engine, [web_session(HOUR)], allowed=lambda: True, who=str)

@@ -158,7 +158,7 @@ def test_it_takes_what_ttl_odm_policy_takes(shop: Flask) -> None:
 def test_without_stored_defaults_it_says_how_to_get_one(engine: Engine) -> None:
     app = Flask("shop")
     TTL(app, InMemoryStore(), None)
-    assert run(app, "show").output.startswith("Nothing is stored:")
+    assert run(app, "show").output.startswith("No default is stored:")
     assert answered(app, "history") == []
     finished = run(app, "set", "Basket", "1h")
     assert finished.exit_code == 2

@@ -489,9 +489,9 @@ def test_the_tables_may_be_among_those_of_an_application() -> None:
 @pytest.mark.databases("sqlite")
 def test_what_is_wrong_is_said(engine: Engine) -> None:
     tables: Any = CheckpointTables(HOUR)
-    with pytest.raises(TTLConfigurationError, match="give a declarative base or a MetaData"):
+    with pytest.raises(TTLConfigurationError, match="pass a declarative base or a MetaData"):
         CheckpointTables(HOUR, "Base")
-    with pytest.raises(TTLConfigurationError, match="give an Engine or an AsyncEngine"):
+    with pytest.raises(TTLConfigurationError, match="pass an Engine or an AsyncEngine"):
         SQLAlchemySaver(tables, engine)  # type: ignore[arg-type]
     with pytest.raises(TTLConfigurationError, match=r"give CheckpointTables\(ttl\)"):
         SQLAlchemySaver(engine, tables.metadata)

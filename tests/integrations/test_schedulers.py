@@ -298,9 +298,11 @@ async def test_what_cannot_run_is_refused_by_name(
 ) -> None:
     wrong: Any = shop.engine
     app = Celery("shop", set_as_current=False)
-    with pytest.raises(TTLConfigurationError, match=r"give a Sweeper, since .* docs/schedulers.md"):
+    with pytest.raises(
+        TTLConfigurationError, match=r"pass a Sweeper, because .* docs/schedulers.md"
+    ):
         for_celery.add_sweep(app, shop.async_sweeper)  # type: ignore[arg-type]
-    with pytest.raises(TTLConfigurationError, match="this is a BackgroundScheduler"):
+    with pytest.raises(TTLConfigurationError, match="the scheduler is a BackgroundScheduler"):
         for_apscheduler.add_sweep(BackgroundScheduler(timezone="UTC"), shop.async_sweeper)
     with pytest.raises(TTLConfigurationError, match=r"such as Sweeper\(engine, Base\)"):
         for_dramatiq.add_sweep(broker, wrong)

@@ -394,7 +394,7 @@ def test_what_no_index_leads_to_is_refused(
         policy = TTL(HOUR, last_modified="ends", override=None, unit="s")
     here = project(model)
     here.revision(f"import ttl_odm; op.add_ttl('events', {written(policy)}, sweep='database')")
-    with pytest.raises(MigrationRefusedError, match="would read the whole table each second"):
+    with pytest.raises(MigrationRefusedError, match="would read the whole table every second"):
         here.upgrade()
     assert left(engine) == []
 

@@ -284,7 +284,7 @@ def test_scopes_that_no_index_tells_apart_are_refused(
     run(engine, "ALTER TABLE web_sessions ADD COLUMN tenant TEXT")
     here = project(models())
     here.revision(ADD_STORED.format("60, by='tenant'"), DROP)
-    with pytest.raises(MigrationRefusedError, match="older than the shortest default each second"):
+    with pytest.raises(MigrationRefusedError, match="older than the shortest default every second"):
         here.upgrade()
 
 

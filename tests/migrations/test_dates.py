@@ -112,5 +112,5 @@ def test_a_limit_brings_an_index_on_the_creation(engine: Engine, project: Any) -
 
 def test_a_view_of_the_living_does_not_overlook_a_limit() -> None:
     wanted = TargetSchema.of("events", TTL(60, max_lifetime=600, created="ends"), None)
-    with pytest.raises(TTLConfigurationError, match="asks the database for the types"):
+    with pytest.raises(TTLConfigurationError, match="reads the types"):
         wanted.live(postgresql.dialect())

@@ -38,7 +38,9 @@ with create_engine("sqlite:///tokens.db").connect() as connection:
         context.run_migrations()
 """
 _TABLE = "import sqlite3; sqlite3.connect('tokens.db').execute('CREATE TABLE tokens (id INTEGER NOT NULL PRIMARY KEY, at DATETIME NOT NULL)')"  # noqa: E501
-_ALONE = "Add the line `import ttl_odm.alembic` at the top of env.py, and write the revision again."
+_ALONE = (
+    "Add the line `import ttl_odm.alembic` at the top of env.py, and generate the revision again."
+)
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -369,7 +369,7 @@ def test_a_table_that_is_copied_has_no_view_meanwhile(there: Any, engine: Engine
 def test_a_script_for_sqlite_can_not_make_it(project: Any) -> None:
     here = project()
     here.revision(ADD, DROP)
-    with pytest.raises(MigrationRefusedError, match="asks SQLite for the table's columns"):
+    with pytest.raises(MigrationRefusedError, match="reads the table's columns from SQLite"):
         here.script()
 
 

@@ -315,7 +315,7 @@ def test_without_indexes_nothing_is_copied(engine: Engine, project: Any) -> None
 REFUSED: dict[str, tuple[list[str], str]] = {
     "partitioned": (
         ["ALTER TABLE events PARTITION BY HASH (id) PARTITIONS 2"],
-        r"is partitioned by HASH \(.*id.*\), and not by ranges of 'created_at'.*REMOVE",
+        r"is partitioned by HASH \(.*id.*\), not by ranges of 'created_at'.*REMOVE",
     ),
     "timestamp": (
         ["ALTER TABLE events MODIFY created_at TIMESTAMP NOT NULL"],
@@ -379,7 +379,9 @@ def test_so_is_a_column_of_geometry(engine: Engine, project: Any) -> None:
     run(engine, "ALTER TABLE events ADD g POINT")
     here = project()
     here.revision(COPYING)
-    with pytest.raises(MigrationRefusedError, match="column g is a point, which goes with no"):
+    with pytest.raises(
+        MigrationRefusedError, match="column g is a point, which this server doesn't support"
+    ):
         here.upgrade()
 
 

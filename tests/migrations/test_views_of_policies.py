@@ -179,7 +179,7 @@ def test_a_limit_to_all_lives_holds_in_the_view(engine: Engine, project: Any) ->
 def test_a_script_can_not_ask_for_a_columns_type(engine: Engine, project: Any) -> None:
     here = project()
     here.revision("import ttl_odm; op.add_ttl('events', ttl_odm.ExpireAt('ends'), enforce='view')")
-    with pytest.raises(MigrationRefusedError, match="for the types of its columns 'ends'"):
+    with pytest.raises(MigrationRefusedError, match="reads the types of its columns 'ends'"):
         here.script()
 
 

@@ -136,8 +136,8 @@ async def test_the_index_is_the_services(azure: World) -> None:
 @pytest.mark.parametrize(
     ("policy", "reason"),
     [
-        (ExpireAt("ends"), "expires documents by its own '_ts'"),
-        (ExpireAfter("ends", 60), "expires documents by its own '_ts'"),
+        (ExpireAt("ends"), "expires documents only by its own '_ts'"),
+        (ExpireAfter("ends", 60), "expires documents only by its own '_ts'"),
         (TTL(60, max_lifetime=3600, created="ends"), "counts from its own '_ts'"),
         (TTL(60, override=None), "leave both out"),
     ],
@@ -253,7 +253,7 @@ async def test_nothing_is_left_to_tools_that_delete_repair_or_count(azure: World
     for tool in (find_strays, repair_strays):
         with pytest.raises(TTLConfigurationError, match="no policy that ttl_odm enforces"):
             await tool(Held)
-    with pytest.raises(TTLConfigurationError, match="deletes expired documents by itself"):
+    with pytest.raises(TTLConfigurationError, match="deletes expired documents itself"):
         AsyncSweeper(azure.database, [Held])
     with pytest.raises(TTLConfigurationError, match="last modified"):
         collection_for(azure.database, Held)

@@ -100,13 +100,16 @@ def enabled() -> Any:
         (without_field, r"Child\.__ttl__ = Follows\(parent='nothing'.*no field 'nothing'"),
         (unknown_field, "Child has no field 'wrong'; it has 'id', "),
         (many_parents, "'parents' holds several values"),
-        (with_hook, r"Child\.__ttl_on_purged__ = .*: documents that follow others go with these"),
+        (
+            with_hook,
+            r"Child\.__ttl_on_purged__ = .*: documents that follow their parent are deleted",
+        ),
         (
             with_archive,
             r"Child\.__ttl_archive__ = .*leave __ttl_archive__ out, or give Child",
         ),
         (with_purge, r"Child\.__ttl_purge__ = 'sweeper'"),
-        (enabled, "by __ttl__ in its own body"),
+        (enabled, "declares __ttl__ in its own body"),
     ],
 )
 def test_what_cannot_be_is_refused_when_the_class_is_made(

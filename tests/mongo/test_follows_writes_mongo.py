@@ -81,7 +81,7 @@ async def test_nothing_is_inserted_under_an_expired_parent(world: World) -> None
 
 
 async def test_a_parent_that_is_not_there_may_have_expired(world: World) -> None:
-    message = "can't be put under carts 4, which isn't there, or has been deleted"
+    message = "can't be put under carts 4, which doesn't exist, or was deleted"
     with pytest.raises(ExpiredError, match=message):
         await Item(id=40, cart=ref(4)).insert()  # type: ignore[arg-type]
     with pytest.raises(ExpiredError, match=message):

@@ -105,7 +105,7 @@ def purged_by_nobody() -> Any:
         (after_document, "put TTLMixin before Document"),
         (on_a_view, "is a view"),
         (by_epoch, "__ttl_purge__ = 'sweeper'"),
-        (by_id, "cannot have a TTL index"),
+        (by_id, "can't have a TTL index"),
         (purged_by_nobody, "write 'native' or 'sweeper'"),
     ],
 )

@@ -167,9 +167,9 @@ async def test_a_pipeline_without_any_policy_is_passed_on_as_it_is(world: World)
 
 @pytest.mark.parametrize("given", [None, "app", object()])
 def test_only_a_database_of_the_drivers_can_be_gated(given: Any) -> None:
-    with pytest.raises(TTLConfigurationError, match="give an AsyncDatabase"):
+    with pytest.raises(TTLConfigurationError, match="pass an AsyncDatabase"):
         ttl_database(given)
-    with pytest.raises(TTLConfigurationError, match="is not a collection"):
+    with pytest.raises(TTLConfigurationError, match="is neither a collection"):
         gated(given)
 
 

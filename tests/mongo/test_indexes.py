@@ -477,8 +477,8 @@ async def test_a_time_series_can_have_no_other_policy(
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        (ExpireAfter("_id", 60), r"'_id' cannot"),
-        (TTL(60, last_modified="_id"), r"'_id' cannot"),
+        (ExpireAfter("_id", 60), r"'_id' can't"),
+        (TTL(60, last_modified="_id"), r"'_id' can't"),
         (ExpireAt("$**"), r"\$"),
         (ExpireAt("meta.$**"), r"'meta\.\$\*\*'"),
         (ExpireAt("meta..at"), r"'meta\.\.at'"),

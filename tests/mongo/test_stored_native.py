@@ -198,7 +198,7 @@ async def test_who_comes_late_to_its_turn_gives_up(
         place.raw["ttl_odm_policies"].update_one({"_id": KEY}, {"$set": {"changing.by": "bob"}})
 
     monkeypatch.setattr(stored_default.Turn, "write", write)
-    with pytest.raises(TTLError, match="Others are changing"):
+    with pytest.raises(TTLError, match="Another client is changing"):
         await set_policy(place.model, 60, by="ann")
     assert place.seconds() == HOUR
 

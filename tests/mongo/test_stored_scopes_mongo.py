@@ -79,7 +79,7 @@ async def test_a_default_of_ones_own_can_be_removed(place: Carts) -> None:
     # There is nothing to remove, and nothing to write down.
     assert await set_policy(place.model, "default", scope="acme", by="bob") == 0
     assert await policy_changes(place.model) == changes
-    with pytest.raises(InvalidTTL, match="this is the default itself"):
+    with pytest.raises(InvalidTTL, match="is only for a single value"):
         await set_policy(place.model, "default", by="ann")
 
 

@@ -393,7 +393,7 @@ async def test_a_validator_of_the_users_own_is_left(place: Scratch) -> None:
     theirs = {"name": {"$type": "string"}}
     place.database.create_collection("documents", validator=theirs)
 
-    with pytest.raises(TTLConfigurationError, match=r"\.documents' has a validator of its own"):
+    with pytest.raises(TTLConfigurationError, match=r"\.documents' already has a validator"):
         await ensure_collection(place.ours, TTL(60), guard=True)
     for wished in (None, False):
         await ensure_collection(place.ours, TTL(60), guard=wished)

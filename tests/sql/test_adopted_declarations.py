@@ -54,7 +54,7 @@ def test_dates_have_no_unit(type_: Any, unit: Any) -> None:
         declare(ExpireAt("at", unit=unit), type_)
     message = str(caught.value)
     assert message.startswith("Things.__ttl__: column 'at' is ")
-    assert f"unit={unit!r}: it holds dates, so leave unit out" in message
+    assert f"unit={unit!r}: the column holds dates, so leave unit out" in message
 
 
 @pytest.mark.parametrize("type_", [Integer(), BigInteger()])
@@ -398,7 +398,7 @@ def test_a_subclass_may_differ_by_its_default_alone(engine: Engine) -> None:
         __mapper_args__ = {"polymorphic_identity": "bird"}
 
     with pytest.raises(
-        TTLConfigurationError, match=r"Dog\.__ttl__ = TTL\(60\).*only have another default"
+        TTLConfigurationError, match=r"Dog\.__ttl__ = TTL\(60\).*only change the default"
     ):
 
         class Dog(Animal):

@@ -134,7 +134,7 @@ def test_a_token_is_of_one_change(world: World) -> None:
         approved(world, 61, preview.token)
     with world.engine.connect() as connection:
         set_policy(connection, world.model, DAY, by="bob")
-    with pytest.raises(NotApprovedError, match="the default was changed since"):
+    with pytest.raises(NotApprovedError, match="the default has changed since"):
         approved(world, 60, preview.token)
     number, _, digest = preview.token.partition("-")
     with pytest.raises(NotApprovedError):

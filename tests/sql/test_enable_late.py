@@ -340,7 +340,7 @@ def test_an_expression_that_was_made_for_another_policy_is_refused(
         enable(token, 90, purge="orm")  # the same columns
         assert session.execute(made).one()[:2] == (True, False)
         enable(token, TTL(90, override=None))
-        with pytest.raises(TTLConfigurationError, match="make it again"):
+        with pytest.raises(TTLConfigurationError, match="create the expression again"):
             session.execute(made)
         disable(token)
         with pytest.raises(TTLConfigurationError, match="no policy now"):

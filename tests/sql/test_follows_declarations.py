@@ -57,7 +57,10 @@ def item(base: Any, follows: Any, **attributes: Any) -> Any:
         (Follows("basket"), r"Item\.__ttl__ = .*no relationship or column 'basket'"),
         (Follows("plain"), r"'plain' has no foreign keys"),
         (Follows("tags"), r"'tags' is not a many-to-one relationship"),
-        (Follows("odd"), r"'odd' is not a many-to-one relationship by equal columns alone"),
+        (
+            Follows("odd"),
+            r"'odd' is not a many-to-one relationship that joins on equal columns only",
+        ),
         (Follows(dict, on={"cart_id": "id"}), r"dict is not a mapped class"),
     ],
 )
@@ -125,7 +128,7 @@ def test_parents_in_a_ring_are_refused(base: Any) -> None:
         id: Mapped[int] = mapped_column(primary_key=True)
         a_id: Mapped[int] = mapped_column(ForeignKey("a.id"))
 
-    with pytest.raises(TTLConfigurationError, match="follow one another in a ring"):
+    with pytest.raises(TTLConfigurationError, match="follow each other in a cycle"):
         configure_mappers()
 
 
@@ -145,7 +148,7 @@ def test_a_parent_of_another_metadata_is_refused(base: Any) -> None:
         metadata = MetaData()
 
     item(base, Follows(cart(Other), on={"plain": "id"}))
-    with pytest.raises(TTLConfigurationError, match="has another MetaData"):
+    with pytest.raises(TTLConfigurationError, match="have different MetaData"):
         configure_mappers()
 
 
@@ -159,7 +162,7 @@ def test_a_parent_of_another_metadata_is_refused(base: Any) -> None:
     ],
 )
 def test_what_belongs_to_a_lifetime_is_refused(base: Any, option: Any) -> None:
-    with pytest.raises(TTLConfigurationError, match=rf"Item\.{next(iter(option))} = .*leave"):
+    with pytest.raises(TTLConfigurationError, match=rf"Item\.{next(iter(option))} = .*Leave"):
         item(base, Follows("cart_id"), **option)
 
 
@@ -169,13 +172,13 @@ def test_a_subclass_follows_with_its_base_or_not_at_all(base: Any) -> None:
     class Same(model):  # type: ignore[misc]
         pass
 
-    with pytest.raises(TTLConfigurationError, match="neither a __ttl__ nor a table of their own"):
+    with pytest.raises(TTLConfigurationError, match="neither a __ttl__ nor a table of its own"):
 
         class Joined(model):  # type: ignore[misc]
             __tablename__ = "joined"
             id: Mapped[int] = mapped_column(ForeignKey("items.id"), primary_key=True)
 
-    with pytest.raises(TTLConfigurationError, match="neither a __ttl__ nor a table of their own"):
+    with pytest.raises(TTLConfigurationError, match="neither a __ttl__ nor a table of its own"):
 
         class Timed(model):  # type: ignore[misc]
             __ttl__ = 60
@@ -183,7 +186,7 @@ def test_a_subclass_follows_with_its_base_or_not_at_all(base: Any) -> None:
 
 def test_what_rows_follow_stays(base: Any) -> None:
     model = item(base, Follows("cart_id"))
-    with pytest.raises(TTLConfigurationError, match="can't change while the application runs"):
+    with pytest.raises(TTLConfigurationError, match="can't be assigned, changed or removed"):
         model.__ttl__ = 60
 
 
@@ -224,5 +227,5 @@ def test_it_is_declared_in_the_body_of_a_class(base: Any) -> None:
         __tablename__ = "plain"
         id: Mapped[int] = mapped_column(primary_key=True)
 
-    with pytest.raises(TTLConfigurationError, match="by __ttl__ in its own body"):
+    with pytest.raises(TTLConfigurationError, match="declares __ttl__ in its own body"):
         enable(Plain, Follows("id"))

@@ -47,7 +47,7 @@ def test_a_dry_run_counts_what_follows_expired_rows(engine: Engine) -> None:
     assert dict(target.due_followers) == along
     assert (report.due, report.deleted) == (7, 0)
     assert "7 rows expired" in str(report)
-    assert "carts: 2 rows of items would be deleted as well, since they follow" in str(report)
+    assert "carts: 2 rows of items would be deleted as well, because their parents" in str(report)
     assert report.to_dict()["targets"][0]["due_followers"] == along
     assert stored(engine, *TREE) == [2, 4, 4, 4, 4]
     Cart.__ttl__ = None

@@ -265,7 +265,7 @@ def test_an_upsert_that_may_update_expired_rows_is_refused(session: Session) -> 
 
         statement = of_mysql(Item).values(id=20, cart_id=LIVE)
         statement = statement.on_duplicate_key_update(cart_id=LIVE)
-    with pytest.raises((TTLConfigurationError, CompileError), match="parent has expired"):
+    with pytest.raises((TTLConfigurationError, CompileError), match="have an expired parent"):
         session.execute(statement)
 
 

@@ -98,7 +98,7 @@ REFUSED = {
     "UPDATE web_sessions SET views = 1": "not a plain SELECT",
     "DELETE FROM web_sessions WHERE id = 'b'": "not a plain SELECT",
     "INSERT INTO web_sessions (id, views, _ts) SELECT 'x', 1, 0 FROM web_sessions": "not a plain",
-    "SELECT id FROM web_sessions FOR UPDATE": "lock no rows",
+    "SELECT id FROM web_sessions FOR UPDATE": "don't lock the rows",
     "SELECT id FROM WHERE web_sessions": "sqlglot can't read it",
 }
 PASSING = [

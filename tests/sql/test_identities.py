@@ -371,7 +371,7 @@ def test_a_key_that_another_class_has_taken(session: Session, m: Models) -> None
         other.add(m.Standing(id=1, holder="eve"))
         other.commit()
     session.commit()  # on MariaDB, a transaction goes on seeing what it has seen
-    with pytest.raises(ExpiredError, match="It is a Standing now: take the old one out"):
+    with pytest.raises(ExpiredError, match="It is a Standing now: expunge the old object"):
         session.scalars(select(m.Seat)).all()
     session.expunge(seat)
     assert session.get_one(m.Seat, 1).holder == "eve"

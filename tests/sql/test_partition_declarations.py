@@ -155,13 +155,21 @@ def test_a_database_without_partitions_has_a_table_like_any(engine: Any) -> None
 
 
 REFUSED = {
-    "renewed": (created(), TTL(60, last_modified="created_at", override=None), "renews the life"),
+    "renewed": (
+        created(),
+        TTL(60, last_modified="created_at", override=None),
+        "each write renews a row",
+    ),
     "no key": (created(primary_key=False), ExpireAt("created_at"), r"primary key \('id'\)"),
-    "text": (created(String(30)), ExpireAt("created_at", unit="iso"), "can't be cut into ranges"),
+    "text": (
+        created(String(30)),
+        ExpireAt("created_at", unit="iso"),
+        "can't be divided into time ranges",
+    ),
     "local": (
         created(DateTime()),
         ExpireAt("created_at", timezone="Europe/Paris"),
-        "timezone='Europe/Paris': partitions are cut in UTC",
+        "timezone='Europe/Paris': the boundaries of partitions are in UTC",
     ),
     "otherwise": (created(), ExpireAt("created_at"), "is declared with postgresql_partition_by"),
 }

@@ -205,7 +205,7 @@ def test_foreign_keys_are_refused_before_the_table_is_made(engine: Engine, which
         Table(
             "notes", metadata, Column("event", ForeignKey("events.id")), Column("text", String(9))
         )
-    with pytest.raises(TTLConfigurationError, match="has foreign keys of it or to it"):
+    with pytest.raises(TTLConfigurationError, match="has foreign keys in it or to it"):
         metadata.create_all(engine)
     assert "events" not in tables(engine)
 
@@ -269,7 +269,7 @@ def test_the_last_partition_stays_and_its_rows_go_by_batches(
         (target,) = Sweeper(engine, table, lease=False).run_once().targets
         assert (target.deleted, target.error, target.skipped) == (rows, None, 0)
         assert [note.partition(": ")[2] for note in target.notes] == (rows > 0) * [
-            "it is the last one of its table, which can't be without"
+            "it is the last partition of its table, and a table must have one"
         ]
         assert partitions(engine, "events") == {"d5"}
     assert number(engine, "SELECT count(*) FROM events") == 0
@@ -358,7 +358,10 @@ def test_no_partition_is_made_from_a_rest_that_is_large(
     unmake(engine, "events", *tomorrow_on(engine))
     add(engine, model, -9, range(11))
     notes = swept(engine, model).notes
-    assert "is not made, as events_rest has more than 10 rows" in notes[0]
+    assert (
+        "was not created, because more than 10 rows would have to be copied from events_rest"
+        in notes[0]
+    )
     run(engine, "DELETE FROM events WHERE id = 1")
     assert swept(engine, model).notes == ()
     assert {*tomorrow_on(engine)} <= partitions(engine, "events")
@@ -385,7 +388,7 @@ def test_a_trigger_keeps_partitions(engine: Engine) -> None:
     add(engine, model, 5, range(5))
     run(engine, "CREATE TRIGGER heard BEFORE DELETE ON events FOR EACH ROW SET @heard = 1")
     report = swept(engine, model)
-    assert "triggers for DELETE or TRUNCATE would not hear of it" in report.notes[0]
+    assert "triggers for DELETE or TRUNCATE would not fire" in report.notes[0]
     assert report.deleted == 5
     swept(engine, model)
     assert "events_d5" not in partitions(engine, "events")  # empty
@@ -400,7 +403,7 @@ def test_an_archive_gets_the_rows_by_batches(engine: Engine) -> None:
     add(engine, model, 5, range(10))
     report = swept(engine, model)
     assert (report.deleted, report.archived) == (10, 10)
-    assert "an archive gets copies of the rows" in report.notes[0]
+    assert "this database archives rows by copying them" in report.notes[0]
 
 
 @pytest.fixture
@@ -431,7 +434,7 @@ def test_who_is_shown_no_triggers_sweeps_by_batches(engine: Engine, poor: Engine
     run(engine, f"REVOKE TRIGGER ON `{engine.url.database}`.* FROM ttl_poor")
     report = swept(poor, model, lease=False)
     assert report.deleted == 5
-    assert "is shown to users with TRIGGER only" in report.notes[0]
+    assert "only users with the TRIGGER privilege can see" in report.notes[0]
 
 
 # --- others at work ------------------------------------------------------------------------------

@@ -402,7 +402,7 @@ def test_survivors_are_not_moved_where_a_trigger_would_hear_of_them(engine: Engi
         "CREATE TRIGGER tell BEFORE INSERT ON visits FOR EACH ROW EXECUTE FUNCTION tell()",
     )
     report = swept(engine, model)
-    assert report.notes == ("survivors are not moved: triggers would hear of them as new rows",)
+    assert report.notes == ("survivors are not moved: triggers would treat them as new rows",)
     assert "visits_d3" in partitions(engine, "visits")
     assert keys(engine, model) == [500]
 
@@ -447,7 +447,7 @@ REASONS = {
             ),
             "CREATE INDEX ON notes (event, at)",
         ],
-        "foreign keys refer to the table, and would not be asked",
+        "foreign keys refer to the table, and dropping a partition would bypass them",
     ),
     "trigger": (
         {},
@@ -455,7 +455,7 @@ REASONS = {
             "CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN OLD; END'",
             "CREATE TRIGGER tell BEFORE DELETE ON events FOR EACH ROW EXECUTE FUNCTION tell()",
         ],
-        "triggers for DELETE or TRUNCATE would not hear of it",
+        "triggers for DELETE or TRUNCATE would not fire",
     ),
 }
 
@@ -475,7 +475,7 @@ def test_rows_that_have_to_go_one_by_one_do_and_the_report_says_why(
     add(engine, model, 5, range(50))
     add(engine, model, 2, [99], created_at=midnight)
     report = swept(engine, model, **options)
-    assert report.notes == (f"partitions are swept by batches: {reason}",)
+    assert report.notes == (f"partitions are swept in batches: {reason}",)
     assert report.deleted == 51  # none waits for a partition that doesn't go
     swept(engine, model, **options)
     assert partitions(engine, "events") == {*days(engine, "events", 0, 1, 2), "events_d2"}
@@ -489,7 +489,7 @@ def test_row_level_security_keeps_partitions(engine: Engine) -> None:
     run(engine, "ALTER TABLE events ENABLE ROW LEVEL SECURITY")
     report = swept(engine, model)
     assert report.notes == (
-        "partitions are swept by batches: row-level security may hide rows of it",
+        "partitions are swept in batches: row-level security may hide some of its rows",
     )
     assert report.deleted == 5
     assert "events_d5" in partitions(engine, "events")
@@ -573,8 +573,8 @@ def test_an_archive_that_is_cut_alike_gets_the_partition_itself(engine: Engine) 
 @pytest.mark.parametrize(
     ("into", "reason"),
     [
-        (archive(cut=False), "the archive old_events isn't cut by created_at"),
-        (archive(Column("more", Integer)), "the archive old_events has other columns"),
+        (archive(cut=False), "the archive old_events isn't partitioned by created_at"),
+        (archive(Column("more", Integer)), "the archive old_events has different columns"),
     ],
 )
 def test_another_archive_gets_its_rows_by_batches(engine: Engine, into: Table, reason: str) -> None:
@@ -586,7 +586,7 @@ def test_another_archive_gets_its_rows_by_batches(engine: Engine, into: Table, r
     add(engine, model, 5, range(10))
     report = swept(engine, model)
     assert (report.deleted, report.archived) == (10, 10)
-    assert report.notes == (f"partitions are swept by batches: {reason}",)
+    assert report.notes == (f"partitions are swept in batches: {reason}",)
 
 
 @POSTGRES

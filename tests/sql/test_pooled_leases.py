@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.databases("postgres")
 by_transaction = pytest.mark.parametrize("choice", [pooler.latest, pooler.in_turn])
-REMEDY = "Leave `lease` out for a lease in a table, or give AdvisoryLeases an engine that connects"
+REMEDY = (
+    "Leave `lease` out to use a lease in a table, or give AdvisoryLeases an engine that connects"
+)
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "psycopg": {"prepare_threshold": None},
     "asyncpg": {"statement_cache_size": 0, "prepared_statement_name_func": str},

@@ -144,11 +144,11 @@ def test_all_but_the_table_stays_as_it_was_written(dialect: str, sql: str, resul
         ),
         (POSTGRES, "SELECT * FROM tokens FOR SHARE", "FOR UPDATE"),
         (MYSQL, "SELECT * FROM tokens LOCK IN SHARE MODE", "FOR UPDATE"),
-        (POSTGRES, "SELECT * FROM ONLY tokens", "needs a table"),
-        (POSTGRES, "SELECT * FROM tokens TABLESAMPLE SYSTEM (10)", "needs a table"),
-        (MYSQL, "SELECT * FROM tokens PARTITION (p0)", "needs a table"),
-        (MYSQL, "SELECT * FROM tokens FORCE INDEX (i)", "needs a table"),
-        (SQLITE, "SELECT * FROM tokens NOT INDEXED", "needs a table"),
+        (POSTGRES, "SELECT * FROM ONLY tokens", "applied to a subquery"),
+        (POSTGRES, "SELECT * FROM tokens TABLESAMPLE SYSTEM (10)", "applied to a subquery"),
+        (MYSQL, "SELECT * FROM tokens PARTITION (p0)", "applied to a subquery"),
+        (MYSQL, "SELECT * FROM tokens FORCE INDEX (i)", "applied to a subquery"),
+        (SQLITE, "SELECT * FROM tokens NOT INDEXED", "applied to a subquery"),
         (POSTGRES, "SELECT app.tokens.id FROM app.tokens", "give it an alias"),
     ],
 )
@@ -174,7 +174,7 @@ def test_what_cannot_be_read_says_so(dialect: str, sql: str) -> None:
 
 def test_the_statement_table_is_not_replaced() -> None:
     raw = parse("TABLE tokens", POSTGRES)  # older versions of the parser don't know it
-    assert raw.problem or "TABLE takes no subquery" in str(raw.sources[0].obstacle)
+    assert raw.problem or "TABLE doesn't accept a subquery" in str(raw.sources[0].obstacle)
 
 
 @pytest.mark.parametrize(

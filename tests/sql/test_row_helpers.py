@@ -197,7 +197,7 @@ def test_an_age_that_nobody_can_know_is_an_error(model: Any, monkeypatch: Any) -
 
     monkeypatch.setattr(database_clock, "_latest", [])
     row = model(id="x", last_modified=datetime.now(timezone.utc))
-    with pytest.raises(TTLError, match="load the row from a session"):
+    with pytest.raises(TTLError, match="Load the row in a session"):
         _ = row.is_expired
 
 

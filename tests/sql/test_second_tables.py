@@ -175,7 +175,7 @@ def test_an_object_of_an_automapped_class_is_never_served_expired(
         with pytest.raises(ExpiredError, match="stalls 1 can't be updated"):
             session.flush()
         session.rollback()
-        with pytest.raises(TTLConfigurationError, match=r"second Table of 'stalls'.* Seat"):
+        with pytest.raises(TTLConfigurationError, match=r"second Table object for 'stalls'.* Seat"):
             is_expired(session.get_one(cls, 1))
         session.delete(session.get_one(cls, 1))
         age(session.connection(), "stalls", 1, 7200)

@@ -193,7 +193,7 @@ def test_what_a_model_doesnt_allow_is_not_stored(engine: Engine) -> None:
         for ttl in (59, 2 * HOUR + 1, None, -1, 0, "60"):
             with pytest.raises(InvalidTTL, match=r"^WebSession\.__ttl__ = "):
                 set_policy(connection, model, ttl, by="ann")  # type: ignore[arg-type]
-        with pytest.raises(TTLConfigurationError, match="no rows have a default of their own"):
+        with pytest.raises(TTLConfigurationError, match="one default for all rows"):
             set_policy(connection, model, HOUR, scope="acme", by="ann")
         with pytest.raises(TTLConfigurationError, match="isn't stored in the database"):
             set_policy(connection, web_session(HOUR), HOUR, by="ann")
@@ -204,7 +204,7 @@ def test_a_model_that_takes_it_back_is_refused(engine: Engine, model: Any) -> No
     with Session(engine) as session:
         ids(session, model)
         model.__ttl__ = 60
-        with pytest.raises(TTLConfigurationError, match="whether the database stores it"):
+        with pytest.raises(TTLConfigurationError, match="whether the database stores the default"):
             ids(session, model)
         model.__ttl__ = Stored(60)
         assert ids(session, model) == EXPECTED[HOUR]
@@ -241,7 +241,7 @@ def test_a_change_is_a_transaction_on_an_engine_in_autocommit(engine: Engine, mo
         connection.rollback()
         assert [stored.ttl for stored in stored_policies(connection, model)] == [60]
         assert connection.scalars(text("SELECT DISTINCT views FROM web_sessions")).all() == [7]
-        with pytest.raises(TTLError, match="AUTOCOMMIT, where no lock lasts"):
+        with pytest.raises(TTLError, match="AUTOCOMMIT, where each statement releases its locks"):
             set_policy(connection, model, 70, by="ann")
 
 

@@ -380,7 +380,7 @@ def test_a_number_that_the_column_cant_hold_is_rejected(engine: Engine, kind: An
     model.metadata.create_all(engine)
     with engine.connect() as connection:
         set_policy(connection, model, 60, scope=2 ** (bits - 1) - 1, by="ann")
-        with pytest.raises(TTLConfigurationError, match="it holds numbers from"):
+        with pytest.raises(TTLConfigurationError, match="give a number from"):
             set_policy(connection, model, 60, scope=2 ** (bits - 1), by="ann")
 
 
@@ -400,7 +400,7 @@ def test_blanks_tell_tenants_apart_where_the_database_does(engine: Engine) -> No
             set_policy(session.connection(), model, "default", scope=tenant, by="ann")
         connection = session.connection()
         if engine.dialect.name in MYSQL_FAMILY:
-            with pytest.raises(TTLConfigurationError, match="takes it for 'acme'"):
+            with pytest.raises(TTLConfigurationError, match="treats it as 'acme'"):
                 set_policy(connection, model, 60, scope="acme ", by="ann")
         else:
             set_policy(connection, model, HOUR, scope="acme ", by="ann")

@@ -161,7 +161,7 @@ def test_a_row_that_its_archive_rejects_keeps_its_parent(
             ["items", "carts"] if targets == "both" else ["carts"]
         )
         assert isinstance(target.error, HookError)
-        assert "The archive old_items didn't take rows of items" in str(target.error)
+        assert "The archive old_items did not accept rows of items" in str(target.error)
         assert dict(target.skips) == {Skip.HOOK: 1}
         assert target.left[0].startswith("(1): ")
         with engine.connect() as connection:
@@ -272,7 +272,7 @@ def test_rows_that_somebody_holds_keep_their_parent(
     (target,) = report.targets
     assert (target.deleted, dict(target.skips)) == (1, {Skip.RESTRICTED: 1})
     (note,) = target.notes
-    assert "items(cart_id) refers stay until the referring rows are gone" in note
+    assert "items(cart_id) refers to are kept until the referring rows are gone" in note
     with engine.connect() as connection:
         assert (left(connection, cart), left(connection, item)) == ({1}, {12})
     Sweeper(engine, cart).run_once().raise_for_failures()

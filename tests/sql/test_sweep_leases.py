@@ -171,7 +171,7 @@ def test_a_look_is_one_statement_beside_how_long_to_wait(engine: Engine) -> None
 
 @pytest.mark.databases("sqlite", "mariadb", "mysql")
 def test_advisory_locks_are_refused_where_there_are_none(engine: Engine) -> None:
-    with pytest.raises(TTLConfigurationError, match="has no advisory locks that end with"):
+    with pytest.raises(TTLConfigurationError, match="has no advisory locks that are released"):
         AdvisoryLeases(engine)
 
 

@@ -572,7 +572,7 @@ def test_an_object_renewed_at_the_last_moment_stays(engine: Engine, made: Any) -
         (Archive("old"), None, "declare __ttl_archive__. Here write 'delete' or 'orm'"),
         ("orm", Archive("old"), "write __ttl_purge__ = 'delete'"),
         ("delete", "old", "Cart.__ttl_archive__ = 'old': write Archive"),
-        ("delete", Archive("old"), "give a Table, a model, or a function"),
+        ("delete", Archive("old"), "pass a Table, a model, or a function"),
         ("delete", Archive(Table("x", MetaData(), Column("n", Integer))), "'x' has no column 'id'"),
         (
             "delete",

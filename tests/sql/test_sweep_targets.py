@@ -248,7 +248,7 @@ def test_models_that_are_declared_later_are_swept_too(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("targets", "message"),
     [
-        (None, "None can't be swept: give a declarative base"),
+        (None, "None can't be swept: pass a declarative base"),
         ("carts", "'carts' can't be swept"),
         ([42], "42 can't be swept"),
         (Table("plain", MetaData(), Column("id", Integer)), "Table 'plain' has no TTL"),

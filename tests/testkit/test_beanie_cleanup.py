@@ -48,5 +48,5 @@ async def test_emptying_a_collection_leaves_no_expired_document_behind(
 async def test_a_wrong_call_says_what_to_write() -> None:
     with pytest.raises(TTLError, match="await async_empty"):
         empty(Ticket)
-    with pytest.raises(TTLError, match="know their database"):
+    with pytest.raises(TTLError, match="for SQLAlchemy's models only"):
         await async_empty(Ticket, session="no such thing")

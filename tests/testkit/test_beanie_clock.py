@@ -606,7 +606,7 @@ async def test_where_mongodb_would_delete_what_lives_the_test_is_told(
     ttl_clock.freeze(at=datetime(2024, 1, 1, tzinfo=timezone.utc))
     await one()
     for read in (_by_get, _by_find, _by_count, _by_distinct, _by_aggregate):
-        with pytest.raises(TTLError, match=r"Event 1 lives by the TTLClock.*ensure_indexes"):
+        with pytest.raises(TTLError, match=r"Event 1 is live by the TTLClock.*ensure_indexes"):
             await read()
     ttl_clock.freeze(at=world.now())
     assert await Event.get(1) is None
@@ -622,7 +622,7 @@ async def test_so_it_is_where_mongodb_would_delete_measurements(
     await Measured(made=past).insert()
     assert await Measured.count() == 1
     await ensure_indexes(Measured)
-    with pytest.raises(TTLError, match=r"Measured .* lives by the TTLClock"):
+    with pytest.raises(TTLError, match=r"Measured .* is live by the TTLClock"):
         await Measured.count()
 
 

@@ -131,7 +131,7 @@ def test_a_clock_moves_only_within_its_context() -> None:
     for move in (lambda: clock.advance(1), clock.freeze, lambda: clock.expiring(object(), 1)):
         with pytest.raises(TTLError, match="with TTLClock"):
             move()
-    with clock, pytest.raises(TTLError, match="in use already"), clock:
+    with clock, pytest.raises(TTLError, match="already in use"), clock:
         pass
     with clock:  # once more is fine
         clock.advance(1)

@@ -125,8 +125,8 @@ def test_other_columns_are_refused_and_the_old_ones_stay(bound: Any, later: Any)
             default()
     assert str(caught.value) == (
         f"Cart.__ttl__ became {later!r}: only the default ttl can change while the application "
-        "runs, not the columns, nor whether the database stores it (they were set up as "
-        f"{shape_of(bound)!r})."
+        "runs, not the columns, and not whether the database stores the default (it was set up "
+        f"as {shape_of(bound)!r})."
     )
     Cart.__ttl__ = bound
     assert default() == before

@@ -358,7 +358,7 @@ def test_a_lease_that_cannot_be_given_back_hides_nothing(caplog: pytest.LogCaptu
     store.leases.release = fails
     assert Sweeper(store).run_once().deleted == 30
     assert logged(caplog) == [
-        ("WARNING", "The lease could not be released and lasts until it expires: not now")
+        ("WARNING", "The lease could not be released, so it lasts until it expires: not now")
     ]
 
 

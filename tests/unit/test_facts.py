@@ -214,8 +214,8 @@ def test_a_part_that_comes_last_is_purged_last_wherever_a_store_puts_it() -> Non
 def test_followers_of_several_tables_are_a_line_each() -> None:
     target = TargetReport("carts", due=3, facts=due_followers({"items": 1, "notes\n": 2}))
     assert [*target.remarks] == [
-        "carts: 1 row of items would be deleted as well, since they follow expired rows",
-        "carts: 2 rows of notes\\x0a would be deleted as well, since they follow expired rows",
+        "carts: 1 row of items would be deleted as well, because their parents have expired",
+        "carts: 2 rows of notes\\x0a would be deleted as well, because their parents have expired",
     ]
     assert target.due_followers == {"items": 1, "notes\n": 2}
     assert TargetReport("carts").due_followers == {}

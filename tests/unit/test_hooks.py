@@ -129,12 +129,12 @@ def test_hooks_after_one_that_raised_are_not_called() -> None:
 
 @pytest.mark.parametrize("given", [3, "carts", {"carts": 3}, [print, None, "x"]])
 def test_what_is_no_hook_is_refused(given: Any) -> None:
-    with pytest.raises(TTLConfigurationError, match=r"^on_purged = .*: give a function"):
+    with pytest.raises(TTLConfigurationError, match=r"^on_purged = .*: pass a function"):
         Hooks.of(given)
 
 
 def test_a_hook_is_checked_when_it_is_made() -> None:
-    with pytest.raises(TTLConfigurationError, match="has to be callable"):
+    with pytest.raises(TTLConfigurationError, match="must be callable"):
         Hook(3)  # type: ignore[arg-type]
     with pytest.raises(TTLConfigurationError, match=r"^when = 'later'"):
         Hook(print, when="later")  # type: ignore[arg-type]

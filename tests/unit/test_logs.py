@@ -119,6 +119,5 @@ def test_a_database_that_does_not_answer_is_logged_in_one_line(
     Sweeper(store).run_once()
     (record,) = (record for record in log.records if record.event == "trouble")  # type: ignore[attr-defined]
     assert record.getMessage() == (
-        "The database doesn't answer (FindDue) and is retried: "
-        "connection refused Is the server running?"
+        "The database doesn't answer (FindDue); retrying: connection refused Is the server running?"
     )

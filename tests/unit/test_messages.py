@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 SECONDS = "whole seconds from 1 to 2147483647 as an int, an integral float or a timedelta."
 OFF = "None (TTL is off), -1 (on, but rows never expire by default)"
 INHERIT = "None (inherit the default), -1 (never expires)"
-STR = "give the name of a field as a str."
+STR = "give a field name as a string."
 ZONE = "give 'UTC', 'local' or an IANA name such as 'Europe/Paris'"
-NO_DATA = " (on a system without time zone data: install tzdata)"
+NO_DATA = " (install tzdata if the system has no time zone data)"
 UNITS = "give 's' or 'ms' or 'us' or 'iso' or None."
-BY = "add by='field', which tells the kinds of rows apart."
+BY = "add by='field', which holds the row's kind."
 SINGLE = "name one field; TTL indexes are single-field."
 
 SLIPS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = [
@@ -41,7 +41,7 @@ SLIPS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = [
         TTL,
         ({None: 1},),
         {"by": "kind"},
-        "a kind of TTL = None: rows without a kind have the default other=.",
+        "a kind of TTL = None: set the default of rows without a kind by other=.",
     ),
     (
         TTL,
@@ -91,9 +91,9 @@ SLIPS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = [
         ("at", 0),
         {},
         (
-            'ExpireAfter.seconds = 0: in many settings 0 means "never", in others "at once". For '
-            "rows that never expire, declare no policy at all; for rows that expire at the date "
-            f"itself, declare ExpireAt('at'); otherwise give {SECONDS}"
+            'ExpireAfter.seconds = 0: 0 means "never" in some settings and "at once" in others. '
+            "For rows that never expire, declare no policy at all; for rows that expire at the "
+            f"date itself, declare ExpireAt('at'); otherwise give {SECONDS}"
         ),
     ),
     (ExpireAfter, ("at", 1), {"timezone": 1}, f"ExpireAfter.timezone = 1: {ZONE}."),

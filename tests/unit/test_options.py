@@ -200,7 +200,7 @@ def test_an_interval_is_checked(given: Any) -> None:
 
 
 def test_a_jump_needs_a_lease_to_remember_by() -> None:
-    with pytest.raises(TTLConfigurationError, match=r"^max_jump compares with the last sweeps"):
+    with pytest.raises(TTLConfigurationError, match=r"^max_jump compares with the previous sweeps"):
         Sweeper(InMemoryStore(), max_jump=10, lease=False)
 
 
@@ -218,9 +218,9 @@ def test_leases_may_be_kept_elsewhere() -> None:
 
 def test_leases_of_the_wrong_kind_are_refused() -> None:
     clock = InMemoryStore().clock
-    with pytest.raises(TTLConfigurationError, match="have to be plain functions"):
+    with pytest.raises(TTLConfigurationError, match="must be plain functions"):
         Sweeper(FakeStore(), lease=AsyncInMemoryLeases(clock))
-    with pytest.raises(TTLConfigurationError, match="have to be coroutines"):
+    with pytest.raises(TTLConfigurationError, match="must be coroutines"):
         AsyncSweeper(FakeAsyncStore(), lease=InMemoryLeases(clock))
 
 

@@ -132,8 +132,8 @@ def test_one_default_for_all_rows_takes_the_place_of_those_of_kinds() -> None:
         (lambda: TTL(60, by="resource"), r"TTL\(by='resource'\)\.default = 60: give a mapping"),
         (lambda: TTL(60, other=30), r"TTL\.other = 30: give a mapping"),
         (lambda: TTL({None: 60}, by="resource"), r"a kind of TTL = None: .*other="),
-        (lambda: TTL({"a": 60}, by="ttl"), r"TTL\.by = 'ttl': name a field of its own"),
-        (lambda: TTL({"a": 60}, by="_ts"), r"TTL\.by = '_ts': name a field of its own"),
+        (lambda: TTL({"a": 60}, by="ttl"), r"TTL\.by = 'ttl': name a separate field"),
+        (lambda: TTL({"a": 60}, by="_ts"), r"TTL\.by = '_ts': name a separate field"),
         (lambda: TTL({"a": 60}, by="x,y"), r"TTL\.by = 'x,y': name one field"),
     ],
 )
@@ -254,12 +254,12 @@ def test_a_limit_is_whole_seconds_from_one(longest: Any) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"max_lifetime": 60}, r"TTL\.max_lifetime = 60: add created='field'"),
-        ({"created": "at"}, r"TTL\.created = 'at': add max_lifetime=seconds"),
-        ({"max_lifetime": 60, "created": "_ts"}, r"TTL\.created = '_ts': name a field of its own"),
-        ({"max_lifetime": 60, "created": "ttl"}, r"TTL\.created = 'ttl': name a field of its own"),
+        ({"max_lifetime": 60}, r"TTL\.max_lifetime = 60: also give created='field'"),
+        ({"created": "at"}, r"TTL\.created = 'at': also give max_lifetime=seconds"),
+        ({"max_lifetime": 60, "created": "_ts"}, r"TTL\.created = '_ts': name a separate field"),
+        ({"max_lifetime": 60, "created": "ttl"}, r"TTL\.created = 'ttl': name a separate field"),
         ({"max_lifetime": 60, "created": ("a", "b")}, r"TTL\.created = .*: name one field"),
-        ({"max_lifetime": 60, "created": ""}, r"TTL\.created = '': give the name of a field"),
+        ({"max_lifetime": 60, "created": ""}, r"TTL\.created = '': give a field name"),
     ],
 )
 def test_a_limit_and_the_instant_that_it_counts_from_go_together(

@@ -53,7 +53,7 @@ def test_what_can_mean_one_value_is_normalised(
         (TEXT, "x" * 41, "1 to 40 characters"),
         (TEXT, "a\0", "NUL"),
         (TEXT, "\ud800", "surrogate"),
-        (PADDED, "acme ", "takes it for 'acme'"),
+        (PADDED, "acme ", "treats it as 'acme'"),
         (NUMBER, True, "holds whole numbers; give a whole number, not bool"),
         (NUMBER, "abc", "give a whole number"),
         (NUMBER, " 42", "give a whole number"),

@@ -104,7 +104,7 @@ def test_no_program_can_say_what_it_is_now() -> None:
     policy = TTL(Stored(3600))
     assert not policy.is_fixed
     for ask in (lambda: policy.default, lambda: policy.settled, lambda: policy.default_of("cart")):
-        with pytest.raises(TTLConfigurationError, match="the database stores it"):
+        with pytest.raises(TTLConfigurationError, match="it is stored in the database"):
             ask()
 
 
@@ -125,9 +125,9 @@ def test_where_a_default_is_stored_stays_as_it_is() -> None:
         assert shape_of(default.policy) == TTL(Stored(None))
     for declaration in (60, None, TTL(60), Stored(60, by="tenant_id")):
         Cart.__ttl__ = declaration
-        with pytest.raises(TTLConfigurationError, match="whether the database stores it"):
+        with pytest.raises(TTLConfigurationError, match="whether the database stores the default"):
             default.policy  # noqa: B018
     Cart.__ttl__ = Stored(3600)
     fixed = DeclaredTTL(Cart, TTL(3600))
-    with pytest.raises(TTLConfigurationError, match="whether the database stores it"):
+    with pytest.raises(TTLConfigurationError, match="whether the database stores the default"):
         fixed.policy  # noqa: B018

@@ -529,14 +529,16 @@ def test_gentle_makes_nothing_less_gentle() -> None:
 
 
 def test_a_sweep_that_is_not_replicated_has_one() -> None:
-    with pytest.raises(TTLConfigurationError, match=r"^replicate = False: that implies one worker"):
+    with pytest.raises(
+        TTLConfigurationError, match=r"^replicate = False: it implies a single worker"
+    ):
         Sweeper(InMemoryStore(), replicate=False, workers=2)
 
 
 def test_gentle_is_one_worker_and_no_pace_of_ones_own() -> None:
-    with pytest.raises(TTLConfigurationError, match=r"^gentle: .*leave workers out"):
+    with pytest.raises(TTLConfigurationError, match=r"^gentle: .*Leave workers out"):
         Sweeper(InMemoryStore(), gentle=True, workers=2)
-    with pytest.raises(TTLConfigurationError, match=r"^gentle: has no effect on a custom pace"):
+    with pytest.raises(TTLConfigurationError, match=r"^gentle: it has no effect on a custom pace"):
         Sweeper(InMemoryStore(), gentle=True, pace=InMemoryStore().pace)
     with pytest.raises(TTLConfigurationError, match=r"^gentle = 1"):
         Sweeper(InMemoryStore(), gentle=1)  # type: ignore[arg-type]

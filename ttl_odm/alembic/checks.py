@@ -46,7 +46,7 @@ def refuse_existing(target: TargetSchema, existing: ExistingSchema, *, keep_ttl:
     if there == [target.own_ttl.name]:
         raise MigrationRefusedError(
             f"Table {target.label} already has a column {there[0]!r}. If it holds rows' own ttl "
-            "in seconds, write op.add_ttl(..., keep_ttl=True) to take it over; if not, rename it."
+            "in seconds, keep it with op.add_ttl(..., keep_ttl=True); otherwise rename it."
         )
     if there:
         raise MigrationRefusedError(
@@ -70,7 +70,7 @@ def refuse_kept(connection: Connection, target: TargetSchema, existing: Existing
     name = target.own_ttl.name
     if not isinstance(existing.columns[name].type, Integer):
         raise MigrationRefusedError(
-            f"Table {target.label}: keep_ttl=True takes over column {name!r}, which is "
+            f"Table {target.label}: keep_ttl=True keeps column {name!r}, which is "
             f"{existing.columns[name].type!r}; a row's own ttl is a whole number of seconds."
         )
     if existing.check in ("missing", "outdated", "unenforced"):
@@ -102,13 +102,13 @@ def refuse_source(target: TargetSchema, existing: ExistingSchema, name: str) -> 
     if not isinstance(column.type, (DateTime, Date)):
         raise MigrationRefusedError(
             f"Table {target.label}: backfill={name!r} is {column.type!r}, but backfill needs a "
-            "column of dates and times (naive ones are read as UTC). For other columns write "
+            "column of dates and times (naive ones are read as UTC). For other columns, write "
             "backfill='now', and set _ts with your own statements."
         )
     if not existing.primary_key:
         raise MigrationRefusedError(
             f"Table {target.label} has no primary key, which backfill={name!r} needs to work in "
-            "batches. Write backfill='now', or add a key."
+            "batches. Write backfill='now', or add a primary key."
         )
     return column
 
@@ -144,8 +144,9 @@ def refuse_partitioned(target: TargetSchema, existing: ExistingSchema) -> None:
     if existing.is_nested and not all(map(existing.has_index, target.index_names)):
         raise MigrationRefusedError(
             f"Table {target.label} has partitions that are partitioned themselves or are foreign "
-            "tables, so its indexes can't be built while others write. Write in_transaction=True, "
-            "which locks it until the transaction ends, or do without indexes (sweep='scan')."
+            "tables, so its indexes can't be built without blocking writers. Write "
+            "in_transaction=True, which locks the table until the transaction ends, or do "
+            "without indexes (sweep='scan')."
         )
 
 
@@ -178,9 +179,12 @@ def refuse_without_rights(connection: Connection, target: TargetSchema) -> None:
         if read_only:
             reason = "its transactions are read-only (transaction_read_only is on)"
         elif not owns:
-            reason = f"{user} is not its owner; let the owner, or a member of that role, migrate"
+            reason = (
+                f"{user} is not its owner; run the migration as the owner, or as a member of "
+                "that role"
+            )
         elif not may_create:
-            reason = f"{user} lacks CREATE on its schema, which indexes need; GRANT it"
+            reason = f"{user} lacks CREATE on its schema, which creating indexes requires; GRANT it"
     elif dialect.name == "sqlite":
         if connection.exec_driver_sql("PRAGMA query_only").scalar():
             reason = "the connection is read-only (PRAGMA query_only)"
@@ -212,9 +216,10 @@ def warn_of_restricting_keys(
     for key in ReferringKeys(enforced=False).of(runner.connection, name):
         if key.restricts and not any(key.is_link_in(one) for one in declared):
             log.warning(
-                "Table %s: %s refers to it without ON DELETE, so its rows keep expired ones from "
-                "being deleted. Write __ttl__ = Follows(%r) on its model, so that they expire "
-                "together, or give the foreign key ON DELETE CASCADE or SET NULL.",
+                "Table %s: %s refers to it without ON DELETE, so referring rows prevent expired "
+                "rows from being deleted. Write __ttl__ = Follows(%r) on the referring model, so "
+                "that the rows expire together, or give the foreign key ON DELETE CASCADE or SET "
+                "NULL.",
                 target.label,
                 key,
                 key.columns[0],
@@ -244,13 +249,13 @@ def warn_of_unindexed_links(runner: Runner, target: TargetSchema, existing: Exis
                 del unindexed[known]
         if sweep_of(rule.owner) == "scan" or is_indexed(connection, where, columns):
             continue
-        fix = "migrate the index that its model declares"
+        fix = "create the index that its model declares, in a migration"
         if link_index(rule.table) is not None:
             schema = f", schema={rule.table.schema!r}" if rule.table.schema else ""
             fix = f"op.add_follows({rule.table.name!r}, {columns!r}{schema})"
         log.warning(
-            "Table %s: no index of %s begins with %s, by which its rows follow these. The sweeper "
-            "needs one: %s.",
+            "Table %s: rows of %s follow it by %s, but no index begins with these columns. The "
+            "sweeper needs one: %s.",
             target.label,
             rule.table.fullname,
             ", ".join(columns),

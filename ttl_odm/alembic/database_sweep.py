@@ -81,9 +81,12 @@ def _unknown(runner: Runner, *, is_cut: bool) -> str | None:
     if clock_of(runner.dialect).family not in _JOBS:
         return f"is for MariaDB, MySQL and PostgreSQL; this is {runner.dialect.name}"
     if runner.offline:
-        return "asks the database for keys and rights, which --sql can't; migrate online, or not"
+        return (
+            "reads keys and rights from the database, which --sql can't do; run this "
+            "migration online"
+        )
     return (
-        "is not for partitioned tables, of which whole partitions are dropped" if is_cut else None
+        "is not for partitioned tables, whose partitions are dropped as a whole" if is_cut else None
     )
 
 
@@ -100,7 +103,7 @@ def _on_postgresql(runner: Runner, existing: ExistingSchema) -> str | None:
         return "is not for partitioned tables"
     may = runner.connection.exec_driver_sql(_MAY_SCHEDULE).scalar()
     if may is False:
-        return "schedules a job of pg_cron, which needs GRANT USAGE ON SCHEMA cron"
+        return "schedules a pg_cron job, which requires GRANT USAGE ON SCHEMA cron"
     return None
 
 
@@ -114,13 +117,13 @@ _MAY_SCHEDULE: Final = (
 def _on_mysql(runner: Runner, existing: ExistingSchema) -> str | None:
     name, least = "MariaDB" if runner.is_mariadb else "MySQL", _SINCE[runner.is_mariadb]
     if (runner.dialect.server_version_info or least) < least:
-        return f"skips locked rows, which {name} does from {'.'.join(map(str, least))} on"
+        return f"skips locked rows, which requires {name} {'.'.join(map(str, least))} or later"
     if not existing.primary_key:
-        return "deletes rows by their primary key, and the table has none"
+        return "deletes rows by primary key, and the table has none"
     if str(runner.connection.exec_driver_sql("SELECT @@event_scheduler").scalar()).upper() != "ON":
         return (
-            "needs the server's event scheduler, which is off (SET GLOBAL event_scheduler = ON, "
-            "and event_scheduler = ON in its configuration)"
+            "requires the server's event scheduler, which is off (SET GLOBAL event_scheduler = "
+            "ON, and event_scheduler = ON in its configuration)"
         )
     return None
 
@@ -131,14 +134,14 @@ def _of_keys(runner: Runner, target: TargetSchema) -> str | None:
     keeping = sorted(str(key) for key in keys if key.deletes not in _LEAVES_ROWS)
     if keeping:
         return (
-            f"can't tell which rows {', '.join(keeping)} keeps by a foreign key without ON DELETE "
-            "CASCADE or SET NULL"
+            f"can't tell which rows are kept by {', '.join(keeping)}, a foreign key without ON "
+            "DELETE CASCADE or SET NULL"
         )
     slow = [key for key in keys if not key.has_index]
     if slow:
         return (
-            f"would read all of {', '.join(map(str, slow))} for each row that is deleted, for lack "
-            f"of an index: {'; '.join(key.remedy(runner.dialect) for key in slow)}"
+            f"would read all of {', '.join(map(str, slow))} for each deleted row, because an "
+            f"index is missing: {'; '.join(key.remedy(runner.dialect) for key in slow)}"
         )
     return None
 
@@ -146,11 +149,11 @@ def _of_keys(runner: Runner, target: TargetSchema) -> str | None:
 def _of_model(binding: Binding) -> str | None:
     owner = binding.default.owner
     if getattr(owner, "__ttl_purge__", "sql") == "orm":
-        return f"can't delete through the ORM, as {binding.name}.__ttl_purge__ says"
+        return f"can't delete through the ORM, which {binding.name}.__ttl_purge__ requires"
     if not isinstance(archive_of(owner), Archive | None):
-        return f"can't archive by {binding.name}.__ttl_archive__, which is Python and not a table"
+        return f"can't call {binding.name}.__ttl_archive__, which is implemented in Python"
     if hooks_of(owner, binding.table.fullname).watches(binding.table.fullname):
-        return f"can't call {binding.name}.__ttl_on_purged__, which is Python"
+        return f"can't call {binding.name}.__ttl_on_purged__, which is implemented in Python"
     return None
 
 
@@ -178,7 +181,7 @@ def _of_other_policy(target: TargetSchema, binding: Binding) -> str | None:
     is_of_kinds = any(variant.identities for variant in binding.variants)
     if (is_of_kinds and not is_told_kinds) or (binding.is_scoped and not is_told_scopes):
         return (
-            f"was told one default ttl, and {binding.name} has one for each kind of row: give it "
+            f"got a single default ttl, but {binding.name} has one for each kind of row: write "
             f"{written(whole_policy(binding))}"
         )
     return None
@@ -193,15 +196,16 @@ def _of_indexes(runner: Runner, target: TargetSchema, existing: ExistingSchema) 
     needs = needs_of(binding, clock_of(runner.dialect))
     if not needs:
         why = (
-            "NULLs that are expired are in no index"
+            "no index contains the rows that expire because of NULL"
             if binding.nulls_expire
-            else f"the end of a row's own ttl in {target.policy!r} is in no index"
+            else f"no index contains the expiry by a row's own ttl of {target.policy!r}"
         )
-        return f"would read the whole table each second, since {why}"
+        return f"would read the whole table every second, because {why}"
     if binding.is_scoped and needs[0].scope is None:
         return (
-            "would read all rows that are older than the shortest default each second, since no "
-            f"index can begin with {target.policy.stored!r}, and go by {needs[0].column!r} next"
+            "would read all rows older than the shortest default every second, because no index "
+            f"can begin with the column of {target.policy.stored!r} and continue with "
+            f"{needs[0].column!r}"
         )
     made = {LAST_MODIFIED, INHERITED_END, OWN_END} if target.dates is None else set()
     if not isinstance(target.policy, TTL):
@@ -211,7 +215,7 @@ def _of_indexes(runner: Runner, target: TargetSchema, existing: ExistingSchema) 
         if need.column not in made and not any(index.leads_to(need) for index in there):
             name = index_name(target.table.name, f"{need.column}_ttl")
             return (
-                f"would read the whole table each second, for lack of an index on column "
+                "would read the whole table every second, because there is no index on column "
                 f"{need.column!r}: op.create_index({name!r}, {target.table.name!r}, "
                 f"[{need.column!r}])"
             )

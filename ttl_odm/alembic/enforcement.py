@@ -45,8 +45,8 @@ def refuse_unenforceable(
         )
     if enforce == "view" and name == "sqlite" and runner.offline:
         raise MigrationRefusedError(
-            "enforce='view' asks SQLite for the table's columns, which --sql can't. Run this "
-            "migration online."
+            "enforce='view' reads the table's columns from SQLite, which --sql can't do. Run "
+            "this migration online."
         )
 
 

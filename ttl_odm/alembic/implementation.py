@@ -113,9 +113,9 @@ class _Migration:
             return None
         if self.runner.offline and not op.in_transaction:
             raise MigrationRefusedError(
-                f"Table {self.target.label}: partition= asks the database what the table is, which "
-                "--sql can't. Run this migration online. (For a table that the same revision "
-                "creates in partitions, write in_transaction=True.)"
+                f"Table {self.target.label}: partition= reads the table's definition from the "
+                "database, which --sql can't do. Run this migration online. (For a table that "
+                "the same revision creates in partitions, write in_transaction=True.)"
             )
         where = f"op.{op.verb}_ttl({op.table_name!r}) partition"
         return stand_in(self.target, self.existing, declared, where)
@@ -140,8 +140,9 @@ class _Migration:
             settings.refuse_unknown_zone(self.runner, self.target.label)
         elif settings.columns:
             raise MigrationRefusedError(
-                f"Table {self.target.label}: window and max_fraction are for the job of "
-                "sweep='database', and there is none. A Sweeper has them as arguments of its own."
+                f"Table {self.target.label}: window and max_fraction are settings of the job that "
+                "sweep='database' creates, and there is none. Write sweep='database', or pass "
+                "them to your Sweeper."
             )
 
     def cut_by(self, steps: Steps[Any]) -> None:
@@ -207,9 +208,9 @@ class _Migration:
         makes_more = op.enforce or op.sweep == "database" if isinstance(op, AddTTLOp) else True
         if not target.indexes and not makes_more:
             raise MigrationRefusedError(
-                f"{target.policy!r} is over columns that table {target.label} has, so the database "
-                "needs no migration for it, unless enforce= is to hide expired rows from others, "
-                "or sweep='database' to delete them."
+                f"{target.policy!r} uses existing columns of table {target.label}, so it needs no "
+                "migration. To hide expired rows from other programs, write enforce=; to let the "
+                "database delete them, sweep='database'."
             )
         copying = () if self._declared is None else ("copy_table",)
         usual = ("sweep", "in_transaction", "partition", "enforce", "view")
@@ -284,8 +285,8 @@ def _check_add(
         if from_column or op.max_expired_now is not None:
             what = "backfill=a column" if from_column else "max_expired_now"
             raise MigrationRefusedError(
-                f"{what} asks the database, which --sql can't. Run this migration online, or "
-                "write backfill='now' and update _ts in batches of your own."
+                f"{what} reads the database, which --sql can't do. Run this migration online, or "
+                "write backfill='now' and update _ts in batches yourself."
             )
         return None
     if not resumes:
@@ -326,8 +327,8 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
     if runner.offline:
         if op.copy_table and clock_of(runner.dialect).family == "mysql" and not runner.is_mariadb:
             raise MigrationRefusedError(
-                "copy_table asks the database for the name of the CHECK, which --sql can't. Run "
-                "this migration online, or write ALTER TABLE ... ALTER CHECK ... ENFORCED."
+                "copy_table reads the name of the CHECK from the database, which --sql can't do. "
+                "Run this migration online, or write ALTER TABLE ... ALTER CHECK ... ENFORCED."
             )
         # The columns and the CHECK are there, or there would be nothing to alter.
         columns = dict(target.table.c)

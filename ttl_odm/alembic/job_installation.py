@@ -83,7 +83,7 @@ def job_statements(
     if missing:
         name, default = binding.table.name, written(whole_policy(binding))
         raise MigrationRefusedError(
-            f"Table {target.label} lacks the index {' and '.join(missing)}. Add it by "
+            f"Table {target.label} lacks the index {' and '.join(missing)}. Add it with "
             f"op.alter_ttl({name!r}, {default}, sweep='database'), or without --print."
         )
     settings = JobSettings.of(_operation(binding, **options), target.label)

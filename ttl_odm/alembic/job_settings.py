@@ -59,8 +59,8 @@ class JobSettings:
         if fraction is not None:
             if isinstance(fraction, bool) or not 0 < fraction <= 1:
                 raise MigrationRefusedError(
-                    f"Table {label}: max_fraction={fraction!r}: give the share of the rows, more "
-                    "than 0 and at most 1 (1: any number), that may be expired at once."
+                    f"Table {label}: max_fraction={fraction!r}: give the share of rows that may "
+                    "be expired at once, more than 0 and at most 1 (1 disables the fuse)."
                 )
             columns["max_fraction"] = None if fraction == 1 else float(fraction)
         return cls(timezone, columns)

@@ -121,7 +121,7 @@ class LinkComparison:
                 log.warning(
                     "Table %s: its foreign key over %s refers to %s, whose rows expire, and no "
                     "index begins with these columns, so the sweeper will reject that table or "
-                    "read this one for each row it deletes. Write index=True on the column.",
+                    "read all of this one for each deleted row. Write index=True on the column.",
                     table.fullname,
                     ", ".join(str(column.name) for column in key.columns),
                     parent.fullname,

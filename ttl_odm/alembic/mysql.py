@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("alembic.ttl_odm")
 
 _UNENFORCED: Final = (
-    "table %s: on MySQL the CHECK of rows' own ttl is NOT ENFORCED, since MySQL copies the table "
-    "to enforce one; copy_table=True does that, and keeps writers out meanwhile"
+    "table %s: on MySQL, the CHECK of rows' own ttl is NOT ENFORCED, because MySQL copies the "
+    "table to enforce one. copy_table=True does that, and blocks writers meanwhile"
 )
 
 
@@ -139,10 +139,10 @@ class MySQLSteps(Steps[MySQL]):
         changes = there < every if sweep in INDEXED else there and sweep == "scan"
         if self.target.dates is None and changes and not self.may_copy and self._copies_virtual:
             raise MigrationRefusedError(
-                f"Table {self.target.label} is partitioned, and MariaDB copies such a table to add "
-                "or drop the columns that the sweeper's indexes are on; writers wait until it is "
-                "copied. Write copy_table=True if that is acceptable. (To add TTL without them, "
-                "write sweep='scan'.)"
+                f"Table {self.target.label} is partitioned, and MariaDB copies a partitioned "
+                "table to add or drop the columns of the sweeper's indexes. Writers wait until "
+                "it is copied. Write copy_table=True if that is acceptable. (To add TTL without "
+                "them, write sweep='scan'.)"
             )
 
     def add_indexes(self) -> None:

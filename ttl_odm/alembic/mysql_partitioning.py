@@ -87,13 +87,16 @@ class Partitioning:
         column, table = self._column.name, self._ddl.table(self._cut)
         for method, expression in self._read(PARTITIONED):
             yield (
-                f"it is partitioned by {method} ({expression}), and not by ranges of {column!r}. "
-                "Remove its partitioning first, which copies it (ALTER TABLE "
-                f"{table} REMOVE PARTITIONING), or leave partition= out: its expired rows are then "
-                "deleted in batches."
+                f"it is partitioned by {method} ({expression}), not by ranges of {column!r}. "
+                f"Remove its partitioning first, which copies the table (ALTER TABLE {table} "
+                "REMOVE PARTITIONING), or leave partition= out: expired rows are then deleted in "
+                "batches."
             )
         for feature in self._read(_FEATURES, is_mariadb=self._steps.run.is_mariadb):
-            yield f"{feature[0]}, which goes with no partitions here. Leave partition= out."
+            yield (
+                f"{feature[0]}, which this server doesn't support on partitioned tables. Leave "
+                "partition= out."
+            )
         if isinstance(self._column.type, TIMESTAMP):
             yield (
                 f"column {column!r} is a TIMESTAMP, which MariaDB and MySQL would partition in the "
@@ -103,31 +106,31 @@ class Partitioning:
         if keys := self._read(_FOREIGN_KEYS):
             lines = ", ".join(f"{key} of {of}" for of, key in keys)
             yield (
-                f"it has foreign keys, or other tables have some to it ({lines}), which MariaDB "
-                "and MySQL don't support on partitioned tables. Drop them first, or leave "
+                f"it has foreign keys, or other tables refer to it ({lines}), which MariaDB and "
+                "MySQL don't support for partitioned tables. Drop them first, or leave "
                 "partition= out."
             )
         for index, key in self._keys().items():
             if index != "PRIMARY" and not key.has_column:
                 quoted = self._ddl.quoted(None, index)
                 yield (
-                    f"its unique key {index!r} lacks {column!r}, and keys are unique within a "
-                    f"partition only. If that is enough: ALTER TABLE {table} DROP INDEX "
+                    f"its unique key {index!r} doesn't contain {column!r}, and keys are unique "
+                    f"only within a partition. If that is enough: ALTER TABLE {table} DROP INDEX "
                     f"{quoted}, ADD UNIQUE INDEX {quoted} ({key.with_column}). Otherwise leave "
                     "partition= out."
                 )
         if self._key and self._ask(_NULLS.format(table=table, column=self._quoted)) is not None:
             yield (
-                f"column {column!r} must become part of the primary key, but is NULL in some rows. "
-                f"Give these a date, or delete them: SELECT * FROM {table} WHERE {self._quoted} "
-                "IS NULL"
+                f"column {column!r} must become part of the primary key, but is NULL in some "
+                f"rows. Give these rows a date, or delete them: SELECT * FROM {table} WHERE "
+                f"{self._quoted} IS NULL"
             )
         if not self._steps.may_copy:
             yield (
                 "MariaDB and MySQL partition an existing table by copying it, and writers wait "
-                "until it is copied. Write copy_table=True if that is acceptable. Or let a tool "
-                "copy it while others write (pt-online-schema-change, gh-ost), and then "
-                f"run this again: {self._example()}"
+                "until it is copied. Write copy_table=True if that is acceptable. Or copy it "
+                "without blocking writers with a tool (pt-online-schema-change, gh-ost), and "
+                f"then run this again: {self._example()}"
             )
 
     @property

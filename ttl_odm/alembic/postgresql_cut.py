@@ -107,14 +107,17 @@ class PostgreSQLCut:
             {"schema": table.facts.schema, "names": names},
         ).all()
         if taken:
-            reasons.append(f"names that partitions get are taken ({', '.join(taken)}): rename that")
+            reasons.append(
+                f"the names of new partitions are taken ({', '.join(taken)}): rename "
+                "these relations"
+            )
         if reasons:
             raise self._refused("; ".join(reasons))
 
     def _refused(self, reason: str) -> MigrationRefusedError:
         return MigrationRefusedError(
-            f"Table {self._target.label} can't be cut by {self._cut.column!r}: {reason}. Nothing "
-            "was changed."
+            f"Table {self._target.label} can't be partitioned by {self._cut.column!r}: {reason}. "
+            "Nothing was changed."
         )
 
     def _refuse_rows(self) -> None:
@@ -130,7 +133,8 @@ class PostgreSQLCut:
         if isinstance(self._binding.policy, ExpireAt):
             bound = now + _FURTHEST
             what = (
-                "and the first partition would end behind them: give them another end, or move them"
+                "and the first partition would have to end after them: give them an earlier "
+                "expiry, or move them"
             )
         else:
             bound = self._bound(_DAY)
@@ -197,7 +201,11 @@ class PostgreSQLCut:
     def _make_missing(self, leaves: Leaves) -> None:
         for leaf in leaves.missing():
             if leaves.rest is not None and self._rows_in(leaves.rest.name, leaf):
-                log.info("partition %s is left to the sweeper, which moves its rows", leaf.name)
+                log.info(
+                    "partition %s is left to the sweeper, which moves its rows from the "
+                    "default partition",
+                    leaf.name,
+                )
                 continue
             self._briefly(self._ddl.make(leaves.cut, leaf, None, leaves.columns))
 
@@ -210,7 +218,7 @@ class PostgreSQLCut:
         self._extend_key()
         slack = _DAY
         while not self._is_swapped_within(slack):
-            log.info("validating %s of %s took too long: once more", _CHECK, self._target.label)
+            log.info("validating %s of %s took too long: trying again", _CHECK, self._target.label)
             slack *= 2
 
     def _extend_key(self) -> None:
@@ -255,8 +263,8 @@ class PostgreSQLCut:
             message = (
                 f"{in_short(error)}. Then the CHECK {_CHECK} of table {self._target.label} could "
                 f"not be dropped: {in_short(another)}. If it still exists, no session can write "
-                f"rows whose {self._cut.column!r} is {bound:%Y-%m-%d %H:%M} (UTC) or later: "
-                f"migrate again before, or run {drop}."
+                f"rows whose {self._cut.column!r} is {bound:%Y-%m-%d %H:%M} (UTC) or later: until "
+                f"then, migrate again, or run {drop}."
             )
             log.warning(message)  # A lost connection may let another error hide this one.
             raise TTLError(message) from error

@@ -71,15 +71,17 @@ class CatalogueTable:
     def _of_its_kind(self, column: str) -> Iterator[str]:
         facts = self.facts
         if facts.kind == "p":
-            yield f"it is partitioned already, and not by {column!r} alone: leave partition= out"
+            yield f"it is already partitioned, but not by {column!r} alone: leave partition= out"
         elif facts.kind != "r":
             yield "it is not an ordinary table: leave partition= out"
         if facts.persistence != "p":
             yield "it is UNLOGGED or TEMPORARY, which a partitioned table can't be"
         if facts.is_inherited:
-            yield "it inherits, or is inherited from: take it out of that (NO INHERIT)"
+            yield (
+                "it inherits from a table, or a table inherits from it: end that first (NO INHERIT)"
+            )
         if facts.is_typed:
-            yield "it is a table OF a type: ALTER TABLE ... NOT OF first"
+            yield "it is a typed table: run ALTER TABLE ... NOT OF first"
         if facts.has_policies:
             yield (
                 "it has row-level security, which prevents dropping partitions as a whole: drop "
@@ -87,25 +89,28 @@ class CatalogueTable:
             )
         if facts.is_nullable:
             yield (
-                f"column {column!r} may be NULL, which no range contains: give rows without it a "
-                f"value, and then op.alter_column({facts.name!r}, {column!r}, nullable=False). So "
-                "that this reads no row under its lock, ADD CHECK "
-                f"({relation(None, column)} IS NOT NULL) NOT VALID before, and VALIDATE it"
+                f"column {column!r} may be NULL, which no range contains: give these rows a "
+                f"value, then write op.alter_column({facts.name!r}, {column!r}, nullable=False). "
+                "To avoid reading all rows under its lock, first ADD CHECK "
+                f"({relation(None, column)} IS NOT NULL) NOT VALID, and VALIDATE it"
             )
         if not facts.may_own:
-            yield f"this user can't make tables that {facts.owner} owns: let that role migrate"
+            yield (
+                f"this user can't create tables owned by {facts.owner}: run the migration as "
+                "that role"
+            )
 
     def _of_others(self, remade: Collection[str]) -> Iterator[str]:
         facts = self.facts
         if facts.references:
             yield (
-                f"foreign keys of {', '.join(facts.references)} refer to it, by a key without the "
+                f"foreign keys of {', '.join(facts.references)} refer to a key without the "
                 "partitioning column: drop them"
             )
         if facts.dependents:
             yield (
-                f"{', '.join(facts.dependents)} would stay with the old table, under its new name: "
-                "drop it first, and create it again after this operation"
+                f"{', '.join(facts.dependents)} would stay with the old table, under its new "
+                "name: drop these first, and recreate them after this operation"
             )
         triggers = [name for name in facts.triggers if name not in remade]
         if triggers:
@@ -115,14 +120,14 @@ class CatalogueTable:
                 "(triggers for DELETE and TRUNCATE prevent dropping partitions as a whole)"
             )
         if facts.has_rules:
-            yield "it has rules, which stay with the old table: drop them"
+            yield "it has rules, which would stay with the old table: drop them"
         if facts.publications:
             yield (
                 f"it is in publications ({', '.join(facts.publications)}), whose subscribers have "
-                "no such partitions: remove it, and add it again after this operation"
+                "no such partitions: remove it from these, and add it again after this operation"
             )
         if facts.is_subscribed:
-            yield "it is filled by a subscription: cut the table that it comes from"
+            yield "it is filled by a subscription: partition the publisher's table instead"
 
     def _of_index(self, index: Any, column: str) -> Iterator[str]:
         name, table = index.name, self.facts.name
@@ -131,7 +136,10 @@ class CatalogueTable:
         elif index.is_exclusion:
             yield f"{name} excludes rows across all partitions, which isn't supported: drop it"
         elif index.is_replica_identity:
-            yield f"index {name} is its replica identity: ALTER TABLE ... REPLICA IDENTITY DEFAULT"
+            yield (
+                f"index {name} is its replica identity: run ALTER TABLE ... REPLICA IDENTITY "
+                "DEFAULT first"
+            )
         elif index.is_unique and not index.is_primary and column not in index.keys:
             keys = [*index.keys, column]
             drop = f"op.drop_index({name!r})"
@@ -140,8 +148,8 @@ class CatalogueTable:
                 drop = f"op.drop_constraint({name!r}, {table!r})"
                 create = f"op.create_unique_constraint({name!r}, {table!r}, {keys})"
             yield (
-                f"{name} would be unique within a partition only, for it lacks {column!r}: write "
-                f"{drop} first, and {create} if that is unique enough"
+                f"{name} would be unique only within a partition, because it doesn't contain "
+                f"{column!r}: write {drop} first, and {create} if that is unique enough"
             )
 
     def _of_constraint(self, constraint: Any, column: str) -> Iterator[str]:
@@ -152,9 +160,9 @@ class CatalogueTable:
             yield f"constraint {name} is NO INHERIT, which a partitioned table can't have: drop it"
         if constraint.type == "p" and column not in constraint.columns:
             if constraint.is_deferrable:
-                yield f"its primary key {name} is DEFERRABLE: make it one that isn't"
+                yield f"its primary key {name} is DEFERRABLE: recreate it as NOT DEFERRABLE"
             if constraint.includes:
-                yield f"its primary key {name} has INCLUDE: make it one without"
+                yield f"its primary key {name} has INCLUDE columns: recreate it without them"
 
 
 _TABLE: Final = """

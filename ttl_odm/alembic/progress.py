@@ -89,7 +89,7 @@ class Progress:
             except DBAPIError as error:
                 raise MigrationRefusedError(
                     f"This database user may not create table {self._table.fullname}, in which a "
-                    f"migration notes how far it is: {in_short(error)}. Nothing was changed."
+                    f"migration records its progress: {in_short(error)}. Nothing was changed."
                 ) from error
         context = self._runner.context
         callbacks = (*context.on_version_apply_callbacks, lambda **_: self._forget())

@@ -62,7 +62,7 @@ class Settings:
             if name not in names or isinstance(value, bool) or not value > 0:
                 raise MigrationRefusedError(
                     f"context.configure(ttl_odm={{{name!r}: {value!r}}}): the settings are "
-                    f"{', '.join(names)}, each a number over 0."
+                    f"{', '.join(names)}, each a number greater than 0."
                 )
         return cls(**settings)
 
@@ -116,10 +116,10 @@ class Runner:
             return
         if self.context._in_external_transaction:  # noqa: SLF001 (nothing public tells)
             raise MigrationRefusedError(
-                "TTL migrations commit as they go, but this connection is in a transaction of "
-                "whoever called Alembic. Give it a connection without one (engine.connect() in "
-                "place of engine.begin()), or on PostgreSQL write in_transaction=True, which "
-                "locks the table until that transaction ends."
+                "TTL migrations commit as they go, but this connection is in a transaction that "
+                "Alembic's caller began. Pass a connection without a transaction "
+                "(engine.connect() instead of engine.begin()), or on PostgreSQL write "
+                "in_transaction=True, which locks the table until that transaction ends."
             )
         if self.context._transaction is None and not self.offline:  # noqa: SLF001
             # No env.py: only what was read so far began a transaction.
@@ -204,7 +204,7 @@ class Runner:
                     raise TTLError(
                         f"Did not get {what} within {waited:.0f} s, in {tries} tries: "
                         f"{in_short(error)}. End the long transactions on it and migrate again; "
-                        "what is done already stays done."
+                        "completed steps are kept."
                     ) from error
             log.info("waiting for %s (try %d)", what, tries)
             # Longer after each try, so that those whom we held up get through.

@@ -70,8 +70,8 @@ class SQLiteSteps(Steps[SQLite]):
                 if self._constant() is not None:
                     raise TTLError(
                         f"Could not give column {self.stamp} of table {self.table} its default: "
-                        "its definition in sqlite_master is not as it was added. The rows are as "
-                        "they were; see docs/migrating.md."
+                        "its definition in sqlite_master is not the one that was added. The rows "
+                        "are unchanged; see docs/migrating.md."
                     )
 
             self.run.patiently(lambda: self._redefine(change, check), "the file")
@@ -89,7 +89,7 @@ class SQLiteSteps(Steps[SQLite]):
             if condition not in self._definition():
                 raise TTLError(
                     f"Could not replace the CHECK on column {self.own} of table {self.table}: it "
-                    f"is not as ttl_odm wrote it. Let it be CHECK ({condition}); see "
+                    f"is not the one that ttl_odm created. Change it to CHECK ({condition}); see "
                     "docs/migrating.md."
                 )
 

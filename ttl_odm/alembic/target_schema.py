@@ -245,9 +245,9 @@ class TargetSchema:
             return self.table
         if not columns:
             raise MigrationRefusedError(
-                f"Table {self.label}: this asks the database for the types of its columns "
-                f"{', '.join(map(repr, sorted(others)))}, which --sql can't. Run this migration "
-                "online."
+                f"Table {self.label}: this reads the types of its columns "
+                f"{', '.join(map(repr, sorted(others)))} from the database, which --sql can't do. "
+                "Run this migration online."
             )
         missing = min(others - columns.keys(), default=None)
         if missing is not None:

@@ -247,9 +247,9 @@ async def purge_displaced(
             # Dependents first: what is interrupted leaves an expired parent with fewer of them.
             return await _remove(outside, binding, remover, filter, collation)
         raise TTLConfigurationError(
-            f"{collection.name!r} has hooks, an archive or a stored default, and an expired "
-            "document of it is in the way of a write. That needs a transaction, and a server that "
-            "is not a replica set has none."
+            f"{collection.name!r} has hooks, an archive or a stored default, and one of its "
+            "expired documents blocks this write. Removing it requires a transaction, which only "
+            "a replica set has."
         )
     return await patiently(
         outside, lambda place: _remove(place, binding, remover, filter, collation)

@@ -62,7 +62,9 @@ def database_sweep(
     again = f"op.alter_ttl({name!r}, {declared}, sweep='database')  (in a revision of Alembic's)"
     if job.default not in (None, default):
         theirs, ours = (noted.partition("_")[0] for noted in (job.default, default))
-        message = f"the database sweeps it by a default ttl of {theirs}, and the model's is {ours}"
+        message = (
+            f"the database sweeps it with a default ttl of {theirs}, but the model's is {ours}"
+        )
         if theirs == ours:
             message = "the database sweeps it by an older policy than the model's"
         yield Finding(Severity.ERROR, "database-sweep-outdated", target, message, again)
@@ -72,8 +74,8 @@ def database_sweep(
         kept = Copy.of(binding, archive, f"{binding.name}.__ttl_archive__").archive.fullname
     if job.default is not None and job.archive != kept:
         message = (
-            f"the database's own job archives rows in {job.archive or 'no table'}, and the model "
-            f"does so in {kept or 'none'}"
+            f"the database's own job archives rows in {job.archive or 'no table'}, but the model "
+            f"declares {kept or 'none'}"
         )
         yield Finding(Severity.ERROR, "database-sweep-outdated", target, message, again)
     yield from _losses(connection, target, binding, declared)
@@ -90,7 +92,7 @@ def database_sweep(
         "disabled": f"SELECT cron.alter_job(jobid, active := true) {by_name}"
         if is_postgresql
         else f"ALTER EVENT {job.name} ENABLE",
-        "fuse": "delete them once by: ttl-odm sweep --force, or raise the job's max_fraction",
+        "fuse": "delete them once with: ttl-odm sweep --force, or raise the job's max_fraction",
     }
     if job.state == "elsewhere":
         look = "ttl-odm install-sweep prints the statement that schedules it"
@@ -106,8 +108,8 @@ def _losses(
     left, keys = left_behind(connection, binding), untraced_keys(connection, binding)
     if left:
         message = (
-            f"the database sweeps it, and leaves behind rows of {', '.join(left)}, which follow "
-            "these: there is no foreign key with ON DELETE CASCADE"
+            f"the database sweeps it, but leaves behind rows of {', '.join(left)}, which follow "
+            "its rows: there is no foreign key with ON DELETE CASCADE"
         )
         yield Finding(Severity.ERROR, "database-sweep-followers", target, message, fix)
     if keys:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
-_READS_ALL = "the database would read all of that table for each row it deletes"
+_READS_ALL = "the database would read all of that table for each deleted row"
 
 
 def unindexed(connection: Connection, binding: Binding, target: str) -> Iterator[Finding]:
@@ -46,7 +46,7 @@ def unindexed(connection: Connection, binding: Binding, target: str) -> Iterator
                 Severity.ERROR,
                 "missing-fk-index",
                 target,
-                f"{key} refers to it and has no index, so the sweeper refuses to work: "
+                f"{key} refers to it and has no index, so the sweeper rejects the table: "
                 f"{_READS_ALL}",
                 _fix(connection, binding, wanted),
             )

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _STEPS: Final = {
     "created": ("missing-index", "is missing"),
-    "changed": ("other-seconds", "doesn't have the seconds of the default ttl"),
+    "changed": ("other-seconds", "has other seconds than the default ttl"),
     "removed": ("old-index", "belongs to an earlier policy"),
 }
 """What `ensure_indexes` would do: the code of the finding, and what it says of the index."""
@@ -265,7 +265,7 @@ async def _future(target: Target, collection: Any) -> list[Finding]:
     if not batch:
         return []
     message = (
-        f"documents whose {field} is more than an hour in the future, so that they live that much "
+        f"documents whose {field} is more than an hour in the future, so they live that much "
         f"longer: {batch[0]['n']:,}"
     )
     since = f"{{$expr: {{$gt: ['${field}', {{$add: ['$$NOW', {AHEAD * 1000}]}}]}}}}"

@@ -69,7 +69,7 @@ class LiveReferences:
     def outcome(self) -> str:
         """What a sweep makes of them."""
         if self.key.deletes == "CASCADE":
-            return "a sweep deletes them too, by ON DELETE CASCADE"
+            return "a sweep also deletes them, by ON DELETE CASCADE"
         return "a sweep can't delete the expired rows because of them"
 
     @property
@@ -77,9 +77,9 @@ class LiveReferences:
         """What to do."""
         columns = ", ".join(self.key.columns)
         return (
-            f"point {columns} of these rows at live rows, delete them, or give them a ttl that "
-            f"ends no later; and touch() a row of {self.table.fullname} whenever you add a row "
-            "that refers to it"
+            f"point {columns} of these rows to live rows, delete these rows, or give them a ttl "
+            f"that ends no later; and touch() a row of {self.table.fullname} whenever you add a "
+            "row that refers to it"
         )
 
 

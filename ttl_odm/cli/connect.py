@@ -38,8 +38,8 @@ _APP_NEEDED: Final = (
 )
 _TABLES_NEEDED: Final = (
     "The database is known, but not which of its tables to work on: give --table NAME --policy "
-    "POLICY, or --app module:Base; in a settings file that ttl-odm inspect has written, remove the "
-    "# before each policy that is right."
+    "POLICY, or --app module:Base; in a settings file written by ttl-odm inspect, remove the # "
+    "before each policy that is right."
 )
 _UNSEEN: Final = (
     "Usually the models' module was not imported: point --app at it, or at one that imports it; "

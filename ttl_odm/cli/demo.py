@@ -91,7 +91,7 @@ class _Demo:
         self._file = file
 
     def run(self) -> None:
-        self._say("1. A model says how long its rows live.")
+        self._say("1. A model declares how long its rows live.")
         # The terminal's own colours, so that they can be read on light and on dark ground.
         code = Syntax(_SOURCE.rstrip(), "python", theme="ansi_dark", background_color="default")
         self._console.print(Panel(code, expand=False))

@@ -28,16 +28,20 @@ if TYPE_CHECKING:
 @click.command("install-sweep")
 @click.argument("models", metavar="[MODEL]...", nargs=-1)
 @app_options
-@click.option("--print", "is_printed", is_flag=True, help="Print the SQL, and change nothing.")
-@click.option("--remove", is_flag=True, help="Remove the jobs, and leave the indexes.")
 @click.option(
-    "--window", metavar="HOURS", help="Work in these hours only, such as 01:00-05:00; 'always'."
+    "--print", "is_printed", is_flag=True, help="Print the SQL without changing anything."
 )
-@click.option("--timezone", metavar="ZONE", help="The window's time zone; UTC if not given.")
+@click.option("--remove", is_flag=True, help="Remove the jobs, but keep the indexes.")
+@click.option(
+    "--window",
+    metavar="HOURS",
+    help="Work only during these hours, such as 01:00-05:00, or 'always'.",
+)
+@click.option("--timezone", metavar="ZONE", help="The window's time zone (default: UTC).")
 @click.option(
     "--max-fraction",
     type=float,
-    help="Delete nothing if more than this share of the rows is due; 1: no limit.",
+    help="Delete nothing if more than this share of the rows has expired; 1 disables this.",
 )
 def install_sweep(
     source: Source, models: Sequence[str], *, is_printed: bool, remove: bool, **settings: Any
@@ -55,7 +59,7 @@ def install_sweep(
     if is_printed and remove:
         raise UsageError("--print and --remove can't be used together.")
     if options and remove:
-        raise UsageError("--remove goes with no other option.")
+        raise UsageError("--remove can't be combined with other options.")
     output = Output(as_json=False)
 
     async def work() -> bool:

@@ -106,8 +106,8 @@ class DeclaredTTL:
         elif shape is not None and shape_of(policy) != shape:
             raise TTLConfigurationError(
                 f"{self._where} became {declaration!r}: only the default ttl can change while the "
-                "application runs, not the columns, nor whether the database stores it (they were "
-                f"set up as {self.shape!r})."
+                "application runs, not the columns, and not whether the database stores the "
+                f"default (it was set up as {self.shape!r})."
             )
         self._policy = policy if self._refine is None else self._refine(policy)
         self.is_fixed = not isinstance(policy, TTL) or policy.is_fixed

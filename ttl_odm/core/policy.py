@@ -118,14 +118,18 @@ class TTL:
         if by is not None:
             _check_field(by, "TTL.by")
             if by in (last_modified, override):
-                raise _misdeclared(by, "TTL.by", "name a field of its own, with the row's kind")
+                raise _misdeclared(
+                    by, "TTL.by", "name a separate field, which holds the row's kind"
+                )
         limit = _limit(max_lifetime, created, {last_modified, override, by})
         _check_choice(values, ("strict", "lenient", None), "TTL.values")
         _check_reading(timezone, unit, "TTL")
         declared, kinds = _defaults(default, by, other)
         rows_by = declared.by if isinstance(declared, Stored) else None
         if rows_by is not None and rows_by in (last_modified, override):
-            raise _misdeclared(rows_by, "Stored.by", "name a field that tells the rows apart")
+            raise _misdeclared(
+                rows_by, "Stored.by", "name a field whose values distinguish the rows"
+            )
         _store(
             self,
             declared_default=declared,
@@ -297,7 +301,7 @@ class ExpireAfter:
         _check_reading(timezone, unit, "ExpireAfter")
         given: object = seconds
         if isinstance(given, Stored):
-            fix = "give the seconds themselves; only the default of a TTL can be stored"
+            fix = "give a number of seconds; only the default of a TTL can be stored"
             raise _misdeclared(given, "ExpireAfter.seconds", fix)
         whole = whole_seconds(seconds, lowest=1)
         if whole is None:
@@ -398,10 +402,12 @@ def _defaults(
             raise _misdeclared(other, "TTL.other", f"{fix}, and by='field'")
         return default if isinstance(default, Stored) else _declared(default, "TTL.default"), ()
     if by is None:
-        fix = "add by='field', which tells the kinds of rows apart"
+        fix = "add by='field', which holds the row's kind"
         raise _misdeclared(dict(default), "TTL.default", fix)
     if None in default:
-        raise _misdeclared(None, "a kind of TTL", "rows without a kind have the default other=")
+        raise _misdeclared(
+            None, "a kind of TTL", "set the default of rows without a kind by other="
+        )
     kinds = [(kind, _declared(value, f"TTL[{kind!r}]")) for kind, value in default.items()]
     # In an order of their own: equal mappings make equal policies.
     return _declared(other, "TTL.other"), tuple(sorted(kinds, key=repr))
@@ -409,7 +415,7 @@ def _defaults(
 
 def _declared(value: object, where: str) -> Declared:
     if isinstance(value, Stored):
-        fix = "only the one default of all rows can be stored: TTL(Stored(seconds, by='field'))"
+        fix = "only the default of all rows can be stored: TTL(Stored(seconds, by='field'))"
         raise _misdeclared(value, where, fix)
     if callable(value) and not isinstance(value, type):
         source: Callable[[], Any] = value
@@ -419,7 +425,9 @@ def _declared(value: object, where: str) -> Declared:
 
 def _current(declared: Declared, where: str) -> int | None:
     if isinstance(declared, Stored):
-        raise _misdeclared(declared, where, "the database stores it, so no program can say it")
+        raise _misdeclared(
+            declared, where, "it is stored in the database, which has to be asked for it"
+        )
     return default_ttl(declared(), where=where) if callable(declared) else declared
 
 
@@ -437,21 +445,23 @@ def _check_field(name: object, where: str) -> None:
     if isinstance(name, (tuple, list)) or (isinstance(name, str) and "," in name):
         raise _misdeclared(name, where, "name one field; TTL indexes are single-field")
     if not isinstance(name, str) or not name.strip():
-        raise _misdeclared(name, where, "give the name of a field as a str")
+        raise _misdeclared(name, where, "give a field name as a string")
 
 
 def _limit(max_lifetime: object, created: object, others: set[str | None]) -> int | None:
     """Read the limit to all lives, which needs a field to count from."""
     if max_lifetime is None:
         if created is not None:
-            raise _misdeclared(created, "TTL.created", "add max_lifetime=seconds, which it is for")
+            raise _misdeclared(
+                created, "TTL.created", "also give max_lifetime=seconds, or leave created out"
+            )
         return None
     if created is None:
-        fix = "add created='field', the instant that max_lifetime counts from"
+        fix = "also give created='field', the field from which max_lifetime is counted"
         raise _misdeclared(max_lifetime, "TTL.max_lifetime", fix)
     _check_field(created, "TTL.created")
     if created in others:
-        raise _misdeclared(created, "TTL.created", "name a field of its own, which no write resets")
+        raise _misdeclared(created, "TTL.created", "name a separate field, which no write resets")
     seconds = whole_seconds(max_lifetime, lowest=1)
     if seconds is None:
         fix = f"give whole seconds from 1 to {MAX_TTL} as an int, an integral float or a timedelta"
@@ -468,8 +478,8 @@ def _no_seconds(value: object, field: str) -> str:
         return ": for rows that never expire, declare no policy at all; otherwise"
     if whole_seconds(value, lowest=0) == 0:
         return (
-            ': in many settings 0 means "never", in others "at once". For rows that never expire, '
-            "declare no policy at all; for rows that expire at the date itself, declare "
+            ': 0 means "never" in some settings and "at once" in others. For rows that never '
+            "expire, declare no policy at all; for rows that expire at the date itself, declare "
             f"ExpireAt({field!r}); otherwise"
         )
     return " is not a duration:"
@@ -494,7 +504,7 @@ def _check_reading(timezone: object, unit: object, policy: str) -> None:
     try:
         ZoneInfo(timezone)
     except (KeyError, ValueError, OSError) as error:  # OSError: a folder of zones ("America")
-        fix += " (on a system without time zone data: install tzdata)"
+        fix += " (install tzdata if the system has no time zone data)"
         raise _misdeclared(timezone, f"{policy}.timezone", fix) from error
 
 

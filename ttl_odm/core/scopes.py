@@ -66,10 +66,12 @@ class ScopeColumn:
         if not 1 <= len(value) <= longest:
             self._reject(value, f"a scope has 1 to {longest} characters")
         if "\0" in value or not is_encodable(value):
-            self._reject(value, "no text in the database has NUL or half of a surrogate pair")
+            self._reject(value, "the database can't store NUL or half of a surrogate pair")
         if value.endswith(" ") and not self.keeps_blanks:
             self._reject(
-                value, f"this database takes it for {value.rstrip(' ')!r}, so leave out the blanks"
+                value,
+                f"this database treats it as {value.rstrip(' ')!r}, so leave out the "
+                "trailing blanks",
             )
         return str(value)
 
@@ -78,7 +80,7 @@ class ScopeColumn:
         if number is None:
             self._reject(value, f"give a whole number, not {_described(value)}")
         if not self.least <= number <= self.most:
-            self._reject(value, f"it holds numbers from {self.least} to {self.most}")
+            self._reject(value, f"give a number from {self.least} to {self.most}")
         return number
 
     def _uuid(self, value: object) -> UUID:
@@ -93,8 +95,8 @@ class ScopeColumn:
 
     def _reject(self, value: object, fix: str) -> NoReturn:
         raise TTLConfigurationError(
-            f"{self.where} = {short_repr(value)}: no row can have this value, as the column holds "
-            f"{_ASKS_FOR[self.kind]}; {fix}."
+            f"{self.where} = {short_repr(value)}: no row can have this value, because the column "
+            f"holds {_ASKS_FOR[self.kind]}; {fix}."
         )
 
 

@@ -67,10 +67,12 @@ class Stored:
     ) -> None:
         """Check and normalise; see the class for the arguments."""
         if isinstance(start, Mapping):
-            _refuse("start", dict(start), "give one default; TTL({...}, by=...) can't be stored")
+            _refuse(
+                "start", dict(start), "give a single default; TTL({...}, by=...) can't be stored"
+            )
         name_of_field: object = by
         if by is not None and not (isinstance(name_of_field, str) and name_of_field.strip()):
-            _refuse("by", by, "give the name of a field as a str")
+            _refuse("by", by, "give a field name as a string")
         limits = {"least": _seconds("least", least), "most": _seconds("most", most)}
         if None not in limits.values() and limits["least"] > limits["most"]:  # type: ignore[operator]
             _refuse("least", least, f"give no more than most={limits['most']}")
@@ -97,8 +99,8 @@ class Stored:
             if is_of_scope:
                 return INHERIT
             raise InvalidTTL(
-                f'{where} = {value!r}: this is the default itself, so give seconds. "default" '
-                f"removes the default of a single value of the field that `by` names."
+                f'{where} = {value!r}: give seconds. "default" is only for a single value of the '
+                "field that `by` names, and removes its own default."
             )
         ttl = default_ttl(value, where=where)
         endless = ttl is None or ttl == NEVER

@@ -55,7 +55,7 @@ class JobState(Fact):
         if self.state in _JOB_PROBLEMS:
             return self.state, _JOB_PROBLEMS[self.state].format(self.name)
         if self.ran_ago is None:
-            return "never", f"never swept: {self.name}, the database's own job, has not run yet"
+            return "never", f"never swept: the database's own job {self.name} has not run yet"
         if self.outcome.startswith("failed: "):
             return "failing", f"the last sweep by the database {self.outcome}"
         if self.outcome.startswith("fuse: "):

@@ -38,7 +38,7 @@ def brought_family(dialect: str) -> type[Family] | None:
         return None
     if len({point.value for point in found}) > 1:
         raise TTLConfigurationError(
-            f"Several distributions bring a family for the dialect {dialect!r}: "
+            f"Several packages provide a family for the dialect {dialect!r}: "
             f"{' and '.join(sorted(map(_named, found)))}. Uninstall all but one."
         )
     point = found[0]
@@ -66,8 +66,8 @@ def _flaw(loaded: Any, dialect: str) -> str | None:
     ours = {name for family in FAMILIES for name in family.names}
     if dialect not in loaded.names or not ours.isdisjoint(loaded.names):
         return (
-            f"{loaded.__name__}.names is {loaded.names!r}, and has to have {dialect!r} in it and "
-            "no dialect that ttl_odm has a family for."
+            f"{loaded.__name__}.names is {loaded.names!r}, but must contain {dialect!r} and no "
+            "dialect that ttl_odm itself supports."
         )
     return None
 

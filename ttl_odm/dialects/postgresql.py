@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 MAY_SHARE: Final = (
-    "PostgreSQL lets a user lock a row who may update one of its columns. Let this one: GRANT "
-    f"UPDATE (reason) ON {POLICIES}; that can't change a default."
+    "PostgreSQL requires the right to update a column of a row in order to lock it. Grant one "
+    f"that can't change a default: GRANT UPDATE (reason) ON {POLICIES} to this user."
 )
 """What a user lacks who reads stored defaults, and may not lock them for a deletion."""
 

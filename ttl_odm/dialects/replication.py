@@ -23,11 +23,11 @@ CHECK_DEFERRED: Final = "SET CONSTRAINTS ALL IMMEDIATE"
 """What has deferred triggers write before the origin is given back, and not at the commit."""
 
 _POSTGRESQL_RIGHTS: Final = (
-    "It takes a superuser, who may GRANT EXECUTE ON FUNCTION "
+    "It requires a superuser, who may GRANT EXECUTE ON FUNCTION "
     "pg_replication_origin_session_setup(text), pg_replication_origin_session_reset() to another "
-    f"(PostgreSQL 14 or later), after {MAKE_ORIGIN} was run once in this database."
+    f"user (PostgreSQL 14 or later), after {MAKE_ORIGIN} was run once in this database."
 )
-_MYSQL_RIGHTS: Final = "It takes SESSION_VARIABLES_ADMIN, SYSTEM_VARIABLES_ADMIN or SUPER."
+_MYSQL_RIGHTS: Final = "It requires SESSION_VARIABLES_ADMIN, SYSTEM_VARIABLES_ADMIN or SUPER."
 
 
 def unlogged_setting(*, is_mariadb: bool) -> tuple[str, int]:

@@ -60,9 +60,9 @@ class ExpiryFilter(admin.SimpleListFilter):
         if TTLAdminMixin not in bases or bases.index(TTLAdminMixin) > bases.index(admin.ModelAdmin):
             name = type(model_admin).__name__
             raise ImproperlyConfigured(
-                f"{name}.list_filter has ExpiryFilter, so write "
-                f"class {name}(TTLAdminMixin, admin.ModelAdmin): without the mixin, expired rows "
-                "would have actions and forms that change nothing."
+                f"{name}.list_filter uses ExpiryFilter, which requires the mixin: write class "
+                f"{name}(TTLAdminMixin, admin.ModelAdmin). Without it, actions and forms for "
+                "expired rows would have no effect."
             )
         super().__init__(request, params, model, model_admin)
 

@@ -129,7 +129,7 @@ def _index_on_anothers(
         editor.add_index(binding.model, index)
         editor.remove_index(binding.model, index)
     there, back = (statement.rstrip(";") for statement in editor.collected_sql)
-    hint = f"Put it into a migration of an app of yours: migrations.RunSQL({there!r}, {back!r})"
+    hint = f"Add it to a migration of one of your apps: migrations.RunSQL({there!r}, {back!r})"
     return [_no_index(binding, hint)]
 
 
@@ -164,7 +164,7 @@ def _not_by_scope(binding: Binding, index: str, hint: str) -> checks.Warning:
 
 def _no_index(binding: Binding, hint: str) -> checks.Warning:
     return checks.Warning(
-        f"Nothing indexes {binding.stamp.name}, so each sweep reads the whole table.",
+        f"No index begins with {binding.stamp.name}, so each sweep reads the whole table.",
         hint=hint,
         obj=binding.model,
         id="ttl_odm.W001",
@@ -190,9 +190,9 @@ def of_model(binding: Binding) -> Iterator[checks.CheckMessage]:
         if meta.proxy or other is model or meta.db_table != model._meta.db_table:
             continue
         yield checks.Error(
-            f"{meta.label} has the same table, {meta.db_table}, and would be filtered by the "
-            f"policy of {model._meta.label}.",
-            hint="Let it be a proxy, or give it a table of its own.",
+            f"{meta.label} uses the same table, {meta.db_table}, as {model._meta.label}, so the "
+            "policy of that model would hide its rows, too.",
+            hint="Make it a proxy, or give it a table of its own.",
             obj=other,
             id="ttl_odm.E002",
         )
@@ -209,7 +209,7 @@ def _indexes_of(binding: Binding) -> Iterator[checks.CheckMessage]:
     for index in model._meta.indexes:
         if isinstance(index, TTLIndex) and index.fields == [binding.stamp.name]:
             fields = [scope.name, binding.stamp.name]
-            hint = f"Leave it out of Meta.indexes, or let its fields be {fields}; then migrate."
+            hint = f"Leave it out of Meta.indexes, or set its fields to {fields}; then migrate."
             yield _not_by_scope(binding, index.name, hint)
 
 
@@ -238,7 +238,7 @@ def _of_references(model: Model) -> Iterator[checks.CheckMessage]:
             yield checks.Warning(
                 f"{relation.related_model._meta.label}.{field.name} refers to rows that expire "
                 "and has no index: each purged row costs a scan of that table.",
-                hint="Leave db_index=False out.",
+                hint="Remove db_index=False.",
                 obj=field,
                 id="ttl_odm.W002",
             )
@@ -257,7 +257,7 @@ def _of_cascades(model: Model) -> Iterator[checks.CheckMessage]:
         yield checks.Warning(
             f"{label}.{field.name} has on_delete=DB_CASCADE: a DELETE of rows of {parent} by raw "
             f"SQL or another program deletes rows of {label} too, without their archive and hooks.",
-            hint=f"Delete rows of {parent} through Django or by a sweep only, or give the field "
+            hint=f"Delete rows of {parent} only through Django or a sweep, or give the field "
             "on_delete=models.CASCADE.",
             obj=field,
             id="ttl_odm.W007",

@@ -130,8 +130,8 @@ def check_extended(binding: Binding, model: Model) -> None:
     """Reject a touch where no write extends a row's life."""
     if not binding.stamps:
         raise TTLError(
-            f"{model.__name__}.touch(): with {binding.policy!r} no write extends a row; set "
-            f"{binding.stamp.name!r} itself, or declare TTL(seconds, last_modified=...)."
+            f"{model.__name__}.touch(): with {binding.policy!r} no write renews a row; set "
+            f"{binding.stamp.name!r}, or declare TTL(seconds, last_modified=...)."
         )
 
 
@@ -175,8 +175,8 @@ def _with_life(binding: Binding, model: Model, seconds: int) -> dict[str, Any]:
         ahead = StampAgo(-seconds, binding.form)
         return {binding.stamp.name: ahead if seconds else passed}
     raise TTLError(
-        f"{model.__name__}.touch(expire_in=...): by {binding.policy!r} a row has no lifetime of "
-        f"its own; set {binding.stamp.name!r} itself, or declare TTL(seconds)."
+        f"{model.__name__}.touch(expire_in=...): with {binding.policy!r}, a row has no lifetime "
+        f"of its own; set {binding.stamp.name!r}, or declare TTL(seconds)."
     )
 
 

@@ -65,10 +65,10 @@ class Follows(Extension):
         seconds = None if at_most_every is None else whole_seconds(at_most_every, lowest=1)
         if at_most_every is not None:
             if seconds is None:
-                fix = "give seconds, or a timedelta, that are whole and at least 1"
+                fix = "give whole seconds, at least 1, as a number or a timedelta"
                 raise _misdeclared(at_most_every, "at_most_every", fix)
             if not renews:
-                fix = "write renews=True too, or leave it out"
+                fix = "also write renews=True, or leave at_most_every out"
                 raise _misdeclared(at_most_every, "at_most_every", fix)
         object.__setattr__(self, "parent", parent)
         object.__setattr__(self, "on", pairs)
@@ -79,8 +79,9 @@ class Follows(Extension):
     def misplaced(self, where: str) -> TTLConfigurationError:
         """The error where it is declared and can't be."""
         return TTLConfigurationError(
-            f"{where} = {self!r}: only a mapped SQLAlchemy class, a Django model or a Beanie "
-            "document can follow its parent, by __ttl__ in its own body; give a lifetime."
+            f"{where} = {self!r}: Follows is only for a mapped SQLAlchemy class, a Django model "
+            "or a Beanie document that declares __ttl__ in its own body. Give a lifetime "
+            "instead, such as 3600."
         )
 
 
@@ -95,8 +96,8 @@ def check_options(owner: type) -> None:
         value = getattr(owner, name, usual)
         if value != usual:
             raise TTLConfigurationError(
-                f"{owner.__name__}.{name} = {value!r}: rows that follow others go with these, by a "
-                f"DELETE; leave {name} out."
+                f"{owner.__name__}.{name} = {value!r}: rows that follow their parent are deleted "
+                f"with it, by a DELETE. Leave {name} out."
             )
 
 
@@ -117,18 +118,18 @@ def _pairs(parent: object, on: object) -> tuple[tuple[str, str], ...]:
         if not parent.strip():
             raise _misdeclared(parent, "parent", "name a relationship or a foreign key")
         if on is not None:
-            fix = "leave it out, or give the parent's class as the first argument"
+            fix = "leave on out, or give the parent's class as the first argument"
             raise _misdeclared(on, "on", fix)
         return ()
     if not isinstance(parent, type):
-        fix = "name a relationship or a foreign key as a str, or give a class and on={...}"
+        fix = "give the name of a relationship or a foreign key, or a class and on={...}"
         raise _misdeclared(parent, "parent", fix)
     if not isinstance(on, Mapping) or not on:
-        fix = "give the fields that are equal, as in on={'thread_id': 'id'}"
+        fix = "map fields of this class to the parent's, as in on={'thread_id': 'id'}"
         raise _misdeclared(on, "on", fix)
     for pair in on.items():
         if not all(isinstance(name, str) and name.strip() for name in pair):
-            raise _misdeclared(dict(on), "on", "give the names of fields as strs")
+            raise _misdeclared(dict(on), "on", "give field names as strings")
     return tuple(on.items())
 
 

@@ -32,8 +32,8 @@ class Followers(RowsFact):
 
     def __str__(self) -> str:
         return "\n".join(
-            f"{counted(rows, 'row')} of {visible(table)} would be deleted as well, since they "
-            "follow expired rows"
+            f"{counted(rows, 'row')} of {visible(table)} would be deleted as well, because their "
+            "parents have expired"
             for table, rows in self.rows.items()
         )
 

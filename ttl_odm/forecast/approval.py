@@ -40,8 +40,8 @@ TYPE_IT: Final = "To make the change, type its token"
 """What is shown at a terminal, and asked there."""
 
 NOTHING: Final = (
-    "Nothing is stored: no model is declared with __ttl__ = Stored(...), or no migration or "
-    "create_all(), or ensure_indexes(), has begun its default."
+    "No default is stored: either no model declares __ttl__ = Stored(...), or its migration, "
+    "create_all() or ensure_indexes() hasn't run yet."
 )
 
 
@@ -156,8 +156,8 @@ class Change:
         if not any(hmac.compare_digest(given, one) for one in own):
             raise NotApprovedError(
                 f"{self.where}: the token {token!r} is not for this change from {self.before}: it "
-                "is for another value, or the default was changed since the preview, by this token "
-                "or otherwise. Preview it again."
+                "is for a different value, or the default has changed since the preview, by this "
+                "token or otherwise. Preview the change again."
             )
         return at_most
 
@@ -165,14 +165,16 @@ class Change:
         """Raise NotApprovedError where it would expire more rows by now."""
         if lost > at_most:
             raise NotApprovedError(
-                f"{self.where}: it would now expire more than the {at_most:,} rows that the "
-                "preview showed. Preview it again."
+                f"{self.where}: the change would now expire more than the {at_most:,} rows that "
+                "the preview showed. Preview it again."
             )
 
     def check_unchanged(self, now: StoredNow) -> None:
         """Raise NotApprovedError where what is stored is not what was read of it."""
         if not now.is_as(self.now):
-            raise NotApprovedError(f"{self.where}: it has just been changed. Preview it again.")
+            raise NotApprovedError(
+                f"{self.where}: the default has just been changed. Preview the change again."
+            )
 
     def _token(self, at_most: int, key: bytes) -> str:
         about = [self.name, self.scope, self.before, self.after, at_most, self.now.version]

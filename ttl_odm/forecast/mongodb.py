@@ -49,8 +49,8 @@ def collection_for(database: Any, target: type | str) -> Any:
     """Return the collection of a document class, or the one of a name."""
     if expires_itself(getattr(database, "ttl_backend", "mongodb")):
         raise TTLConfigurationError(
-            "on Azure Cosmos DB no command reads when documents were last modified, so nobody can "
-            "tell which would expire."
+            "Azure Cosmos DB has no command that reads when documents were last modified, so it "
+            "can't be forecast which would expire."
         )
     return database[target] if isinstance(target, str) else collection_of(target)
 

@@ -143,12 +143,12 @@ class _UnreadableError(Exception):
 def _declaration(source: str) -> ast.expr:
     """Return the expression that is the policy."""
     if len(source) > LONGEST:
-        raise _UnreadableError(f"a declaration has {LONGEST:,} characters at most")
+        raise _UnreadableError(f"a declaration has at most {LONGEST:,} characters")
     with warnings.catch_warnings():  # of escapes that Python doesn't know
         warnings.simplefilter("ignore")
         body = ast.parse(source.strip()).body
     if len(body) != 1:
-        raise _UnreadableError("give one declaration")
+        raise _UnreadableError("give a single declaration")
     match body[0]:
         case ast.Assign(targets=[ast.Name(id="__ttl__")], value=policy):
             return policy
@@ -173,7 +173,7 @@ def _value(node: ast.expr) -> Any:  # noqa: C901, PLR0911 (a table)
         case ast.Dict(keys=keys, values=values) if None not in keys:
             kinds = [key.value for key in keys if isinstance(key, ast.Constant)]
             if len(kinds) != len(keys):
-                raise _UnreadableError("the kinds of rows have to be literals")
+                raise _UnreadableError("the kinds of rows must be literals")
             return dict(zip(kinds, map(_value, values), strict=True))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_number(operand)
@@ -181,7 +181,7 @@ def _value(node: ast.expr) -> Any:  # noqa: C901, PLR0911 (a table)
             return _number(left) * _number(right)
         case ast.Call(func=ast.Name(id="Follows")):
             raise _UnreadableError(
-                "rows that follow others need a model that declares it, and --app for the model"
+                "Follows needs a model that declares it: give the model with --app"
             )
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _CALLS:
             options = {word.arg: _value(word.value) for word in keywords if word.arg is not None}

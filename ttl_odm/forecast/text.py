@@ -220,13 +220,13 @@ class Forecast:
             along = self.measured.followers("lost" if self.current else "planned 0")
             followers = f", and the rows that follow them: {along}" if along.rows else ""
             changes.append(
-                f"Live rows that would be expired at once, and deleted by the next sweep: "
+                "Live rows that would be expired at once, and deleted by the next sweep: "
                 f"{self.lost}{followers}."
             )
         if self.revived.rows:
             changes.append(
-                f"Expired rows, still there, that would be visible again: {self.revived}. Sweep "
-                "first if they shouldn't come back."
+                f"Expired rows that are still stored and would be visible again: {self.revived}. "
+                "Sweep first if they shouldn't come back."
             )
         if self.early.rows:
             changes.append(

@@ -140,13 +140,13 @@ def reading_of(table: Table, field: Field) -> Reading | str:
     if field.kind is Kind.AWARE or (field.kind in _NAIVE and not table.is_collection):
         return Reading(None, field.kind.value)
     if table.is_collection:
-        return "holds no dates, and MongoDB compares only these with its clock"
+        return "holds no dates, and MongoDB compares only dates with its clock"
     if field.kind in (Kind.INTEGER, Kind.FLOAT):
         return _epoch(table.values(field.name))
     if field.kind is Kind.TEXT:
         return _text(table.values(field.name))
     is_short = field.kind is Kind.SHORT_FLOAT
-    short = "a float of 4 bytes, which keeps epoch seconds in steps of 128: make it a double"
+    short = "a float of 4 bytes, which stores epoch seconds in steps of 128: make it a double"
     return f"is {short}" if is_short else "holds no dates"
 
 
@@ -155,7 +155,8 @@ def _epoch(values: Sequence[object]) -> Reading | str:
     numbers = [number for number in numbers if 0 < number < math.inf]
     if not numbers:
         return (
-            "holds numbers, and there is no row that shows whether they are seconds or milliseconds"
+            "holds numbers, but there are no rows that show whether these are seconds or "
+            "milliseconds"
         )
     unit = unit_of(median(numbers))
     if unit is not None:
@@ -166,11 +167,12 @@ def _epoch(values: Sequence[object]) -> Reading | str:
 def _text(values: Sequence[object]) -> Reading | str:
     texts = [value for value in values if isinstance(value, str)]
     if not texts:
-        return "is text, and there is no row that shows its format"
+        return "is text, but there are no rows that show its format"
     for text in texts:
         match = _ISO.fullmatch(text)
         if match is None:
-            return f"is text (such as {text[:40]!r}), not ISO 8601 with seconds"
+            example = f"is text (such as {text[:40]!r})"
+            return f"{example}, not ISO 8601 with seconds: write YYYY-MM-DD HH:MM:SS"
         if match["zone"] not in _UTC:
             return f"is text (such as {text[:40]!r}) in a time zone that is not UTC"
     if not all(text.endswith(("Z", "+00:00")) for text in texts):

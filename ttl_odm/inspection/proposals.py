@@ -39,8 +39,8 @@ _AHEAD: Final = timedelta(minutes=10)
 """A moment in the past that lies so far in the future is not a moment in UTC."""
 
 _PROLONGS: Final = (
-    "a sweep alone changes no {0}; in an application every write through ttl_odm sets it to its "
-    "own instant, and prolongs the row, unless it is given keep_last_modified=True"
+    "a sweep alone doesn't change {0}; in an application, every write through ttl_odm sets it "
+    "to the current time, which prolongs the row, unless it is made with keep_last_modified=True"
 )
 
 
@@ -110,8 +110,8 @@ def propose(table: Table, now: datetime) -> Verdict:
         # password has expired is not rubbish.
         if whose and not any(word.endswith(whose.rpartition("_")[2]) for word in words):
             remarks.append(
-                f"{field.name} may be the end of the {whose.replace('_', ' ')} only; if it is that "
-                f"of the whole row, declare ExpireAt({field.name!r})"
+                f"{field.name} may be the expiry of the {whose.replace('_', ' ')} only; if it is "
+                f"that of the whole row, declare ExpireAt({field.name!r})"
             )
         elif whose is not None:
             ends.append(field)
@@ -139,7 +139,7 @@ def _reason_for_none(table: Table) -> str | None:
     if table.has_policy:
         return "has a policy already"
     if {"_ts", "ttl"} <= {field.name for field in table.fields}:
-        return "has _ts and ttl already: write __ttl__ = seconds"
+        return "already has _ts and ttl: write __ttl__ = seconds"
     return None
 
 
@@ -179,8 +179,8 @@ def _of_ends(table: Table, ends: list[Field]) -> Iterator[_Idea]:
             field,
             Confidence.LIKELY if field.name in prefixed else Confidence.CLEAR,
             partial(ExpireAt, field.name),
-            (f"the name {field.name} suggests the end of a row",),
-            (f"{' and '.join(others)} may be the end as well: take the last one",) * bool(others),
+            (f"the name {field.name} suggests when a row expires",),
+            (f"{' and '.join(others)} may be the expiry, too: choose the latest",) * bool(others),
         )
 
 
@@ -222,7 +222,7 @@ def _lifetimes(table: Table) -> Iterator[Field]:
 
 def _lifetimes_in_other_units(table: Table) -> Iterator[str]:
     """Say which lifetimes can't be used because they aren't in seconds, by name or by value."""
-    fix = "a policy reads seconds: add a column of seconds, such as a generated one"
+    fix = "policies read seconds: add a column with seconds, such as a generated one"
     for field in table.fields:
         if field.kind in (Kind.INTEGER, Kind.FLOAT) and (
             unit := names.unit_of_lifetime(field.name)
@@ -246,7 +246,7 @@ def _of_deletions(table: Table) -> Iterator[_Idea]:
         partial(ExpireAfter, field.name, seconds),
         (
             f"the name {field.name} suggests the instant at which a row was marked as deleted",
-            f"nothing says how long such rows are kept: {names.TRASH.whose}",
+            f"the schema doesn't tell how long such rows are kept: {names.TRASH.whose}",
         ),
         (
             f"choose the {duration_text(seconds)} yourself",
@@ -270,8 +270,8 @@ def _of_habits(table: Table) -> Iterator[_Idea]:
             Confidence.GUESS,
             partial(ExpireAfter, field.name, usual.seconds),
             (
-                f"the name {table.name} suggests short-lived rows, and {field.name} says {what}",
-                f"nothing says how long rows are kept: {usual.whose}",
+                f"the name {table.name} suggests short-lived rows, and {field.name} tells {what}",
+                f"the schema doesn't tell how long rows are kept: {usual.whose}",
             ),
             (f"choose the {duration_text(usual.seconds)} yourself",),
             is_by_habit=True,
@@ -303,8 +303,8 @@ def _proposal(table: Table, idea: _Idea, reading: Reading, now: datetime) -> Pro
     if field.ttl_seconds is not None or not table.references:  # MongoDB deletes them as it is
         return proposal
     return proposal.doubted(
-        f"{_referring(table)}: make sure that no row there needs it after its expiry, or let it "
-        "live as long as what refers to it"
+        f"{_referring(table)}: make sure that no referring row needs a row after its expiry, or "
+        "let it live as long as the rows that refer to it"
     )
 
 
@@ -331,7 +331,9 @@ def _cautions(table: Table, field: Field, policy: Policy, now: datetime) -> Iter
     if field.note:
         yield field.note
     if field.is_nullable and isinstance(policy, ExpireAt):
-        yield f'rows without {field.name} never expire; null="expired" would say the opposite'
+        yield (
+            f'rows without {field.name} never expire; with null="expired" they would expire at once'
+        )
     if field.kind is not Kind.NAIVE or table.django is not None:  # whose settings say the zone
         return
     highest = field.highest

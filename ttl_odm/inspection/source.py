@@ -102,7 +102,7 @@ def _on_classes(proposals: Sequence[Proposal]) -> str:
         if table.is_collection and field in _OF_TTL_MIXIN:
             lines += [
                 "",
-                f"# Collection {name}: TTLMixin has {_printable(field)} itself, so enable() it",
+                f"# Collection {name}: TTLMixin already has {_printable(field)}, so use enable()",
             ]
             continue
         if table.is_collection:

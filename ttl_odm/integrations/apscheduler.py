@@ -52,8 +52,8 @@ def add_sweep(
     is_async = isinstance(sweeper, AsyncSweeper) and isinstance(scheduler, AsyncIOScheduler)
     if not (is_async or isinstance(sweeper, Sweeper)):
         raise TTLConfigurationError(
-            f"add_sweep(scheduler, {sweeper!r}): give a Sweeper, or an AsyncSweeper with an "
-            f"AsyncIOScheduler; this is a {type(scheduler).__name__}."
+            f"add_sweep(scheduler, {sweeper!r}): pass a Sweeper, or an AsyncSweeper with an "
+            f"AsyncIOScheduler; the scheduler is a {type(scheduler).__name__}."
         )
     run_once: Any = sweeper.run_once
 

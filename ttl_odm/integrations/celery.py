@@ -42,8 +42,8 @@ def add_sweep(
     """
     if not isinstance(sweeper, Sweeper):
         raise TTLConfigurationError(
-            f"add_sweep(app, {sweeper!r}): give a Sweeper, since Celery's tasks are synchronous. "
-            "An AsyncSweeper belongs in a task of your own: see docs/schedulers.md."
+            f"add_sweep(app, {sweeper!r}): pass a Sweeper, because Celery's tasks are "
+            "synchronous. For an AsyncSweeper, write a task of your own: see docs/schedulers.md."
         )
 
     def sweep() -> dict[str, Any]:

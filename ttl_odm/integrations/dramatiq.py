@@ -43,7 +43,7 @@ def add_sweep(
     """
     if not isinstance(sweeper, (Sweeper, AsyncSweeper)):
         raise TTLConfigurationError(
-            f"add_sweep(broker, {sweeper!r}): give a sweeper, such as Sweeper(engine, Base)."
+            f"add_sweep(broker, {sweeper!r}): pass a sweeper, such as Sweeper(engine, Base)."
         )
     run_once: Any = sweeper.run_once
 

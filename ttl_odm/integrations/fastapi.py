@@ -51,7 +51,7 @@ class Sweeping(AbstractAsyncContextManager[None]):
         for sweeper in sweepers:
             if not isinstance(sweeper, (AsyncSweeper, Sweeper)):
                 raise TTLConfigurationError(
-                    f"Sweeping({sweeper!r}): give sweepers, such as AsyncSweeper(engine, Base)."
+                    f"Sweeping({sweeper!r}): pass sweepers, such as AsyncSweeper(engine, Base)."
                 )
         check_interval(interval, jitter)
         self._sweepers = sweepers
@@ -96,6 +96,8 @@ def _log_end(task: asyncio.Task[object]) -> None:
         return
     error = task.exception()
     if error is not None:
-        logger.error("A sweeper has ended by an error", exc_info=error)
+        logger.error("A sweeper has ended with an error", exc_info=error)
     else:
-        logger.warning("A sweeper has ended: it was stopped, now or before, and stays stopped")
+        logger.warning(
+            "A sweeper has ended, because it was stopped. A stopped sweeper can't be restarted"
+        )

@@ -46,7 +46,7 @@ def add_sweep(
     """
     if not isinstance(sweeper, (Sweeper, AsyncSweeper)):
         raise TTLConfigurationError(
-            f"add_sweep(app, {sweeper!r}): give a sweeper, such as AsyncSweeper(engine, Base)."
+            f"add_sweep(app, {sweeper!r}): pass a sweeper, such as AsyncSweeper(engine, Base)."
         )
     run_once: Any = sweeper.run_once
 

@@ -42,15 +42,15 @@ NUMBERS: Final = (
     Number("rows_deleted", "counter", "Rows deleted, archived ones included.", ("table",)),
     Number("rows_archived", "counter", "Rows archived, then deleted.", ("table",)),
     Number("rows_skipped", "counter", "Expired rows that a sweep has left.", ("table", "reason")),
-    Number("runs", "counter", "Sweeps by how they ended.", ("outcome",)),
+    Number("runs", "counter", "Sweeps by outcome.", ("outcome",)),
     Number("throttle_seconds", "counter", "Seconds that sweeps waited.", ("reason",), "s"),
     Number(
-        "run_duration_seconds", "histogram", "What sweeps took, waits included.", (), "s", _RUNS
+        "run_duration_seconds", "histogram", "Duration of sweeps, including waits.", (), "s", _RUNS
     ),
     Number(
         "batch_duration_seconds",
         "histogram",
-        "What a committed batch took its time for; all phases together are the batch.",
+        "Time per phase of a committed batch; together the phases make up the batch.",
         ("table", "phase"),
         "s",
         _BATCHES,
@@ -65,11 +65,11 @@ NUMBERS: Final = (
     Number(
         "expired_rows", "gauge", "Expired rows that were left, where they were counted.", ("table",)
     ),
-    Number("target_failing", "gauge", "1 if the last sweep failed there.", ("table",)),
+    Number("target_failing", "gauge", "1 if the last sweep of the target failed.", ("table",)),
     Number(
         "last_success_timestamp_seconds",
         "gauge",
-        "When the last sweep without a failure ended, on this host's clock.",
+        "When the last sweep without failures ended, by this host's clock.",
         (),
         "s",
     ),

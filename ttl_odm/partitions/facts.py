@@ -25,22 +25,22 @@ It comes first, and needs nothing to be expired.
 
 NUMBERS: Final = {
     "there": Number(
-        "partitions", "gauge", "Partitions that a table that is cut by time has.", ("table",)
+        "partitions", "gauge", "Partitions of a table that is partitioned by time.", ("table",)
     ),
     "over": Number(
         "partitions_over",
         "gauge",
-        "Partitions of these whose default life is over; some rows may live longer.",
+        "Partitions whose rows have outlived the default ttl; some rows may live longer.",
         ("table",),
     ),
     "dead": Number(
         "partitions_dead",
         "gauge",
-        "Partitions of these in which nothing can live: they wait to be dropped.",
+        "Partitions without live rows, waiting to be dropped.",
         ("table",),
     ),
     "missing": Number(
-        "partitions_missing", "gauge", "Partitions that are still to be made.", ("table",)
+        "partitions_missing", "gauge", "Partitions that are yet to be created.", ("table",)
     ),
 }
 

@@ -39,13 +39,13 @@ _DELETED: Final = "deleted_by_scope"
 _ROWS_DELETED: Final = Number(
     "scope_rows_deleted",
     "counter",
-    "Rows deleted of scopes with a default of their own; the empty scope has all others.",
+    "Rows deleted from scopes that have their own default; the empty scope stands for all others.",
     ("table", "scope"),
 )
 _ROWS_LEFT: Final = Number(
     "scope_expired_rows",
     "gauge",
-    "Expired rows of these scopes that were left, where they were counted.",
+    "Expired rows left in these scopes, where they were counted.",
     ("table", "scope"),
 )
 NUMBERS: Final = (_ROWS_DELETED, _ROWS_LEFT)

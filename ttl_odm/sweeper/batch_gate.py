@@ -290,5 +290,6 @@ def _wait_of(answer: object) -> tuple[float, str] | None:
     if isinstance(answer, (int, float)) and math.isfinite(answer) and answer >= 0:
         return (max(float(answer), BRIEF), "throttle") if answer else None
     raise TTLConfigurationError(
-        f"The throttle returned {answer!r}: return None to go on, seconds to wait, or a reason."
+        f"The throttle returned {answer!r}: return None to continue, a number of seconds to wait, "
+        "or a reason to stop."
     )

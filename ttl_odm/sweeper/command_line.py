@@ -152,7 +152,7 @@ def user_name() -> str:
         return getpass.getuser()
     except (OSError, KeyError, ImportError) as error:  # by the version of Python
         raise TTLConfigurationError(
-            "The system has no name for the user of this process: give --by NAME."
+            "The system has no name for this process's user: give --by NAME."
         ) from error
 
 

@@ -71,7 +71,7 @@ def purge_of(owner: type, possible: Sequence[PurgeT], declared: object = _UNREAD
             return purge
     fix = f"write {' or '.join(map(repr, possible))}"
     if isinstance(value, (Archive, ArchiveSink)):
-        fix = f"an archive isn't declared here: declare __ttl_archive__. Here {fix}"
+        fix = f"to archive rows, declare __ttl_archive__. Here {fix}"
     raise TTLConfigurationError(f"{owner.__name__}.__ttl_purge__ = {value!r}: {fix}.")
 
 

@@ -167,7 +167,7 @@ class Ports:
                 "error_type": type(error).__name__,
             }
             # In one line: drivers add hints in further lines, which log viewers take for records.
-            message = "The database doesn't answer (%s) and is retried: %s"
+            message = "The database doesn't answer (%s); retrying: %s"
             logger.warning(message, name, " ".join(self.trouble.split()), extra=fields)
 
 
@@ -340,7 +340,7 @@ async def _interruptible(call: Callable[[], Any], ports: Ports) -> Any:
 
 def _not_released(error: Exception) -> None:
     # It ends by itself; what brought us here must not be hidden.
-    logger.warning("The lease could not be released and lasts until it expires: %s", error)
+    logger.warning("The lease could not be released, so it lasts until it expires: %s", error)
 
 
 def _log_report(report: SweepReport, store: object) -> None:

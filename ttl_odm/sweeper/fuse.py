@@ -92,9 +92,9 @@ class Fuse:
         brief = "; ".join(fact.brief for fact in facts.values() if fact.brief)
         whose = f" ({brief})" if brief else ""
         return FuseError(
-            f"{due:,} rows have expired{whose}, more than {limit}; nothing was deleted. Was "
-            "the default ttl changed, a backup restored, a clock moved? To delete them anyway, "
-            "sweep once with force=True.",
+            f"{due:,} rows have expired{whose}, more than {limit}; nothing was deleted. Was the "
+            "default ttl changed, a backup restored, a clock moved? To delete them anyway, sweep "
+            "once with force=True.",
             target=target,
             due=due,
             allowed=allowed,

@@ -100,7 +100,7 @@ class Hook:
     def __post_init__(self) -> None:
         """Refuse what would be noticed in the middle of a sweep."""
         if not callable(self.call):
-            raise TTLConfigurationError(f"A hook has to be callable, {self.call!r} isn't.")
+            raise TTLConfigurationError(f"A hook must be callable, but {self.call!r} isn't.")
         if self.when not in ("transaction", "commit"):
             raise TTLConfigurationError(
                 f"when = {self.when!r}: a hook runs in the 'transaction' or after the 'commit'."
@@ -220,7 +220,7 @@ def _listed(hooks: Any) -> list[Hook]:
     if isinstance(hooks, Sequence) and not isinstance(hooks, str):
         return [hook for item in hooks for hook in _listed(item)]
     raise TTLConfigurationError(
-        f"on_purged = {hooks!r}: give a function, a Hook, a list of these, or a mapping from "
+        f"on_purged = {hooks!r}: pass a function, a Hook, a list of these, or a mapping from "
         "targets to these."
     )
 

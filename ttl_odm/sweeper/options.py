@@ -222,8 +222,8 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
             )
     if not settings.replicate and not (isinstance(store, Replicating) and store.hides_purges):
         raise TTLConfigurationError(
-            f"replicate = False: {backend_of(store)} can't hide a sweep from replicas; PostgreSQL, "
-            "MariaDB and MySQL can."
+            f"replicate = False: {backend_of(store)} can't hide a sweep from replicas. Leave "
+            "replicate out; only PostgreSQL, MariaDB and MySQL support it."
         )
     return settings
 
@@ -235,10 +235,10 @@ def leases_of(options: SweepOptions, store: object) -> Any:
     if isinstance(lease, bool):
         leases = store.leases if lease and isinstance(store, Leasing) else None
     if leases is not None and not isinstance(leases, Leases):  # AsyncLeases has the same names
-        raise TTLConfigurationError(f"lease = {lease!r}: give True, False, or a Leases object.")
+        raise TTLConfigurationError(f"lease = {lease!r}: pass True, False, or a Leases object.")
     if leases is None and options.get("max_jump") is not None:
         raise TTLConfigurationError(
-            "max_jump compares with the last sweeps, which are recorded with the lease: use "
+            "max_jump compares with the previous sweeps, which are recorded with the lease: use "
             "a lease, or max_fraction instead."
         )
     return leases
@@ -271,15 +271,20 @@ def _pace_of(options: SweepOptions, store: Store | AsyncStore) -> Pacing:
     pace = store.pace if pace is None else pace
     size = _rows(options, "batch_size", most=MOST)
     if not isinstance(pace, Pacing):
-        raise TTLConfigurationError(f"pace = {pace!r}: give a Pace, or another Pacing.")
+        raise TTLConfigurationError(f"pace = {pace!r}: pass a Pace, or another Pacing.")
     if _flag(options, "gentle"):
         if is_own or not isinstance(pace, Pace):
-            raise TTLConfigurationError("gentle: has no effect on a custom pace.")
+            raise TTLConfigurationError(
+                "gentle: it has no effect on a custom pace. Leave one of them out."
+            )
         pace = pace.gentle()
     if size is None:
         return pace
     if not isinstance(pace, Pace):
-        raise TTLConfigurationError("batch_size: a custom pace sets its own first batch.")
+        raise TTLConfigurationError(
+            "batch_size: a custom pace sets the size of the first batch "
+            "itself. Leave one of them out."
+        )
     return pace.starting_at(size)
 
 
@@ -297,12 +302,12 @@ def _workers_of(options: SweepOptions, store: object) -> int:
         )
     if workers > 1 and options.get("gentle"):
         raise TTLConfigurationError(
-            "gentle: that implies one worker, which rests; leave workers out."
+            "gentle: it implies a single worker, which rests between batches. Leave workers out."
         )
     if workers > 1 and options.get("replicate") is False:
         raise TTLConfigurationError(
-            "replicate = False: that implies one worker, since PostgreSQL hides the changes of "
-            "only one session; leave workers out."
+            "replicate = False: it implies a single worker, because PostgreSQL hides the changes "
+            "of only one session. Leave workers out."
         )
     return workers if isinstance(store, Dividing) else 1
 

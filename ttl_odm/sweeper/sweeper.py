@@ -105,8 +105,8 @@ class _Sweeper:
             iscoroutinefunction(self._leases.acquire) is not self._is_async
         ):
             raise TTLConfigurationError(
-                f"{type(self).__name__} can't work with {type(self._leases).__name__}: its methods "
-                f"have to be {'coroutines' if self._is_async else 'plain functions'}."
+                f"{type(self).__name__} can't work with {type(self._leases).__name__}: its "
+                f"methods must be {'coroutines' if self._is_async else 'plain functions'}."
             )
         calls = {
             "throttle": self._ports.throttle,
@@ -137,7 +137,7 @@ class _Sweeper:
     def _needed_leases(self) -> Any:
         if self._leases is None:
             raise TTLConfigurationError(
-                "Pausing and status need a lease, and this sweeper has none."
+                "Pausing and status require a lease, and this sweeper has none."
             )
         return self._leases
 
@@ -244,7 +244,7 @@ def _store_of(engine: Any, targets: Any) -> Any:
     if hasattr(type(engine), "purge") and isinstance(engine, (Store, AsyncStore)):
         if targets is not None:
             raise TTLConfigurationError(
-                f"{type(engine).__name__} is a store and knows its targets; give it alone."
+                f"{type(engine).__name__} is a store, which knows its targets: pass the store only."
             )
         return engine
     stores = registered()

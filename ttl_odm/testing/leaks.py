@@ -99,8 +99,8 @@ def assert_no_leaks(watched: Any) -> Iterator[list[Leak]]:
     if leaks:
         listed = "\n".join(f"  {leak}" for leak in leaks)
         raise AssertionError(
-            f"SQL that touches a TTL table without the predicate ({len(leaks)}):\n{listed}\n"
-            "Write it with the model or its Table, put a condition on _ts into it, or say "
+            f"SQL that touches a TTL table without the predicate ({len(leaks)}):\n{listed}\nWrite "
+            "it with the model or its Table, add a condition on _ts, or use "
             "execution_options(include_expired=True) where expired rows are wanted."
         )
 

@@ -74,9 +74,9 @@ def check_collection(model: type[Document]) -> None:
     series = model.get_settings().timeseries
     if series is not None and isinstance(declared_policy(model), TTL):
         raise TTLConfigurationError(
-            f"{model.__name__} has a time-series collection, whose measurements cannot be changed "
-            "one by one and so have no last modification and no ttl of their own: declare "
-            f"__ttl__ = ExpireAfter({series.time_field!r}, seconds)."
+            f"{model.__name__} has a time-series collection, whose measurements can't be changed "
+            "individually, so they have neither a last modification nor a ttl of their own: "
+            f"declare __ttl__ = ExpireAfter({series.time_field!r}, seconds)."
         )
 
 
@@ -92,9 +92,9 @@ def check_fields(model: type[Document], mixin: type[Document]) -> None:
         if name not in annotated:  # init_beanie() has been there before its class was derived
             continue
         raise TTLConfigurationError(
-            f"{model.__name__}.{name} is stored as {own.alias or name!r}, in the place of "
-            f"TTLMixin's field {stored!r}, by which its documents expire: give it another name, "
-            "or name it in the policy: TTL(seconds, last_modified=..., override=...)."
+            f"{model.__name__}.{name} is stored as {own.alias or name!r}, which replaces "
+            f"TTLMixin's field {stored!r} that determines when documents expire: rename it, or "
+            "name it in the policy: TTL(seconds, last_modified=..., override=...)."
         )
 
 
@@ -110,8 +110,8 @@ def bind(model: type[Document], collection: Collection) -> Any:
     policy, backend = declared_policy(model), database.ttl_backend
     if policy.stored is not None and backend not in ("mongodb", "migrations"):
         raise TTLConfigurationError(
-            f"{model.__name__}.__ttl__ = {policy!r}: only in MongoDB itself can the default be "
-            f"stored, and this is backend={backend!r}: give seconds."
+            f"{model.__name__}.__ttl__ = {policy!r}: a default can be stored only in MongoDB "
+            f"itself, and this is backend={backend!r}: give seconds."
         )
     if expires_itself(backend):  # refuses what it doesn't enforce: nobody would
         azure_indexes(policy, purge_of(model))

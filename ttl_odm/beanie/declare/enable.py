@@ -74,7 +74,7 @@ def enable(  # noqa: PLR0913 (what a class may declare)
             names, or could no longer read its documents.
     """
     if not (isinstance(target, type) and issubclass(target, Document)):
-        raise TTLConfigurationError(f"enable({target!r}): give a document class of Beanie's.")
+        raise TTLConfigurationError(f"enable({target!r}): pass a Beanie document class.")
     declared = declarations(purge=purge, archive=archive, on_purged=on_purged, sweep=sweep)
     attributes = {**declared, "__ttl__": policy, **_machinery(target)}
     with _overlay.put(target, attributes, undone=lambda: _bind_again(target)):
@@ -159,8 +159,8 @@ def _check(target: type[Document]) -> None:
         )
     if missing and target.model_config.get("extra") == "forbid":
         raise TTLConfigurationError(
-            f"enable({target.__name__}): it forbids fields that it doesn't declare, so it could "
-            f"not read documents with {missing[0]!r}. Name fields of its own in the policy."
+            f"enable({target.__name__}): it forbids undeclared fields, so it couldn't read "
+            f"documents with {missing[0]!r}. Name fields of this class in the policy."
         )
 
 

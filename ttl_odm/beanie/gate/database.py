@@ -58,7 +58,7 @@ def gated_database(database: Any, backend: Backend, *, guard: bool = False) -> A
         if isinstance(database, AsyncIOMotorDatabase):
             return TTLMotorDatabase(database, backend, guard=guard)
     raise TTLConfigurationError(
-        f"ttl_database({database!r}): give an AsyncDatabase of PyMongo, or for Beanie 1 an "
+        f"ttl_database({database!r}): pass an AsyncDatabase of PyMongo, or for Beanie 1 an "
         "AsyncIOMotorDatabase of Motor."
     )
 
@@ -77,7 +77,7 @@ def gated(collection: Any, backend: Backend = "mongodb") -> Any:
         database = gated_database(collection.database, backend)
         return TTLMotorCollection(database, collection.name, _delegate=collection.delegate)
     raise TTLConfigurationError(
-        f"{collection!r} is not a collection of PyMongo's asynchronous driver or of Motor."
+        f"{collection!r} is neither a collection of PyMongo's asynchronous API nor of Motor."
     )
 
 

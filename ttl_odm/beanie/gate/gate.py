@@ -277,9 +277,9 @@ class Gate(Handle):
         projection = options.get("projection")
         if filters.is_positional(projection) and filters.live_filter({}, self.policy):
             raise TTLError(
-                f"The projection {projection!r} names an array's element by its position: where "
-                "documents expire, MongoDB takes that in finds only. Write $elemMatch: "
-                '{"array": {"$elemMatch": ...}}.'
+                f"The projection {projection!r} addresses an array element by position, which "
+                "MongoDB supports only in finds, and the gate reads by a pipeline here. Write "
+                '$elemMatch: {"array": {"$elemMatch": ...}}.'
             )
         lifetime, options["projection"] = for_find(self, projection)
         return lifetime

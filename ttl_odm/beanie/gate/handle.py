@@ -195,7 +195,7 @@ class Handle:
             name = stored[0][1].full_name
             raise TTLError(
                 f"{method} can't read {name!r}, whose default ttl is stored in the database and "
-                "has to be read first: use find() or aggregate() of its collection."
+                "has to be read first: use its collection's find() or aggregate()."
             )
 
     async def now(self) -> datetime:
@@ -229,7 +229,7 @@ class Handle:
             why = await sign_of_ttl(self.plain.database.client[database][name])
             if why is not None:
                 raise TTLConfigurationError(
-                    f"{f'{database}.{name}'!r} is read and written without its ttl: {why}. Give "
+                    f"{f'{database}.{name}'!r} is read and written without its ttl: {why}. Pass "
                     "its class to init_beanie(document_models=[...])."
                 )
             known.add((database, name))

@@ -36,8 +36,8 @@ def keep_lifetimes(*models: type[Document]) -> None:
     for model in models:
         if declaration(model) is None:
             raise TTLConfigurationError(
-                f"keep_lifetimes({model.__name__}): it has no lifetime. Give the application's own "
-                "class, that has __ttl__."
+                f"keep_lifetimes({model.__name__}): it has no lifetime. Pass the application's "
+                "own class, which has __ttl__."
             )
     handler: Any = DBHandler
     database = handler.get_db()

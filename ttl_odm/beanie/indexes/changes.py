@@ -115,8 +115,8 @@ class Aim:
         if again and not self.rebuild:
             raise TTLConfigurationError(
                 f"{', '.join(map(repr, sorted(again)))} of {self.collection!r} must be rebuilt, "
-                "because the policy now needs another field or filter. That reads the whole "
-                "collection: call ensure_indexes(..., rebuild=True) at a convenient time."
+                "because the policy now needs a different field or filter. Rebuilding reads the "
+                "whole collection: call ensure_indexes(..., rebuild=True) at a convenient time."
             )
         off = {
             name: _is_longer(ours[name], needed[name])

@@ -168,7 +168,7 @@ async def ensure_indexes(
         bindings[collection.full_name] = collection, binding
     if isinstance(view, str) and len(bindings) > 1:
         raise TTLConfigurationError(
-            f"view={view!r} names one view only: call ensure_indexes() for each class, or give "
+            f"view={view!r} names a single view: call ensure_indexes() for each class, or pass "
             "view=True."
         )
     reports = []
@@ -213,9 +213,9 @@ def _check_view(binding: Binding, view: str | bool) -> None:  # noqa: FBT001 (as
     """Refuse a view that could not be kept."""
     policy, why = binding.declared, None
     if binding.backend != "mongodb":
-        why = f"is none of MongoDB's own on backend={binding.backend!r}"
+        why = f"is only for MongoDB itself, and this is backend={binding.backend!r}"
     elif isinstance(policy, TTL) and not policy.is_fixed and policy.stored is None:
-        why = "contains the default as a number, and can't call a function for it"
+        why = "would contain the default as a number, but here a function returns the default"
     if why is not None:
         raise TTLConfigurationError(f"{binding.model.__name__}: view={view!r} {why}.")
 
@@ -316,9 +316,8 @@ async def _reach(
             if early is not None and (keys := await examples(collection, early)):
                 raise TTLConfigurationError(
                     f"Documents of {collection.full_name!r} (such as "
-                    f"{', '.join(map(repr, keys))}) have an outdated {ttl_indexes.EXPIRY!r}, by "
-                    "which MongoDB would delete them while they live: call "
-                    "repair_strays() first."
+                    f"{', '.join(map(repr, keys))}) have an outdated {ttl_indexes.EXPIRY!r}, so "
+                    "MongoDB would delete them while they are live: call repair_strays() first."
                 )
             lost = await _take(collection, aim, step, existing)
             if lost is not None:
@@ -326,7 +325,7 @@ async def _reach(
                 break
             done += [(step.outcome, name) for name in step.names]
     raise TTLError(
-        f"Others keep changing the indexes of {collection.full_name!r}, or are building one now: "
+        f"Another client is changing the indexes of {collection.full_name!r}, or building one: "
         "try again later."
     ) from lost
 
@@ -343,13 +342,13 @@ async def _take(
         if name is not None:
             raise TTLConfigurationError(
                 f"The index {name!r} of {collection.full_name!r} has the same key and filter as "
-                "one that ttl_odm needs under its own name, and MongoDB doesn't allow both: "
-                "drop it."
+                "an index that ttl_odm has to create under another name, and MongoDB doesn't "
+                "allow both: drop it."
             ) from error
         if error.code == _CANNOT_CREATE_INDEX:
             reason = (error.details or {}).get("errmsg", error)
             raise TTLConfigurationError(
-                f"MongoDB refuses an index that the policy of {collection.full_name!r} needs: "
+                f"MongoDB rejects an index that the policy of {collection.full_name!r} needs: "
                 f"{reason}. (Documents with a ttl of their own need MongoDB 6.0, for $or in "
                 "partial indexes.)"
             ) from error
@@ -382,8 +381,8 @@ async def _ensure_seconds(
     field = options["timeseries"]["timeField"]
     if not isinstance(policy, ExpireAfter) or policy.field != field or purge != "native":
         raise TTLConfigurationError(
-            f"{collection.full_name!r} is a time-series collection, whose measurements cannot "
-            "have their own ttl and cannot be deleted one by one: declare "
+            f"{collection.full_name!r} is a time-series collection, whose measurements can't have "
+            "a ttl of their own and can't be deleted individually: declare "
             f"ExpireAfter({field!r}, seconds) and __ttl_purge__ = 'native'."
         )
     if policy.seconds <= options.get(SECONDS, math.inf):

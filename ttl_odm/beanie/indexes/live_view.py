@@ -104,8 +104,8 @@ async def _create(plain: Collection, name: str, pipeline: Pipeline) -> None:
         options = (await details_of(plain.database[name])).get("options", {})
         if (options.get("viewOn"), options.get("pipeline")) != (plain.name, pipeline):
             raise TTLConfigurationError(
-                f"view={name!r}: {plain.database.name!r} has a collection or a view of that name, "
-                f"which is none that ttl_odm made of {plain.name!r}. Give another name."
+                f"view={name!r}: {plain.database.name!r} already has a collection or view of that "
+                f"name, which ttl_odm didn't create for {plain.name!r}. Choose another name."
             ) from error
 
 

@@ -144,8 +144,8 @@ def scope_of(model: type, scope: object) -> Any:
     stored = _declared(model)
     if stored.by is None:
         raise TTLConfigurationError(
-            f"{model.__name__}.__ttl__ = {stored!r}: no documents have a default of their own, so "
-            f"there is none for scope={short_repr(scope)}; declare Stored(..., by='field')."
+            f"{model.__name__}.__ttl__ = {stored!r}has one default for all documents, and none "
+            f"for scope={short_repr(scope)}; declare Stored(..., by='field')."
         )
     value: Any = scope
     fields: Any = getattr(model, "model_fields", {})
@@ -159,9 +159,8 @@ def scope_of(model: type, scope: object) -> Any:
     value = value.value if isinstance(value, Enum) else value
     if not is_scope(value):
         raise TTLConfigurationError(
-            f"{model.__name__}.{stored.by} = {short_repr(scope)}: on MongoDB a stored default of "
-            "its own is for values of the field that are a str (not empty), an int of 64 bits or "
-            "an ObjectId."
+            f"{model.__name__}.{stored.by} = {short_repr(scope)}: on MongoDB, a value can have a "
+            "stored default of its own if it is a str (not empty), a 64-bit int or an ObjectId."
         )
     return ObjectId(value) if isinstance(value, ObjectId) else value
 
@@ -177,8 +176,8 @@ def stored_of(model: type) -> tuple[Collection, Binding]:
     binding = binding_of(model)
     if binding is None or binding.stored is None:
         raise TTLConfigurationError(
-            f"The default ttl of {model.__name__} isn't stored in the database: declare it as in "
-            "__ttl__ = Stored(3600)."
+            f"The default ttl of {model.__name__} isn't stored in the database: to store it, "
+            "declare __ttl__ = Stored(3600)."
         )
     return collection_of(model), binding
 

@@ -124,8 +124,8 @@ async def change(  # noqa: PLR0913 (two by keyword)
         is_new = not is_whole and ttl != INHERIT and scope not in turn.scopes
         if is_new and len(turn.scopes) >= MOST_SCOPES:
             raise TTLConfigurationError(
-                f"{collection.full_name!r} has {MOST_SCOPES:,} stored defaults of single values, "
-                "each of which is part of every filter: MongoDB allows no more of them."
+                f"{collection.full_name!r} has {MOST_SCOPES:,} stored defaults of single values. "
+                "Each of them is part of every filter, and MongoDB allows no more."
             )
         if check is not None:
             await check(before)
@@ -157,8 +157,8 @@ async def check_server(collection: Collection) -> None:
     """Refuse a server without transactions, in which alone one can delete by a stored default."""
     if not (await RawCollection(collection).server()).has_transactions:
         raise TTLConfigurationError(
-            f"The default ttl of {collection.full_name!r} should be stored in the database. That "
-            "requires transactions, which only a replica set has; a single member is enough."
+            f"The default ttl of {collection.full_name!r} is declared as stored in the database. "
+            "That requires transactions, which only a replica set has; a single member is enough."
         )
 
 
@@ -336,5 +336,6 @@ def _until(seconds: float) -> Document:
 
 def _lost(collection: Collection) -> TTLError:
     return TTLError(
-        f"Others are changing the stored default ttl of {collection.full_name!r}: try again later."
+        f"Another client is changing the stored default ttl of {collection.full_name!r}: try "
+        "again later."
     )

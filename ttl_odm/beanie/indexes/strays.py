@@ -46,10 +46,10 @@ class Inconsistency(Enum):
 
     UNDATED = "no date to count from: never expires"
     SEVERAL_DATES = "an array to count from: never expires, but MongoDB deletes by its first date"
-    INVALID_TTL = "a ttl that is not valid: the default applies"
-    TOO_EARLY = "MongoDB deletes it while it still lives"
+    INVALID_TTL = "an invalid ttl: the default applies"
+    TOO_EARLY = "MongoDB deletes it while it is still live"
     TOO_LATE = "expires, but MongoDB deletes it too late or never"
-    IDLE = "an _exp without a valid ttl: harmless until a program sets one"
+    IDLE = "an _exp without a valid ttl: harmless until a program sets a ttl"
 
     @property
     def is_repairable(self) -> bool:

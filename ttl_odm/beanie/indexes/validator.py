@@ -64,9 +64,9 @@ async def ensure_guard(
         return None
     if existing and not is_ours:
         raise TTLConfigurationError(
-            f"{collection.full_name!r} has a validator of its own, which ttl_odm does not touch: "
-            "join ttl_odm.beanie.indexes.validator.validator(policy) to it with $and, and leave "
-            "guard out."
+            f"{collection.full_name!r} already has a validator, which ttl_odm doesn't change: "
+            "combine it with ttl_odm.beanie.indexes.validator.validator(policy) by $and, and "
+            "leave guard out."
         )
     await run(collection, {"collMod": collection.name, "validator": needed})
     if not needed:

@@ -32,8 +32,8 @@ def holds(model: type[Document]) -> bool:
 def refusal(model: type[Document], what: str, *, instead: str) -> TTLConfigurationError:
     """Return the error for what needs ``_ts``."""
     return TTLConfigurationError(
-        f"{model.__name__}: {what} is not available on Azure Cosmos DB, which keeps '_ts' "
-        f"for itself: {instead}."
+        f"{model.__name__}: {what} is not available on Azure Cosmos DB, which manages '_ts' "
+        f"itself: {instead}."
     )
 
 

@@ -212,7 +212,7 @@ def _wants_expired(query: Any) -> bool:
 def _refuse_expired(query: Any) -> None:
     if _wants_expired(query):
         raise TTLError(
-            "include_expired=True is for reads: a document that has expired can't be changed or "
+            "include_expired=True is only for reads: an expired document can't be changed or "
             "deleted."
         )
 

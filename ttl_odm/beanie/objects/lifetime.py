@@ -126,7 +126,7 @@ async def touch(
         )
     if azure.holds(type(document)):
         if at_most_every is not None or only_if is not None:
-            what, instead = "a condition of touch()", "compare an instant of your own"
+            what, instead = "a condition of touch()", "compare with an instant of your own"
             raise azure.refusal(type(document), what, instead=instead)
         return await azure.touch(document, session)
     conditions = []
@@ -210,7 +210,7 @@ async def expire_at(
     """
     policy, field = await _with_own_ttl(document)
     if azure.holds(type(document)):
-        instead = "expire_in() the seconds that are left"
+        instead = "use expire_in() with the remaining seconds"
         raise azure.refusal(type(document), "expire_at()", instead=instead)
     await _read_clock(document)
     now = _clock(document).reached

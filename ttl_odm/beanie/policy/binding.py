@@ -228,8 +228,8 @@ def as_stored(model: type, policy: Policy) -> Policy:
     created = policy.created if isinstance(policy, TTL) else None
     if created is not None and holds_days(created):
         raise TTLConfigurationError(
-            f"{model.__name__}.__ttl__ = {policy!r}: {created!r} is a date without a time, which "
-            "says nothing of the hour of the creation: let it be a datetime."
+            f"{model.__name__}.__ttl__ = {policy!r}: {created!r} is a date without a time, so the "
+            "time of creation is unknown: make it a datetime."
         )
     name = instant_field(policy)
     if not holds_days(name):
@@ -239,8 +239,8 @@ def as_stored(model: type, policy: Policy) -> Policy:
     if isinstance(policy, ExpireAt) and policy.null == "never":
         return ExpireAfter(name, _DAY)
     raise TTLConfigurationError(
-        f"{model.__name__}.__ttl__ = {policy!r}: {name!r} is a date without a time. Such a field "
-        "can be that of ExpireAfter or of ExpireAt(null='never')."
+        f"{model.__name__}.__ttl__ = {policy!r}: {name!r} is a date without a time. Only "
+        "ExpireAfter and ExpireAt(null='never') accept such a field."
     )
 
 

@@ -94,8 +94,8 @@ class Notes:
         """
         if self._latest is None:
             raise TTLError(
-                f"The default ttl of {model.__name__} isn't known: it is stored in the "
-                "database, and this process has not asked it yet; read a document first."
+                f"The default ttl of {model.__name__} isn't known yet: it is stored in the "
+                "database, and this process hasn't read it. Read a document first."
             )
         if self._policy is None or self._policy[0] is not declared:
             latest = self._latest

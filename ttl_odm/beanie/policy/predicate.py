@@ -305,7 +305,8 @@ def _branch(case: Expression, *, then: bool | Expression) -> Expression:
 def _path(field: str) -> str:
     if field.startswith("$"):
         raise TTLConfigurationError(
-            f"{field!r} cannot be a TTL field on MongoDB: '$' starts a variable there."
+            f"{field!r} can't be a TTL field on MongoDB, where '$' starts a variable: name "
+            "another field."
         )
     return f"${field}"
 
@@ -317,10 +318,10 @@ def _check_bson_dates(policy: Policy) -> None:
             _path(policy.by)
         for kind, _ in policy.kinds:
             if isinstance(kind, bool):
-                fix = f"{kind!r} is not a kind on MongoDB, give strings or ints."
+                fix = f"{kind!r} is not a kind on MongoDB: give strings or ints."
         if fix is None and policy.limit is not None and policy.unit is not None:
             fix = (
-                "with max_lifetime both fields hold dates on MongoDB: leave unit out, or "
+                "with max_lifetime, both fields hold dates on MongoDB: leave unit out, or "
                 "max_lifetime and created."
             )
     if fix is not None:
@@ -328,7 +329,7 @@ def _check_bson_dates(policy: Policy) -> None:
     if policy.timezone != "UTC":
         raise TTLConfigurationError(
             f"{type(policy).__name__}.timezone = {policy.timezone!r} has no meaning on MongoDB, "
-            "whose dates are instants in UTC: leave it out."
+            "where dates are instants in UTC: leave it out."
         )
 
 

@@ -177,8 +177,9 @@ def documentdb_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
         return indexes
     if len(own_branches(policy)) > 1:
         raise TTLConfigurationError(
-            f"TTL(never={policy.never!r}): documentdb has no index that leaves out single numbers, "
-            "so it can't delete by itself here: declare __ttl_purge__ = 'sweeper'."
+            f"TTL(never={policy.never!r}): documentdb has no index that leaves out single "
+            "numbers, so it can't delete these documents itself: declare __ttl_purge__ = "
+            "'sweeper'."
         )
     simple = {policy.last_modified: {"$gte": _OLDEST}, **inheriting_branches(policy)[0]}
     return tuple(
@@ -198,8 +199,8 @@ def azure_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
     check(policy)
     if not isinstance(policy, TTL):
         raise TTLConfigurationError(
-            f"{policy!r}: Azure Cosmos DB expires documents by its own '_ts' and their 'ttl' only: "
-            "declare a number of seconds."
+            f"{policy!r}: Azure Cosmos DB expires documents only by its own '_ts' and their "
+            "'ttl': declare a number of seconds."
         )
     problem = None
     if purge == "sweeper":
@@ -234,24 +235,25 @@ def check(policy: Policy) -> None:
         policy.created,
     ):
         raise TTLConfigurationError(
-            f"{policy!r}: {EXPIRY!r} is a field that ttl_odm itself uses: name another one."
+            f"{policy!r}: ttl_odm itself uses the field {EXPIRY!r}: name another one."
         )
     for field in date_fields(policy):
         if field == "_id":
             raise TTLConfigurationError(
-                f"{policy!r}: '_id' cannot have a TTL index: name another date field."
+                f"{policy!r}: '_id' can't have a TTL index: name another date field."
             )
         if "$**" in field or not all(field.split(".")):
             raise TTLConfigurationError(
-                f"{policy!r}: {field!r} is not a path of one field, as a TTL index needs."
+                f"{policy!r}: {field!r} is not the path of a single field, which a TTL index "
+                "requires: name one field."
             )
     for field in deciding_fields(policy):
         # A filter and an index take it for a position, an expression for a field's name.
         if any(part.isdecimal() for part in field.split(".")[1:]):
             raise TTLConfigurationError(
-                f"{policy!r}: {field!r} may be a position in an array, by which MongoDB would "
-                "delete, and no read could see it: name a field, or the array as a whole (its "
-                "earliest date counts in ExpireAfter and ExpireAt)."
+                f"{policy!r}: {field!r} may be a position in an array. MongoDB would delete by "
+                "it, but reads can't evaluate it: name a field, or the whole array (its earliest "
+                "date counts in ExpireAfter and ExpireAt)."
             )
 
 
@@ -261,18 +263,18 @@ def check_purge(policy: Policy, purge: Purge) -> None:
         return
     reason = None
     if policy.unit is not None:
-        reason = f"by dates, but these have the unit {policy.unit!r}"
+        reason = f"by dates, but this policy has unit={policy.unit!r}"
     elif isinstance(policy, TTL) and policy.by is not None:
-        reason = f"after one number of seconds, but here it depends on {policy.by!r}"
+        reason = f"after a fixed number of seconds, but here it depends on {policy.by!r}"
     elif policy.stored is not None:
         if policy.stored.by is not None:
-            reason = f"after one number of seconds, but here it depends on {policy.stored.by!r}"
+            reason = f"after a fixed number of seconds, but here it depends on {policy.stored.by!r}"
     elif isinstance(policy, TTL) and not policy.is_fixed:
-        reason = "after a fixed number of seconds, and here a function returns it"
+        reason = "after a fixed number of seconds, but here a function returns it"
     if reason is not None:
         raise TTLConfigurationError(
             f"{policy!r}: MongoDB itself deletes {reason}. Declare __ttl_purge__ = 'sweeper' (or "
-            "purge='sweeper' in enable()): then ttl_odm's sweeper deletes."
+            "purge='sweeper' in enable()), and run a sweeper."
         )
 
 
@@ -291,7 +293,7 @@ def left_to_sweeper(policy: Policy, *, is_simple: bool = False) -> tuple[str, ..
     `is_simple` where the indexes are those of `documentdb_indexes`.
     """
     if isinstance(policy, ExpireAt) and policy.null == "expired":
-        return (f"documents with nothing in {policy.field!r}",)
+        return (f"documents without a value in {policy.field!r}",)
     if not isinstance(policy, TTL) or shortest_default(policy) in (None, NEVER):
         return ()
     old = f"documents whose {policy.last_modified!r} is before {_OLDEST:%Y-%m-%d}"

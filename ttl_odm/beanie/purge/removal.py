@@ -74,8 +74,8 @@ def mode_of(binding: Binding, name: str) -> Mode:
     if binding.purge == "native" and (archive is not None or hooks):
         declared = "__ttl_on_purged__" if archive is None else "__ttl_archive__"
         raise TTLConfigurationError(
-            f"{model.__name__}.{declared}: MongoDB deletes these documents by itself, without "
-            "calling hooks: declare __ttl_purge__ = 'sweeper', too."
+            f"{model.__name__}.{declared}: MongoDB deletes these documents itself, without "
+            "calling hooks: also declare __ttl_purge__ = 'sweeper'."
         )
     if not isinstance(archive, Archive):
         return Mode(sink=archive, hooks=hooks)
@@ -83,8 +83,8 @@ def mode_of(binding: Binding, name: str) -> Mode:
     is_class = isinstance(into, type) and hasattr(into, "get_settings")
     if not is_class and not (isinstance(into, str) and into):
         raise TTLConfigurationError(
-            f"{model.__name__}.__ttl_archive__ = {archive!r}: give it the name of a collection, or "
-            "a document class."
+            f"{model.__name__}.__ttl_archive__ = {archive!r}: give the name of a collection, or a "
+            "document class."
         )
     if into == name:
         raise TTLConfigurationError(
@@ -229,7 +229,7 @@ class Remover:
             if is_passing(error):
                 raise
             raise HookError(
-                f"The archive {collection.name} didn't take documents of {self.name}: "
+                f"The archive {collection.name} did not accept documents of {self.name}: "
                 f"{in_short(error)}"
             ) from error
 
@@ -290,7 +290,8 @@ def _check(deleted: int, chosen: int) -> None:
     """See that all documents that were chosen were deleted."""
     if deleted != chosen:  # the clocks of two routers, perhaps
         raise TransientStoreError(
-            f"{chosen:,} documents were chosen, and {deleted:,} were there: it is undone."
+            f"{chosen:,} documents were chosen, but {deleted:,} were deleted: the batch was "
+            "rolled back."
         )
 
 

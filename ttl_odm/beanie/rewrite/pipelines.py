@@ -243,8 +243,8 @@ def _stages(stage: Document, policies: Policies) -> Pipeline:
         policy = _own_of(graph["from"], policies)
         if isinstance(policy, Judged):
             raise TTLError(
-                f"$graphLookup can't walk {graph['from']!r}, whose documents live while their "
-                "parents do: MongoDB asks nothing of other collections there. Use $lookup, or "
+                f"$graphLookup can't walk {graph['from']!r}, whose documents expire with their "
+                "parents: it can't look up other collections. Use $lookup, or "
                 "include_expired=True."
             )
         matches = filters.live_filter(graph.get("restrictSearchWithMatch"), policy)

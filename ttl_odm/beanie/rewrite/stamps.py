@@ -262,6 +262,6 @@ def empty_timestamps(document: object) -> list[str]:
 
 def _unchecked(field: str, operator: str) -> str:
     return (
-        f"{operator} on {field!r} cannot be checked before it is stored, and the policy's values "
-        "are strict: set a number of seconds."
+        f"{operator} on {field!r} can't be checked before it is stored, but the policy has "
+        "values='strict': set a number of seconds."
     )

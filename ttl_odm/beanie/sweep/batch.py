@@ -80,17 +80,17 @@ async def purge(
     # Hooks and archives would miss documents, or could not be undone.
     if remover.needs_transaction and binding.purge == "native":
         raise TTLConfigurationError(
-            f"MongoDB deletes most documents of {name!r} by itself, without calling hooks: declare "
+            f"MongoDB deletes most documents of {name!r} itself, without calling hooks: declare "
             "__ttl_purge__ = 'sweeper' on its class, or remove the hooks."
         )
     if remover.needs_transaction and not is_atomic:
         raise TTLConfigurationError(
-            f"{name!r} has hooks or an archive, which need a transaction, and {where} has none."
+            f"{name!r} has hooks or an archive, which require a transaction, and {where} has none."
         )
     if binding.stored is not None and not is_atomic:
         raise TTLConfigurationError(
-            f"{name!r} has a default that is stored, which may not change while documents are "
-            f"deleted by it. That needs a transaction, and {where} has none."
+            f"{name!r} has a stored default, which mustn't change while documents are deleted by "
+            f"it. This requires a transaction, and {where} has none."
         )
     resume: Any = request.resume or Resume()
     stages = stages_of(policy, layout, request.part, server.now)
@@ -153,7 +153,7 @@ class _Batch:
         except OperationFailure as error:
             if not is_conflict(error):
                 raise
-            raise TransientStoreError("Somebody is at the stored default.") from error
+            raise TransientStoreError("Another client is changing the stored default.") from error
         if held != self.policy:
             raise TransientStoreError(f"The stored default has just become {held!r}.")
 

@@ -206,14 +206,14 @@ def _classes(models: Any) -> Iterator[type]:
             yield from _classes(model)
     else:
         raise TTLConfigurationError(
-            f"{models!r} can't be swept: give a document class, or a list of them."
+            f"{models!r} can't be swept: pass a document class, or a list of them."
         )
 
 
 def _rule_of(model: type) -> Rule | None:
     """Return the rule of a class, whose documents are deleted with those that it leads to."""
     if not issubclass(model, beanie.Document):
-        raise TTLConfigurationError(f"{model.__name__} is not a document class of Beanie's.")
+        raise TTLConfigurationError(f"{model.__name__} is not a Beanie document class.")
     check_enforced(model)
     rule = rule_of(model)
     if rule is not None:
@@ -231,15 +231,15 @@ def _target_of(model: type) -> _Target:
         )
     if binding.is_left_to_service:
         raise TTLConfigurationError(
-            f"{model.__name__} is on Azure Cosmos DB, which deletes expired documents by itself: "
-            "no sweeper works there."
+            f"{model.__name__} is on Azure Cosmos DB, which deletes expired documents itself: "
+            "don't sweep it."
         )
     collection = collection_of(model)
     api = collection.database.client.options.pool_options.server_api
     if api is not None and api.strict:
         raise TTLConfigurationError(
             f"{model.__name__} is on a client with a strict server API. A sweeper finds expired "
-            "documents by ranges of indexes (min and max), which that API doesn't include: give "
-            "the sweeping process a client without strict."
+            "documents by index ranges (min and max), which that API doesn't include: use a "
+            "client without strict in the sweeping process."
         )
     return _Target(collection, binding)

@@ -91,7 +91,7 @@ class ServerClock:
 
     def _known(self) -> _Sample:
         if self._sample is None:
-            raise RuntimeError("The server's clock was never read.")
+            raise RuntimeError("The server's clock has not been read yet.")
         return self._sample
 
 

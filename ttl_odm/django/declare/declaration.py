@@ -72,8 +72,9 @@ def _prepared(sender: Model, **_: object) -> None:
     continues = meta.parents and not any(hasattr(parent, "__ttl__") for parent in meta.parents)
     if continues and "__ttl__" in vars(sender) and not meta.proxy:
         raise TTLConfigurationError(
-            f"{sender.__name__}.__ttl__: its rows continue in another table, that of a model "
-            "without a policy, which would stay when they expire. Put the policy there."
+            f"{sender.__name__}.__ttl__: the table of its parent model, which has no policy, "
+            "holds a part of each row, and that part would never expire. Declare the policy on "
+            "the parent model."
         )
     bind_subclass(sender)
 

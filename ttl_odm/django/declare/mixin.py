@@ -227,8 +227,8 @@ class TTLModel(models.Model):
         binding = own_binding(type(self), call)
         if binding.own is None:
             raise TTLError(
-                f"{type(self).__name__}.{call}: by {binding.policy!r} a row has no lifetime of its "
-                f"own; set {binding.stamp.name!r} itself, or declare TTL(seconds)."
+                f"{type(self).__name__}.{call}: with {binding.policy!r}, a row has no lifetime of "
+                f"its own; set {binding.stamp.name!r}, or declare TTL(seconds)."
             )
 
     @property

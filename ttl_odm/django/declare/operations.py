@@ -128,8 +128,8 @@ class AddTTL(Operation):
             return
         if vendor == "postgresql" and connection.in_atomic_block:
             raise TTLConfigurationError(
-                f"AddTTL({self.model_name!r}) needs atomic = False on its migration: an index is "
-                "built CONCURRENTLY outside of transactions only."
+                f"AddTTL({self.model_name!r}) needs atomic = False on its migration: an index "
+                "can't be built CONCURRENTLY inside a transaction."
             )
         quote = connection.ops.quote_name
         table = quote(model._meta.db_table)

@@ -197,8 +197,8 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
                 if not updates or not rows or len(rows) == len(query.objs):
                     return rows
             raise OperationalError(
-                f"{query.get_meta().label}: rows that this upsert meets expired again and again; "
-                "try again."
+                f"{query.get_meta().label}: the rows that this upsert conflicts with kept "
+                "expiring while it ran; try again."
             )
 
     def as_sql(self) -> Any:  # type: ignore[override] # as Django's own
@@ -226,7 +226,7 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
             before, suffix, after = sql.rpartition(plain)
             if not suffix:
                 raise OperationalError(
-                    "This backend spells ON CONFLICT in a way that ttl_odm can't gate."
+                    "This database backend writes ON CONFLICT in a form that ttl_odm doesn't know."
                 )
             statements.append((f"{before}{gated}{after}", params))
         return statements

@@ -107,6 +107,10 @@ def _of_units(binding: Binding, alias: str) -> Iterator[Finding]:
     table = binding.model._meta.db_table
     for wrong in misread(binding, alias):
         severity = Severity.ERROR if wrong.is_most else Severity.WARNING
+        if wrong.form is not None:
+            fix = f"write {wrong.field} as {wrong.form} in these rows, and in the program"
+            yield Finding(severity, "undated", table, wrong.message, fix)
+            continue
         fix = f"change the values of {wrong.field}, and the program that writes them"
         if wrong.is_most and not wrong.is_lifetime:
             fix = f"declare unit={wrong.unit!r} in the policy"
@@ -122,7 +126,7 @@ def _of_stored_default(binding: Binding, connection: BaseDatabaseWrapper) -> Ite
     """Whether the database has what the default begins with: without it no row expires."""
     table = binding.model._meta.db_table
     if POLICIES not in connection.introspection.table_names():
-        message = f"there is no table {POLICIES}, and its default is stored there"
+        message = f"there is no table {POLICIES}, which stores its default"
         yield Finding(Severity.ERROR, "missing-policy", table, message, "python manage.py migrate")
     elif None not in stored.read(connection, binding):
         message = "its default isn't stored, so none of its rows expires by default"

@@ -45,12 +45,13 @@ class PolicyForm(forms.Form):
     scope = forms.CharField(
         required=False,
         strip=False,  # 'acme ' may be another tenant than 'acme'
-        help_text="A value of the field that tells the rows apart; nothing for all others.",
+        help_text="A value of the field that Stored(by=...) names; leave empty for all other rows.",
     )
     ttl = forms.CharField(
         label="default ttl",
-        help_text="Seconds, or as in 90d, 12h, 30m; -1 (rows never expire by default), or off. "
-        "For a scope also the word default, which removes its own.",
+        help_text="Seconds, or a duration such as 90d, 12h or 30m; -1 (rows never expire by "
+        "default), or off. For a scope also the word default, which removes its own "
+        "default.",
     )
     reason = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}))
 

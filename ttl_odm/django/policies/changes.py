@@ -85,8 +85,8 @@ class StoredDefault:
         declared = policy.stored if isinstance(policy, TTL) else None
         if binding is None or declared is None:
             raise TTLConfigurationError(
-                f"The default ttl of {target._meta.label} isn't stored in the database: declare it "
-                "as in __ttl__ = Stored(3600)."
+                f"The default ttl of {target._meta.label} isn't stored in the database: to store "
+                "it, declare __ttl__ = Stored(3600)."
             )
         stored.check_app(binding)
         using = using or router.db_for_write(binding.model)
@@ -95,8 +95,8 @@ class StoredDefault:
             return cls(binding, declared, None, using)
         if binding.scope is None:
             raise TTLConfigurationError(
-                f"{label}.__ttl__ = {declared!r}: no rows have a default of their own, so there is "
-                f"none for scope={short_repr(scope)}; declare Stored(..., by='field')."
+                f"{label}.__ttl__ = {declared!r}has one default for all rows, and none for "
+                f"scope={short_repr(scope)}; declare Stored(..., by='field')."
             )
         text = stored.canonical_scope(connections[using], binding, scope)
         return cls(binding, declared, text, using)

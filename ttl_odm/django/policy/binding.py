@@ -124,7 +124,7 @@ class Binding:
                 return clock.FRACTIONAL[unit]
         if unit is None and isinstance(field, models.DateTimeField):
             return "datetime"
-        fix = "a field of numbers for epochs" if unit else "a DateTimeField, or give a unit"
+        fix = "a field for epoch numbers" if unit else "a DateTimeField, or give a unit"
         raise TTLConfigurationError(
             f"{self.model._meta.label}.{field.name} is a {type(field).__name__}; "
             f"{self.policy!r} needs {fix}."
@@ -135,8 +135,9 @@ class Binding:
         digits = len(str(1_000_000 // per_second)) - 1
         if self.stamps and field.decimal_places < digits:
             raise TTLConfigurationError(
-                f"{self.model._meta.label}.{field.name} has decimal_places={field.decimal_places}, "
-                f"and rows are stamped to the microsecond: give it {digits}, or use a FloatField."
+                f"{self.model._meta.label}.{field.name} has "
+                f"decimal_places={field.decimal_places}, but rows are stamped to the microsecond: "
+                f"set decimal_places={digits}, or use a FloatField."
             )
 
     def expires_at(self, obj: models.Model, age: int | None = None) -> datetime | None:
@@ -239,26 +240,26 @@ def _check(policy: Policy, own: AnyField | None, where: str) -> None:
     """Refuse what a policy says and this adapter doesn't do."""
     if policy.timezone != "UTC":
         raise TTLConfigurationError(
-            f"{where}: timezone={policy.timezone!r}: what a DateTimeField holds is said by "
-            "Django's settings (USE_TZ, TIME_ZONE); leave timezone out."
+            f"{where}: timezone={policy.timezone!r}: Django's settings USE_TZ and TIME_ZONE "
+            "determine what a DateTimeField holds; leave timezone out."
         )
     if not isinstance(policy, TTL):
         return
     if policy.max_lifetime is not None:
         raise TTLConfigurationError(
-            f"{where}: max_lifetime={policy.max_lifetime!r}: there is no limit to lifetimes on "
+            f"{where}: max_lifetime={policy.max_lifetime!r}: max_lifetime isn't supported on "
             "Django yet; leave max_lifetime and created out."
         )
     if policy.by is not None:
         raise TTLConfigurationError(
-            f"{where}: by={policy.by!r}: there is no default for each kind of row on Django; "
-            "give the rows a ttl of their own, or the kinds a model each."
+            f"{where}: by={policy.by!r}: a default for each kind of row isn't supported on "
+            "Django; set each row's own ttl, or use a model for each kind."
         )
     mode = "strict" if isinstance(own, TTLField) else "lenient"
     if policy.values not in (None, mode):
         raise TTLConfigurationError(
-            f"{where}: values={policy.values!r}: TTLModel's own field is strict, any other field "
-            "is lenient (values that are not a ttl have no effect); leave values out."
+            f"{where}: values={policy.values!r}: TTLModel's own field is strict, and any other "
+            "field is lenient (invalid ttls have no effect); leave values out."
         )
 
 
@@ -415,14 +416,14 @@ def put(policy: TablePolicy) -> None:
     other = _policies.get(meta.db_table)
     if other is not None and other.model is not policy.model:
         raise TTLConfigurationError(
-            f"{meta.label} and {other.model._meta.label} both declare a policy for the "
-            f"table {meta.db_table}: one table has one policy."
+            f"{meta.label} and {other.model._meta.label} both declare a policy for the table "
+            f"{meta.db_table}, but a table has one policy: declare it on one of them."
         )
     if meta.parents:
         parents = ", ".join(parent._meta.label for parent in meta.parents)
         raise TTLConfigurationError(
-            f"{meta.label} has a policy, and its rows continue in the table of {parents}, which "
-            "would stay when they expire. Put the policy on the model at the root."
+            f"{meta.label} has a policy, but the table of {parents} holds a part of each row, and "
+            "that part would never expire. Declare the policy on the model at the root."
         )
     _policies[meta.db_table] = policy
 
@@ -449,8 +450,8 @@ def bind_subclass(model: Model) -> None:
         link: Any = meta.parents[path[0]] if path else None
         if link is None or not link.primary_key:
             raise TTLConfigurationError(
-                f"{meta.label} inherits a policy from {parent._meta.label}, and its link to it is "
-                "not its primary key; let it be."
+                f"{meta.label} inherits a policy from {parent._meta.label}, but its link to that "
+                "model is not its primary key: make it the primary key."
             )
         _policies[meta.db_table] = TablePolicy(policy.binding, link)
 
@@ -462,9 +463,9 @@ def unbind(table: str) -> None:
 
 def _several(model: Model, policy: TablePolicy) -> TTLConfigurationError:
     return TTLConfigurationError(
-        f"{model._meta.label}.__ttl__: its rows are rows of {policy.model._meta.label} too, "
-        f"which has a policy. Nothing in the table {policy.model._meta.db_table} tells them "
-        "apart, so give rows a ttl of their own instead."
+        f"{model._meta.label}.__ttl__: its rows are also rows of {policy.model._meta.label}, "
+        f"which has a policy, and nothing in the table {policy.model._meta.db_table} tells them "
+        "apart. Set the rows' own ttl instead."
     )
 
 
@@ -476,7 +477,7 @@ def field_named(model: Model, name: str, where: str) -> AnyField:
         return field
     raise TTLConfigurationError(
         f"{where} names the field {name!r}, and {model._meta.label} has no such field; it has "
-        f"{', '.join(field.name for field in local)}. TTLModel brings _ts and ttl."
+        f"{', '.join(field.name for field in local)}. TTLModel adds _ts and ttl."
     )
 
 
@@ -484,7 +485,8 @@ def policies_of(setting: object) -> Iterator[tuple[Model, object, str]]:
     """The models that the setting names, with their policies and where these are declared."""
     if not isinstance(setting, dict):
         raise TTLConfigurationError(
-            f"{SETTING} = {setting!r}: give a dict from models ('sessions.Session') to policies."
+            f"{SETTING} = {setting!r}: give a dict that maps models, such as 'sessions.Session', "
+            "to policies."
         )
     for label, declared in setting.items():
         where = f"{SETTING}[{label!r}]"
@@ -497,5 +499,7 @@ def policies_of(setting: object) -> Iterator[tuple[Model, object, str]]:
         except (LookupError, ValueError) as error:
             raise TTLConfigurationError(f"{where}: {error}") from error
         if hasattr(model, "__ttl__"):
-            raise TTLConfigurationError(f"{where}: {label} declares a __ttl__ of its own.")
+            raise TTLConfigurationError(
+                f"{where}: {label} declares a __ttl__ of its own: remove one of the two."
+            )
         yield model, declared, where

@@ -29,12 +29,13 @@ def keeping_rows(relation: Any) -> tuple[str, str] | None:
     if not keeps or table_policy(other.db_table) is not None:
         return None
     message = (
-        f"{other.label}.{field.name} refers to rows that expire, with on_delete="
-        f"{on_delete.__name__}, and {other.label} has no policy: a row that it refers to stays."
+        f"{other.label}.{field.name} refers to rows that expire, with "
+        f"on_delete={on_delete.__name__}, and {other.label} has no policy, so the rows that it "
+        "refers to are never deleted."
     )
     hint = (
-        f"Let it follow, by __ttl__ = Follows({field.name!r}) on {other.label}, or give the field "
-        "on_delete=models.CASCADE."
+        f"Declare __ttl__ = Follows({field.name!r}) on {other.label}, so that its rows expire "
+        "with their parent, or give the field on_delete=models.CASCADE."
     )
     return message, hint
 

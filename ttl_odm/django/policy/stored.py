@@ -89,8 +89,8 @@ def check_scope(field: AnyField, where: str) -> None:
     """Raise it for a field whose values policies can't be for."""
     if not isinstance(target_of(field), (*_TEXTS, models.IntegerField, models.UUIDField)):
         raise TTLConfigurationError(
-            f"{where}: by={field.name!r} is a {type(field).__name__}: a stored default of its own "
-            "is for values of a field of text, whole numbers or UUIDs."
+            f"{where}: by={field.name!r} is a {type(field).__name__}: values can have stored "
+            "defaults of their own only in a field of text, whole numbers or UUIDs."
         )
 
 

@@ -57,11 +57,11 @@ def sink_of(model: Model, using: str) -> ArchiveSink | None:
     elif missing:
         problem = f"has no field {missing[0]!r}"
     elif not router.allow_migrate_model(using, into):
-        problem = f"isn't in the database {using!r}, whose transaction deletes the rows"
+        problem = f"isn't in the database {using!r}, in whose transaction the rows are deleted"
     elif has_subclass_tables(model):
         problem = (
-            f"takes rows of one table, and models that inherit from {model._meta.label} have "
-            "tables of their own; give an object with a method write()"
+            f"receives the rows of one table, but models that inherit from {model._meta.label} "
+            "have tables of their own; give an object with a method write()"
         )
     if problem is not None:
         raise TTLConfigurationError(f"{where}: the archive {meta.label} {problem}.")

@@ -156,8 +156,8 @@ def _remove(removal: Removal, objs: list[Instance], sweeping: Removal | None) ->
         purged = removal.by_objects(objs)
     except (ProtectedError, RestrictedError) as error:
         raise IntegrityError(
-            f"An expired row of {removal.model._meta.label} is in the way of this write and can't "
-            f"be deleted: {error.args[0]}"
+            f"An expired row of {removal.model._meta.label} blocks this write and can't be "
+            f"deleted: {error.args[0]}"
         ) from error
     if sweeping is not None:
         sweeping.purged += [*removal.purged, *purged]

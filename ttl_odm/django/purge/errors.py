@@ -41,9 +41,9 @@ class UndeletedError(IntegrityError):
 
     def __init__(self, model: Any) -> None:
         super().__init__(
-            f"Expired rows of {model._meta.label} are still there after they were deleted: a "
-            "trigger, a rule or row-level security of the database, a signal's receiver, or "
-            "another library keeps them."
+            f"Expired rows of {model._meta.label} still exist after they were deleted: a trigger, "
+            "a rule or row-level security in the database, a signal receiver, or another library "
+            "keeps them."
         )
 
 

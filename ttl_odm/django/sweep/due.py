@@ -110,13 +110,17 @@ def out_of_reach(binding: Binding, using: str) -> list[Finding]:
     if own is not None and binding.sweep == "index" and has_contract_fields(binding):
         ttl = quote(str(own.column))
         invalid = f"NOT ({family.ttl_check(ttl)})"
-        what = f"whose {own.name} is none"
+        what = f"with an invalid {own.name}"
         wrong.append(("invalid-ttl", what, f"SET {ttl} = NULL WHERE {invalid}"))
     if not binding.stamp.null:
         nobody = f"without {binding.stamp.name}, which no query returns"
         present = clock.now(connection, binding.form, writing=True).replace("%%", "%")
         fix = f"SET {stamp} = {present} WHERE {family.is_null(stamp)}"
         wrong.append(("undated", nobody, fix))
+    elif not isinstance(binding.policy, ExpireAt):
+        present = clock.now(connection, binding.form, writing=True).replace("%%", "%")
+        endless = f"without {binding.stamp.name}, from which their lifetime is counted"
+        wrong.append(("undated", endless, f"SET {stamp} = {present} WHERE {stamp} IS NULL"))
     findings = []
     with connection.cursor() as cursor:
         for code, what, change in wrong:
@@ -126,7 +130,9 @@ def out_of_reach(binding: Binding, using: str) -> list[Finding]:
             if rows:
                 message = f"no sweep finds {counted(rows, 'row')} {what}"
                 fix = f"UPDATE {table} {change}"
-                findings.append(Finding(Severity.ERROR, code, name, message, fix))
+                is_promised = code != "undated" or not binding.stamp.null
+                severity = Severity.ERROR if is_promised else Severity.WARNING
+                findings.append(Finding(severity, code, name, message, fix))
     return findings
 
 

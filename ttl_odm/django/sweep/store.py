@@ -214,6 +214,6 @@ def _no_target(model: Any) -> TTLConfigurationError:
     if rule is not None:
         return rule.rejected("sweep", model._meta.label)
     return TTLConfigurationError(
-        f"{model!r} has no policy to sweep by. Give models that declare a __ttl__, or "
-        "that TTL_ODM_POLICIES names."
+        f"{model!r} has no policy, so there is nothing to sweep. Give models that declare a "
+        "__ttl__, or that TTL_ODM_POLICIES names."
     )

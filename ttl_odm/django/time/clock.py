@@ -69,10 +69,10 @@ def now(connection: BaseDatabaseWrapper, form: Form, *, writing: bool = False) -
         zone = connection.timezone or get_default_timezone()
         if str(zone) != "UTC":
             raise TTLConfigurationError(
-                f"The database {connection.alias!r} keeps DateTimeFields in the time zone {zone}, "
-                "so an instant in the hour that autumn repeats can't be told from another. ttl_odm "
-                "judges DateTimeFields on MariaDB, MySQL and SQLite in UTC only: set USE_TZ = "
-                "True, and leave TIME_ZONE out of that database's settings."
+                f"The database {connection.alias!r} stores DateTimeFields in the time zone "
+                f"{zone}, where an hour occurs twice in autumn, so instants in that hour are "
+                "ambiguous. On MariaDB, MySQL and SQLite, ttl_odm supports DateTimeFields in UTC "
+                "only: set USE_TZ = True, and leave TIME_ZONE out of that database's settings."
             )
     return _in_form(family, family.present(writing=writing), form)
 

@@ -217,9 +217,7 @@ class InstantField(_Instant):
         """An aware datetime."""
         value = self.to_python(super().get_prep_value(value))
         if isinstance(value, datetime) and value.tzinfo is None:
-            raise ValueError(
-                f"{self.name} = {value!r}: a naive datetime names no instant; add tzinfo."
-            )
+            raise ValueError(f"{self.name} = {value!r}: a naive datetime is ambiguous; add tzinfo.")
         return value
 
     def get_db_prep_value(

@@ -55,7 +55,7 @@ def check_session(connection: BaseDatabaseWrapper, table: str, columns: Collecti
         shown = f"SYSTEM ({system})" if zone == "SYSTEM" else zone
         raise TTLConfigurationError(
             f"{table}.{kept[0]} is a TIMESTAMP, and sessions of the database {connection.alias!r} "
-            f"are in the time zone {shown}, whose clocks change: two instants of an hour in autumn "
-            "look the same. Set OPTIONS = {'init_command': \"SET time_zone = '+00:00'\"} for that "
-            "database, or make the column a DATETIME."
+            f"are in the time zone {shown}, where an hour occurs twice in autumn, so instants in "
+            "that hour are ambiguous. Set OPTIONS = {'init_command': \"SET time_zone = "
+            "'+00:00'\"} for that database, or make the column a DATETIME."
         )

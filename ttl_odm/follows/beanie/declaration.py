@@ -39,9 +39,9 @@ def check(model: Any, declared: Follows) -> None:
         value = getattr(model, name, None) or next((one for one in settings if one), None)
         if value is not None:
             raise TTLConfigurationError(
-                f"{model.__name__}.{name} = {value!r}: documents that follow others go with these, "
-                f"by a plain delete; leave {name} out, or give {model.__name__} a lifetime of its "
-                "own."
+                f"{model.__name__}.{name} = {value!r}: documents that follow their parent are "
+                f"deleted with it, by a plain delete; leave {name} out, or give {model.__name__} "
+                "a lifetime of its own."
             )
     if isinstance(declared.parent, str):
         if declared.parent not in model.model_fields:
@@ -59,8 +59,8 @@ def check_collection(model: type[Document], declared: Follows) -> None:
     """Refuse a time-series collection."""
     if model.get_settings().timeseries is not None:
         raise TTLConfigurationError(
-            f"{model.__name__}.__ttl__ = {declared!r}: it has a time-series collection, of which "
-            "MongoDB deletes whole buckets; declare ExpireAfter on its time field."
+            f"{model.__name__}.__ttl__ = {declared!r}: it has a time-series collection, from "
+            "which MongoDB deletes whole buckets; declare ExpireAfter on its time field."
         )
 
 
@@ -71,8 +71,8 @@ def bind(
     database = collection.database
     if backend not in ("mongodb", "migrations"):
         raise TTLConfigurationError(
-            f"{model.__name__}.__ttl__ = {declared!r}: only in MongoDB itself can documents follow "
-            f"others, and this is backend={backend!r}; give it a lifetime of its own."
+            f"{model.__name__}.__ttl__ = {declared!r}: documents can follow others only in "
+            f"MongoDB itself, and this is backend={backend!r}; give it a lifetime of its own."
         )
     registry = registry_of(database.client)
     rule = FollowsRule(model, declared, backend, registry, database.name, collection.name)

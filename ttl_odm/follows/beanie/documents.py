@@ -37,8 +37,8 @@ def end_in_memory(document: Document, declared: Follows, end: EndOf) -> datetime
         return end(parent)
     model = type(document).__name__
     raise TTLError(
-        f"{model} documents live as long as their parents do, which only the database knows: await "
-        f"ttl_odm.beanie.expires_at(document), or fetch the link."
+        f"{model} documents live as long as their parents, which only the database can tell: "
+        "await ttl_odm.beanie.expires_at(document), or fetch the link."
     )
 
 

@@ -117,7 +117,7 @@ def as_aggregate(find: Filter, handle: Handle, following: Following) -> Document
     if odd := [name for name in _REFUSED if find.get(name)]:
         raise TTLError(
             f"{handle.plain.full_name!r} follows another collection, so it is read by a pipeline, "
-            f"which has no {odd[0]}: leave it out, or read with include_expired=True."
+            f"which doesn't support {odd[0]}: leave it out, or read with include_expired=True."
         )
     projection = find.get("projection")
     if projection is not None and not isinstance(projection, Mapping):

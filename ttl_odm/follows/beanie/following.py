@@ -75,9 +75,9 @@ class Following(CollectionRule):
                 if self._find_links(other) != links:
                     raise TTLConfigurationError(
                         f"{self.model.__name__} and {other.__name__} share the collection "
-                        f"{self.collection!r}, so they follow one parent by the same fields, but "
-                        f"{self.declared!r} leads to another one, or by others, from "
-                        f"{other.__name__}."
+                        f"{self.collection!r}, so they must follow the same parent by the same "
+                        f"fields, but {self.declared!r} means a different parent, or different "
+                        f"fields, for {other.__name__}."
                     )
             self._links = links
         return self._links
@@ -105,7 +105,7 @@ class Following(CollectionRule):
                 f"Follows(Parent, on={{{name!r}: 'id'}})"
             )
         if getattr(link.link_type, "name", "") not in ("DIRECT", "OPTIONAL_DIRECT"):
-            raise self._refusal(f"{name!r} is not a Link to one document; name one that is")
+            raise self._refusal(f"{name!r} is not a Link to one document; name a field that is")
         parent = link.document_class
         return Links(parent, self._collection_of(parent), ((self._own(model, name), "_id"),))
 
@@ -119,7 +119,7 @@ class Following(CollectionRule):
         settings = getattr(parent, "_document_settings", None)
         if settings is None or settings.name is None:
             raise self._refusal(
-                f"{parent.__name__} has no collection yet; give it to init_beanie(), too"
+                f"{parent.__name__} has no collection yet; pass it to init_beanie(), too"
             )
         return str(settings.name)
 
@@ -128,18 +128,18 @@ class Following(CollectionRule):
         binding = self.registry.find(*self._last_of_row(links))
         if binding is None:
             raise self._refusal(
-                f"{name} has no lifetime in the same database; declare __ttl__ on it, and give it "
+                f"{name} has no lifetime in the same database; declare __ttl__ on it, and pass it "
                 "to init_beanie(), too"
             )
         if binding.is_stored:
             raise self._refusal(
                 f"the default of {binding.model.__name__} is stored in the database "
-                f"({binding.declared.stored!r}), which followers can't go by; declare seconds on it"
+                f"({binding.declared.stored!r}), which followers can't use; declare seconds on it"
             )
         if binding.is_time_series:
             raise self._refusal(
-                f"{binding.model.__name__} has a time-series collection, of which MongoDB deletes "
-                "whole buckets; follow another class"
+                f"{binding.model.__name__} has a time-series collection, from which MongoDB "
+                "deletes whole buckets; follow another class"
             )
         if binding.purge == "native" and not self.enforced_by_others:
             owner = binding.model.__name__
@@ -149,8 +149,8 @@ class Following(CollectionRule):
             )
         if self.declared.renews and not isinstance(binding.declared, TTL):
             raise self._refusal(
-                f"{binding.model.__name__} documents end at a date of their own, which no write "
-                "renews; leave renews out"
+                f"{binding.model.__name__} documents expire at a date of their own, which no "
+                "write renews; leave renews out"
             )
 
     def _last_of_row(self, links: Links) -> tuple[str, str]:
@@ -161,9 +161,9 @@ class Following(CollectionRule):
             if above in row:
                 names = [one.model.__name__ for one in [*row[row.index(above) :], above]]
                 raise self._refusal(
-                    f"documents can't follow themselves, or each other in a ring "
+                    "documents can't follow themselves, or each other in a cycle "
                     f"({' -> '.join(names)}); declare a lifetime on {names[0]}, as in __ttl__ = "
-                    "3600: links among documents keep none from being swept"
+                    "3600: links between documents don't keep them from being swept"
                 )
             row.append(above)
             at = (self.database, above._find_links(above.model).collection)

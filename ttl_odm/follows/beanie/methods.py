@@ -88,8 +88,9 @@ class FollowersMethods:
             return await self.plain.distinct(key, asked, **options)
         if any(part.isdigit() for part in key.split(".")):
             raise TTLError(
-                f"distinct({key!r}) asks for a place in an array, which a pipeline doesn't do, and "
-                "documents that follow others are read by one: use $arrayElemAt in aggregate()."
+                f"distinct({key!r}) addresses an array by position, which pipelines don't "
+                "support, and documents that follow others are read by pipelines: use "
+                "$arrayElemAt in aggregate()."
             )
         made = stages.judged(self.following)
         value = expression(key)

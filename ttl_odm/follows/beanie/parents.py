@@ -183,7 +183,7 @@ class Parents:
         return collection
 
     def _error(self, key: Key, *, is_there: bool = True) -> ExpiredError:
-        why = "which has expired" if is_there else "which isn't there, or has been deleted"
+        why = "which has expired" if is_there else "which doesn't exist, or was deleted"
         name = key[0] if len(key) == 1 else key
         model, parent = self.following.model.__name__, self.following.links.collection
         return ExpiredError(

@@ -45,7 +45,7 @@ class FollowsRule(Following):
         if reader != self.database:
             raise TTLError(
                 f"{f'{self.database}.{self.collection}'!r} follows another collection, which a "
-                f"pipeline in {reader!r} can't look into: read it in its own database."
+                f"pipeline in {reader!r} can't read: read it in its own database."
             )
         return judged(self)
 
@@ -69,8 +69,8 @@ class FollowsRule(Following):
         """The error, with what can be done instead."""
         if what == "lifetime":
             return TTLConfigurationError(
-                f"{where} documents have no lifetime of their own: {self.declared!r}. Change that "
-                "of the parent."
+                f"{where} documents have no lifetime of their own: {self.declared!r}. Change the "
+                "parent's lifetime instead."
             )
         if what == "sweep":
             parent = self.root.model.__name__
@@ -79,8 +79,9 @@ class FollowsRule(Following):
                 f"deleted with them. Sweep {parent} instead, or give both."
             )
         return TTLError(
-            f"find_raw_batches() can't read {where!r}, whose documents live while their parents "
-            "do, as it sends no pipeline: use find(), aggregate() or aggregate_raw_batches()."
+            f"find_raw_batches() can't read {where!r}, because its documents expire with their "
+            "parents, which only a pipeline can read: use find(), aggregate() or "
+            "aggregate_raw_batches()."
         )
 
     def methods(self, handle: Handle) -> FollowersMethods:

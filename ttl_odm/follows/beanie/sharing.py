@@ -32,7 +32,7 @@ def check_kind(one: tuple[type, object], other: tuple[type, object], collection:
     if not is_same_class(one[0], other[0]):
         raise TTLConfigurationError(
             f"{one[0].__name__} and {other[0].__name__} share the collection {collection!r}, so "
-            "all of its documents have a lifetime, or follow one parent, but they declare "
+            "all of its documents must have a lifetime, or follow one parent, but they declare "
             f"{one[1]!r} and {other[1]!r}."
         )
 

@@ -209,9 +209,9 @@ def shown_with(projection: Filter) -> Document:
         operators = value.keys() & _NO_PROJECTION if isinstance(value, Mapping) else ()
         if operators or name.endswith(".$"):
             raise TTLError(
-                f"The projection {projection!r} shows parts of an array, which MongoDB doesn't do "
-                "where documents follow others, as they are read by a pipeline: write $filter or "
-                "$slice in aggregate()."
+                f"The projection {projection!r} selects parts of an array, which pipelines don't "
+                "support, and documents that follow others are read by pipelines: write $filter "
+                "or $slice in aggregate()."
             )
     if filters.is_inclusive(made) or (set(made) == {"_id"} and made["_id"]):
         made[FOLLOWED] = 1
@@ -229,9 +229,9 @@ def _check_filter(asked: Filter) -> None:
         if found := _NO_MATCH & {str(name), *map(str, inside)}:
             operator = min(found)
             raise TTLError(
-                f"The filter has {operator}, which MongoDB takes in no pipeline, and documents "
-                "that follow others are read by one: write $geoNear in aggregate() for places, "
-                "$expr for $where."
+                f"The filter has {operator}, which pipelines don't support, and documents that "
+                "follow others are read by pipelines: write $geoNear in aggregate() for "
+                "locations, $expr for $where."
             )
 
 

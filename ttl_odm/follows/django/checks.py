@@ -28,8 +28,8 @@ def of_family(following: Following) -> Iterator[checks.CheckMessage]:
     if is_wanted and not begins_index(model, own):
         names = ", ".join(repr(field.name) for field in own)
         yield checks.Warning(
-            f"Nothing indexes {names}, by which rows of {model._meta.label} follow others: each "
-            "purged row costs a scan of that table.",
+            f"No index begins with {names}, by which rows of {model._meta.label} follow their "
+            "parent: each purged row costs a scan of that table.",
             hint=f"Add models.Index(fields=[{names}]), or db_index=True.",
             obj=model,
             id="ttl_odm.W005",
@@ -38,8 +38,8 @@ def of_family(following: Following) -> Iterator[checks.CheckMessage]:
         if field.is_relation and field.related_model is model and not field.null:
             yield checks.Warning(
                 f"{model._meta.label}.{field.name} refers to rows of its own table and can't be "
-                "NULL: where rows refer to one another in a ring, MariaDB and MySQL keep them, and "
-                "what they follow.",
+                "NULL: if rows refer to each other in a cycle, MariaDB and MySQL keep them and "
+                "their parents.",
                 hint="Give it null=True.",
                 obj=field,
                 id="ttl_odm.W006",

@@ -83,7 +83,9 @@ def _links(model: Model, declared: Follows, where: str) -> Links:
     else:
         parent = declared.parent
         if not issubclass(parent, models.Model) or parent._meta.abstract or is_historical(parent):
-            raise TTLConfigurationError(f"{where}: {parent.__name__} is not a model with a table.")
+            raise TTLConfigurationError(
+                f"{where}: {parent.__name__} is not a model with a table of its own."
+            )
         parent = parent._meta.concrete_model
         pairs = [
             (field_named(model, own, where), field_named(parent, theirs, where))
@@ -93,8 +95,8 @@ def _links(model: Model, declared: Follows, where: str) -> Links:
     if not any(theirs.issuperset(key) for key in _unique(parent)):
         names = ", ".join(field.name for field in theirs)
         raise TTLConfigurationError(
-            f"{where}: {names} of {parent._meta.label} is neither its primary key nor unique, so a "
-            "row may have several parents; name fields that are."
+            f"{where}: {names} of {parent._meta.label} is neither its primary key nor unique, so "
+            "a row could have several parents; name a key of that model."
         )
     policy = table_policy(parent._meta.db_table)
     if policy is None:
@@ -105,8 +107,8 @@ def _links(model: Model, declared: Follows, where: str) -> Links:
     if policy.link is not None:  # the row goes on at the root, where its lifetime is
         if theirs != {policy.link}:
             raise TTLConfigurationError(
-                f"{where}: rows of {parent._meta.label} live with those of "
-                f"{policy.model._meta.label}; name its primary key."
+                f"{where}: {parent._meta.label} inherits from {policy.model._meta.label}, which "
+                "has the lifetimes; name its primary key."
             )
         parent = policy.model
         pairs = [(own, parent._meta.pk) for own, _ in pairs]
@@ -142,15 +144,15 @@ def _check_chain(model: Model, parent: Model, declared: Follows, where: str) -> 
     while isinstance(above, Following):
         if above.model in seen:
             raise TTLConfigurationError(
-                f"{where}: the parents follow one another in a ring, so nothing says when their "
-                "rows expire; let one of them have a lifetime."
+                f"{where}: the parents follow each other in a cycle, so their rows would never "
+                "expire; declare a lifetime on one of them."
             )
         seen.add(above.model)
         above = table_policy(_parent_of(above)._meta.db_table)
     if declared.renews and above is not None and not above.binding.stamps:
         raise TTLConfigurationError(
-            f"{where}: no write renews rows of {above.model._meta.label}, by "
-            f"{above.binding.policy!r}; leave out renews, or declare a TTL there."
+            f"{where}: with {above.binding.policy!r}, no write renews rows of "
+            f"{above.model._meta.label}; leave renews out, or declare a TTL there."
         )
 
 

@@ -43,26 +43,28 @@ class FollowsRule(Following):
         """The error, with what can be done instead."""
         if what == "change":
             return TTLConfigurationError(
-                f"{where}: what rows follow can't change while the application runs."
+                f"{where}: Follows can't be assigned, changed or removed while the application "
+                "runs."
             )
         if what == "lifetime":
             return TTLConfigurationError(
-                f"{where} has no lifetime of its own: its __ttl__ is {self.declared!r}, so set "
-                "that of the parent."
+                f"{where} has no lifetime of its own: its __ttl__ is {self.declared!r}. Set the "
+                "parent's lifetime instead."
             )
         if what == "unread":
             return TTLConfigurationError(
-                f"{where} follows its parent, and the end of a row that wasn't saved yet can't be "
-                "asked for."
+                f"{where} follows its parent, so the expiry of a row isn't known before it is "
+                "saved."
             )
         if what == "sweep":
             return TTLConfigurationError(
-                f"{where} has no policy to sweep by: its rows follow those of "
-                f"{self.binding.model._meta.label}, and go with them. Give that model."
+                f"{where} can't be swept alone: its rows follow those of "
+                f"{self.binding.model._meta.label} and are deleted with them. Give that model "
+                "instead."
             )
         return TTLConfigurationError(
-            f"{where} follows its parent, and its subclasses can't have tables of their own. Let "
-            "it be a proxy, or follow the parent by a model of its own."
+            f"{where} follows its parent, and its subclasses can't have tables of their own. Make "
+            "this one a proxy, or a model of its own that follows the parent."
         )
 
     def check(self) -> Iterator[CheckMessage]:

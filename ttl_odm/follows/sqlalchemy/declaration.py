@@ -97,27 +97,28 @@ def _links(mapper: Mapper[Any], cls: type, declared: Follows) -> Links:
     parent: Any = parents.pop()
     if parents or not all(own.table is table for own, _ in pairs):
         raise UnwrappedConfigurationError(
-            f"{where}: its columns are in several tables; name columns of {table.fullname!r} only."
+            f"{where}: these columns are in several tables; name columns of {table.fullname!r} "
+            "only."
         )
     if parent.metadata is not table.metadata:
         raise UnwrappedConfigurationError(
-            f"{where}: table {parent.fullname!r} has another MetaData than {table.fullname!r}; "
-            "declare both on one base."
+            f"{where}: table {parent.fullname!r} and {table.fullname!r} have different MetaData; "
+            "declare both on the same base."
         )
     theirs = {theirs for _, theirs in pairs}
     if not any(theirs.issuperset(key) for key in _unique(parent)):
         names = ", ".join(column.name for column in theirs)
         raise UnwrappedConfigurationError(
             f"{where}: {names} of {parent.fullname!r} is neither its primary key nor unique, so a "
-            "row may have several parents; name columns that are."
+            "row could have several parents; name a key of that table."
         )
     sub = sub_binding_of(parent)
     if sub is not None:  # the row goes on at the root, where its lifetime is
         roots = dict(sub.keys)
         if not theirs <= roots.keys():
             raise UnwrappedConfigurationError(
-                f"{where}: rows of {parent.fullname!r} live with those of "
-                f"{sub.base.table.fullname!r}; name its primary key."
+                f"{where}: {parent.fullname!r} is the table of a joined subclass, whose lifetimes "
+                f"are in {sub.base.table.fullname!r}; name its primary key."
             )
         parent, pairs = sub.base.table, [(own, roots[column]) for own, column in pairs]
     _check_chain(table, parent, declared, where)
@@ -125,8 +126,8 @@ def _links(mapper: Mapper[Any], cls: type, declared: Follows) -> Links:
     for column in link_of(links).columns:
         if column.onupdate is not None:
             raise UnwrappedConfigurationError(
-                f"{where}: {column.name!r} has an onupdate, so that writing a row of "
-                f"{table.fullname!r} would give it another parent; leave the onupdate out."
+                f"{where}: {column.name!r} has an onupdate, so writing a row of "
+                f"{table.fullname!r} would give it another parent; remove the onupdate."
             )
     return links
 
@@ -139,7 +140,8 @@ def _pairs(mapper: Mapper[Any], declared: Follows, where: str) -> Pairs:
             parent = None
         if not isinstance(parent, Mapper):
             raise UnwrappedConfigurationError(
-                f"{where}: {declared.parent.__name__} is not a mapped class; give one."
+                f"{where}: {declared.parent.__name__} is not a mapped class; give the parent's "
+                "mapped class."
             )
         return [
             (column_of(mapper, own, where), column_of(parent, theirs, where))
@@ -153,7 +155,7 @@ def _pairs(mapper: Mapper[Any], declared: Follows, where: str) -> Pairs:
         return [(element.parent, element.column) for element in key.elements]
     except NoReferenceError as error:
         raise _UndeclaredParentError(
-            f"{where}: its foreign key refers to a table that isn't declared: {error}"
+            f"{where}: the foreign key refers to a table that isn't declared: {error}"
         ) from error
 
 
@@ -163,8 +165,8 @@ def _of_relationship(relationship: RelationshipProperty[Any], where: str) -> Pai
     is_plain = len(list(_parts(relationship.primaryjoin))) == len(equal) == len(pairs)
     if relationship.direction is not RelationshipDirection.MANYTOONE or not is_plain:
         raise UnwrappedConfigurationError(
-            f"{where}: {relationship.key!r} is not a many-to-one relationship by equal columns "
-            "alone; name one that leads to the parent, or a foreign key."
+            f"{where}: {relationship.key!r} is not a many-to-one relationship that joins on equal "
+            "columns only; name such a relationship, or a foreign key."
         )
     return pairs  # type: ignore[return-value]
 
@@ -201,8 +203,8 @@ def _check_chain(table: Table, parent: Table, declared: Follows, where: str) -> 
     while above is not None:
         if above.table in seen:
             raise UnwrappedConfigurationError(
-                f"{where}: the parents follow one another in a ring, so nothing says when their "
-                "rows expire; let one of them have a lifetime."
+                f"{where}: the parents follow each other in a cycle, so their rows would never "
+                "expire; declare a lifetime on one of them."
             )
         seen.add(above.table)
         pairs = _pairs(inspect(above.owner), above.declared, where)
@@ -211,8 +213,8 @@ def _check_chain(table: Table, parent: Table, declared: Follows, where: str) -> 
     root = root_binding_of(parent)
     if declared.renews and root is not None and not root.stamps:
         raise UnwrappedConfigurationError(
-            f"{where}: no write renews rows of {parent.fullname!r}, by {root.policy!r}; leave out "
-            "renews, or declare a TTL there."
+            f"{where}: with {root.policy!r}, no write renews rows of {parent.fullname!r}; leave "
+            "renews out, or declare a TTL there."
         )
     if root is None:
         raise UnwrappedConfigurationError(

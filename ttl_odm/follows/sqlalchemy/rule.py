@@ -52,24 +52,26 @@ class FollowsRule(Following):
         if "__ttl__" in vars(cls) or mapper.local_table is not above.local_table:
             raise TTLConfigurationError(
                 f"{cls.__name__}.__ttl__: {above.class_.__name__} follows its parent, and so do "
-                "all rows of its table: subclasses have neither a __ttl__ nor a table of their own."
+                "all rows of its table: a subclass can have neither a __ttl__ nor a table of its "
+                "own."
             )
 
     def rejected(self, what: Rejected, where: str) -> TTLConfigurationError:
         """The error, with what can be done instead."""
         if what == "change":
             return TTLConfigurationError(
-                f"{where}: what rows follow can't change while the application runs."
+                f"{where}: Follows can't be assigned, changed or removed while the application "
+                "runs."
             )
         if what == "lifetime":
             return TTLConfigurationError(
-                f"{where} has no lifetime of its own: its __ttl__ is {self.declared!r}, so set "
-                "that of the parent."
+                f"{where} has no lifetime of its own: its __ttl__ is {self.declared!r}. Set the "
+                "parent's lifetime instead."
             )
         if what == "unread":
             return TTLConfigurationError(
-                f"{where} follows its parent, and the end of a row that is in no session, "
-                "or wasn't flushed yet, can't be asked for."
+                f"{where} follows its parent, so the expiry of a row is known only once it has "
+                "been flushed, and while it is in a session."
             )
         if what == "sweep":
             root: Any = root_of(self.table)
@@ -79,9 +81,9 @@ class FollowsRule(Following):
                 "give both."
             )
         return UnwrappedConfigurationError(
-            f"An upsert that updates rows of {where!r}, which follow others, can't tell those "
-            "whose parent has expired: use session.merge(), or an UPDATE and then an INSERT that "
-            "does nothing on a conflict."
+            f"An upsert that updates rows of {where!r}, which follow others, can't tell which of "
+            "these have an expired parent: use session.merge(), or an UPDATE and then an INSERT "
+            "that does nothing on a conflict."
         )
 
     def add_index(self) -> None:

@@ -86,7 +86,7 @@ def models_of(target: Any) -> dict[SQLTable, type | None]:
     if not models:
         name = getattr(target, "__qualname__", repr(target))
         raise TTLConfigurationError(
-            f"{name} holds no SQLAlchemy models: give a declarative base, a MetaData, a model, "
-            "a Table, or a list of these."
+            f"{name} has no SQLAlchemy models: give a declarative base, a MetaData, a model, a "
+            "Table, or a list of these."
         )
     return models

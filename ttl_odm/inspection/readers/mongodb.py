@@ -163,7 +163,7 @@ def classes_of(target: Any) -> dict[str, type]:
     for model in target if isinstance(target, (list, tuple, set)) else [target]:
         if not (isinstance(model, type) and hasattr(model, "model_fields")):
             raise TTLConfigurationError(
-                f"{model!r} is not a document class of Beanie's: give one, or a list of them."
+                f"{model!r} is not a Beanie document class: give one, or a list of them."
             )
         settings = getattr(model, "Settings", None)  # Beanie's own need init_beanie()
         classes[str(getattr(settings, "name", None) or model.__name__)] = model

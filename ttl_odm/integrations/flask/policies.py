@@ -69,8 +69,8 @@ def policies(
     guards: tuple[object, ...] = (allowed, who)
     if not all(map(callable, guards)):
         raise TTLConfigurationError(
-            "policies(): give allowed=, a function that returns whether the sender of a request "
-            "may change defaults, and who=, one that returns the sender's name."
+            "policies(): pass allowed=, a function that returns whether the sender of a request "
+            "may change defaults, and who=, a function that returns the sender's name."
         )
     defaults = StoredDefaults(engine, {name_of_stored(target): target for target in targets}, who)
     blueprint = Blueprint("ttl_odm_policies", __name__)
@@ -109,7 +109,7 @@ def _add_views(blueprint: Blueprint, defaults: StoredDefaults) -> None:
         body = _body()
         change, reason = _change(defaults, body), body.get("reason")
         if not isinstance(reason, str | None):
-            raise TTLConfigurationError(f"reason = {short_repr(reason)}: give a text, or null.")
+            raise TTLConfigurationError(f"reason = {short_repr(reason)}: give a string, or null.")
         token = as_text(body.get("token"))
         scope = defaults.approve(change, token, reason, current_app.secret_key)
         return jsonify(table=body["table"], scope=scope, ttl=change["ttl"])

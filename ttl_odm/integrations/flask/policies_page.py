@@ -50,7 +50,8 @@ _OURS: Final = ("same-origin", "none")
 
 _ELSEWHERE: Final = "This form was sent from another site. Open the page itself and try again."
 _UNSIGNED: Final = (
-    "Changes on this page need a SECRET_KEY of the application, which signs the tokens of previews."
+    "To change defaults on this page, set the application's SECRET_KEY, which signs the tokens "
+    "of previews."
 )
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -174,7 +175,7 @@ def _changed(defaults: StoredDefaults, stored: list[StoredPolicy], scoped: set[s
     for row in stored:
         if (row.name, row.scope) == (name, scope):
             return f"{rows}: the default ttl is now {said_ttl(row.ttl)}."
-    return f"{rows}: there is no default of its own now."
+    return f"{rows}: the default of its own was removed."
 
 
 def _title(seen: PolicyPreview) -> str:

@@ -115,11 +115,11 @@ def check_text(name: str, text: str) -> None:
 def _unstorable(text: str) -> str | None:
     """Say why a database can't store a text; None if it can."""
     if "\0" in text:
-        return "a text can't have NUL in it"
+        return "a text can't contain NUL"
     if len(text) > _LONGEST:
-        return f"a text has {_LONGEST:,} characters at most"
+        return f"a text has at most {_LONGEST:,} characters"
     try:
         text.encode()
     except UnicodeEncodeError:
-        return "it isn't Unicode: half of a surrogate pair is missing"
+        return "it isn't valid Unicode: half of a surrogate pair is missing"
     return None

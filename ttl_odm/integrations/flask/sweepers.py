@@ -134,7 +134,7 @@ class AppTTL:
             return
         if self.interval is None:
             raise TTLConfigurationError(
-                f"{INTERVAL_KEY} is not set, so nothing starts: set it to a number of seconds."
+                f"{INTERVAL_KEY} is not set, so no sweeper starts: set it to a number of seconds."
             )
         self._running = [
             (sweeper, self._thread(bind_name(bind), sweeper, self.interval))
@@ -189,7 +189,7 @@ class AppTTL:
         if _is_flask_sqlalchemy(self._db):
             if self._targets is not None:
                 raise TTLConfigurationError(
-                    "With Flask-SQLAlchemy, its own models are swept: leave out targets, or give "
+                    "With Flask-SQLAlchemy, its own models are swept: leave targets out, or pass "
                     "an engine and targets: TTL(app, engine, Base)."
                 )
             _sweeper(create_engine("sqlite://"), MetaData(), self._options, self._options)

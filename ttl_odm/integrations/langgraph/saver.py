@@ -83,7 +83,7 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         super().__init__(serde=serde)
         if not isinstance(engine, (Engine, AsyncEngine)):
             raise TTLConfigurationError(
-                f"SQLAlchemySaver({engine!r}, ...): give an Engine or an AsyncEngine."
+                f"SQLAlchemySaver({engine!r}, ...): pass an Engine or an AsyncEngine."
             )
         if not isinstance(tables, CheckpointTables):
             raise TTLConfigurationError(
@@ -347,7 +347,7 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         if self._loop is None or self._loop is here or not self._loop.is_running():
             raise TTLConfigurationError(
                 "This SQLAlchemySaver has an AsyncEngine: call the asynchronous methods, such as "
-                "graph.ainvoke(), or give it an Engine."
+                "graph.ainvoke(), or pass an Engine."
             )
         return self._loop
 
@@ -362,8 +362,8 @@ class OpenedSaver(Generic[Saver]):
         engine = self._saver.engine
         if isinstance(engine, AsyncEngine):
             raise TTLConfigurationError(
-                f"SQLAlchemySaver.from_conn_string({str(engine.url)!r}, ...): write async with for "
-                "an asynchronous driver, or name a synchronous one."
+                f"SQLAlchemySaver.from_conn_string({str(engine.url)!r}, ...): use async with for "
+                "an asynchronous driver, or choose a synchronous driver."
             )
         return self._saver
 

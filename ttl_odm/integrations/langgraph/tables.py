@@ -67,8 +67,8 @@ class CheckpointTables:
         metadata = MetaData() if base is None else getattr(base, "metadata", base)
         if not isinstance(metadata, MetaData):
             raise TTLConfigurationError(
-                f"CheckpointTables(..., {base!r}): give a declarative base or a MetaData, or leave "
-                "it out."
+                f"CheckpointTables(..., {base!r}): pass a declarative base or a MetaData, or "
+                "leave base out."
             )
         mapped = registry(metadata=metadata).mapped
         self.metadata = metadata

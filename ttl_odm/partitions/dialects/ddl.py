@@ -123,14 +123,14 @@ class PartitionDDL(ABC):
 
 
 HINDRANCES: Final = {
-    "reference": "foreign keys refer to the table, and would not be asked",
-    "trigger": "triggers for DELETE or TRUNCATE would not hear of it",
-    "policy": "row-level security may hide rows of it",
+    "reference": "foreign keys refer to the table, and dropping a partition would bypass them",
+    "trigger": "triggers for DELETE or TRUNCATE would not fire",
+    "policy": "row-level security may hide some of its rows",
     "owner": "the table or the partition belongs to another user",
-    "unseen": "whether triggers would have to hear of it is shown to users with TRIGGER only",
-    "last": "it is the last one of its table, which can't be without",
-    "shape": "it is cut into partitions itself, or is a foreign table",
-    "detaching": "somebody is detaching it",
+    "unseen": "only users with the TRIGGER privilege can see whether triggers would have to fire",
+    "last": "it is the last partition of its table, and a table must have one",
+    "shape": "it is partitioned itself, or is a foreign table",
+    "detaching": "another session is detaching it",
 }
 """Why a partition can't go as a whole, as reports say it."""
 

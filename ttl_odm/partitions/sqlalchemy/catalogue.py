@@ -317,11 +317,11 @@ def reason_against(binding: Binding, hooks: Hooks) -> str | None:
     if mode.orm is not None:
         return "rows are deleted through the ORM"
     if mode.sink is not None:
-        return "an archive outside of the database takes the rows themselves"
+        return "an archive outside the database receives each row"
     if hooks.watches(binding.table.fullname):
         return "a hook receives each row"
     if all_subtables(binding):
-        return "rows continue in the tables of subclasses"
+        return "parts of the rows are in the tables of subclasses"
     return reason_of_dependents(binding)
 
 
@@ -329,15 +329,15 @@ def archive_cut(connection: Connection, leaves: Leaves, copy: Copy) -> Cut | str
     """Where an archive's partitions are made; or why it can't take whole ones."""
     archive, cut = copy.archive, leaves.cut
     if not leaves.ddl.hands_over:
-        return "an archive gets copies of the rows on this database"
+        return "this database archives rows by copying them"
     if copy.extra:
-        return "the archive notes for each row when it was archived"
+        return "the archive records when each row was archived"
     name = compat.place_of(connection.get_execution_options(), archive)
     theirs = leaves_of(connection, leaves.partitioning, leaves.ddl, name)
     if not theirs:
-        return f"the archive {archive.name} isn't cut by {cut.column}"
+        return f"the archive {archive.name} isn't partitioned by {cut.column}"
     if set(theirs[0].columns) != set(leaves.columns):
-        return f"the archive {archive.name} has other columns"
+        return f"the archive {archive.name} has different columns"
     return replace(cut, schema=theirs[0].home, name=archive.name)
 
 

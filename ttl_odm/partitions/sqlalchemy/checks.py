@@ -37,13 +37,14 @@ def partitions(checked: Checked) -> Iterator[Finding]:
     if missing:
         yield checked.warning(
             "missing-partitions",
-            f"{len(missing):,} of its partitions don't exist yet, the first is {missing[0]}: "
-            f"rows for it go to the default partition, or are refused",
+            f"{len(missing):,} of its partitions don't exist yet, the first is {missing[0]}: rows "
+            "for it go to the default partition, or are rejected",
             f"ttl-odm sweep --model {checked.model}",
         )
     for hindrance in sorted({leaf.hindrance for leaf in leaves.every if leaf.hindrance}):
         yield checked.warning(
             "partitions-stay",
-            f"its partitions are not dropped, rows are deleted in batches: {HINDRANCES[hindrance]}",
-            "docs/partitions.md says what is deleted in batches",
+            "its partitions are not dropped, but rows are deleted in batches: "
+            f"{HINDRANCES[hindrance]}",
+            "see docs/partitions.md for what is deleted in batches",
         )

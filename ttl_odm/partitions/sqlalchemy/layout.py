@@ -84,8 +84,8 @@ class Partitioning:
             table.dialect_kwargs[_BY] = clause
         elif "".join(theirs.split()).replace('"', "").upper() != f"RANGE({column.name.upper()})":
             raise TTLConfigurationError(
-                f"{where}: table {table.fullname!r} is declared with {_BY}={theirs!r}; lives are "
-                f"counted from {column.name!r}, so write {clause!r}, or leave it out."
+                f"{where}: table {table.fullname!r} is declared with {_BY}={theirs!r}, but "
+                f"lifetimes are counted from {column.name!r}: write {clause!r}, or leave it out."
             )
         event.listen(table, "before_create", refuse_what_mysql_refuses, propagate=True)
         event.listen(table, "after_create", make_first, propagate=True)  # to copies, too
@@ -129,20 +129,19 @@ def partitioning_of(binding: Binding, declared: Partitions, where: str) -> Parti
         column = binding.max_lifetime.created
     else:
         raise TTLConfigurationError(
-            f"{where}: each write renews the life of a row of {binding.name}, so no range of "
-            f"{policy.last_modified!r} is ever over, and a row would have to change its partition "
-            "with each write. Limit lives by TTL(..., max_lifetime=seconds, created='column'), or "
-            "declare ExpireAfter or ExpireAt."
+            f"{where}: each write renews a row of {binding.name}, so no range of "
+            f"{policy.last_modified!r} would ever expire as a whole, and each write would move "
+            "the row to another partition. Limit lifetimes with TTL(..., max_lifetime=seconds, "
+            "created='column'), or declare ExpireAfter or ExpireAt."
         )
     unit = _unit(column, declared, policy.unit, policy.timezone, where)
     for kind, columns in _keys(binding.table):
         if column not in columns:
             names = ", ".join(repr(key.name) for key in columns)
             raise TTLConfigurationError(
-                f"{where}: the {kind} ({names}) of table {binding.table.fullname!r} lacks "
-                f"{column.name!r}. Databases keep keys unique within a partition only: make "
-                f"{column.name!r} a part of each key, as in PRIMARY KEY ({names}, "
-                f"{column.name!r})."
+                f"{where}: the {kind} ({names}) of table {binding.table.fullname!r} doesn't "
+                f"contain {column.name!r}. Databases enforce unique keys only within a partition: "
+                f"add {column.name!r} to each key, as in PRIMARY KEY ({names}, {column.name!r})."
             )
     return Partitioning(column, declared, unit)
 
@@ -159,20 +158,20 @@ def _unit(
         return unit
     if not issubclass(affinity, (DateTime, Date)):
         raise TTLConfigurationError(
-            f"{which}, which can't be cut into ranges of time: name a column of datetimes, of "
-            "dates, or of epoch integers."
+            f"{which}, which can't be divided into time ranges: name a column of datetimes, dates "
+            "or epoch integers."
         )
     if issubclass(affinity, Date) and not declared.is_of_days:
         raise TTLConfigurationError(
-            f"{which}, and Partitions({declared.span!r}) are shorter than a day: write '1 day', "
+            f"{which}, but Partitions({declared.span!r}) are shorter than a day: write '1 day', "
             "'1 week' or '1 month'."
         )
     is_zoned = getattr(kept_type(column.type, "postgresql"), "timezone", False)
     if not is_zoned and zone != "UTC":
         raise TTLConfigurationError(
-            f"{which}, read in timezone={zone!r}: partitions are cut in UTC, and where clocks "
-            "change, ranges of local times overlap. Store aware datetimes (DateTime(timezone="
-            "True)), or naive ones in UTC."
+            f"{which}, read in timezone={zone!r}: the boundaries of partitions are in UTC, and "
+            "ranges of local time overlap when clocks change. Store aware datetimes "
+            "(DateTime(timezone=True)), or naive ones in UTC."
         )
     return None
 
@@ -219,17 +218,17 @@ def refuse_what_mysql_refuses(table: Table, connection: Any, **_: Any) -> None:
         for key in other.foreign_key_constraints
         if other is table or referred_table(key) is table
     }
-    which = f"{partitioning.column.table.fullname} is cut by {partitioning.column.name}"
+    which = f"{partitioning.column.table.fullname} is partitioned by {partitioning.column.name}"
     if referring:
         raise TTLConfigurationError(
-            f"Table {which}, and {', '.join(sorted(referring))} has foreign keys of it or to it, "
-            "which MariaDB and MySQL don't take together: declare __ttl_partition__ = None, or "
-            "leave the keys out there."
+            f"Table {which}, and {', '.join(sorted(referring))} has foreign keys in it or to it. "
+            "MariaDB and MySQL don't support foreign keys on partitioned tables: declare "
+            "__ttl_partition__ = None, or leave the keys out."
         )
     if isinstance(kept_type(partitioning.column.type, "mysql"), TIMESTAMP):
         raise TTLConfigurationError(
-            f"Table {which}, a TIMESTAMP, which MariaDB and MySQL would cut in the time zone of "
-            "the session: make it a DATETIME, or declare __ttl_partition__ = None."
+            f"Table {which}, a TIMESTAMP, which MariaDB and MySQL would partition in the "
+            "session's time zone: make it a DATETIME, or declare __ttl_partition__ = None."
         )
 
 

@@ -78,9 +78,9 @@ class LockingWork(PartitionWork):
                 rows = count_rows(self.connection, table, *within, limit=COPIED + 1)
             if rows > COPIED:
                 self.notes.append(
-                    f"the partition {leaf.name} is not made, as {rest.name[1]} has more than "
-                    f"{COPIED:,} rows, which would be copied while others wait: they go by "
-                    "batches. Create partitions earlier (ahead=)."
+                    f"the partition {leaf.name} was not created, because more than {COPIED:,} "
+                    f"rows would have to be copied from {rest.name[1]} while other sessions wait. "
+                    "These rows are deleted in batches. Create partitions earlier (ahead=)."
                 )
                 return BatchResult(0)
         name = None if rest is None else rest.name[1]
@@ -121,7 +121,7 @@ class LockingWork(PartitionWork):
         if self.binding.stored is not None:
             # Under LOCK TABLES a statement may name a table once, and the predicate looks the
             # default up several times.
-            return self._drop_if_empty(leaf, "a stored default is looked up for each row")
+            return self._drop_if_empty(leaf, "each row's stored default has to be looked up")
         if self._is_looked_through_later(leaf):
             return BatchResult(0)
         table, within = self._within(leaf)
@@ -158,7 +158,9 @@ class LockingWork(PartitionWork):
         return BatchResult(0)
 
     def _hand_over(self, leaf: Leaf, into: Cut) -> BatchResult:  # noqa: ARG002 (the others')
-        raise StoreError(f"{leaf.name[1]} can't become a partition of another table here.")
+        raise StoreError(
+            f"{leaf.name[1]} can't become a partition of another table on this database."
+        )
 
     def _within(self, leaf: Leaf) -> tuple[Table, list[ColumnElement[bool]]]:
         """The table itself: its optimizer reads no other partition by these bounds."""
@@ -178,7 +180,7 @@ class LockingWork(PartitionWork):
             DBAPIError: Somebody has it.
         """
         if not self._is_mariadb and self._is_busy():
-            raise InUseError("another session uses it in an open transaction")
+            raise InUseError("another session is using it in an open transaction")
         read: tuple[str, ...] = ()
         if self.binding.stored is not None:  # and that stays as it is meanwhile
             policies = tables_of(self.binding.first.table).policies

@@ -129,15 +129,15 @@ class _PostgreSQLWork(PartitionWork):
             if brings and rest.hindrance is not None:
                 reason = HINDRANCES[rest.hindrance]
                 self.notes.append(
-                    f"the partition {leaf.name} is not made, as rows of {rest.name[1]} belong "
-                    f"there, which can't be moved: {reason}"
+                    f"the partition {leaf.name} was not created, because {rest.name[1]} has rows "
+                    f"that belong there and can't be moved: {reason}"
                 )
                 return BatchResult(0)
             if brought > BROUGHT:
                 self.notes.append(
-                    f"the partition {leaf.name} is not made, as {rest.name[1]} has more than "
-                    f"{BROUGHT:,} rows that belong there: they go by batches. Let partitions be "
-                    "made earlier (ahead=)."
+                    f"the partition {leaf.name} was not created, because {rest.name[1]} has more "
+                    f"than {BROUGHT:,} rows that belong there. These rows are deleted in batches. "
+                    "Create partitions earlier (ahead=)."
                 )
                 return BatchResult(0)
         source = ddl.quoted(*rest.name) if rest is not None and brings else None
@@ -225,7 +225,7 @@ class _PostgreSQLWork(PartitionWork):
         if leaves.partitioning.declared.survivors != "move":
             return False
         if leaves.is_heard:
-            self.notes.append("survivors are not moved: triggers would hear of them as new rows")
+            self.notes.append("survivors are not moved: triggers would treat them as new rows")
             return False
         return leaves.rest is not None and leaves.rest.hindrance is None
 
@@ -259,5 +259,8 @@ class _PostgreSQLWork(PartitionWork):
         statements = ddl.move(self._cut, ddl.quoted(*leaf.name), array, self.leaves.columns)
         *_, moved = self._run(*statements)
         if moved != len(places):  # a rule or a trigger has a say that nobody knew of
-            raise StoreError(f"{len(places)} rows were to be moved, and {moved} were: undone.")
+            raise StoreError(
+                f"{len(places)} rows should have been moved, but {moved} were: the "
+                "move was rolled back."
+            )
         self._forget(leaf)

@@ -249,7 +249,7 @@ class PartitionWork(ABC):
 
     def _left_to_batches(self, reason: str) -> BatchResult:
         """Let the report say why a partition doesn't go as a whole."""
-        self.notes.append(f"partitions are swept by batches: {reason}")
+        self.notes.append(f"partitions are swept in batches: {reason}")
         return BatchResult(0)
 
     def _forget(self, leaf: Leaf) -> None:

@@ -258,11 +258,11 @@ class _Target:
         default = policy.default if isinstance(policy, TTL) else None
         it = "them" if len(missing) > 1 else "it"
         raise TTLConfigurationError(
-            f"{message}Add {it} in a migration, by op.add_ttl({self.table.name!r}, {default!r}) of "
-            "ttl_odm.alembic or by hand (docs/schema.md#an-existing-table), then reflect the table "
-            f"again or declare {it}. Or name columns that the table has: "
-            "TTL(seconds, last_modified=..., override=...), with override=None if no row has a ttl "
-            "of its own, ExpireAfter or ExpireAt."
+            f"{message}Add {it} in a migration, with op.add_ttl({self.table.name!r}, {default!r}) "
+            "of ttl_odm.alembic or by hand (docs/schema.md#an-existing-table), then reflect the "
+            f"table again or declare {it}. Or name columns that the table has: TTL(seconds, "
+            "last_modified=..., override=...), with override=None if no row has a ttl of its "
+            "own, ExpireAfter or ExpireAt."
         )
 
     def _column(self, name: str) -> Column[Any] | None:

@@ -183,7 +183,7 @@ def binding_for(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None
 
 def without_own(policy: TTL) -> str:
     """What to declare where the column of rows' own ttl is missing because no row has one."""
-    return f"Where no row has a ttl of its own, say so: {repr(policy)[:-1]}, override=None)"
+    return f"If no row has a ttl of its own, write {repr(policy)[:-1]}, override=None)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,10 +233,10 @@ class _PolicyColumns:
         ours = isinstance(column.type, Seconds)
         if policy.values not in (None, "strict" if ours else "lenient"):
             fix = (
-                "that column has a CHECK. For values that have no effect instead of being "
-                "rejected, name an integer column of your own: override='...'"
+                "that column has a CHECK. To ignore invalid values instead of rejecting them, "
+                "name an integer column of your own: override='...'"
                 if ours
-                else "only TTLMixin's own column refuses what is not a ttl; in others such values "
+                else "only TTLMixin's own column rejects invalid ttls; in other columns they "
                 "have no effect. Leave values out"
             )
             raise TTLConfigurationError(
@@ -350,7 +350,7 @@ def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:
         if isinstance(binding.policy, TTL) and binding.policy.by is not None:
             raise TTLConfigurationError(
                 f"{where}: {binding.name}.__ttl__ has a default for each {binding.policy.by!r}; "
-                f"give the rows of {cls.__name__} theirs there."
+                f"declare the default of {cls.__name__} rows there."
             )
         own = as_policy(cls.__ttl__, where=where)
         if binding.stored is not None or own.stored is not None:
@@ -363,7 +363,7 @@ def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:
         if not is_number and shape_of(own) != binding.default.shape:
             raise TTLConfigurationError(
                 f"{where} = {own!r}: {cls.__name__} shares its table with {binding.name}, whose "
-                f"policy is {binding.policy!r}; a subclass may only have another default ttl."
+                f"policy is {binding.policy!r}; a subclass may only change the default ttl."
             )
         if binding.discriminator is None:
             raise TTLConfigurationError(

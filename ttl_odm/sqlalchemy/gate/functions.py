@@ -85,7 +85,8 @@ def _bound_now(element: Live | ExpiresAt) -> tuple[Binding, SourceColumns]:
         raise UnwrappedConfigurationError(
             f"live(), expired() or expires_at() of {then.name} was made for "
             f"{then.default.shape!r}, but the table has "
-            f"{'no policy' if now is None else repr(now.default.shape)} now: make it again."
+            f"{'no policy' if now is None else repr(now.default.shape)} now: create the "
+            "expression again."
         )
     return now, then.columns_from(list(element.clauses))
 

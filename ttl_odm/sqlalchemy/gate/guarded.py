@@ -124,10 +124,10 @@ def _message(leaks: RawLeaks) -> str:
     if leaks.problem is not None:
         which = f" of {names}" if names else ""
         return (
-            f"Raw SQL can't be checked, since {leaks.problem}: it may see expired rows{which}: "
-            f"{sql!r}. Write it with models or Tables, or so that the guard can read it (see "
-            "docs/limits.md#what-a-guard-promises); or use execution_options(include_expired=True) "
-            "if it may see expired rows."
+            f"Raw SQL can't be checked, because {leaks.problem}: it may see expired rows{which}: "
+            f"{sql!r}. Write it with models or Tables, or as SQL that the guard can read (see "
+            "docs/limits.md#what-a-guard-promises); or use "
+            "execution_options(include_expired=True) if it may see expired rows."
         )
     bindings = filter(None, map(root_of, leaks.tables))
     stamps = sorted({f"{one.table.name}.{one.last_modified.name.lower()}" for one in bindings})

@@ -53,5 +53,5 @@ def compiled_again(compiled: Any) -> SQLCompiler:
         )
     except Exception as error:
         raise UnwrappedConfigurationError(
-            f"This statement can't keep the policy that was put on its table: {error}"
+            f"This statement can't apply the policy that its table has meanwhile: {error}"
         ) from error

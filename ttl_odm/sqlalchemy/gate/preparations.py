@@ -121,9 +121,9 @@ class StampedBase:
         if sub.base.stamps and (target.acts or compat.is_limited(target.statement.statement)):
             raise CompileError(
                 f"This statement writes {sub.table.fullname!r}, so it has to reset _ts in "
-                f"{sub.base.table.fullname!r} ({sub.base.name}). Of which rows can't be told "
-                "beforehand, for it has a CTE that writes, or a LIMIT. Find the keys of the rows "
-                "first, and name them in its WHERE."
+                f"{sub.base.table.fullname!r} ({sub.base.name}). Because it has a LIMIT or a CTE "
+                "that writes, these rows can't be determined beforehand. Select the keys of the "
+                "rows first, and name them in its WHERE."
             )
         return cls(sub, TargetLookup(target))
 

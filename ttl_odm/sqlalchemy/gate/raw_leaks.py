@@ -100,7 +100,7 @@ def leaks_of(sql: str, sources: tuple[Source, ...], dialect: Dialect) -> RawLeak
         models = _names_of_different(tables)
         ambiguous = models and f"{models} have different policies for a table of that name"
         hidden = source.pseudo - {column.name.lower() for column in tables[0].columns}
-        lost = f"the live rows have no {min(hidden)}" if hidden else None
+        lost = f"a subquery of live rows has no {min(hidden)}" if hidden else None
         leaks.obstacle = leaks.obstacle or source.obstacle or ambiguous or lost
     return leaks
 
@@ -159,7 +159,7 @@ def _escaped_in(sql: str) -> str | None:
     """Say that a name is written with escapes of ``text()`` or a driver, if one is."""
     for table in _spelled_in(sql):
         if table.name.lower() not in sql.lower() and any(mark in table.name for mark in "%:"):
-            return f"{table.name} is written with escapes in it"
+            return f"{table.name} is written with escapes"
     return None
 
 

@@ -209,6 +209,6 @@ class _Arrival(NamedTuple):
         if state.modified:
             raise expired_error(state, "updated")
         if mapper is not state.mapper and mapper.polymorphic_on is not None:
-            fix = f"It is a {mapper.class_.__name__} now: take the old one out of the session."
+            fix = f"It is a {mapper.class_.__name__} now: expunge the old object from the session."
             raise expired_error(state, "loaded", fix)
         compat.populate(self.context, state, row, self.populators, held_by(state))

@@ -194,15 +194,15 @@ def _latest_stamp(latest: datetime, lifetime: Lifetime) -> datetime:
 def expired_error(
     state: State,
     verb: str,
-    fix: str = "Reload it (session.refresh()) and then write.",
+    fix: str = "Reload it (session.refresh()) before writing.",
 ) -> ExpiredError:
     """The error for an object that is over, and whose key may be another row's."""
     model, key = state.class_.__name__, state.key[1] if state.key else ()
     name = key[0] if len(key) == 1 else key
     return ExpiredError(
         f"{model} {name!r} can't be {verb}: the row that this session loaded has expired. The row "
-        "that has its key now is either a new one or was renewed by others; these can't be told "
-        f"apart. {fix}",
+        "that has its key now is either a new row or was renewed elsewhere; the two can't be "
+        f"told apart. {fix}",
         model=model,
         key=name,
     )

@@ -156,9 +156,9 @@ def bound_lifetime(row: object) -> Lifetime:
         )
     if lifetime.binding.origin is not None:
         raise TTLConfigurationError(
-            f"{type(row).__name__} is mapped to a second Table of "
-            f"{lifetime.binding.table.fullname!r}, whose rows have the policy of "
-            f"{lifetime.binding.name}: use that class, or enable({type(row).__name__}, ...) too."
+            f"{type(row).__name__} is mapped to a second Table object for "
+            f"{lifetime.binding.table.fullname!r}, whose policy {lifetime.binding.name} declares: "
+            f"use that class, or enable({type(row).__name__}, ...) too."
         )
     if not lifetime.is_mapped:
         raise TTLConfigurationError(
@@ -407,8 +407,8 @@ def _last_written(row: object, lifetime: Lifetime) -> datetime | None:
 def _set_null(row: object, attribute: str, column: Column[Any]) -> None:
     if not column.nullable:
         raise TTLError(
-            f"{type(row).__name__}.{attribute} can't be NULL (column {column.name!r}), so it "
-            "can't say this."
+            f"{type(row).__name__}.{attribute} can't be NULL (column {column.name!r}), which this "
+            "needs: make the column nullable."
         )
     setattr(row, attribute, None)
 
@@ -417,8 +417,8 @@ def check_extended(name: str, binding: Binding) -> None:
     """Reject a touch where no write extends a row's life; `name` is the model's."""
     if not binding.stamps:
         raise TTLError(
-            f"{name}.touch(): with {binding.policy!r} no write extends a row's life; set "
-            f"{binding.last_modified.name!r} itself, or declare TTL(seconds, last_modified=...)."
+            f"{name}.touch(): with {binding.policy!r} no write renews a row; set "
+            f"{binding.last_modified.name!r}, or declare TTL(seconds, last_modified=...)."
         )
 
 
@@ -428,7 +428,7 @@ def check_written(name: str, call: str, binding: Binding) -> None:
     if column.computed is not None:
         raise TTLError(
             f"{name}.{call}: the database computes column {column.name!r} "
-            f"({column.computed.sqltext}), so no row can set it; set the columns that it is "
+            f"({column.computed.sqltext}), so it can't be set; set the columns that it is "
             "computed from."
         )
 
@@ -436,6 +436,6 @@ def check_written(name: str, call: str, binding: Binding) -> None:
 def no_own_lifetime(name: str, call: str, binding: Binding) -> TTLError:
     """The error for a policy that gives rows no lifetime of their own."""
     return TTLError(
-        f"{name}.{call}: with {binding.policy!r} a row has no lifetime of its own; that needs "
-        "TTL(..., override='a column of seconds') or ExpireAt('a column')."
+        f"{name}.{call}: with {binding.policy!r}, a row can't have a lifetime of its own; that "
+        "needs TTL(..., override='a column of seconds') or ExpireAt('a column')."
     )

@@ -448,7 +448,7 @@ def key_columns(table: Table) -> Sequence[Column[Any]]:
     columns = list(table.primary_key.columns)
     if not columns:
         raise TTLConfigurationError(
-            f"Table {table.fullname!r} has no primary key, so its expired rows can't be named; "
+            f"Table {table.fullname!r} has no primary key, so expired rows can't be identified: "
             "declare primary_key=True on its key columns."
         )
     return columns

@@ -164,8 +164,9 @@ def in_transaction(connection: Connection, work: Callable[[], T]) -> T:
     if connection.in_transaction():
         if is_autocommit:
             raise TTLError(
-                "A stored default can't be changed in AUTOCOMMIT, where no lock lasts: use a "
-                "connection that has executed nothing yet, or another isolation_level."
+                "A stored default can't be changed in AUTOCOMMIT, where each statement releases "
+                "its locks: use a connection that hasn't executed anything yet, or another "
+                "isolation_level."
             )
         return work()
     if not is_autocommit:

@@ -84,8 +84,8 @@ def policy_as_noted(binding: Binding, dialect: Dialect | None, scope: object = N
     noted = every.get(name_of(binding.first.table))
     if noted is None:
         raise TTLError(
-            f"The default ttl of {binding.name} isn't known: it is stored in the database, and "
-            "this process has not asked it yet; load a row from a session first, or select "
+            f"The default ttl of {binding.name} isn't known yet: it is stored in the database, "
+            "and this process hasn't read it. Load a row in a session first, or select "
             "expires_at()."
         )
     return noted.of(binding, scope, dialect)

@@ -147,9 +147,10 @@ def ambiguity(table: Table, declared: Bindings) -> str | None:
     if owners is None:
         return None
     return (
-        f"Table {table.fullname!r} is none of a model with __ttl__, but {owners} have different "
-        "policies for a table of that name. Use the Table of the model that is meant; or say what "
-        f"holds by enable(table, ...), or that nothing does by table.info[{INFO_KEY!r}] = None."
+        f"Table {table.fullname!r} doesn't belong to a model with __ttl__, but {owners} have "
+        "different policies for a table of that name. Use the Table of the model you mean; or "
+        f"give this one a policy with enable(table, ...), or none with table.info[{INFO_KEY!r}] = "
+        "None."
     )
 
 

@@ -79,8 +79,8 @@ class StoredDefault:
             return cls(binding, stored, None)
         if stored.by is None or binding.discriminator is None:
             raise TTLConfigurationError(
-                f"{binding.name}.__ttl__ = {stored!r}: no rows have a default of their own, so "
-                f"there is none for scope={short_repr(scope)}; declare Stored(..., by='field')."
+                f"{binding.name}.__ttl__ = {stored!r}has one default for all rows, and none for "
+                f"scope={short_repr(scope)}; declare Stored(..., by='field')."
             )
         column = binding.discriminator
         value = _scope_column(f"{binding.name}.{stored.by}", column, dialect).canonical(scope)
@@ -176,7 +176,7 @@ def _declared(target: Any) -> tuple[Binding, Stored]:
     if binding is None or stored is None:
         name = getattr(target, "__name__", None) or getattr(table, "fullname", target)
         raise TTLConfigurationError(
-            f"The default ttl of {name} isn't stored in the database: declare it as in "
+            f"The default ttl of {name} isn't stored in the database: to store it, declare "
             "__ttl__ = Stored(3600)."
         )
     return binding, stored

@@ -116,5 +116,6 @@ def _table_of(archive: Archive) -> Table:
     if isinstance(table, Table):
         return table
     raise TTLConfigurationError(
-        f"Archive({archive.into!r}): give a Table, a model, or a function that returns one."
+        f"Archive({archive.into!r}): pass a Table, a model, or a function that returns one of "
+        "these."
     )

@@ -37,8 +37,8 @@ def kept_by_live_rows(dialect: Dialect, table: str, referring: str) -> Integrity
     """
     message = (
         f"An expired row of {table!r} blocks this statement and can't be deleted, because live "
-        f"rows of {referring!r} refer to it, and a cascade would delete them without their "
-        "archive or hooks. Delete those rows first."
+        f"rows of {referring!r} refer to it, and a cascade would delete the live rows without "
+        "their archive or hooks. Delete these first."
     )
     # SQLAlchemy shows the class of the driver's own error.
     error = getattr(dialect.dbapi, "IntegrityError", Exception)

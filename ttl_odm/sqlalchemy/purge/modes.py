@@ -62,13 +62,13 @@ def mode_of(binding: Binding) -> Mode:
     where = f"{owner.__name__}.__ttl_archive__"
     if all_subtables(binding):
         raise TTLConfigurationError(
-            f"{where}: rows of joined subclasses are in several tables, which no archive takes; "
-            f"write __ttl_purge__ = {ORM!r} and archive in an event of the ORM."
+            f"{where}: rows of joined subclasses are spread over several tables, which can't be "
+            f"archived; write __ttl_purge__ = {ORM!r}, and archive in an ORM event."
         )
     if purge == ORM:
         raise TTLConfigurationError(
-            f"{where}: rows that the ORM deletes aren't archived; write __ttl_purge__ = "
-            f"{DELETE!r}, or archive in an event of the ORM."
+            f"{where}: rows that are deleted through the ORM aren't archived; write __ttl_purge__ "
+            f"= {DELETE!r}, or archive in an ORM event."
         )
     if isinstance(archive, Archive):
         return Mode(copy=Copy.of(binding, archive, where), hooks=hooks)

@@ -244,7 +244,7 @@ class Removal:
                 "both rows."
             )
         return HookError(
-            f"The archive {copy.archive.name} didn't take rows of "
+            f"The archive {copy.archive.name} did not accept rows of "
             f"{self.binding.table.fullname}: {in_short(error)}{fix}"
         )
 
@@ -297,8 +297,8 @@ class Removal:
             if self.reason == "displaced":
                 assert self.mode.orm is not None  # noqa: S101 (or this isn't called)
                 raise HookError(
-                    f"Expired rows of {self.binding.table.fullname} are in the way of this write, "
-                    f"and session.delete() of {self.mode.orm.__name__} doesn't delete them: an ORM "
+                    f"Expired rows of {self.binding.table.fullname} block this write, and "
+                    f"session.delete() of {self.mode.orm.__name__} doesn't delete them: an ORM "
                     "event or a do_orm_execute criterion of the application keeps them."
                 )
         gone = [row for row, key in zip(rows, keys, strict=True) if key not in stay]
@@ -482,4 +482,6 @@ def expired_by_rule(connection: Connection, rule: Rule) -> ColumnElement[bool]:
 def _check(done: int, rows: int) -> None:
     """See that rows which were chosen, and locked, were all dealt with."""
     if done != rows:  # somebody raised the default in between
-        raise TransientStoreError(f"{rows} rows were chosen, and {done} were there: it is undone.")
+        raise TransientStoreError(
+            f"{rows} rows were chosen, but {done} were deleted: the batch was rolled back."
+        )

@@ -61,7 +61,7 @@ _APART: Final = " \t\r\n(),;"
 
 _NO_SELECT: Final = "it is not a plain SELECT"
 _OBSTACLES: Final = {
-    exp.Lock: "FOR UPDATE and its like lock no rows of a subquery",
+    exp.Lock: "FOR UPDATE and similar clauses don't lock the rows of a subquery",
     exp.Into: _NO_SELECT,
     exp.Update: _NO_SELECT,
     exp.Delete: _NO_SELECT,
@@ -168,7 +168,9 @@ _Part = tuple[Any, int]  # sqlglot calls the class of its trees otherwise from 3
 def _parsed(text: str, parser: str, start: int) -> list[_Part]:
     trees = [tree for tree in sqlglot.parse(text, read=parser or None) if tree is not None]
     if not all(isinstance(tree, _STATEMENTS) for tree in trees):
-        raise SqlglotError(f"the parser knows no {text.split(maxsplit=1)[0].upper()} like this")
+        raise SqlglotError(
+            f"the parser doesn't know this form of {text.split(maxsplit=1)[0].upper()}"
+        )
     return [(tree, start) for tree in trees]
 
 
@@ -223,12 +225,15 @@ def _problem(
 ) -> str | None:
     written = sql[slice(*last)]
     if first[0] < 0 or table.name not in (written, written[1:-1]):
-        return "where the table's name stands is not known"
+        return "the position of the table's name is unknown"
     others = sorted(table.args.keys() - _REPLACEABLE)
     if any(table.args[name] not in (None, []) for name in others):
-        return "what stands beside the table's name (a hint, a partition, ONLY) needs a table"
+        return (
+            "what is next to the table's name (a hint, a partition, ONLY) can't be applied to "
+            "a subquery"
+        )
     if sql[: first[0]].rstrip().upper().endswith("TABLE"):
-        return "TABLE takes no subquery: write SELECT * FROM"
+        return "TABLE doesn't accept a subquery: write SELECT * FROM"
     return None
 
 

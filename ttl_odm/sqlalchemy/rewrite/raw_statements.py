@@ -111,9 +111,9 @@ def check_words(words: Words, dialect: str) -> None:
     for token, after in zip(words.tokens, words.tokens[1:], strict=False):
         name = token.text.lower()
         if family == "postgresql" and name == "u" and after.text == "&":
-            raise NotUnderstoodError("a name in it is written by escapes: U&")
+            raise NotUnderstoodError("it contains a name with escapes: U&")
         if after.token_type is TokenType.L_PAREN and _running(family).fullmatch(name):
-            raise NotUnderstoodError(f"{name}() runs SQL that is not looked into")
+            raise NotUnderstoodError(f"{name}() runs SQL that the guard doesn't read")
     _check_table_statements(words)
 
 
@@ -157,7 +157,7 @@ def _of_statement(words: Words, statement: Sequence[Token], dialect: str) -> Ite
     if first == "PREPARE" and inner[:1] == ["TRANSACTION"]:
         return
     if first == "BEGIN" and ("ATOMIC" in inner or not {*inner[:1]} <= _TRANSACTIONS):
-        raise NotUnderstoodError("a program in it is not looked into")
+        raise NotUnderstoodError("the guard doesn't read the program in it")
     if first == "CREATE" or (first == "ALTER" and inner[:1] in (["VIEW"], ["EVENT"])):
         definition = _definition(words, statement, inner, first)
         if definition is not None:
@@ -171,7 +171,7 @@ def _of_statement(words: Words, statement: Sequence[Token], dialect: str) -> Ite
     if first not in _MAINTENANCE:
         raise NotUnderstoodError(f"{first} is not looked into")
     if "SELECT" in inner and not {first, *inner} & _PRIVILEGES:
-        raise NotUnderstoodError(f"the query in {first} is not looked into")
+        raise NotUnderstoodError(f"the guard doesn't read the query in {first}")
 
 
 def _definition(
@@ -180,11 +180,11 @@ def _definition(
     """A CREATE of a table or view by a query."""
     what = next((word for word in inner if word in _OBJECTS), "")
     if what in _PROGRAMS:
-        raise NotUnderstoodError(f"the {what} that it defines is not looked into")
+        raise NotUnderstoodError(f"the guard doesn't read the {what} that it defines")
     if what not in {"TABLE", "VIEW"} or first == "ALTER":
         return None
     if "EXECUTE" in inner:
-        raise NotUnderstoodError("EXECUTE is not looked into")
+        raise NotUnderstoodError("the guard doesn't read EXECUTE")
     if "SELECT" not in inner and inner.count("TABLE") == 1:
         return None
     start, end = statement[0].start, statement[-1].end + 1

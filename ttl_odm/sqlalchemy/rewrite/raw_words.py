@@ -77,7 +77,12 @@ class Words:
             text = text.replace(word[0], "INSERT ", 1)
         hides = parser == "mysql" and any(mark in text for mark in _HIDDEN)
         tokens = list(Dialect.get_or_raise(parser or None).tokenize(text))
-        return cls(text, tokens, "a comment in it is carried out" if hides else None, parser)
+        return cls(
+            text,
+            tokens,
+            "it contains a comment that the database executes" if hides else None,
+            parser,
+        )
 
     @property
     def names(self) -> frozenset[str]:

@@ -110,10 +110,10 @@ def _session_of(connection: Connection) -> int:
 
 def _pooled() -> TTLConfigurationError:
     return TTLConfigurationError(
-        "A pooler gives each transaction another session of PostgreSQL's (as PgBouncer does with "
-        "pool_mode = transaction), so an advisory lock would be left with whoever comes next. "
-        "Leave `lease` out for a lease in a table, or give AdvisoryLeases an engine that connects "
-        "to PostgreSQL itself, or to a pooler with pool_mode = session."
+        "A pooler switches the PostgreSQL session between transactions (as PgBouncer does with "
+        "pool_mode = transaction), so the next client would inherit the advisory lock. Leave "
+        "`lease` out to use a lease in a table, or give AdvisoryLeases an engine that connects "
+        "to PostgreSQL directly, or to a pooler with pool_mode = session."
     )
 
 
@@ -138,8 +138,8 @@ class AdvisoryLeases(TableLeases):
         """
         if engine.dialect.name != "postgresql":
             raise TTLConfigurationError(
-                f"{engine.dialect.name} has no advisory locks that end with a session and are free "
-                "for the next one at once; leave `lease` out for a lease in a table."
+                f"{engine.dialect.name} has no advisory locks that are released as soon as a "
+                "session ends: leave `lease` out to use a lease in a table."
             )
         super().__init__(engine, table)
         self._statements = _Statements(self._statements.table)

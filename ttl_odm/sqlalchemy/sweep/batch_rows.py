@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 
 _UNDELETED: Final = (
-    "rows stay that session.delete() doesn't delete: an ORM event or a do_orm_execute criterion of "
-    "the application keeps them, as a soft delete does"
+    "some rows weren't deleted by session.delete(): an ORM event or a do_orm_execute criterion "
+    "of the application, such as a soft delete, keeps them"
 )
 
 _MOST_BESIDE: Final = 500
@@ -359,7 +359,7 @@ class CarefulBatch(Batch):
             return
         keys = self.keys.recorded(self.connection, self.binding)
         self.notes += [
-            f"rows to which {key} refers stay until the referring rows are gone: ON DELETE CASCADE "
-            "would delete these without their archive, hooks or ORM events"
+            f"rows that {key} refers to are kept until the referring rows are gone: ON DELETE "
+            "CASCADE would delete those without their archive, hooks or ORM events"
             for key in keys
         ]

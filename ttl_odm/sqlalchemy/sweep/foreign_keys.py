@@ -138,7 +138,7 @@ class ReferringKeys:
             self._logged.add(name)
             keys = (str(key) for _, key in self.of_rows(connection, binding))
             which = ", ".join(keys) or "a trigger"
-            message = "Expired rows of %s stay, as rows elsewhere refer to them: %s"
+            message = "Expired rows of %s are kept, because other rows refer to them: %s"
             logger.info(message, table.fullname, which)
 
     def of(self, connection: Connection, name: Name) -> list[ReferringKey]:
@@ -186,11 +186,11 @@ class ReferringKeys:
             names = {table.name for table in binding.table.metadata.tables.values()}
             keep = ""
             if any(key.table[1] in names for key in slow):
-                keep = " Write index=True in the model too, or the next migration drops the index."
+                keep = " Also write index=True in the model, or the next migration drops the index."
             raise StoreError(
                 f"{which} refers to {binding.table.fullname} and has no index, so the database "
-                "would read all of that table for each row that is deleted here. "
-                f"Run {fix}; or sweep with force=True.{keep}"
+                f"would read all of that table for each deleted row. Run {fix}; or sweep with "
+                f"force=True.{keep}"
             )
 
     def endangers(self, connection: Connection, binding: Binding) -> bool:

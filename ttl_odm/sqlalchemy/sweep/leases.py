@@ -222,9 +222,9 @@ class Statements:
                 return  # somebody else has just made it
             ddl = " ".join(str(CreateTable(self.table).compile(dialect=connection.dialect)).split())
             raise StoreError(
-                f"There is no table {self.table.fullname} that we may use for the sweepers' lease, "
-                f"and none can be made: {in_short(error)}. Have an administrator run: {ddl}; or "
-                "sweep with lease=False, if no other sweeper runs."
+                f"This user can't use a table {self.table.fullname} for the sweepers' lease, nor "
+                f"create it: {in_short(error)}. Have an administrator run: {ddl}; or sweep with "
+                "lease=False, if no other sweeper runs."
             ) from error
 
     def add(self, connection: Connection, name: str) -> None:

@@ -63,8 +63,8 @@ def open_store(engine: Any, targets: Any) -> SQLAlchemyStore | AsyncSQLAlchemySt
     if isinstance(engine, compat.async_types("AsyncEngine")):
         return AsyncSQLAlchemyStore(engine, targets)
     raise TTLConfigurationError(
-        f"A sweeper needs an Engine or an AsyncEngine, not {type(engine).__name__}: it keeps no "
-        "connection while it pauses."
+        f"A sweeper needs an Engine or an AsyncEngine, not {type(engine).__name__}, because it "
+        "holds no connection while it pauses."
     )
 
 
@@ -157,7 +157,7 @@ def _tables(target: Any) -> Iterator[Table]:
         mapper: Any = inspect(target, raiseerr=False) if isinstance(target, type) else None
     except UnmappedClassError as error:
         raise TTLConfigurationError(
-            f"{target.__name__} is not mapped yet: make the sweeper after Base.prepare()."
+            f"{target.__name__} is not mapped yet: create the sweeper after Base.prepare()."
         ) from error
     if isinstance(mapper, Mapper):
         yield _bound(target, mapper.tables)
@@ -173,7 +173,7 @@ def _tables(target: Any) -> Iterator[Table]:
             yield from _tables(item)
     else:
         raise TTLConfigurationError(
-            f"{target!r} can't be swept: give a declarative base, a registry, a MetaData, a "
+            f"{target!r} can't be swept: pass a declarative base, a registry, a MetaData, a "
             "model, a Table, or a list of these."
         )
 

@@ -149,9 +149,9 @@ def _brought_clock(dialect: str) -> Clock:
     family = brought_family(dialect)
     if family is None:
         raise TTLConfigurationError(
-            f"ttl_odm doesn't support the SQLAlchemy dialect {dialect!r}; "
-            f"it supports {', '.join(sorted(_CLOCKS))}. A distribution can bring the family of "
-            f"another database by the entry-point group {GROUP}: see {PAGE}."
+            f"ttl_odm doesn't support the SQLAlchemy dialect {dialect!r}; it supports "
+            f"{', '.join(sorted(_CLOCKS))}. A package can add the family of another database "
+            f"through the entry-point group {GROUP}: see {PAGE}."
         )
     clock: Clock = type(f"{family.__name__}Clock", (Clock, family), {})()
     heed(clock)
@@ -230,8 +230,8 @@ def database_now(row: object) -> datetime:
     if sample is None:
         if not _latest:
             raise TTLError(
-                f"The age of {row!r} isn't known: this process has not asked its database for "
-                "the time yet; load the row from a session first."
+                f"The age of {row!r} isn't known yet, because this process hasn't read its "
+                "database's clock. Load the row in a session first."
             )
         (sample,) = _latest
     return sample.now()

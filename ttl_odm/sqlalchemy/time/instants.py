@@ -91,7 +91,7 @@ def _fix(type_: TypeEngine[Any], unit: str | None) -> str | None:
     """What to write instead; None where the type and the unit fit."""
     affinity = _affinity(type_)
     if isinstance(type_, LastModified) or issubclass(affinity, (DateTime, Date)):
-        return None if unit is None else "it holds dates, so leave unit out"
+        return None if unit is None else "the column holds dates, so leave unit out"
     if issubclass(affinity, (Integer, Numeric, Float)):
         return None if unit in PER_SECOND else f"for epoch numbers write {_EPOCH_UNITS}"
     if not issubclass(affinity, String) or issubclass(affinity, Enum):
@@ -181,8 +181,8 @@ class AdoptedInstants(Instants):
         if re.fullmatch(clock.short_float, sql):
             raise TTLConfigurationError(
                 f"Column {self.column.table.fullname}.{self.column.name} is {sql} on "
-                f"{clock.family}: its 4 bytes keep epoch seconds in steps of 128. Make it a "
-                "double: Double(), or Float(53)."
+                f"{clock.family}: 4 bytes store epoch seconds in steps of 128. Make it a double: "
+                "Double(), or Float(53)."
             )
         # The steps in which the column keeps time, in microseconds; a float has none of its own.
         is_float = isinstance(kept, Float) or isinstance(clock, SQLite)
@@ -206,8 +206,8 @@ class AdoptedInstants(Instants):
         in_seconds, *_ = str(usual).split(".")
         if form not in (usual, in_seconds):
             raise TTLConfigurationError(
-                f"Column {self.column.table.fullname}.{self.column.name} stores its datetimes in a "
-                f"format of its own on SQLite ({form!r}), in which they can't be compared: leave "
+                f"Column {self.column.table.fullname}.{self.column.name} stores its datetimes in "
+                f"a custom format on SQLite ({form!r}), in which they can't be compared: leave "
                 "storage_format out."
             )
 
@@ -226,9 +226,9 @@ class Capacity:
         if end is not None and latest is not None and end > latest:
             kept = kept_type(instants.column.type, clock_of(dialect).family)
             raise UnwrappedInvalidTTL(
-                f"{self.where}: {call}: its column ({kept!r}) has no room for what is after "
-                f"{latest:%Y-%m-%d %H:%M:%S} UTC: make that a BIGINT (or a DATETIME, where it is a "
-                "TIMESTAMP); for a row that never expires call persist()."
+                f"{self.where}: {call}: its column ({kept!r}) can't hold instants after "
+                f"{latest:%Y-%m-%d %H:%M:%S} UTC: make it a BIGINT (or a DATETIME if it is a "
+                "TIMESTAMP); for a row that never expires, call persist()."
             )
 
 

@@ -98,8 +98,8 @@ def _check(call: str, models: tuple[Any, ...]) -> None:
 def _check_no_session(call: str, models: tuple[Any, ...], session: Any) -> None:
     if session is not None:
         raise TTLError(
-            f"{call}({_named(models)}, session=...): a session is for SQLAlchemy's models; these "
-            "models know their database."
+            f"{call}({_named(models)}, session=...): session= is for SQLAlchemy's models only; "
+            "leave it out."
         )
 
 

@@ -249,14 +249,14 @@ class TTLClock:
                 if lifetime is not None:
                     return self.advance(left - lifetime)
         raise TTLError(
-            f"TTLClock.expiring({target!r}): it has no policy; give it a class that declares "
-            "__ttl__ or was given to enable(), or a row of one."
+            f"TTLClock.expiring({target!r}): it has no policy. Pass a class that declares __ttl__ "
+            "or was enabled with enable(), or a row of such a class."
         )
 
     def __enter__(self) -> Self:
         with _clockwork.lock:
             if _clockwork.is_open(self):
-                raise TTLError("This TTLClock is in use already; make another one to nest them.")
+                raise TTLError("This TTLClock is already in use; create another one to nest them.")
             _clockwork.open(self, _clockwork.position)
             try:
                 _clockwork.adapters(self)
@@ -270,15 +270,15 @@ class TTLClock:
         _clockwork.close(self)
         if overlooked and kind is None:
             raise TTLError(
-                f"{' and '.join(overlooked)} was imported after the TTLClock had moved, so it went "
-                "on telling the real time; import it before, at the top of the test's module."
+                f"{' and '.join(overlooked)} was imported after the TTLClock had moved, so it "
+                "still used the real time; import it earlier, at the top of the test module."
             )
 
     def _moving(self) -> threading.RLock:
         if not _clockwork.is_open(self):
             raise TTLError(
-                "A TTLClock moves only within its context: with TTLClock() as clock: ..., "
-                "or take the fixture ttl_clock."
+                "A TTLClock moves only within its context: use with TTLClock() as clock: ..., or "
+                "the fixture ttl_clock."
             )
         return _clockwork.lock
 
@@ -316,7 +316,7 @@ def _span(value: object) -> timedelta:
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(
-            f"{value!r} is not a time to move a TTLClock by: give seconds or a timedelta."
+            f"{value!r} is not a duration to move a TTLClock by: give seconds or a timedelta."
         )
     if not math.isfinite(value):
         raise ValueError(f"{value!r} seconds can't move a TTLClock: give a finite number.")
@@ -331,7 +331,7 @@ def life(name: str, default: int | None, own: int | None) -> timedelta:
     seconds = expiry.effective_ttl(default, own)
     if seconds is None:
         raise TTLError(
-            f"TTLClock.expiring({name}): it lives for ever (default ttl {default!r}, ttl {own!r})."
+            f"TTLClock.expiring({name}): it never expires (default ttl {default!r}, ttl {own!r})."
         )
     return timedelta(seconds=seconds)
 
@@ -339,6 +339,6 @@ def life(name: str, default: int | None, own: int | None) -> timedelta:
 def not_counted_from_writing(name: str, field: str) -> TTLError:
     """The error for a row whose end a field of its own decides."""
     return TTLError(
-        f"TTLClock.expiring({name}): it expires by what its field {field!r} holds, whenever it is "
+        f"TTLClock.expiring({name}): its field {field!r} determines its expiry, whenever it is "
         "written; set that field."
     )

@@ -170,9 +170,9 @@ async def _check_that_nothing_vanishes(handle: Handle, clock: TTLClock) -> None:
     }
     for document in await first_batch(handle.plain, find):
         raise TTLError(
-            f"{binding.model.__name__} {document['_id']!r} lives by the TTLClock, which is "
-            f"{behind} behind MongoDB's own, and by that it has expired: its TTL index lets "
-            "MongoDB delete it within a minute, in the middle of the test or not. Let the clock "
-            "stand at an instant to come; or let the test's database have no TTL indexes: call "
-            "no ensure_indexes() there, or declare __ttl_purge__ = 'sweeper'."
+            f"{binding.model.__name__} {document['_id']!r} is live by the TTLClock, which is "
+            f"{behind} behind MongoDB's own clock, but expired by MongoDB's: its TTL index lets "
+            "MongoDB delete it within a minute, perhaps in the middle of the test. Set the clock "
+            "to an instant in the future; or use a test database without TTL indexes: don't call "
+            "ensure_indexes() there, or declare __ttl_purge__ = 'sweeper'."
         )

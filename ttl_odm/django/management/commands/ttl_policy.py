@@ -58,7 +58,7 @@ class Command(BaseCommand):
             "TTL: seconds, or a duration such as 90d, 12h or 30m; -1 (rows never expire by "
             "default), or off. With FIELD=VALUE, such as tenant_id=42, it is the default of the "
             "rows with that value; TTL may then be the word default, which removes it. If the "
-            "change would by then expire more rows than its preview said, it is refused."
+            "change would by then expire more rows than its preview showed, it is rejected."
         )
         change = actions.add_parser("set", help="Change a stored default.", description=text)
         change.add_argument("model", metavar="app_label.Model")

@@ -80,7 +80,8 @@ class Command(BaseCommand):
             return
         if every is not None and len(sweepers) > 1:
             raise CommandError(
-                "--every sweeps one database: give --database, and run the command once for each.",
+                "--every sweeps a single database: give --database, and run the command once for "
+                "each database.",
                 returncode=Status.USAGE,
             )
         if self._asks(options) and not self._is_confirmed(chosen, sweep_options):
