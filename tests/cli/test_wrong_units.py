@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import BigInteger, Column, Float, Integer, MetaData, Table, text
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.cli.running import CliRunner
 from tests.cli.test_check import run_in_mongosh
-from ttl_odm import TTL
+from ttl_odm import TTL, ExpireAfter, ExpireAt
 from ttl_odm.cli.commands import cli
 from ttl_odm.sqlalchemy import TTLMixin, enable
 
@@ -204,3 +204,81 @@ def test_dates_have_no_unit(engine: Engine) -> None:
         connection.execute(text("CREATE TABLE links (id INT PRIMARY KEY, expires_at TIMESTAMP)"))
     words = ["--table", "links", "--policy", 'ExpireAt("expires_at")', "--url", url_of(engine)]
     assert wrong_units(*words) == []
+
+
+class Days(DeclarativeBase):
+    pass
+
+
+class Reminder(Days):
+    __tablename__ = "reminders"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    deleted_at: Mapped[datetime | None]
+
+
+class Holiday(Days):
+    __tablename__ = "holidays"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    day: Mapped[date]
+
+
+enable(Reminder, ExpireAfter("deleted_at", HOUR))
+enable(Holiday, ExpireAt("day"))
+
+
+def undated(engine: Engine) -> list[dict[str, Any]]:
+    words = ("check", "--app", f"{__name__}:Days", "--url", url_of(engine), "--json")
+    findings = json.loads(called(*words))["findings"]
+    return [each for each in findings if each["code"] == "undated"]
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize(
+    ("table", "column", "wrong", "right"),
+    [
+        ("reminders", "deleted_at", "2020-01-01", "2020-01-01 10:00:00.000000"),
+        ("holidays", "day", "2020-01-01 10:00:00", "2020-01-01"),
+    ],
+)
+def test_a_text_that_is_not_read_as_a_date_is_told_with_the_fix(
+    engine: Engine, table: str, column: str, wrong: str, right: str
+) -> None:
+    Days.metadata.create_all(engine)
+    insert = f"INSERT INTO {table} ({column}) VALUES "  # noqa: S608 (names of ours)
+    with engine.begin() as connection:
+        connection.execute(text(f"{insert} ('{wrong}'), ('{wrong}'), ('{right}')"))
+    kind = "date and time" if column == "deleted_at" else "date"
+    told = (
+        f"2 of 3 rows that were read hold values in {column} that aren't read as a {kind} "
+        f"(such as '{wrong}'): these rows never expire"
+    )
+    (finding,) = undated(engine)
+    assert (finding["severity"], finding["message"]) == ("error", told)
+    policy = 'ExpireAfter("deleted_at", 3600)' if column == "deleted_at" else 'ExpireAt("day")'
+    form = "YYYY-MM-DD HH:MM:SS" if column == "deleted_at" else "YYYY-MM-DD"
+    planned = called("plan", table, "--policy", policy, "--url", url_of(engine))
+    assert f"! {told}. Write them as {form}." in planned
+    assert "no instant  2" in planned
+    inspected = called("inspect", url_of(engine))
+    if column == "deleted_at":
+        assert f"! {told}. Write them as {form}\n" in inspected
+        assert "after the year 2500" not in inspected
+    _, _, statement = finding["fix"].partition("then: ")
+    with engine.begin() as connection:
+        connection.execute(text(statement))
+    assert undated(engine) == []
+
+
+def test_rows_without_an_instant_to_count_from_are_a_warning_with_the_fix(engine: Engine) -> None:
+    Days.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add_all([Reminder(id=1), Reminder(id=2, deleted_at=datetime(2020, 1, 1))])  # noqa: DTZ001 (a column of naive ones)
+        session.commit()
+    (finding,) = undated(engine)
+    assert finding["severity"] == "warning"
+    assert finding["message"] == (
+        "rows without deleted_at, from which their lifetime is counted, so they never expire: 1"
+    )
+    with engine.begin() as connection:
+        connection.execute(text(finding["fix"]))
+    assert undated(engine) == []

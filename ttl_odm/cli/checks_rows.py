@@ -5,6 +5,7 @@ It reads what an index says at once; the rest of a table only if it is small, or
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Boolean, column, inspect, literal_column, select, update
@@ -31,12 +32,14 @@ from ttl_odm.sweeper.findings import AHEAD, WRONG_UNIT, Finding, overdue
 from ttl_odm.sweeper.units import EARLIEST, FIRST_INSTANT, LATEST, LEAST_MILLISECONDS, UNITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from sqlalchemy import ColumnElement, FromClause
 
     from ttl_odm.sweeper.units import Misread
 
+
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _NO_CHECK: Final = ("there is no CHECK on", MIGRATE)
 
 
@@ -60,7 +63,7 @@ class RowChecks(CheckedTable):
             yield overdue(self._name, self.model, oldest)
         elif not self._is_readable:
             message = (
-                f"only {SMALL:,} rows were checked for how long expired ones have waited: the "
+                f"only {SMALL:,} rows were checked for how long expired rows have waited: the "
                 "sweeper has no index for them, and the table is big; --deep reads all of it"
             )
             yield self._skipped("overdue", message, self._deeper)
@@ -93,13 +96,13 @@ class RowChecks(CheckedTable):
         invalid = literal_column(criterion, Boolean())
         wrong = up_to_most(self._number(self._some(MOST, invalid)))
         if wrong:
-            message = (
-                f"rows whose {own.name} is not a ttl (such as 0), so that the default applies: "
-            )
+            message = f"rows with an invalid {own.name} (such as 0), to which the default applies: "
             if not self._is_walked:
                 expired = expired_in(self.connection, self.binding)
                 hidden = up_to_most(self._number(self._some(MOST, invalid, expired)))
-                wrong += f"; expired, but not found by a sweep by index: {hidden}" * bool(hidden)
+                wrong += f"; expired, but not found by sweeping with an index: {hidden}" * bool(
+                    hidden
+                )
             yield self.error(
                 "invalid-ttl",
                 message + wrong,
@@ -155,6 +158,20 @@ class RowChecks(CheckedTable):
         message = f"column {name} may be NULL, but is declared NOT NULL, and reads rely on that"
         yield self.warning("nullable-column", message, alter)
 
+    def _endless(self) -> Iterator[Finding]:
+        """Find rows without an instant to count from, in a column that may be NULL."""
+        stamp, name = self.binding.last_modified, self.binding.last_modified.name
+        if not (self._is_readable or any(index.leads_to(_by(name)) for index in self._stored)):
+            message = f"{name} may be NULL, and the table is big; --deep reads all of it"
+            yield self._skipped("undated", message, self._deeper)
+        elif rows := up_to_most(self._number(self._some(MOST, stamp.is_(None)))):
+            yield self.warning(
+                "undated",
+                f"rows without {name}, from which their lifetime is counted, so they never expire: "
+                f"{rows}",
+                self._set_to_now(lambda instant: instant.is_(None)),
+            )
+
     def _future(self) -> Iterator[Finding]:
         """Find rows that count from an instant which has not come yet."""
         binding = self.binding
@@ -172,8 +189,8 @@ class RowChecks(CheckedTable):
         if ahead:
             yield self.warning(
                 "future-rows",
-                f"rows whose {stamp.name} is more than an hour in the future, so that they live "
-                f"that much longer: {ahead}",
+                f"rows whose {stamp.name} is more than an hour in the future, so they live that "
+                f"much longer: {ahead}",
                 self._set_back(latest),
             )
 
@@ -184,8 +201,7 @@ class RowChecks(CheckedTable):
         """
         binding = self.binding
         every = select(stamp.label("latest")).where(stamp.is_not(None))
-        by_column = IndexNeed(Part.INHERITING, binding.last_modified.name)
-        need = next(iter(self._needs), by_column).least
+        need = next(iter(self._needs), _by(binding.last_modified.name)).least
         if not any(index.leads_to(need) for index in self._stored):
             if not self._is_readable:
                 return None
@@ -201,12 +217,28 @@ class RowChecks(CheckedTable):
         """Find numbers in another unit than the policy reads: milliseconds as seconds, mostly."""
         for wrong in misread(self.connection, self.binding):
             report = self.error if wrong.is_most else self.warning
+            if wrong.form is not None:
+                yield report("undated", wrong.message, self._rewritten(wrong))
+                continue
             if wrong.is_most and not (wrong.is_lifetime or self.binding.instants.native):
                 fix = f"declare unit={wrong.unit!r} in the policy"
                 yield report(WRONG_UNIT, wrong.message, fix)
                 continue
             message = f"{wrong.message}; correct the program that writes them first"
             yield report(WRONG_UNIT, message, self._converted(wrong))
+
+    def _rewritten(self, wrong: Misread) -> str:
+        """How to make dates of texts; on SQLite a statement that adds or removes the time of day."""
+        name = self.dialect.identifier_preparer.quote(wrong.field)
+        day = _DAY.match(str(wrong.example))
+        if day is None or self.dialect.name != "sqlite":
+            return f"write {wrong.field} as {wrong.form} in these rows, and in the program"
+        digits = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
+        value, pattern = f"{name} || ' 00:00:00'", digits
+        if "HH" not in str(wrong.form):
+            value, pattern = f"substr({name}, 1, 10)", f"{digits}[T ]*"
+        statement = f"UPDATE {self._quoted} SET {name} = {value} WHERE {name} GLOB '{pattern}'"  # noqa: S608 (shown)
+        return f"correct the program that writes {wrong.field}, then: {statement}"
 
     def _converted(self, wrong: Misread) -> str:
         """The statement that changes values to the unit in which they are read."""
@@ -228,17 +260,26 @@ class RowChecks(CheckedTable):
         """The statement that sets instants of the future to now."""
         clock, stamp = clock_of(self.dialect), self.binding.last_modified
         storage = self.binding.instants.on(clock)
+        statement = self._set_to_now(lambda instant: storage.instant(instant) > latest)
+        kind = kind_of(kept_type(stamp.type, clock.family))
+        is_doubtful = kind is Kind.NAIVE and self.binding.policy.timezone == "UTC"
+        zone = "declare timezone= if these are local times; or " * is_doubtful
+        return f"{zone}{statement}"
+
+    def _set_to_now(self, condition: Callable[[ColumnElement[Any]], ColumnElement[bool]]) -> str:
+        """The statement that sets the instants of some rows to now."""
+        clock, stamp = clock_of(self.dialect), self.binding.last_modified
+        storage = self.binding.instants.on(clock)
         bare = bare_table(self._table.name, column(stamp.name), schema=self._table.schema)
         instant = bare.c[stamp.name]
-        statement = (
-            update(bare)
-            .where(storage.instant(instant) > latest)
-            .values({instant: storage.stored(clock.literal(clock.stamp))})
-        )
+        now = storage.stored(clock.literal(clock.stamp))
+        statement = update(bare).where(condition(instant)).values({instant: now})
         # Not by the driver's own dialect, which may double each % sign.
         plain = registry.load(self.dialect.name)(paramstyle="named")
         compiled = statement.compile(dialect=plain, compile_kwargs={"literal_binds": True})
-        kind = kind_of(kept_type(stamp.type, clock.family))
-        is_doubtful = kind is Kind.NAIVE and self.binding.policy.timezone == "UTC"
-        zone = "declare timezone= if that is local time; or " * is_doubtful
-        return f"{zone}{' '.join(str(compiled).split())}"
+        return " ".join(str(compiled).split())
+
+
+def _by(column: str) -> IndexNeed:
+    """An index on a column alone."""
+    return IndexNeed(Part.INHERITING, column)

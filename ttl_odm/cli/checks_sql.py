@@ -17,6 +17,7 @@ from ttl_odm.cli.checks_links import unindexed
 from ttl_odm.cli.checks_references import LiveReferences
 from ttl_odm.cli.checks_rows import RowChecks
 from ttl_odm.cli.checks_tables import second_tables
+from ttl_odm.core.policy import ExpireAt
 from ttl_odm.dialects import index_name
 from ttl_odm.dialects.mysql import INHERITED_END
 from ttl_odm.dialects.postgresql import relation as relation_of
@@ -113,16 +114,18 @@ class _Check(RowChecks):
         stamp = binding.last_modified
         if stored[stamp.name]["nullable"] and not stamp.nullable and binding.instants.native:
             yield from self._tried(self._undated, stamp.name)
+        elif stored[stamp.name]["nullable"] and not isinstance(binding.policy, ExpireAt):
+            yield from self._tried(self._endless, stamp.name)
         units = self._tried(self._units, "units")
         yield from units
         for what, look in (
             ("indexes", self._indexes),
-            ("what they cost", self._hot_updates),
-            *([] if is_misread(units) else [("how late it is swept", self._overdue)]),
+            ("the cost of indexes", self._hot_updates),
+            *([] if is_misread(units) else [("overdue rows", self._overdue)]),
             ("foreign keys", self._keys),
             ("partitions", self._partitions),
             ("the database's own sweep", self._database_sweep),
-            ("what refers to it", self._references),
+            ("references to it", self._references),
             ("values", self._values),
             (f"the future of {stamp.name}", self._future),
         ):
@@ -223,9 +226,10 @@ class _Check(RowChecks):
             "updates-move-rows",
             f"{counts.updated:,} updates for {counts.deleted:,} deleted rows since the statistics "
             f"were reset, of which {counts.hot:,} were HOT: all others wrote to every index, "
-            f"because the sweeper's contain {self.binding.last_modified.name}, which changes",
+            f"because the sweeper's indexes contain {self.binding.last_modified.name}, which "
+            "changes",
             "declare __ttl_sweep__ = 'scan' and drop these indexes, if an occasional scan of the "
-            "whole table is affordable: docs/schema.md says what an index costs",
+            "whole table is affordable: see docs/schema.md for the cost of an index",
         )
 
     def _declares(self, need: IndexNeed) -> bool:

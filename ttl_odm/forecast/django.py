@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import connections
 from django.db.models import IntegerField
 
-from ttl_odm.django.management.units import misread
+from ttl_odm.django.management.units import is_read, misread
 from ttl_odm.django.policy.binding import Binding, binding_of
 from ttl_odm.django.policy.predicate import FALSE, TRUE, begun_before, expired_in
 from ttl_odm.django.policy.rules import rules_below
@@ -140,10 +140,14 @@ class _Counting:
         """The conditions to count; those of a table's columns hold for an alias of its name too."""
         table, connection, main = self._table, self._connection, self._main
         own = None if main.own is None else f"{table}.{self._quote(str(main.own.column))}"
+        dated = f"{table}.{self._quote(str(main.stamp.column))} IS NOT NULL"
+        read = is_read(main, connection.alias, table)
+        if read is not None:
+            dated += f" AND COALESCE({read.replace('%', '%%')}, FALSE)"
         return sample.questions(
             {name: binding.policy for name, binding in self._bindings.items()},
             every=TRUE,
-            dated=f"{table}.{self._quote(str(main.stamp.column))} IS NOT NULL",
+            dated=dated,
             own=FALSE if own is None else f"{own} IS NOT NULL",
             expired=lambda name, seconds: _sure(
                 expired_in(connection, self._bindings[name], table, seconds=seconds)

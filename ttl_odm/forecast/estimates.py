@@ -62,7 +62,8 @@ class Measured:
     from, rows of the table or so many stretches; 0 when everything was counted. `partitions` are
     those of a table that is cut by time, by scenario. `scopes` are named that have a stored default
     of their own, those with the most rows; a question is also answered for each (`of_scope`).
-    `doubts` are sentences about values that seem to be in another unit than they are read in.
+    `doubts` are sentences about values that seem to be in another unit than they are read in, or
+    that are not read as dates.
     """
 
     names: Sequence[str]

@@ -42,7 +42,7 @@ from ttl_odm.forecast import sample
 from ttl_odm.forecast.estimates import Drawn, Measured, of_followers
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.inspection.readers.sql import reading_only
-from ttl_odm.inspection.readers.sql_units import misread
+from ttl_odm.inspection.readers.sql_units import misread, misread_texts
 from ttl_odm.sqlalchemy.declare import mapper
 from ttl_odm.sqlalchemy.declare.enable import roots_of
 from ttl_odm.sqlalchemy.policy.binding import Variant, binding_of
@@ -117,7 +117,10 @@ def try_out(
 ) -> Measured:
     """Count in a table of the database by a planned policy alone, within `reading_only`."""
     reflected = _reflected(connection, name, schema)
-    return _Counting(_uncached(connection), _bindings(reflected, None, planned)).run(big)
+    bindings = _bindings(reflected, None, planned)
+    measured = _Counting(_uncached(connection), bindings).run(big)
+    wrong = misread_texts(connection, bindings["planned"])
+    return replace(measured, doubts=[each.sentences for each in wrong])
 
 
 def _uncached(connection: Connection) -> Connection:
@@ -257,6 +260,11 @@ class _Counting:
         # What is planned is what the histogram is about.
         main = self._bindings.get("planned") or self._bindings["current"]
         columns = main.columns_of(source)
+        instants = main.instants.on(clock)
+        dated: ColumnElement[bool] = columns.last_modified.is_not(None)
+        is_read = instants.is_read(columns.last_modified)
+        if is_read is not None:
+            dated = and_(dated, func.coalesce(is_read, false()))
 
         def expired(name: str, seconds: int) -> ColumnElement[bool]:
             later = f"({clock.now} + {seconds} * {clock.second})"
@@ -266,14 +274,14 @@ class _Counting:
 
         def older(seconds: int) -> ColumnElement[bool]:
             moment = clock.literal(clock.now) - clock.span(literal(seconds, BigInteger()))
-            reached = main.instants.on(clock).reached(columns.last_modified, moment)
+            reached = instants.reached(columns.last_modified, moment)
             return func.coalesce(reached, false())
 
         every: ColumnElement[bool] = true()
         asked = sample.questions(
             {name: binding.default.policy for name, binding in self._bindings.items()},
             every=every,
-            dated=columns.last_modified.is_not(None),
+            dated=dated,
             own=false() if columns.override is None else columns.override.is_not(None),
             expired=expired,
             older=older,

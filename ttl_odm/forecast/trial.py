@@ -18,12 +18,12 @@ def tried(proposal: Proposal, measured: Measured) -> Proposal:
     """Return a proposal with what was counted by its policy, which was the planned one."""
     expired = measured.estimate("planned 0")
     early, late = measured.estimate("early"), measured.estimate("late")
-    name, doubts = proposal.field.name, []
+    name, doubts = proposal.field.name, [text.rstrip(".") for text in measured.doubts]
     if early.rows:
         never = "NULL" if proposal.field.is_nullable else "an instant far ahead"
         doubts.append(
             f"rows with {name} in 1970 or before (0, negative numbers): {early}; if these mean "
-            f"never, write {never} there first, for they would be deleted"
+            f"never, first set them to {never}, or they would be deleted"
         )
     if late.rows:
         doubts.append(f"rows with {name} after the year 2500, which may mean never: {late}")

@@ -1,8 +1,8 @@
-"""Numbers in another unit than the one they are read in: milliseconds as seconds, mostly.
+"""Values that are read in another way than they were written: milliseconds as seconds, mostly.
 
 By such a mistake nothing ever expires, or everything at once, and no database reports it. Epoch
 numbers are told apart by their size. Lifetimes are not, so a guess has to do: few rows live for
-exactly 1,000 hours, many for one.
+exactly 1,000 hours, many for one. Texts without a time of day can't be read as instants.
 
 This module must not know where the values come from.
 """
@@ -56,7 +56,7 @@ _SHARE: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Misread:
-    """Values of a field that are in another unit than the one they are read in.
+    """Values of a field that are read in another unit than they were written in, or not as dates.
 
     Attributes:
         field: The field.
@@ -64,6 +64,8 @@ class Misread:
         message: What is wrong, for people.
         is_most: Whether most of the values are.
         is_lifetime: Whether the field has a row's own ttl.
+        form: How dates have to be written, where these texts are not read as dates; else None.
+        example: One of the values.
     """
 
     field: str
@@ -71,13 +73,17 @@ class Misread:
     message: str
     is_most: bool = True
     is_lifetime: bool = False
+    form: str | None = None
+    example: object = None
 
     def __str__(self) -> str:
         return self.message
 
     @property
     def sentences(self) -> str:
-        """The message and, where that is a unit in the policy, the fix."""
+        """The message and, where that is a unit in the policy or another form, the fix."""
+        if self.form is not None:
+            return f"{self.message}. Write them as {self.form}."
         fix = f" Declare unit={self.unit!r}." if self.is_most and not self.is_lifetime else ""
         return f"{self.message}.{fix}"
 
@@ -103,14 +109,35 @@ def misread_instants(field: str, unit: Unit | None, values: Iterable[object]) ->
         return None
     (other, count), *_ = others.most_common(1)
     example = next(number for number in numbers if unit_of(number) == other)
-    effect = "have expired already, since January 1970"
+    effect = "seem to have been expired since January 1970"
     if factors[other] > factors[unit]:
         effect = "won't expire for thousands of years"
     message = (
         f"{_of(count, len(numbers))} hold {epoch_name(other)} in {field} (such as "
-        f"{_plain(example)}), which is read as {epoch_name(unit)}: these rows {effect}"
+        f"{_plain(example)}), which are read as {epoch_name(unit)}: these rows {effect}"
     )
     return Misread(field, other, message, is_most=2 * count > len(numbers))
+
+
+def misread_dates(field: str, form: str, values: Iterable[tuple[object, bool]]) -> Misread | None:
+    """Return what is wrong with values of a field of dates, of which rows never expire.
+
+    Args:
+        field: The field.
+        form: How dates have to be written, such as ``YYYY-MM-DD``.
+        values: Each with whether it is read as a date; without NULL.
+    """
+    every = list(values)
+    wrong = [value for value, is_date in every if not is_date]
+    if not wrong:
+        return None
+    what = "date and time" if "HH" in form else "date"
+    message = (
+        f"{_of(len(wrong), len(every))} hold values in {field} that aren't read as a {what} (such "
+        f"as {wrong[0]!r}): these rows never expire"
+    )
+    is_most = 2 * len(wrong) > len(every)
+    return Misread(field, None, message, is_most=is_most, form=form, example=wrong[0])
 
 
 def misread_lifetimes(field: str, values: Iterable[object]) -> Misread | None:
@@ -126,7 +153,7 @@ def misread_lifetimes(field: str, values: Iterable[object]) -> Misread | None:
     example = wrong[0]
     message = (
         f"{_of(len(wrong), len(numbers))} seem to hold {what} in {field} (such as "
-        f"{_plain(example)}), which is read as seconds to live: {age(example)}"
+        f"{_plain(example)}), which are read as seconds to live: {age(example)}"
     )
     unit: Unit | None = None if are_instants else "ms"
     is_most = 2 * len(wrong) > len(numbers)

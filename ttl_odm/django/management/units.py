@@ -1,4 +1,4 @@
-"""Fields of Django's models whose numbers are in another unit than the policy reads.
+"""Fields of Django's models whose values the policy reads in another way than they were written.
 
 What it says is in `ttl_odm.sweeper.units`. It reads the first and the last rows by primary key.
 """
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import connections
 
 from ttl_odm.core.policy import TTL
-from ttl_odm.sweeper.units import misread_instants, misread_lifetimes
+from ttl_odm.django.time import clock
+from ttl_odm.sweeper.units import misread_dates, misread_instants, misread_lifetimes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ttl_odm.django.policy.binding import Binding
     from ttl_odm.sweeper.units import Misread
@@ -22,7 +23,8 @@ _SAMPLE: Final = 500
 
 
 def misread(binding: Binding, alias: str) -> Iterator[Misread]:
-    """Find fields of a policy whose values are in another unit."""
+    """Find fields of a policy whose values are in another unit, or that aren't read as dates."""
+    yield from _misread_texts(binding, alias)
     policy, columns = binding.policy, []
     if policy.unit not in (None, "iso"):
         columns.append(str(binding.stamp.column))
@@ -30,7 +32,8 @@ def misread(binding: Binding, alias: str) -> Iterator[Misread]:
         columns.append(str(binding.own.column))
     if not columns:
         return
-    values = _values(binding, alias, columns)
+    quote = connections[alias].ops.quote_name
+    values = _values(binding, alias, {column: quote(column) for column in columns})
     nevers = policy.never if isinstance(policy, TTL) else ()
     for column, found in values.items():
         if binding.own is not None and column == binding.own.column:
@@ -42,11 +45,40 @@ def misread(binding: Binding, alias: str) -> Iterator[Misread]:
             yield wrong
 
 
-def _values(binding: Binding, alias: str, columns: list[str]) -> dict[str, list[object]]:
+def is_read(binding: Binding, alias: str, table: str = "") -> str | None:
+    """Return SQL for whether a DateTimeField holds a date; None where the database ensures that.
+
+    SQLite stores any text in its column. `table` is what to qualify the column with, quoted.
+    """
+    connection = connections[alias]
+    if connection.vendor != "sqlite" or binding.form != "datetime":
+        return None
+    column = connection.ops.quote_name(str(binding.stamp.column))
+    return clock.family_of(connection).is_date(f"{table}.{column}" if table else column)
+
+
+def _misread_texts(binding: Binding, alias: str) -> Iterator[Misread]:
+    read = is_read(binding, alias)
+    if read is None:
+        return
+    # An expression has no type, by which Django would make a datetime of a text.
+    value = f"(+{connections[alias].ops.quote_name(str(binding.stamp.column))})"
+    found = _values(binding, alias, {"value": value, "read": read})
+    pairs = zip(found["value"], found["read"], strict=True)
+    texts = [(value, bool(read)) for value, read in pairs if value is not None]
+    wrong = misread_dates(str(binding.stamp.column), "YYYY-MM-DD HH:MM:SS", texts)
+    if wrong is not None:
+        yield wrong
+
+
+def _values(
+    binding: Binding, alias: str, expressions: Mapping[str, str]
+) -> dict[str, list[object]]:
+    """Return the values of expressions, by their names, in the first and the last rows."""
     connection, meta = connections[alias], binding.model._meta
     quote: Any = connection.ops.quote_name
     key = quote(str(meta.pk.column))
-    names = ", ".join([key, *map(quote, columns)])
+    names = ", ".join([key, *expressions.values()])
     rows: dict[object, tuple[object, ...]] = {}
     with connection.cursor() as cursor:
         for order in ("", " DESC"):
@@ -55,4 +87,4 @@ def _values(binding: Binding, alias: str, columns: list[str]) -> dict[str, list[
                 f"ORDER BY {key}{order} LIMIT {_SAMPLE}"
             )
             rows |= {row[0]: row[1:] for row in cursor.fetchall()}
-    return {column: [row[place] for row in rows.values()] for place, column in enumerate(columns)}
+    return {name: [row[place] for row in rows.values()] for place, name in enumerate(expressions)}

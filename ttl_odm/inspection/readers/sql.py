@@ -44,7 +44,7 @@ from ttl_odm.sqlalchemy.sweep.due import count_rows
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from sqlalchemy import ColumnElement, Connection, Select
     from sqlalchemy.engine import Inspector
@@ -72,9 +72,8 @@ def reading_only(connection: Connection, seconds: int | None = SECONDS) -> Itera
     dialect = connection.dialect.name
     if family_named(dialect) is None:
         raise TTLConfigurationError(
-            f"Nothing says how {dialect} keeps a transaction from writing, without which its rows "
-            "and its schema are not looked at here. Sweeping it, and asking for its sweepers' "
-            "status, works."
+            f"ttl_odm doesn't know how to make a transaction read-only on {dialect}, and inspects "
+            "a database only in read-only transactions. Sweeping, and the sweepers' status, work."
         )
     if dialect == "sqlite":
         connection.exec_driver_sql("PRAGMA query_only = ON")
@@ -285,13 +284,35 @@ def numbers_of(
     connection: Connection, table: SQLTable, names: Sequence[str]
 ) -> dict[str, list[object]]:
     """Return the values of columns in the first and the last rows by key, as they are stored."""
+    bare, keys = _bare(table, names)
+    rows = _first_and_last(connection, {name: bare.c[name] for name in names}, keys)
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def texts_of(
+    connection: Connection,
+    table: SQLTable,
+    name: str,
+    is_read: Callable[[ColumnElement[Any]], ColumnElement[Any] | None],
+) -> list[tuple[object, bool]]:
+    """Return the values of a column in the same rows, each with whether it is read; not NULL.
+
+    Nothing of a column for which `is_read` has no expression.
+    """
+    bare, keys = _bare(table, [name])
+    read = is_read(bare.c[name])
+    if read is None:
+        return []
+    rows = _first_and_last(connection, {"value": bare.c[name], "read": read}, keys)
+    return [(row["value"], bool(row["read"])) for row in rows if row["value"] is not None]
+
+
+def _bare(table: SQLTable, names: Sequence[str]) -> tuple[SQLTable, list[Column[Any]]]:
+    """Return a second Table, without types and without the policy, and the columns of its key."""
     keys = [str(column.name) for column in table.primary_key]
-    # A Table of its own: without types, and without the policy.
     columns: list[Column[Any]] = [Column(name) for name in dict.fromkeys([*names, *keys])]
     bare = SQLTable(table.name, MetaData(), *columns, schema=table.schema, info={"ttl_odm": None})
-    values = {name: bare.c[name] for name in names}
-    rows = _first_and_last(connection, values, [bare.c[key] for key in keys])
-    return {name: [row[name] for row in rows] for name in names}
+    return bare, [bare.c[key] for key in keys]
 
 
 def _first_and_last(
@@ -338,7 +359,7 @@ def note_of(name: str, kind: TypeEngine[Any]) -> str:
     if isinstance(kind, MYSQL_TIMESTAMP):
         return (
             f"{name} is a TIMESTAMP, which each session reads in its own time zone, and which "
-            "ends in 2038: let the application's sessions be in UTC"
+            "ends in 2038: set the application's sessions to UTC"
         )
     return ""
 

@@ -1,4 +1,4 @@
-"""Columns of a SQL table whose numbers are in another unit than its policy reads; see `units`.
+"""Columns of a SQL table whose values its policy reads in another way; see `sweeper.units`.
 
 It reads the first and the last rows by key, however big the table is.
 """
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import Float, Integer, Numeric
 
-from ttl_odm.inspection.readers.sql import numbers_of
+from ttl_odm.inspection.readers.sql import numbers_of, texts_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.instants import kept_type
-from ttl_odm.sweeper.units import UNITS, misread_instants, misread_lifetimes
+from ttl_odm.sweeper.units import UNITS, misread_dates, misread_instants, misread_lifetimes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,7 +28,8 @@ _BY_SECOND: Final[Mapping[int, Unit]] = {factor: unit for unit, factor, _ in UNI
 
 
 def misread(connection: Connection, binding: Binding) -> Iterator[Misread]:
-    """Find columns of a policy whose values are in another unit."""
+    """Find columns of a policy whose values are in another unit, or that aren't read as dates."""
+    yield from misread_texts(connection, binding)
     family = clock_of(connection.dialect).family
     created = None if binding.max_lifetime is None else binding.max_lifetime.created
     instants = [column for column in (binding.last_modified, created) if column is not None]
@@ -49,6 +50,20 @@ def misread(connection: Connection, binding: Binding) -> Iterator[Misread]:
         lifetimes = [value for value in values[str(own.name)] if value not in binding.nevers]
         if (found := misread_lifetimes(str(own.name), lifetimes)) is not None:
             yield found
+
+
+def misread_texts(connection: Connection, binding: Binding) -> Iterator[Misread]:
+    """Find values of a column of dates that is kept as text, from which no date is read.
+
+    SQLite stores any text in such a column. A row with one that isn't read never expires.
+    """
+    column = binding.last_modified
+    instants = binding.instants.on(clock_of(connection.dialect))
+    if instants.form is None:
+        return
+    texts = texts_of(connection, binding.table, str(column.name), instants.is_read)
+    if (found := misread_dates(str(column.name), instants.form, texts)) is not None:
+        yield found
 
 
 def _unit(connection: Connection, binding: Binding, column: Column[object]) -> Unit | None:

@@ -74,8 +74,8 @@ def refuse_in_revision(caller: FrameType | None) -> None:
         kind = type("RevisionError", (TTLConfigurationError, command_error), {})
         raise kind(
             "env.py doesn't import ttl_odm.alembic, so Alembic can't write a revision for tables "
-            "with TTL: it would end in \"NameError: name 'ttl_odm' is not defined\". Add the line "
-            "`import ttl_odm.alembic` at the top of env.py, and write the revision again."
+            "with TTL: it would end in \"NameError: name 'ttl_odm' is not defined\". Add the "
+            "line `import ttl_odm.alembic` at the top of env.py, and generate the revision again."
         )
 
 
@@ -200,6 +200,15 @@ class ColumnFormat:
     def instant(self, column: SQL) -> SQL:
         """The moment that the column holds; NULL where it holds none."""
         return self.plain(column)
+
+    @property
+    def form(self) -> str | None:
+        """How a column of texts has to write dates, for people; None of other columns."""
+        return None
+
+    def is_read(self, column: SQL) -> SQL | None:  # noqa: ARG002 (see the formats that are texts)
+        """Whether a text is read as a date; None of columns that hold other things."""
+        return None
 
     def stored(self, moment: SQL) -> SQL:
         """What the column has to hold for a moment, or for one shortly after it."""

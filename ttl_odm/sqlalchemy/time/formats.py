@@ -126,6 +126,13 @@ class WallTimes(_Zoned):
         return self.dialect.wall(self._at_wall(rounded))
 
     @property
+    def form(self) -> str | None:
+        return "YYYY-MM-DD HH:MM:SS" if self._is_text else None
+
+    def is_read(self, column: SQL) -> SQL | None:
+        return self._is_valid(column) if self._is_text else None
+
+    @property
     def _is_text(self) -> bool:
         return self.dialect.text_dates
 
@@ -187,6 +194,13 @@ class Days(_Zoned):
 
     def stored(self, moment: SQL) -> SQL:
         return self.dialect.day(self._at_wall(moment))
+
+    @property
+    def form(self) -> str | None:
+        return "YYYY-MM-DD" if self.dialect.text_dates else None
+
+    def is_read(self, column: SQL) -> SQL | None:
+        return self._is_valid(column) if self.dialect.text_dates else None
 
     def _is_valid(self, column: SQL) -> SQL | None:
         return self.dialect.is_day(self.plain(column))
