@@ -14,7 +14,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from benchmarks.sql_models import ROWS, ContractColumns, analyze, is_live
 from ttl_odm import Stored
 from ttl_odm.sqlalchemy import TTLMixin
-from ttl_odm.sqlalchemy.policy.stored import tables_of
+from ttl_odm.stored.sqlalchemy.tables import tables_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

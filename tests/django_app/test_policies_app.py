@@ -12,8 +12,8 @@ from django.db import connections
 from sqlalchemy import MetaData, create_engine, inspect
 
 from tests.guard import GUARD
-from ttl_odm.core.stored_rows import CHANGES, POLICIES
 from ttl_odm.sqlalchemy import policy_tables
+from ttl_odm.stored.rows import CHANGES, POLICIES
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

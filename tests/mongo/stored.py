@@ -13,7 +13,7 @@ from tests.mongo.scratch import scratch
 from tests.mongo.sweeping import Commands
 from ttl_odm.beanie import TTLMixin, ensure_indexes, ttl_database
 from ttl_odm.beanie.policy.binding import collection_of
-from ttl_odm.core.stored import Stored
+from ttl_odm.stored import Stored
 from ttl_odm.sweeper import AsyncSweeper
 
 if TYPE_CHECKING:

@@ -43,8 +43,8 @@ from ttl_odm.sqlalchemy import (
     set_policy,
     stored_policies,
 )
-from ttl_odm.sqlalchemy.policy import known
 from ttl_odm.sqlalchemy.time.column_types import LastModified
+from ttl_odm.stored.sqlalchemy import default_cache
 from ttl_odm.sweeper import AsyncSweeper, Sweeper
 
 if TYPE_CHECKING:
@@ -344,7 +344,7 @@ def test_memory_asks_once_what_it_knows_is_old(
         sent.clear()
         assert session.get(model, "200") is row
         assert sent == []
-        monkeypatch.setattr(known, "monotonic", lambda: float("inf"))
+        monkeypatch.setattr(default_cache, "monotonic", lambda: float("inf"))
         assert session.get(model, "200") is row
         assert len(sent) == 1  # the row: a transaction as old as the note has nothing newer
         session.rollback()
@@ -360,7 +360,7 @@ def test_the_end_of_a_row_isnt_known_before_the_database_was_asked(
         row = session.get(model, "None")
         session.expunge(row)
         end = row.expires_at
-    monkeypatch.setattr(known, "_latest", {})
+    monkeypatch.setattr(default_cache, "_latest", {})
     with pytest.raises(TTLError, match="The default ttl of WebSession isn't known"):
         row.expires_at  # noqa: B018
     assert end is not None
@@ -380,7 +380,7 @@ def test_an_old_transaction_does_not_write_to_a_new_row_with_the_same_key(
             other.commit()
         session.connection()
         # The transaction is older than what is known of the default.
-        monkeypatch.setattr(known, "monotonic", lambda: float("inf"))
+        monkeypatch.setattr(default_cache, "monotonic", lambda: float("inf"))
         if by == "flush":
             row.ttl = 88
         else:

@@ -39,7 +39,7 @@ from ttl_odm.sweeper import Sweeper
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from ttl_odm.core.stored import StoredTTL
+    from ttl_odm.stored import StoredTTL
 
 HOUR = 3600
 TENANTS: dict[str, Any] = {

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from ttl_odm import TTLConfigurationError
-from ttl_odm.core.scopes import ScopeColumn
+from ttl_odm.stored.scope_columns import ScopeColumn
 
 TEXT = ScopeColumn("Message.tenant", "text", 40)
 PADDED = ScopeColumn("Message.tenant", "text", 40, keeps_blanks=False)

@@ -26,8 +26,8 @@ from ttl_odm.alembic.progress import PROGRESS_TABLE
 from ttl_odm.alembic.reflection import read_schema
 from ttl_odm.alembic.renderings import import_for_types
 from ttl_odm.alembic.target_schema import TargetSchema, adds_columns
+from ttl_odm.core.extension import DefaultExtension
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
-from ttl_odm.core.stored import Stored
 from ttl_odm.dialects.jobs import JOB_LOG
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.partitions.dialects import partition_ddl
@@ -35,10 +35,11 @@ from ttl_odm.partitions.sqlalchemy.catalogue import read_leaves
 from ttl_odm.partitions.sqlalchemy.layout import partitioning_on
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of
 from ttl_odm.sqlalchemy.policy.rules import RULE_KEY, index_link
-from ttl_odm.sqlalchemy.policy.whole import STORED, default_now, whole_policy
+from ttl_odm.sqlalchemy.policy.whole import LOOKED_UP, default_now, whole_policy
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sqlalchemy.sweep.job_losses import would_lose
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
+from ttl_odm.stored import Stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -500,7 +501,7 @@ def _difference(
         op.existing_ttl = _default_in(before)
         if policy != TTL(default):
             op.default_ttl, op.existing_ttl = policy, before
-    elif is_begun != isinstance(default, Stored):
+    elif is_begun != isinstance(default, DefaultExtension):
         op.existing_ttl = _stored_before(target, existing, is_begun=is_begun)
     elif existing.check in ("there", "unenforced") and existing.stamps:
         return None  # Whether MySQL copies the table to enforce it is for people to say.
@@ -519,7 +520,7 @@ def _before(policy: TTL, noted: set[str]) -> TTL:
     first = min(noted).partition("_")[0]
     if policy.kinds:
         return policy
-    if first == STORED:
+    if first == LOOKED_UP:
         return policy.with_default(policy.stored or Stored(policy.default))
     return policy.with_default(None if first == "None" else int(first))
 

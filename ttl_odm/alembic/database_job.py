@@ -16,13 +16,13 @@ from ttl_odm.alembic.target_schema import as_text
 from ttl_odm.dialects.family import as_value
 from ttl_odm.dialects.jobs import ARCHIVE_NOTE, JOB, JOB_LOG, JOB_NOTE
 from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.sources import finite_defaults
 from ttl_odm.sqlalchemy.purge.archive import Copy
-from ttl_odm.sqlalchemy.purge.default_locks import locked_row
-from ttl_odm.sqlalchemy.sweep.due import finite_defaults
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
 from ttl_odm.sqlalchemy.sweep.leases import declared_lease_table
 from ttl_odm.sqlalchemy.sweep.stored_indexes import needs_of, stored_indexes
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.stored.sqlalchemy.locks import locked_row
 from ttl_odm.sweeper.declarations import Archive, archive_of
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class DatabaseJob(ABC):
         target = self.steps.target
         if target.policy.stored is not None:
             return target.stored_age(self.steps.dialect, self._home, self.steps.existing.columns)
-        return str(min(finite_defaults(self._binding), default=0))
+        return str(min(self._finite_defaults, default=0))
 
     @property
     def locked_default(self) -> str | None:
@@ -158,17 +158,21 @@ class DatabaseJob(ABC):
         return as_text(locked_row(self.steps.target.table), self.steps.dialect, self._home)
 
     @property
+    def _finite_defaults(self) -> list[int]:
+        return finite_defaults(default() for default in self._binding.defaults())
+
+    @property
     def parts(self) -> list[IndexPart]:
         """What the indexes lead to; none where nothing ever expires."""
         return [*self._parts()]
 
     def _parts(self) -> Iterator[IndexPart]:
         binding = self._binding
-        is_stored = binding.stored is not None
+        is_stored = not binding.source.is_known
         if not is_stored and all(default() is None for default in binding.defaults()):
             return
-        if is_stored or finite_defaults(binding):
-            if binding.is_scoped and self.steps.target.scope is not None:
+        if is_stored or self._finite_defaults:
+            if binding.source.scoping is not None and self.steps.target.scope is not None:
                 scope = self.steps.quote(self.steps.target.scope.name)
                 due, order = self._inheriting[:2]
                 yield IndexPart(f"{scope} IS NULL AND {due}", order)

@@ -179,7 +179,8 @@ def _of_other_policy(target: TargetSchema, binding: Binding) -> str | None:
     is_told_kinds = isinstance(told, TTL) and told.by is not None
     is_told_scopes = stored is not None and stored.by is not None
     is_of_kinds = any(variant.identities for variant in binding.variants)
-    if (is_of_kinds and not is_told_kinds) or (binding.is_scoped and not is_told_scopes):
+    has_scopes = binding.source.scoping is not None
+    if (is_of_kinds and not is_told_kinds) or (has_scopes and not is_told_scopes):
         return (
             f"got a single default ttl, but {binding.name} has one for each kind of row: write "
             f"{written(whole_policy(binding))}"
@@ -201,7 +202,7 @@ def _of_indexes(runner: Runner, target: TargetSchema, existing: ExistingSchema) 
             else f"no index contains the expiry by a row's own ttl of {target.policy!r}"
         )
         return f"would read the whole table every second, because {why}"
-    if binding.is_scoped and needs[0].scope is None:
+    if binding.source.scoping is not None and needs[0].scope is None:
         return (
             "would read all rows older than the shortest default every second, because no index "
             f"can begin with the column of {target.policy.stored!r} and continue with "

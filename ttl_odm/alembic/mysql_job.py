@@ -25,7 +25,7 @@ from ttl_odm.alembic.target_schema import as_text
 from ttl_odm.dialects.jobs import FUSE
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN
-from ttl_odm.sqlalchemy.policy.stored import age_of
+from ttl_odm.stored.sqlalchemy.lookup import age_of
 from ttl_odm.sweeper.options import LEASE_NAME
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from alembic.autogenerate import renderers
 from alembic.operations import BatchOperations, MigrateOperation, Operations
 
+from ttl_odm.core.extension import DefaultExtension
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy
-from ttl_odm.core.stored import Stored
 from ttl_odm.partitions import Partitions
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ttl_odm.alembic.enforcement import Enforce
     from ttl_odm.alembic.target_schema import Sweep
 
-Declared = int | float | timedelta | Policy | Stored | None
+Declared = int | float | timedelta | Policy | DefaultExtension | None
 """What ``__ttl__`` may be."""
 
 
@@ -125,7 +125,7 @@ def written(value: object) -> str:
     if isinstance(value, TTL):
         inner = "" if value.stored is None else repr(value.stored)
         return f"ttl_odm.{value!r}".replace(inner, f"ttl_odm.{inner}", 1 if inner else 0)
-    if isinstance(value, Stored):
+    if isinstance(value, DefaultExtension):
         return f"ttl_odm.{value!r}"
     if isinstance(value, Partitions):
         rest = _but_defaults(value, "span")
@@ -216,7 +216,7 @@ class AddTTLOp(_Operation):
 
     def reverse(self) -> DropTTLOp:
         """Return the operation that removes it again."""
-        leaves_more = isinstance(self.default_ttl, (ExpireAfter, ExpireAt, Stored))
+        leaves_more = isinstance(self.default_ttl, (ExpireAfter, ExpireAt, DefaultExtension))
         op = DropTTLOp(
             self.table_name,
             self.default_ttl if leaves_more else None,

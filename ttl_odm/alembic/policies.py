@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import MetaData, inspect, select
 from sqlalchemy.schema import CreateTable
 
-from ttl_odm.core.stored_rows import CHANGES, POLICIES
-from ttl_odm.sqlalchemy.policy.stored import (
+from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.stored.rows import CHANGES, POLICIES
+from ttl_odm.stored.sqlalchemy.tables import (
     declared_policy_tables,
     name_of,
     row_of,
     starting_row,
     tables_of,
 )
-from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -33,8 +33,8 @@ from ttl_odm.dialects.postgresql import block, dollar_quoted, relation
 from ttl_odm.sqlalchemy.compat import out_of_driver_format
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.sweep.due import PartIndex
-from ttl_odm.sqlalchemy.sweep.scopes import look
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.stored.sqlalchemy.scopes import look
 from ttl_odm.sweeper import Part
 from ttl_odm.sweeper.options import LEASE_NAME
 
@@ -203,7 +203,7 @@ class PostgreSQLJob(DatabaseJob):
     def _due_scopes(self) -> str:
         """Selects each scope with expired rows, and the age at which these expire, in seconds.
 
-        It looks at the first entry of each scope. See `ttl_odm.sqlalchemy.sweep.scopes`.
+        It looks at the first entry of each scope. See `ttl_odm.stored.sqlalchemy.scopes`.
         """
         dialect = self.steps.dialect
         clock = clock_of(dialect)

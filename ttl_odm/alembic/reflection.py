@@ -15,13 +15,13 @@ from sqlalchemy import Column, MetaData, Table, inspect, text
 from sqlalchemy.exc import NoSuchTableError
 
 from ttl_odm.alembic.errors import MigrationRefusedError
-from ttl_odm.core.stored_rows import LONGEST_SCOPE
 from ttl_odm.dialects import MYSQL_FAMILY, index_name
 from ttl_odm.dialects.definitions import check_on, column_line
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sqlalchemy.sweep.stored_indexes import stored_indexes
+from ttl_odm.stored.rows import LONGEST_SCOPE
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

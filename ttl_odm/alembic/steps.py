@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ttl_odm.alembic.target_schema import as_text
-from ttl_odm.sqlalchemy.policy.stored import Literal
+from ttl_odm.stored.sqlalchemy.lookup import Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

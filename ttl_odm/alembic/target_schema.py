@@ -25,10 +25,11 @@ from ttl_odm.sqlalchemy.declare.mixin import last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.policy import schema as declared
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
-from ttl_odm.sqlalchemy.policy.stored import age_of, declared_policy_tables
 from ttl_odm.sqlalchemy.policy.whole import note_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
+from ttl_odm.stored.sqlalchemy.lookup import age_of
+from ttl_odm.stored.sqlalchemy.tables import declared_policy_tables
 
 if TYPE_CHECKING:
     from sqlalchemy import ClauseElement, ColumnClause

@@ -26,7 +26,7 @@ from ttl_odm.beanie.objects.lifetime import (
     touch,
 )
 from ttl_odm.beanie.policy.errors import ExpiredError
-from ttl_odm.core.stored_rows import PolicyChange, StoredPolicy
+from ttl_odm.stored.rows import PolicyChange, StoredPolicy
 from ttl_odm.sweeper.declarations import Archive
 
 __all__ = [

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from ttl_odm.cli.application import Application, Target
     from ttl_odm.cli.output import PlainOutput
-    from ttl_odm.core.stored import Stored
     from ttl_odm.forecast.approval import PolicyPreview
+    from ttl_odm.stored import Stored
 
     Command = Callable[..., Any]
 
@@ -105,7 +105,7 @@ async def read(app: Application, targets: Sequence[Target], view: View) -> list[
 
         rows: list[Any] = await getattr(policies, view.function)(*entities)
         return rows
-    from ttl_odm.sqlalchemy.policy import changes  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.stored.sqlalchemy import changes  # noqa: PLC0415 (needs the extra)
 
     function = getattr(changes, view.function)
     return await app.ask(lambda connection: function(connection, *entities))
@@ -213,16 +213,15 @@ def reject_store(app: Application) -> None:
 
 def _stored(app: Application, target: Target) -> Stored | None:
     """What a target declares of a default that the database stores."""
-    binding: Any
     if app.is_mongodb:
         from ttl_odm.beanie.policy import binding as documents  # noqa: PLC0415 (needs the extra)
 
-        binding = documents.binding_of(target.entity)
-    else:
-        from ttl_odm.sqlalchemy.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
+        document = documents.binding_of(target.entity)
+        return None if document is None else document.stored
+    from ttl_odm.sqlalchemy.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
 
-        binding = binding_of(target.entity)
-    return None if binding is None else binding.stored
+    binding = binding_of(target.entity)
+    return None if binding is None else binding.policy.stored
 
 
 def _value(app: Application, target: Target, named: Sequence[str]) -> str | None:
@@ -233,7 +232,7 @@ def _value(app: Application, target: Target, named: Sequence[str]) -> str | None
         stored = _stored(app, target)
         by = None if stored is None else stored.by
     else:
-        from ttl_odm.sqlalchemy.policy.stored_default import stored_of  # noqa: PLC0415 (as above)
+        from ttl_odm.stored.sqlalchemy.stored_default import stored_of  # noqa: PLC0415 (as above)
 
         by = stored_of(target.entity).by
     field, is_given, value = named[0].partition("=")

@@ -7,8 +7,6 @@ understands the product:
 - `annotations`: what a class annotates, on every Python;
 - `values`: which values are a ttl;
 - `policy`: what ``__ttl__ = ...`` can declare;
-- `stored`: a default ttl that the database stores;
-- `stored_rows`: what is read of such defaults, and where they are;
 - `extension`: a declaration of a package above the adapters;
 - `declared`: the default as its owner declares it at this moment;
 - `expiry`: the instant from which a row no longer exists;
@@ -26,7 +24,6 @@ from ttl_odm.core.expiry import (
     remaining,
 )
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy, as_policy
-from ttl_odm.core.stored import Stored
 from ttl_odm.core.values import MAX_TTL, NEVER, default_ttl, lenient_ttl, row_ttl
 
 __all__ = [
@@ -37,7 +34,6 @@ __all__ = [
     "ExpireAfter",
     "ExpireAt",
     "Policy",
-    "Stored",
     "as_policy",
     "default_ttl",
     "effective_ttl",

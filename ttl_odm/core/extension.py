@@ -1,4 +1,7 @@
-"""Declarations that a package above the adapters understands: `Extension` and `Layout`.
+"""Declarations that a package above the adapters understands.
+
+An `Extension` stands in the place of a policy, a `DefaultExtension` in the place of the default ttl
+inside of a `TTL`. A `Layout` says how a table is laid out.
 
 This module must not know which extensions there are.
 """
@@ -9,6 +12,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from ttl_odm.errors import TTLConfigurationError
 
 
@@ -37,3 +42,36 @@ class Extension(Packaged, ABC):
     @abstractmethod
     def misplaced(self, where: str) -> TTLConfigurationError:
         """Return the error for a place where it can't be declared."""
+
+
+class DefaultExtension(Packaged, ABC):
+    """A default ttl that the code doesn't have; the package that it is in finds it out.
+
+    Its module for an adapter has ``source()``.
+
+    Attributes:
+        by: The field whose values may have default ttls of their own; None where all rows have
+            one.
+    """
+
+    __slots__ = ()
+
+    by: str | None
+
+    @property
+    @abstractmethod
+    def shape(self) -> Self:
+        """What of it can't change while the application runs, since it is in the SQL."""
+
+    @abstractmethod
+    def by_column(self, name: str) -> Self:
+        """The same by the name of the column that `by` stands for."""
+
+    @abstractmethod
+    def of_whole_table(self, declared: str, owner: str) -> TTLConfigurationError:
+        """Return the error for a subclass with a default of its own in the table of its base.
+
+        Args:
+            declared: The declaration of the subclass, and that it shares a table, for the message.
+            owner: The name of the class that the table is of.
+        """

@@ -18,12 +18,14 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from ttl_odm.core.extension import Extension
-from ttl_odm.core.stored import Stored
+from ttl_odm.core.extension import DefaultExtension, Extension
 from ttl_odm.core.values import MAX_TTL, default_ttl, short_repr, whole_seconds
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
+
+if TYPE_CHECKING:
+    from ttl_odm.stored import Stored
 
 Values = Literal["strict", "lenient"]
 Unit = Literal["s", "ms", "us", "iso"]
@@ -32,10 +34,10 @@ Null = Literal["never", "expired"]
 Default = int | float | timedelta | None
 """What a program may write for a default ttl."""
 
-DefaultSource = Default | Callable[[], Default] | Stored
-"""A default ttl, a function without arguments that returns it, or where the database stores it."""
+DefaultSource = Default | Callable[[], Default] | DefaultExtension
+"""A default ttl, a function without arguments that returns it, or `ttl_odm.Stored`."""
 
-Declared = int | None | Callable[[], Default] | Stored
+Declared = int | None | Callable[[], Default] | DefaultExtension
 """A `DefaultSource` as a policy keeps it: whole seconds, -1, None, the function, or `Stored`."""
 
 _INT64_LIMIT = 2**63
@@ -125,7 +127,7 @@ class TTL:
         _check_choice(values, ("strict", "lenient", None), "TTL.values")
         _check_reading(timezone, unit, "TTL")
         declared, kinds = _defaults(default, by, other)
-        rows_by = declared.by if isinstance(declared, Stored) else None
+        rows_by = declared.by if isinstance(declared, DefaultExtension) else None
         if rows_by is not None and rows_by in (last_modified, override):
             raise _misdeclared(
                 rows_by, "Stored.by", "name a field whose values distinguish the rows"
@@ -160,7 +162,8 @@ class TTL:
     @property
     def stored(self) -> Stored | None:
         """The declaration of a default stored in the database; None if the code holds it."""
-        return self.declared_default if isinstance(self.declared_default, Stored) else None
+        declared = default_extension(self)
+        return None if declared is None else cast("Stored", declared)
 
     @property
     def defaults(self) -> dict[Any, int | None]:
@@ -228,7 +231,7 @@ class TTL:
 
     def with_default(self, value: DefaultSource) -> TTL:
         """Return the same policy with a different default ttl for all rows."""
-        declared = value if isinstance(value, Stored) else _declared(value, "TTL.default")
+        declared = value if isinstance(value, DefaultExtension) else _declared(value, "TTL.default")
         return self._with(declared_default=declared, by=None, kinds=())
 
     def with_kinds(
@@ -300,7 +303,7 @@ class ExpireAfter:
         _check_field(field, "ExpireAfter.field")
         _check_reading(timezone, unit, "ExpireAfter")
         given: object = seconds
-        if isinstance(given, Stored):
+        if isinstance(given, DefaultExtension):
             fix = "give a number of seconds; only the default of a TTL can be stored"
             raise _misdeclared(given, "ExpireAfter.seconds", fix)
         whole = whole_seconds(seconds, lowest=1)
@@ -374,7 +377,15 @@ def as_policy(declared: object, *, where: str = "__ttl__") -> Policy:
         raise declared.misplaced(where)
     if isinstance(declared, (TTL, ExpireAfter, ExpireAt)):
         return declared
-    return TTL(declared if isinstance(declared, Stored) else default_ttl(declared, where=where))
+    if isinstance(declared, DefaultExtension):
+        return TTL(declared)
+    return TTL(default_ttl(declared, where=where))
+
+
+def default_extension(policy: Policy) -> DefaultExtension | None:
+    """Return the default ttl of a policy if the code doesn't have it; None if it does."""
+    declared = policy.declared_default if isinstance(policy, TTL) else None
+    return declared if isinstance(declared, DefaultExtension) else None
 
 
 def instant_field(policy: Policy) -> str:
@@ -400,7 +411,9 @@ def _defaults(
             raise _misdeclared(default, f"TTL(by={by!r}).default", fix)
         if other is not None:
             raise _misdeclared(other, "TTL.other", f"{fix}, and by='field'")
-        return default if isinstance(default, Stored) else _declared(default, "TTL.default"), ()
+        if isinstance(default, DefaultExtension):
+            return default, ()
+        return _declared(default, "TTL.default"), ()
     if by is None:
         fix = "add by='field', which holds the row's kind"
         raise _misdeclared(dict(default), "TTL.default", fix)
@@ -414,7 +427,7 @@ def _defaults(
 
 
 def _declared(value: object, where: str) -> Declared:
-    if isinstance(value, Stored):
+    if isinstance(value, DefaultExtension):
         fix = "only the default of all rows can be stored: TTL(Stored(seconds, by='field'))"
         raise _misdeclared(value, where, fix)
     if callable(value) and not isinstance(value, type):
@@ -424,7 +437,7 @@ def _declared(value: object, where: str) -> Declared:
 
 
 def _current(declared: Declared, where: str) -> int | None:
-    if isinstance(declared, Stored):
+    if isinstance(declared, DefaultExtension):
         raise _misdeclared(
             declared, where, "it is stored in the database, which has to be asked for it"
         )

@@ -21,6 +21,15 @@ NEVER: Final = -1
 MAX_TTL: Final = 2_147_483_647
 """The longest ttl in seconds (68 years): the largest int32."""
 
+FOREVER: Final = 100_000_000_000
+"""Seconds (about 3,170 years) that no instant is older than; "never" as a value in SQL.
+
+Small enough for 64-bit microseconds and for PostgreSQL's first year, 4713 BC.
+"""
+
+OFF: Final = 2 * FOREVER
+"""Like `FOREVER`, and says that rows' own ttls don't count either: TTL is off."""
+
 _REPR_CHARACTERS: Final = 80
 
 

@@ -63,6 +63,13 @@ class ErrorCodes:
     forbidden: frozenset[str | int] = frozenset()
 
 
+def seconds_between(span: Any, per_second: int | None) -> float:
+    """The seconds of a difference between two instants, as a database has it."""
+    if isinstance(span, timedelta):
+        return span.total_seconds()
+    return float(span / (per_second or 1))
+
+
 class Family(ABC):
     """How one family of databases tells and stores time, and what else is its own.
 

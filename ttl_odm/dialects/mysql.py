@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ttl_odm.core.stored_rows import LONGEST_SCOPE
 from ttl_odm.core.values import MAX_TTL
 from ttl_odm.dialects.family import ISO_PATTERN, ErrorCodes, Family, as_value
 from ttl_odm.dialects.mysql_values import stored_form
@@ -20,6 +19,9 @@ from ttl_odm.sweeper import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_LONGEST_LEAD: Final = 255
+"""Characters of a text that an index may begin with, and still have room for an instant."""
 
 LONGEST_NAME: Final = 64
 """Characters of an identifier."""
@@ -203,7 +205,7 @@ class MySQL(Family):
 
     def can_lead(self, length: int | None) -> bool:
         """Not with long texts, nor with those of any length."""
-        return length is not None and length <= LONGEST_SCOPE
+        return length is not None and length <= _LONGEST_LEAD
 
     def virtual_columns(self, stamp: str, ttl: str) -> dict[str, str]:
         """The clauses that add the virtual columns, by the columns' names.

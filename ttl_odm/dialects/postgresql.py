@@ -9,22 +9,14 @@ the row at the moment it writes.
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ttl_odm.core.stored_rows import POLICIES
 from ttl_odm.core.values import MAX_TTL
 from ttl_odm.dialects.family import ISO_PATTERN, ErrorCodes, Family, as_value
 from ttl_odm.sweeper import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-
-MAY_SHARE: Final = (
-    "PostgreSQL requires the right to update a column of a row in order to lock it. Grant one "
-    f"that can't change a default: GRANT UPDATE (reason) ON {POLICIES} to this user."
-)
-"""What a user lacks who reads stored defaults, and may not lock them for a deletion."""
 
 
 def relation(schema: str | None, name: str) -> str:

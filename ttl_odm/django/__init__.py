@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ttl_odm.core.stored_rows import PolicyChange, StoredPolicy
 from ttl_odm.django.policy.options import include_expired, keep_last_modified, only_expired
+from ttl_odm.stored.rows import PolicyChange, StoredPolicy
 from ttl_odm.sweeper.declarations import Archive
 
 if TYPE_CHECKING:

@@ -14,18 +14,18 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.core.policy import TTL
-from ttl_odm.core.stored import DEFAULT
-from ttl_odm.core.stored_rows import INHERIT
 from ttl_odm.errors import TTLError
 from ttl_odm.forecast.text import Forecast, Paragraph
+from ttl_odm.stored import DEFAULT
+from ttl_odm.stored.rows import INHERIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
     from ttl_odm.core.policy import Policy
-    from ttl_odm.core.stored_rows import PolicyChange, StoredNow, StoredPolicy
     from ttl_odm.forecast.estimates import Measured
+    from ttl_odm.stored.rows import PolicyChange, StoredNow, StoredPolicy
 
 _NUMBER: Final = re.compile("[0-9]{1,18}")
 _DIGITS, _KEYED_DIGITS = 10, 16

@@ -17,15 +17,15 @@ from ttl_odm.forecast import sql
 from ttl_odm.forecast.approval import Change, NotApprovedError, PolicyPreview, keys_of
 from ttl_odm.forecast.text import Forecast
 from ttl_odm.inspection.evidence import SMALL
-from ttl_odm.sqlalchemy.policy.changes import change, in_transaction
-from ttl_odm.sqlalchemy.policy.stored_default import StoredDefault
+from ttl_odm.stored.sqlalchemy.changes import change, in_transaction
+from ttl_odm.stored.sqlalchemy.stored_default import StoredDefault
 
 __all__ = ["NotApprovedError", "PolicyPreview", "approve_policy", "preview_policy"]
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from ttl_odm.core.stored import StoredTTL
+    from ttl_odm.stored import StoredTTL
 
 
 def preview_policy(  # noqa: PLR0913 (all but the first three by keyword)

@@ -13,16 +13,16 @@ from ttl_odm.beanie.policy.commands import first_batch
 from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, completed
 from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.stored import beside, key_of, see
-from ttl_odm.core.stored_rows import POLICIES, StoredNow
 from ttl_odm.forecast import mongodb
 from ttl_odm.forecast.approval import Change, NotApprovedError, PolicyPreview, keys_of
 from ttl_odm.forecast.text import Forecast
 from ttl_odm.inspection.evidence import SMALL
+from ttl_odm.stored.rows import POLICIES, StoredNow
 
 if TYPE_CHECKING:
     from ttl_odm.beanie.policy.binding import Binding
     from ttl_odm.core.policy import Policy
-    from ttl_odm.core.stored import StoredTTL
+    from ttl_odm.stored import StoredTTL
 
 
 async def preview_policy(

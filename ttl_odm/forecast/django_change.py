@@ -22,7 +22,7 @@ from ttl_odm.inspection.evidence import SMALL
 __all__ = ["NotApprovedError", "PolicyPreview", "approve_policy", "preview_policy"]
 
 if TYPE_CHECKING:
-    from ttl_odm.core.stored import StoredTTL
+    from ttl_odm.stored import StoredTTL
 
 
 def preview_policy(

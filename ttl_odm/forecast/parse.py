@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.core.durations import duration
 from ttl_odm.core.policy import DURATIONS, TTL, ExpireAfter, ExpireAt, as_policy
-from ttl_odm.core.stored import DEFAULT
 from ttl_odm.core.values import NEVER, default_ttl
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.inspection.source import as_source
+from ttl_odm.stored import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ttl_odm.core.policy import Policy
-    from ttl_odm.core.stored import StoredTTL
+    from ttl_odm.stored import StoredTTL
 
 OPTION: Final = "--default-ttl"
 POLICY_OPTION: Final = "--policy"

@@ -21,8 +21,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ttl_odm.core.policy import ExpireAt
-from ttl_odm.core.stored_rows import WHOLE_TABLE
 from ttl_odm.forecast.estimates import Drawn, Measured, of_scope
+from ttl_odm.stored.rows import WHOLE_TABLE
 from ttl_odm.stored.scopes import largest
 
 if TYPE_CHECKING:

@@ -45,11 +45,11 @@ from ttl_odm.inspection.readers.sql import reading_only
 from ttl_odm.inspection.readers.sql_units import misread, misread_texts
 from ttl_odm.sqlalchemy.declare import mapper
 from ttl_odm.sqlalchemy.declare.enable import roots_of
-from ttl_odm.sqlalchemy.policy.binding import Variant, binding_of
+from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.rules import all_rules_below
-from ttl_odm.sqlalchemy.policy.stored import own_scope
+from ttl_odm.sqlalchemy.policy.sources import Variant
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, in_subquery
 from ttl_odm.sqlalchemy.sweep.counts import dependents_of_row, estimate
 from ttl_odm.sqlalchemy.sweep.due import count_rows
@@ -292,8 +292,12 @@ class _Counting:
         if along is not None:
             ends = or_(*(asked[name] for name in sample.ends_of(self._bindings)))
             answers.append(case((ends, along), else_=0).label(_ALONG))
-        scoped = next((one for one in self._bindings.values() if one.is_scoped), None)
-        scope = null() if scoped is None else own_scope(scoped, scoped.columns_of(source))
+        scopes = [
+            one.source.scoping.of_row(one.columns_of(source))
+            for one in self._bindings.values()
+            if one.source.scoping is not None
+        ]
+        scope = next(iter(scopes), null())
         rows: Any = select(scope.label("scope"), *answers).select_from(source)
         meant = rows.where(*self._criteria(source)).options(include_expired()).subquery()
         sums = [func.sum(meant.c[name]).label(name) for name in asked]
@@ -306,7 +310,7 @@ class _Counting:
             ]
         # MySQL groups by no expression that it would have to compare.
         counted = select(func.min(meant.c.scope).label("scope"), *sums)
-        return counted if scoped is None else counted.group_by(meant.c.scope)
+        return counted.group_by(meant.c.scope) if scopes else counted
 
     def _count(self, part: sample.Part) -> sample.Answers:
         statement, values, options = self._whole, {}, {}

@@ -4,7 +4,9 @@ Importing this module is the whole setup: every Session, AsyncSession and Core c
 every engine then sees live rows only, wherever a model declares ``__ttl__``.
 """
 
-from ttl_odm.core.stored_rows import PolicyChange, StoredPolicy
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare import mapper
 from ttl_odm.sqlalchemy.declare.enable import disable, enable
@@ -23,15 +25,18 @@ from ttl_odm.sqlalchemy.objects.lifetime import (
     time_left,
 )
 from ttl_odm.sqlalchemy.objects.renewals import touch
-from ttl_odm.sqlalchemy.policy.changes import policy_changes, set_policy, stored_policies
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
-from ttl_odm.sqlalchemy.policy.stored import create_policies, policy_tables
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError
 from ttl_odm.sqlalchemy.rewrite.eager_joins import outer_joins
 from ttl_odm.sqlalchemy.sweep.advisory_leases import AdvisoryLeases, AsyncAdvisoryLeases
 from ttl_odm.sqlalchemy.sweep.jobs import database_jobs
 from ttl_odm.sqlalchemy.sweep.leases import lease_table
 from ttl_odm.sweeper.declarations import Archive
+
+if TYPE_CHECKING:
+    from ttl_odm.stored.rows import PolicyChange, StoredPolicy
+    from ttl_odm.stored.sqlalchemy.changes import policy_changes, set_policy, stored_policies
+    from ttl_odm.stored.sqlalchemy.tables import create_policies, policy_tables
 
 enclose_handlers()
 # What of SQLAlchemy is replaced, and by what.
@@ -88,3 +93,24 @@ __all__ = [
     "time_left",
     "touch",
 ]
+
+# The names of extensions, which are imported when they are asked for.
+_EXTENSIONS: Final = {
+    "PolicyChange": "ttl_odm.stored.rows",
+    "StoredPolicy": "ttl_odm.stored.rows",
+    "create_policies": "ttl_odm.stored.sqlalchemy.tables",
+    "policy_changes": "ttl_odm.stored.sqlalchemy.changes",
+    "policy_tables": "ttl_odm.stored.sqlalchemy.tables",
+    "set_policy": "ttl_odm.stored.sqlalchemy.changes",
+    "stored_policies": "ttl_odm.stored.sqlalchemy.changes",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _EXTENSIONS:
+        return getattr(import_module(_EXTENSIONS[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

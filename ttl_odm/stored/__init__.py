@@ -1,8 +1,156 @@
 """Default ttls that a database stores, so that they change without a deployment: `Stored`.
 
-An extension. So far it holds what has no adapter; the adapters' own parts are still in their rooms,
-which import these modules.
+What a program declares is where such a default begins, and the limits of what it may become; what
+it is at a moment knows the database alone. So this value has no "default now": adapters put a
+look-up of the stored value into their statements.
 
-- `scopes`: rows by those values of a field that have default ttls of their own, in reports.
-- `scope_walk`: how a sweep goes from one of these values to the next.
+An extension:
+
+- `rows`: what is read of stored defaults, and where they are;
+- `scope_columns`: one form for each value that has a default of its own;
+- `scopes`: rows by such values, in reports;
+- `scope_walk`: how a sweep goes from one of these values to the next;
+- `sqlalchemy`: all that SQLAlchemy's adapter needs for it. The parts of the others are in their
+  rooms.
+
+This module must not know how the value is stored, nor what else a policy says.
 """
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
+
+from ttl_odm.core.extension import DefaultExtension
+from ttl_odm.core.values import MAX_TTL, NEVER, default_ttl, short_repr, whole_seconds
+from ttl_odm.errors import InvalidTTL, TTLConfigurationError
+from ttl_odm.stored.rows import INHERIT
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    StoredTTL = float | timedelta | Literal["default"] | None
+    """What a stored default can be set to."""
+
+DEFAULT: Final = "default"
+"""Instead of a ttl: a scope's own default is to be removed."""
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class Stored(DefaultExtension):
+    """A default ttl that is stored in the database, next to the rows: ``__ttl__ = Stored(3600)``.
+
+    The number is the one to begin with: `create_all()`, or a migration, writes it where nothing is
+    stored yet, and from then on the stored value alone counts. A change of it acts with the next
+    statement of each process. Where nothing is stored, no row expires.
+
+    With `by`, rows that have a certain value in a field may have a default of their own, as those
+    of one tenant; all others have the table's::
+
+        Stored(3600, by="tenant_id", least=DAY, most=7 * YEAR)
+
+    Attributes:
+        start: The default ttl to begin with: seconds, -1 (on, but never by default) or None (TTL is
+            off).
+        by: The field whose values may have defaults of their own; None where all rows have one.
+        least: The fewest seconds that a stored default may have; None for no such limit.
+        most: The most seconds, and then it may be neither -1 nor None; None for no such limit.
+        max_staleness: For how many seconds a process may go on by what it has read, where reading
+            it costs a round trip: on MongoDB, and nowhere else. None: each operation reads it.
+    """
+
+    start: int | None
+    by: str | None
+    least: int | None
+    most: int | None
+    max_staleness: int | None
+
+    def __init__(
+        self,
+        start: int | float | timedelta | None,  # noqa: PYI041 (as everywhere in the documentation)
+        *,
+        by: str | None = None,
+        least: float | timedelta | None = None,
+        most: float | timedelta | None = None,
+        max_staleness: float | timedelta | None = None,
+    ) -> None:
+        """Check and normalise; see the class for the arguments."""
+        if isinstance(start, Mapping):
+            _refuse(
+                "start", dict(start), "give a single default; TTL({...}, by=...) can't be stored"
+            )
+        name_of_field: object = by
+        if by is not None and not (isinstance(name_of_field, str) and name_of_field.strip()):
+            _refuse("by", by, "give a field name as a string")
+        limits = {"least": _seconds("least", least), "most": _seconds("most", most)}
+        if None not in limits.values() and limits["least"] > limits["most"]:  # type: ignore[operator]
+            _refuse("least", least, f"give no more than most={limits['most']}")
+        limits["max_staleness"] = _seconds("max_staleness", max_staleness)
+        for name, value in {"by": by, **limits}.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "start", self.checked(start, where="Stored.start"))
+
+    def checked(self, value: object, *, where: str, is_of_scope: bool = False) -> int | None:
+        """Normalise a value that is to be stored.
+
+        Args:
+            value: A default ttl in any form that `default_ttl` accepts; of a scope also "default".
+            where: The name of the setting for the error message, such as ``WebSession.__ttl__``.
+            is_of_scope: It is for a single value of `by`.
+
+        Returns:
+            Seconds, -1, None when TTL is off, or 0 (`INHERIT`) for "default".
+
+        Raises:
+            InvalidTTL: It is not a ttl, or not between `least` and `most`.
+        """
+        if value == DEFAULT:
+            if is_of_scope:
+                return INHERIT
+            raise InvalidTTL(
+                f'{where} = {value!r}: give seconds. "default" is only for a single value of the '
+                "field that `by` names, and removes its own default."
+            )
+        ttl = default_ttl(value, where=where)
+        endless = ttl is None or ttl == NEVER
+        if self.least is not None and not endless and ttl < self.least:  # type: ignore[operator]
+            raise InvalidTTL(f"{where} = {short_repr(value)}: the least is {self.least} seconds.")
+        if self.most is not None and (endless or ttl > self.most):  # type: ignore[operator]
+            raise InvalidTTL(f"{where} = {short_repr(value)}: the most is {self.most} seconds.")
+        return ttl
+
+    @property
+    def shape(self) -> Stored:
+        """What of it can't change while the application runs, since it is in the SQL."""
+        return Stored(None, by=self.by)
+
+    def by_column(self, name: str) -> Stored:
+        """The same by the name of the column that `by` stands for."""
+        return replace(self, by=name)
+
+    def of_whole_table(self, declared: str, owner: str) -> TTLConfigurationError:
+        """Return the error for a subclass with a default of its own in the table of its base."""
+        return TTLConfigurationError(
+            f"{declared}, and a stored default applies to a whole table: declare "
+            f"Stored(...) on {owner} only, and no __ttl__ on its subclasses."
+        )
+
+    def __repr__(self) -> str:
+        """Return the shortest declaration that makes an equal value."""
+        names = ("by", "least", "most", "max_staleness")
+        rest = (f"{name}={getattr(self, name)!r}" for name in names)
+        arguments = [repr(self.start), *(text for text in rest if not text.endswith("=None"))]
+        return f"Stored({', '.join(arguments)})"
+
+
+def _seconds(name: str, value: object) -> int | None:
+    seconds = None if value is None else whole_seconds(value, lowest=1)
+    if seconds is None and value is not None:
+        fix = f"give whole seconds from 1 to {MAX_TTL} as an int, an integral float or a timedelta"
+        _refuse(name, value, fix)
+    return seconds
+
+
+def _refuse(name: str, value: object, fix: str) -> NoReturn:
+    raise TTLConfigurationError(f"Stored.{name} = {short_repr(value)}: {fix}.")

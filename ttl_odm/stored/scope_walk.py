@@ -12,8 +12,9 @@ any store may answer, and wait for them as it likes. This module must not know w
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+
+from ttl_odm.dialects.family import seconds_between
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -63,16 +64,9 @@ def looked_at(rows: Sequence[Sequence[Any]], per_second: int | None) -> Scopes:
     """
     due = []
     for value, age, until, overdue in rows:
-        if overdue is not None and (seconds := seconds_of(overdue, per_second)) >= 0:
+        if overdue is not None and (seconds := seconds_between(overdue, per_second)) >= 0:
             due.append(Scope(value, int(age), until, seconds))
     return Scopes(tuple(due), rows[-1][0] if len(rows) == AT_ONCE else None)
-
-
-def seconds_of(span: Any, per_second: int | None) -> float:
-    """The seconds of a difference between two instants, as a database has it."""
-    if isinstance(span, timedelta):
-        return span.total_seconds()
-    return float(span / (per_second or 1))
 
 
 def all_due(look: Callable[[Any], Scopes]) -> Iterator[tuple[Scope, ...]]:

@@ -1,7 +1,7 @@
 """Rows by scope, where values of a field have default ttls of their own: `ttl_odm.Stored.by`.
 
 A table may have a million scopes, and a report has to be read, so only the largest are named. The
-key of all others is `ttl_odm.core.stored_rows.WHOLE_TABLE`, the empty text: it is never the name of
+key of all others is `ttl_odm.stored.rows.WHOLE_TABLE`, the empty text: it is never the name of
 a scope with a default of its own, and stands for the table's default where defaults are stored.
 
 This module must not know where the rows are.
@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, cast
 
-from ttl_odm.core.stored_rows import WHOLE_TABLE
+from ttl_odm.stored.rows import WHOLE_TABLE
 from ttl_odm.sweeper.facts import Fact, Number, Reading, RowsFact
 from ttl_odm.sweeper.text import visible
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection
     from ttl_odm.core.policy import Policy
-    from ttl_odm.core.stored import Stored
+    from ttl_odm.stored import Stored
     from ttl_odm.sweeper import ArchiveSink
     from ttl_odm.sweeper.declarations import Archive
 

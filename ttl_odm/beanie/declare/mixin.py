@@ -19,7 +19,7 @@ from ttl_odm.beanie.objects.copies import keeps_state, remember
 from ttl_odm.core import expiry
 from ttl_odm.core.extension import Extension  # noqa: TC001 - pydantic reads the annotations
 from ttl_odm.core.policy import Policy  # noqa: TC001 - as above
-from ttl_odm.core.stored import Stored  # noqa: TC001 - as above
+from ttl_odm.stored import Stored  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

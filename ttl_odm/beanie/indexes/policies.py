@@ -18,16 +18,16 @@ from ttl_odm.beanie.policy.stored import (
     beside,
     is_scope,
 )
-from ttl_odm.core.stored_rows import CHANGES, POLICIES, PolicyChange, StoredPolicy
 from ttl_odm.core.values import lenient_ttl, short_repr
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.stored.rows import CHANGES, POLICIES, PolicyChange, StoredPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ttl_odm.beanie.drivers import Collection, Document
     from ttl_odm.beanie.policy.binding import Binding
-    from ttl_odm.core.stored import Stored, StoredTTL
+    from ttl_odm.stored import Stored, StoredTTL
 
 
 async def stored_policies(model: type, *models: type) -> list[StoredPolicy]:
@@ -144,7 +144,7 @@ def scope_of(model: type, scope: object) -> Any:
     stored = _declared(model)
     if stored.by is None:
         raise TTLConfigurationError(
-            f"{model.__name__}.__ttl__ = {stored!r}has one default for all documents, and none "
+            f"{model.__name__}.__ttl__ = {stored!r} has one default for all documents, and none "
             f"for scope={short_repr(scope)}; declare Stored(..., by='field')."
         )
     value: Any = scope

@@ -37,9 +37,9 @@ from ttl_odm.beanie.policy.stored import (
 )
 from ttl_odm.beanie.purge.errors import is_conflict
 from ttl_odm.beanie.purge.removal import transaction
-from ttl_odm.core.stored_rows import CHANGES, INHERIT, POLICIES
 from ttl_odm.core.values import lenient_ttl
 from ttl_odm.errors import TTLConfigurationError, TTLError
+from ttl_odm.stored.rows import CHANGES, INHERIT, POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

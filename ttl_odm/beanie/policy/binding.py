@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ttl_odm.beanie.drivers import Collection
-    from ttl_odm.core.stored import Stored
+    from ttl_odm.stored import Stored
 
 Model = TypeVar("Model")
 

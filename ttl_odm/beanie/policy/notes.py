@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.core.policy import TTL
-from ttl_odm.core.stored_rows import INHERIT
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLError
+from ttl_odm.stored.rows import INHERIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -26,9 +26,9 @@ from pymongo import ReadPreference
 from pymongo.read_concern import ReadConcern
 
 from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, Noted, completed
-from ttl_odm.core.scopes import is_encodable
-from ttl_odm.core.stored_rows import POLICIES
 from ttl_odm.core.values import lenient_ttl
+from ttl_odm.stored.rows import POLICIES
+from ttl_odm.stored.scope_columns import is_encodable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -34,7 +34,7 @@ from ttl_odm.errors import TTLError
 if TYPE_CHECKING:
     from ttl_odm.core.lifetime import OnlyIf
     from ttl_odm.core.policy import Policy
-    from ttl_odm.core.stored import Stored
+    from ttl_odm.stored import Stored
 
 
 class TTLModel(models.Model):

@@ -11,7 +11,6 @@ from django.apps import apps
 from django.core import checks
 from django.db import connections
 
-from ttl_odm.core.stored_rows import POLICIES
 from ttl_odm.django.checks import of_database, of_model
 from ttl_odm.django.management.units import misread
 from ttl_odm.django.policy import stored
@@ -19,6 +18,7 @@ from ttl_odm.django.policy.binding import binding_of
 from ttl_odm.django.policy.indexes import TTLIndex, creation
 from ttl_odm.django.policy.rules import dependents
 from ttl_odm.django.purge.errors import store_errors
+from ttl_odm.stored.rows import POLICIES
 from ttl_odm.sweeper.findings import UNSEARCHABLE, WRONG_UNIT, Finding, Severity
 
 if TYPE_CHECKING:

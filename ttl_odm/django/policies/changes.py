@@ -25,14 +25,6 @@ from django.db import (
 )
 
 from ttl_odm.core.policy import TTL
-from ttl_odm.core.stored_rows import (
-    INHERIT,
-    POLICIES,
-    WHOLE_TABLE,
-    PolicyChange,
-    StoredNow,
-    StoredPolicy,
-)
 from ttl_odm.core.values import short_repr
 from ttl_odm.dialects.errors import code_of, is_away, is_passing, is_taken
 from ttl_odm.dialects.waits import NOT_AVAILABLE, TRIES, WAITED, races, waits
@@ -42,14 +34,22 @@ from ttl_odm.django.policy import stored
 from ttl_odm.django.policy.binding import binding_of, bindings
 from ttl_odm.django.time.fields import Stamp
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.stored.rows import (
+    INHERIT,
+    POLICIES,
+    WHOLE_TABLE,
+    PolicyChange,
+    StoredNow,
+    StoredPolicy,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from ttl_odm.core.stored import Stored, StoredTTL
     from ttl_odm.django.policy.binding import Binding
+    from ttl_odm.stored import Stored, StoredTTL
 
     Model = type[models.Model]
 
@@ -95,7 +95,7 @@ class StoredDefault:
             return cls(binding, declared, None, using)
         if binding.scope is None:
             raise TTLConfigurationError(
-                f"{label}.__ttl__ = {declared!r}has one default for all rows, and none for "
+                f"{label}.__ttl__ = {declared!r} has one default for all rows, and none for "
                 f"scope={short_repr(scope)}; declare Stored(..., by='field')."
             )
         text = stored.canonical_scope(connections[using], binding, scope)

@@ -9,10 +9,10 @@ from typing import Any
 
 from django.db import models
 
-from ttl_odm.core.stored_rows import CHANGES, LONGEST_SCOPE, POLICIES
 from ttl_odm.django.app_check import require_app
 from ttl_odm.django.policies.fields import ExactField
 from ttl_odm.django.time.fields import InstantField, TTLField
+from ttl_odm.stored.rows import CHANGES, LONGEST_SCOPE, POLICIES
 
 __all__ = ["Policy", "PolicyChange"]
 

@@ -22,8 +22,7 @@ from django.db.models.lookups import LessThan, LessThanOrEqual
 
 from ttl_odm.core import NEVER, TTL, Policy, as_policy, expires_at
 from ttl_odm.core.declared import DeclaredTTL
-from ttl_odm.core.stored_rows import FOREVER
-from ttl_odm.core.values import MAX_TTL
+from ttl_odm.core.values import FOREVER, MAX_TTL
 from ttl_odm.django.policy import stored
 from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.time import clock

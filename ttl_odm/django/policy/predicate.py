@@ -17,8 +17,7 @@ from django.db.models import BooleanField, F
 from django.db.models.expressions import Expression
 
 from ttl_odm.core import TTL, ExpireAt
-from ttl_odm.core.stored_rows import FOREVER
-from ttl_odm.core.values import MAX_TTL
+from ttl_odm.core.values import FOREVER, MAX_TTL
 from ttl_odm.django.policy import stored
 from ttl_odm.django.time import clock
 

@@ -19,12 +19,12 @@ from django.db.models import Count
 from django.db.models.expressions import Expression, F
 
 from ttl_odm.core.policy import TTL
-from ttl_odm.core.scopes import ScopeColumn
-from ttl_odm.core.stored_rows import FOREVER, LONGEST_SCOPE, OFF, POLICIES, WHOLE_TABLE
-from ttl_odm.core.values import NEVER, lenient_ttl
+from ttl_odm.core.values import FOREVER, NEVER, OFF, lenient_ttl
 from ttl_odm.dialects.family import as_value
 from ttl_odm.django.time.clock import family_of
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.stored.rows import LONGEST_SCOPE, POLICIES, WHOLE_TABLE
+from ttl_odm.stored.scope_columns import ScopeColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

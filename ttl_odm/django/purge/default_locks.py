@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from django.db import DatabaseError, connections
 
-from ttl_odm.core.stored_rows import POLICIES, WHOLE_TABLE
 from ttl_odm.dialects.errors import is_forbidden
-from ttl_odm.dialects.postgresql import MAY_SHARE
 from ttl_odm.django.policy.stored import check_app, name_of, sharing
+from ttl_odm.stored.rows import MAY_SHARE, POLICIES, WHOLE_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

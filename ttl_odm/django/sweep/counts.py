@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from django.db import connections, transaction
 from django.db.models import CharField, Exists, Func, IntegerField, OuterRef, QuerySet, Value
 
-from ttl_odm.core.stored_rows import WHOLE_TABLE
 from ttl_odm.django.policy import options, stored
 from ttl_odm.django.policy.rules import all_rules_below
 from ttl_odm.django.purge.removal import every, rows_of
@@ -17,6 +16,7 @@ from ttl_odm.django.sweep.due import ExpiredRows, is_off, parts_of
 from ttl_odm.django.sweep.scope_ranges import ScopedRows
 from ttl_odm.django.sweep.stored_indexes import scope_index
 from ttl_odm.django.sweep.subqueries import fetched, union
+from ttl_odm.stored.rows import WHOLE_TABLE
 from ttl_odm.stored.scopes import due_by_scope
 from ttl_odm.sweeper import Counted, Part
 

@@ -30,7 +30,7 @@ from ttl_odm.integrations.flask.stored_defaults import (
     as_text,
     check_text,
 )
-from ttl_odm.sqlalchemy.policy.stored_default import name_of_stored
+from ttl_odm.stored.sqlalchemy.stored_default import name_of_stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from flask import Response
     from werkzeug.wrappers import Response as AnyResponse
 
-    from ttl_odm.core.stored_rows import PolicyChange, StoredPolicy
     from ttl_odm.forecast.approval import PolicyPreview
     from ttl_odm.integrations.flask.stored_defaults import StoredDefaults
+    from ttl_odm.stored.rows import PolicyChange, StoredPolicy
 
 _FIELDS: Final = ("table", "scope", "ttl", "reason", "token")
 _MOST: Final = 200

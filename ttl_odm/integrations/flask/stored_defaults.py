@@ -14,15 +14,15 @@ from ttl_odm.core.values import short_repr
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.forecast.change import approve_policy, preview_policy
 from ttl_odm.forecast.parse import parse_stored
-from ttl_odm.sqlalchemy.policy.changes import policy_changes, stored_policies
-from ttl_odm.sqlalchemy.policy.stored_default import StoredDefault, stored_of
+from ttl_odm.stored.sqlalchemy.changes import policy_changes, stored_policies
+from ttl_odm.stored.sqlalchemy.stored_default import StoredDefault, stored_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ttl_odm.core.stored import StoredTTL
-    from ttl_odm.core.stored_rows import PolicyChange, StoredPolicy
     from ttl_odm.forecast.approval import PolicyPreview
+    from ttl_odm.stored import StoredTTL
+    from ttl_odm.stored.rows import PolicyChange, StoredPolicy
 
 FORBIDDEN: Final = 403
 CONFLICT: Final = 409

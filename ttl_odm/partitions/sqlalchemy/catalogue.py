@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import and_, literal_column, not_, or_, text, true
 
-from ttl_odm.core.values import NEVER
 from ttl_odm.dialects import EPOCH
 from ttl_odm.partitions import Stretch
 from ttl_odm.partitions.dialects import partition_ddl
@@ -29,8 +28,8 @@ from ttl_odm.partitions.facts import PartitionsCounted
 from ttl_odm.partitions.sqlalchemy.layout import cut_of, named, partitioning_on
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import all_subtables
-from ttl_odm.sqlalchemy.policy.known import defaults_now
 from ttl_odm.sqlalchemy.policy.rules import reason_of_dependents
+from ttl_odm.sqlalchemy.policy.sources import finite_defaults
 from ttl_odm.sqlalchemy.purge.modes import mode_of
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -88,8 +87,8 @@ class Lives:
     @classmethod
     def of(cls, connection: Connection, binding: Binding) -> Lives:
         """By the defaults at this moment."""
-        defaults, limit = defaults_now(connection, binding), binding.max_lifetime
-        finite = [seconds for seconds in defaults if seconds is not None and seconds != NEVER]
+        defaults, limit = list(binding.source.defaults(connection)), binding.max_lifetime
+        finite = finite_defaults(defaults)
         is_on = None not in defaults  # a limit is none for rows whose TTL is off
         if limit is None:
             longest = max(finite) if is_on and len(finite) == len(defaults) else None

@@ -31,7 +31,6 @@ from ttl_odm.partitions.sqlalchemy.work import (
     InUseError,
     PartitionWork,
 )
-from ttl_odm.sqlalchemy.policy.stored import tables_of
 from ttl_odm.sqlalchemy.purge.errors import is_away, is_locked
 from ttl_odm.sqlalchemy.sweep.due import count_rows
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
@@ -118,7 +117,7 @@ class LockingWork(PartitionWork):
         return BatchResult(0)
 
     def _look(self, leaf: Leaf) -> BatchResult:
-        if self.binding.stored is not None:
+        if not self.binding.source.is_known:
             # Under LOCK TABLES a statement may name a table once, and the predicate looks the
             # default up several times.
             return self._drop_if_empty(leaf, "each row's stored default has to be looked up")
@@ -181,10 +180,10 @@ class LockingWork(PartitionWork):
         """
         if not self._is_mariadb and self._is_busy():
             raise InUseError("another session is using it in an open transaction")
-        read: tuple[str, ...] = ()
-        if self.binding.stored is not None:  # and that stays as it is meanwhile
-            policies = tables_of(self.binding.first.table).policies
-            read = (self._ddl.quoted(*name_of(self.connection, policies)),)
+        read = tuple(  # and what is there stays as it is meanwhile
+            self._ddl.quoted(*name_of(self.connection, table))
+            for table in self.binding.source.tables
+        )
         lock = self._ddl.lock(self._cut, read, is_mariadb=self._is_mariadb)
         for left in reversed(range(AT_ONCE if self._is_mariadb else 1)):
             try:

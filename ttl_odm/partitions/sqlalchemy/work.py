@@ -122,8 +122,8 @@ def next_place(connection: Connection, binding: Binding, request: BatchRequest) 
         place = Place(leaves, time.monotonic(), steps, leaves.counted)
         if before is not None:
             place = before.anew(place)
-    # What is stored was read with the partitions, and is again before one goes.
-    if binding.stored is None and not is_ttl_on(connection, binding):  # nothing goes any more
+    # What Python doesn't know was read with the partitions, and is again before one goes.
+    if binding.source.is_known and not is_ttl_on(connection, binding):  # nothing goes any more
         place = replace(place, steps=tuple(s for s in place.steps if isinstance(s, Range)))
     return place
 

@@ -15,31 +15,26 @@ from sqlalchemy import (
     ColumnDefault,
     Date,
     DateTime,
-    Enum,
     FromClause,
     Integer,
-    String,
     Table,
-    TypeDecorator,
-    Uuid,
     event,
 )
 from sqlalchemy.orm import Mapper
 
 from ttl_odm.core.declared import shape_of, undeclared
 from ttl_odm.core.extension import Extension, Layout
-from ttl_odm.core.policy import TTL, as_policy, instant_field
+from ttl_odm.core.policy import TTL, as_policy, default_extension, instant_field
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin, goes_by, last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.recompile import recompile
-from ttl_odm.sqlalchemy.policy import schema, stored
+from ttl_odm.sqlalchemy.policy import schema
 from ttl_odm.sqlalchemy.policy.binding import (
     Binding,
     MaxLifetime,
     SubBinding,
-    Variant,
     bind,
     binding_of,
     bound_tables,
@@ -48,6 +43,7 @@ from ttl_odm.sqlalchemy.policy.binding import (
 )
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL
 from ttl_odm.sqlalchemy.policy.rules import bind_extension, rule_of
+from ttl_odm.sqlalchemy.policy.sources import Variant
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
 from ttl_odm.sqlalchemy.time.clock import forget_compiled_statements
 from ttl_odm.sqlalchemy.time.column_types import Seconds
@@ -261,28 +257,17 @@ class _PolicyColumns:
         """The column that tells kinds, or else single-table subclasses, apart."""
         if isinstance(self.policy, TTL) and self.policy.by is not None:
             return self.named(self.policy.by)
-        if self.policy.stored is not None and self.policy.stored.by:
-            return self.scope(self.policy.stored.by)
+        declared = default_extension(self.policy)
+        if declared is not None and declared.by is not None:
+            return self.named(declared.by)
         column = None if self.mapper is None else self.mapper.polymorphic_on
         return column if isinstance(column, Column) and column.table is self.table else None
-
-    def scope(self, name: str) -> Column[Any]:
-        """The column whose values may have stored defaults of their own."""
-        column = self.named(name)
-        is_odd = isinstance(column.type, (Enum, TypeDecorator))
-        if is_odd or not isinstance(column.type, (String, Integer, Uuid)):
-            raise TTLConfigurationError(
-                f"{self.where}: column {column.name!r} is {column.type!r}; scopes of stored "
-                "defaults are text, so by= needs a column of text, whole numbers or UUIDs."
-            )
-        return column
 
 
 def _prepare_schema(binding: Binding, *, makes_index: bool) -> None:
     """See to the default of ``_ts``, and to what ``create_all()`` adds."""
     stamp, own = binding.last_modified, binding.override
-    if binding.stored is not None:
-        stored.begin_when_created(binding)
+    binding.source.prepare_schema()
     if binding.stamps and (stamp.default is None or not binding.instants.native):
         # The application's own (utcnow(), time.time()) is the clock of a host.
         binding.default_before = stamp.default
@@ -300,7 +285,7 @@ def _prepare_schema(binding: Binding, *, makes_index: bool) -> None:
     ):
         schema.add_check(binding.table, own)
         if makes_index:
-            scope = binding.discriminator if binding.is_scoped else None
+            scope = None if binding.source.scoping is None else binding.discriminator
             schema.add_indexes(binding.table, stamp, own, scope)
     if binding.max_lifetime is not None and makes_index:
         schema.add_index_on(binding.max_lifetime.created)
@@ -353,12 +338,10 @@ def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:
                 f"declare the default of {cls.__name__} rows there."
             )
         own = as_policy(cls.__ttl__, where=where)
-        if binding.stored is not None or own.stored is not None:
-            raise TTLConfigurationError(
-                f"{where} = {own!r}: {cls.__name__} shares its table with {binding.name}, and a "
-                "stored default applies to a whole table: declare "
-                f"Stored(...) on {binding.name} only, and no __ttl__ on its subclasses."
-            )
+        elsewhere = default_extension(binding.policy) or default_extension(own)
+        if elsewhere is not None:
+            declared = f"{where} = {own!r}: {cls.__name__} shares its table with {binding.name}"
+            raise elsewhere.of_whole_table(declared, binding.name)
         is_number = own is not cls.__ttl__ and isinstance(binding.policy, TTL)
         if not is_number and shape_of(own) != binding.default.shape:
             raise TTLConfigurationError(

@@ -25,13 +25,17 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.gate.context import gate_contexts
 from ttl_odm.sqlalchemy.gate.outdated import current
 from ttl_odm.sqlalchemy.gate.policy_change import policy_change
-from ttl_odm.sqlalchemy.gate.preparations import ChangedReferences, Several, StampedBase
+from ttl_odm.sqlalchemy.gate.preparations import (
+    ChangedReferences,
+    SeenDefault,
+    Several,
+    StampedBase,
+)
 from ttl_odm.sqlalchemy.gate.recompile import compiled_statements, some_are_unknown
 from ttl_odm.sqlalchemy.gate.retry import Trial, tried, try_again
 from ttl_odm.sqlalchemy.keys.upserts import MetRows
 from ttl_odm.sqlalchemy.keys.writes import InnerInserts, InsertedKeys, UpdatedKeys
 from ttl_odm.sqlalchemy.policy.binding import binding_of, may_be_second, sub_binding_of
-from ttl_odm.sqlalchemy.policy.known import NotedDefault
 from ttl_odm.sqlalchemy.policy.parameters import includes_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
 from ttl_odm.sqlalchemy.policy.second_tables import is_migrating
@@ -321,8 +325,8 @@ def _live_rows(compiler: GatedCompiler) -> LiveRows:
 
     def live(binding: Binding, source: FromClause) -> ColumnElement[bool]:
         _needs_context(compiler)
-        if binding.stored is not None:
-            _prepare(compiler, NotedDefault.of(binding))
+        if not binding.source.is_known:
+            _prepare(compiler, SeenDefault(binding.source))
         writing = compiler.ttl_mode.writing
         predicate = Predicate(clock_of(compiler.dialect), writing=writing, overridable=not writing)
         return predicate.live(binding, binding.columns_of(source))

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy.sql.compiler import SQLCompiler
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding, SourceColumns
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.sources import SourceColumns
     from ttl_odm.sqlalchemy.rewrite.statement_rules import Asked
 
 

@@ -153,8 +153,8 @@ def _written_out(table: Table, dialect: Dialect) -> str:
     """The live rows of a table, as a subquery without parameters."""
     binding = root_of(table)
     assert binding is not None  # noqa: S101 (it leaks)
-    defaults = () if binding.stored else tuple(default() for default in binding.defaults())
-    return _with_literals(table, dialect, defaults, bound_tables.changes)
+    defaults = [default() for default in binding.defaults()] if binding.source.is_known else ()
+    return _with_literals(table, dialect, tuple(defaults), bound_tables.changes)
 
 
 @lru_cache(_TEXTS)

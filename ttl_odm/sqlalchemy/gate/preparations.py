@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.keys.upserts import MetRows
     from ttl_odm.sqlalchemy.policy.binding import SubBinding
+    from ttl_odm.sqlalchemy.policy.sources import Source
     from ttl_odm.sqlalchemy.rewrite.statement_rules import Preparation
     from ttl_odm.sqlalchemy.rewrite.targets import Target
 
@@ -54,6 +55,18 @@ class Several:
             for preparation in self.preparations
             if not getattr(context, "ttl_does_nothing", False)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SeenDefault:
+    """Before a statement with a default that Python doesn't know: note it, now and then."""
+
+    source: Source
+
+    def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:  # noqa: ARG002 (as in the Protocol)
+        """Do it; nothing is in the way."""
+        self.source.see(context.root_connection)
+        return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,13 +75,13 @@ def must_select_first(binding: Binding, dialect: Dialect) -> bool:
     """Whether it takes more than one DELETE to displace rows of a table.
 
     A DELETE that finds nothing locks the gap where the key would be, on InnoDB, and two such
-    sessions that then insert deadlock. A plain read locks nothing. And a stored default is locked
-    only where there is a row to delete by it.
+    sessions that then insert deadlock. A plain read locks nothing. And a default that others may
+    change is locked only where there is a row to delete by it.
     """
     *_, purge, archive, on_purged, _ = purge_conditions(binding)
     return (
         dialect.name in MYSQL_FAMILY
-        or (binding.stored is not None and clock_of(dialect).locks_rows)
+        or (not binding.source.is_known and clock_of(dialect).locks_rows)
         or purge != DELETE
         or archive is not None
         or on_purged is not None
@@ -208,7 +208,7 @@ class KeyReclaimer:
                 return total
 
     def lock_defaults(self, *bindings: Binding) -> None:
-        """Lock the stored defaults by which rows are about to be deleted."""
+        """Let the defaults stay as they are by which rows are about to be deleted."""
         lock_defaults(self.connection, bindings, self.execute)
 
     def make_way(self, consequence: Consequence, rows: Select[Any]) -> int:

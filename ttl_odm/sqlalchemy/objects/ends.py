@@ -24,7 +24,6 @@ from ttl_odm.core.expiry import EARLIEST
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
-from ttl_odm.sqlalchemy.policy.known import policy_on
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError
 from ttl_odm.sqlalchemy.purge.statements import is_one_of
@@ -109,8 +108,8 @@ def seen_of(state: State, lifetime: Lifetime, dialect: Dialect) -> Seen | None:
     if not lifetime.attributes:
         return None
     policy = None
-    if lifetime.binding.stored is not None:
-        policy = policy_on(lifetime.binding, dialect, lifetime.scope(stored))
+    if not lifetime.binding.source.is_known:
+        policy = lifetime.binding.source.policy_on(dialect, lifetime.scope(stored))
         if policy is None:
             return None
     stamp = stored[lifetime.stamp]
@@ -140,11 +139,11 @@ def known_of(state: State, dialect: Dialect) -> Seen | None:
 def to_check(state: State, dialect: Dialect) -> Seen | None:
     """What to hold a row against before it is written: what is known of an object's end.
 
-    Where the default is stored, and the transaction is too old to tell what it is by now, any end
-    may have come.
+    Where Python doesn't know the default, and the transaction is too old to tell what it is by now,
+    any end may have come.
     """
     seen, lifetime = known_of(state, dialect), lifetime_of(state.mapper)
-    if seen is not None or lifetime is None or lifetime.binding.stored is None:
+    if seen is not None or lifetime is None or lifetime.binding.source.is_known:
         return seen
     stamp = stored_values(state).get(lifetime.stamp, NO_VALUE)
     if stamp is not NO_VALUE:
@@ -172,8 +171,8 @@ def written_of(state: State, lifetime: Lifetime, dialect: Dialect) -> Seen | Non
     if any(value is NO_VALUE or isinstance(value, ColumnElement) for value in rest):
         return None
     policy: Policy | None = lifetime.default.policy
-    if lifetime.binding.stored is not None:
-        policy = policy_on(lifetime.binding, dialect, lifetime.scope(values))
+    if not lifetime.binding.source.is_known:
+        policy = lifetime.binding.source.policy_on(dialect, lifetime.scope(values))
     if policy is None:
         return None
     return Seen(lifetime.end(values, policy), _latest_stamp(latest, lifetime), is_exact=False)

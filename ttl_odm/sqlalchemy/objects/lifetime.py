@@ -37,7 +37,6 @@ from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.ruled_rows import end_by_rule, is_expired_by_rule, tables_of
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, root_binding_of
-from ttl_odm.sqlalchemy.policy.known import policy_as_noted
 from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.rewrite.stamps import Ago, SecondsUntil, Stamp, StampUntil
 from ttl_odm.sqlalchemy.time.clock import database_now, dialect_of
@@ -87,7 +86,7 @@ class Lifetime(NamedTuple):
         return bool(self.attributes)
 
     def scope(self, values: Mapping[str, Any]) -> object:
-        """What a row's stored default hangs on; None where rows have one for all."""
+        """What a row's default hangs on; None where rows have one for all."""
         return None if self.kind is None else values[self.kind]
 
     def end(self, values: Mapping[str, Any], policy: Policy) -> datetime | None:
@@ -118,7 +117,7 @@ def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
         return None
     limit = binding.max_lifetime
     has_kinds = isinstance(binding.policy, TTL) and binding.policy.by is not None
-    kind = binding.discriminator if has_kinds or binding.is_scoped else None
+    kind = binding.discriminator if has_kinds or binding.source.scoping is not None else None
     columns = (binding.last_modified, binding.override, kind, limit and limit.created)
     properties = compat.properties(mapper)
     keys: tuple[str | None, ...] = (None,) * len(columns)
@@ -172,7 +171,7 @@ def bound_lifetime(row: object) -> Lifetime:
 def end_of(row: object) -> datetime | None:
     """The instant at which a row expires (aware, UTC), as it is in memory; None for never.
 
-    Where the database stores the default, that is what it was when this process saw it last.
+    Where Python doesn't know the default, that is what it was when this process saw it last.
     """
     mapper, rule = _rule(row)
     if rule is not None:
@@ -180,10 +179,10 @@ def end_of(row: object) -> datetime | None:
     lifetime = bound_lifetime(row)
     values = {key: getattr(row, key) for key in lifetime.attributes}
     policy = lifetime.default.policy
-    if lifetime.binding.stored is not None:
+    if not lifetime.binding.source.is_known:
         session = object_session(row)
         dialect = None if session is None else dialect_of(session, row)
-        policy = policy_as_noted(lifetime.binding, dialect, lifetime.scope(values))
+        policy = lifetime.binding.source.policy_as_noted(dialect, lifetime.scope(values))
     return lifetime.end(values, policy)
 
 

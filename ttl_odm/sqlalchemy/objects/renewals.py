@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
 
     from ttl_odm.core.lifetime import OnlyIf
-    from ttl_odm.sqlalchemy.policy.binding import Binding, SourceColumns
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.sources import SourceColumns
     from ttl_odm.sqlalchemy.time.column_types import Instants
 
     SQL = ColumnElement[Any]

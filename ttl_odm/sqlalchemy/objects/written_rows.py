@@ -13,7 +13,6 @@ from ttl_odm.core.expiry import EARLIEST
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.ends import MARGIN, NO_NOTE, known_of, look_at, to_check
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
-from ttl_odm.sqlalchemy.policy.known import see_to
 from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED
 from ttl_odm.sqlalchemy.time.clock import monotonic, sample_of
 
@@ -114,8 +113,8 @@ def _far(mapped: Mapper[Any], connection: Connection) -> tuple[Lifetime, datetim
     lifetime, sample = lifetime_of(mapped), sample_of(connection.dialect)
     if lifetime is None:
         return None
-    if lifetime.binding.stored is not None:
-        see_to(connection, lifetime.binding)  # for what `known_of` is asked, too
+    if not lifetime.binding.source.is_known:
+        lifetime.binding.source.see(connection)  # for what `known_of` is asked, too
         return None
     if sample is None or lifetime.binding.is_adopted:
         return None

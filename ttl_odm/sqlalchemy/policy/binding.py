@@ -9,6 +9,7 @@ each time a statement *runs* (`ttl_odm.sqlalchemy.policy.parameters`): that is w
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from inspect import currentframe
 from itertools import count
 from threading import RLock
@@ -17,11 +18,12 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import ColumnDefault, Table
 
-from ttl_odm.core.policy import TTL, ExpireAt, Policy
+from ttl_odm.core.policy import TTL, ExpireAt, Policy, default_extension
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.compat import ANNOTATED, attach
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL
+from ttl_odm.sqlalchemy.policy.sources import Fixed, SourceColumns
 from ttl_odm.sqlalchemy.time.column_types import Seconds, refuse_in_revision
 
 if TYPE_CHECKING:
@@ -31,22 +33,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ttl_odm.core.extension import Layout
-    from ttl_odm.core.stored import Stored
+    from ttl_odm.sqlalchemy.policy.sources import Source, Variant
     from ttl_odm.sqlalchemy.time.column_types import Instants
 
 INFO_KEY: Final = "ttl_odm"
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """A default of its own for some rows of a table: a single-table subclass, or a kind.
-
-    The identities are what the discriminator says of these rows: the kind; or the subclass itself,
-    and those under it that have no default of their own.
-    """
-
-    default: DefaultTTL
-    identities: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +86,7 @@ class Binding:
             to be put back when the table is unbound.
         origin: The binding that was declared, where this one is that of a second Table object of
             the same table; see `ttl_odm.sqlalchemy.policy.second_tables`.
-        stored: What is declared of a default that the database stores; None where the code has it.
-        is_scoped: Whether rows of some scope (what the discriminator says) may have their own.
+        source: Where the default comes from.
         stamps: Whether writes reset `last_modified`.
         is_adopted: Whether it is anything but one default, or several by subclass, over ``_ts``
             alone.
@@ -116,20 +105,22 @@ class Binding:
     layout: TableLayout | None = None
     default_before: Any = None
     origin: Binding | None = None
-    stored: Stored | None = field(init=False)
-    is_scoped: bool = field(init=False)
+    source: Source = field(init=False, repr=False, compare=False)
     stamps: bool = field(init=False)
     is_adopted: bool = field(init=False)
 
     def __post_init__(self) -> None:
         """Say once what every flush and every lookup in memory asks."""
         has_kinds = isinstance(self.policy, TTL) and self.policy.by is not None
-        self.stored = self.policy.stored
-        self.is_scoped = self.stored is not None and self.stored.by is not None
+        declared = default_extension(self.policy)
+        if declared is None:
+            self.source = Fixed(self.default, self.variants, self.discriminator)
+        else:
+            self.source = import_module(declared.package("sqlalchemy")).source(self, declared)
         self.stamps = isinstance(self.policy, TTL)
         self.is_adopted = (
             has_kinds
-            or self.is_scoped
+            or self.source.scoping is not None
             or self.max_lifetime is not None
             or not (self.stamps and self.instants.native)
         )
@@ -276,21 +267,6 @@ class SubBinding:
         if source is self.table:
             return list(self.keys)
         return [(source.c[own.key], root) for own, root in self.keys]
-
-
-@dataclass(frozen=True, slots=True)
-class SourceColumns:
-    """The columns that the predicate reads, of one FROM element."""
-
-    last_modified: ColumnElement[Any]
-    override: ColumnElement[Any] | None
-    discriminator: ColumnElement[Any] | None
-    created: ColumnElement[Any] | None
-
-    def present(self) -> list[ColumnElement[Any]]:
-        """Those that there are, in order."""
-        columns = (self.last_modified, self.override, self.discriminator, self.created)
-        return [column for column in columns if column is not None]
 
 
 class BoundTables:

@@ -23,8 +23,7 @@ from sqlalchemy.orm import UserDefinedOption
 
 from ttl_odm.core.declared import UNREAD, DeclaredTTL
 from ttl_odm.core.policy import TTL, Policy
-from ttl_odm.core.stored_rows import FOREVER, OFF
-from ttl_odm.core.values import NEVER
+from ttl_odm.core.values import FOREVER, NEVER, OFF
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.sqlalchemy.compat import all_options
 from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError, UnwrappedInvalidTTL

@@ -14,17 +14,17 @@ from sqlalchemy import Boolean, ColumnElement, and_, case, literal_column, or_, 
 from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.types import Integer
 
-from ttl_odm.core.stored_rows import FOREVER
-from ttl_odm.core.values import MAX_TTL
+from ttl_odm.core.values import FOREVER, MAX_TTL
 from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.sqlite import SQLite
-from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, INCLUDE_EXPIRED, SecondsParameter
-from ttl_odm.sqlalchemy.policy.stored import once, shortest_age, stored_seconds
+from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, INCLUDE_EXPIRED
+from ttl_odm.sqlalchemy.policy.sources import Moment
 from ttl_odm.sqlalchemy.time.clock import SQLTemplate
 
 if TYPE_CHECKING:
-    from ttl_odm.sqlalchemy.policy.binding import Binding, SourceColumns
+    from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.policy.parameters import Part
+    from ttl_odm.sqlalchemy.policy.sources import SourceColumns
     from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.sqlalchemy.time.column_types import Instants
 
@@ -39,7 +39,7 @@ class Predicate:
         clock: The database's clock.
         writing: Judge at the moment of the write, as an UPDATE or DELETE has to.
         overridable: ``include_expired`` makes it true for every row.
-        locking: Lock the stored defaults that it reads, shared, where the database locks rows.
+        locking: Lock the defaults that it reads, shared, where the database locks rows.
         now: SQL for another instant to judge by, in the unit of ``_ts``.
     """
 
@@ -53,16 +53,18 @@ class Predicate:
         now: str | None = None,
     ) -> None:
         self._clock = clock
-        self._locking = locking and clock.locks_rows
         self._writing = writing
         self._now = clock.literal(now or (clock.now_at_write if writing else clock.now))
-        self._overruled_by = INCLUDE_EXPIRED if overridable else BASE_ROW_WRITTEN
+        overruled_by = INCLUDE_EXPIRED if overridable else BASE_ROW_WRITTEN
+        locking = locking and clock.locks_rows
+        self._moment = Moment(clock, self._now, writing, overruled_by, locking)
 
     def live(self, binding: Binding, columns: SourceColumns) -> Condition:
         """True for rows that have not expired."""
         if isinstance(self._clock, MySQL) and binding.is_checked:
-            by_age = self._live_by_scoped_age if binding.is_scoped else self._live_by_age
-            live = by_age(binding, columns)
+            live = binding.source.live_by_age(columns, self._moment)
+            if live is None:
+                live = self._live_by_age(binding, columns)
         else:
             live = self._live_by_ranges(binding, columns)
         if binding.max_lifetime is not None:
@@ -84,32 +86,9 @@ class Predicate:
         age = case(
             (or_(*(own == _integer(never) for never in binding.nevers)), span(_integer(FOREVER))),
             (own > self._seconds(binding, columns, "own_slack"), span(own)),
-            else_=span(once(binding, self._seconds(binding, columns, "inherited_age"))),
+            else_=span(binding.source.once(self._seconds(binding, columns, "inherited_age"))),
         )
         reached = binding.instants.on(self._clock).reached(columns.last_modified, self._now - age)
-        return SQLTemplate("(({0}) IS NOT TRUE)", Boolean(), reached)
-
-    def _live_by_scoped_age(self, binding: Binding, columns: SourceColumns) -> Condition:
-        """The same where scopes have defaults of their own: one look-up, and for few rows.
-
-        A row that is younger than its own ttl needs none, nor, in a read, one that is younger than
-        the shortest default. (A write asks for that of each row when it has the row's lock.)
-        """
-        own, span = self._own(columns), self._clock.span
-        column_format, start = binding.instants.on(self._clock), columns.last_modified
-        has_own = own > _integer(0)
-        least = case(
-            (or_(*(own == _integer(never) for never in binding.nevers)), _integer(FOREVER)),
-            (has_own, own),
-            else_=_integer(0) if self._writing else shortest_age(binding),
-        )
-        # Of a row that has outlived its own ttl it only matters whether TTL is off: `OFF` stays as
-        # it is, and what is less is now or still to come.
-        age = self._seconds(binding, columns, "inherited_age")
-        age -= case((has_own, _integer(FOREVER)), else_=_integer(0))
-        age *= case((has_own, _integer(2)), else_=_integer(1))
-        ends = (self._now - span(least), self._now - span(age))
-        reached = and_(*(column_format.reached(start, end) for end in ends))
         return SQLTemplate("(({0}) IS NOT TRUE)", Boolean(), reached)
 
     def _live_by_ranges(self, binding: Binding, columns: SourceColumns) -> Condition:
@@ -117,15 +96,15 @@ class Predicate:
         age, span = self._seconds(binding, columns, "inherited_age"), self._clock.span
         column_format, start = binding.instants.on(self._clock), columns.last_modified
         live = column_format.ahead(start, self._ago(binding, age))
-        if binding.is_scoped:
-            # Of young rows nobody has to ask what is stored for their scope.
-            live = or_(column_format.ahead(start, self._shortest_ago(binding)), live)
+        shortest_ago = self._shortest_ago(binding)
+        if shortest_ago is not None:  # of young rows nobody has to look up their own default
+            live = or_(column_format.ahead(start, shortest_ago), live)
         if binding.nulls_expire:
             live = and_(live, or_(start.is_not(None), age > _integer(FOREVER)))
         if columns.override is not None:
             own = self._own(columns)
-            is_off = once(binding, age) > _integer(FOREVER)
-            if binding.is_scoped and binding.instants.native:
+            is_off = binding.source.once(age) > _integer(FOREVER)
+            if shortest_ago is not None and binding.instants.native:
                 # A second look-up, of which inheriting rows have no need after the first one.
                 before_all = column_format.reached(start, self._now - span(_integer(FOREVER)))
                 is_off = and_(or_(own.is_not(None), before_all), is_off)
@@ -168,8 +147,9 @@ class Predicate:
         start = columns.last_modified
         column_format = binding.instants.on(self._clock)
         passed = column_format.reached(start, self._ago(binding, age))
-        if binding.is_scoped:
-            passed = and_(column_format.reached(start, self._shortest_ago(binding)), passed)
+        shortest_ago = self._shortest_ago(binding)
+        if shortest_ago is not None:
+            passed = and_(column_format.reached(start, shortest_ago), passed)
         if binding.nulls_expire:
             passed = or_(passed, and_(self._is_null(start), age <= _integer(FOREVER)))
         return passed
@@ -225,25 +205,8 @@ class Predicate:
         return case((is_known, self._now - end))
 
     def _seconds(self, binding: Binding, columns: SourceColumns, part: Part) -> SQL:
-        """What the default that a row inherits means: a bound value, or what a subquery reads."""
-        if binding.stored is not None:
-            return stored_seconds(binding, columns, part, self._overruled_by, locking=self._locking)
-        otherwise = SecondsParameter(binding.default, part, self._overruled_by)
-        # An abstract class has no rows of its own.
-        variants = [variant for variant in binding.variants if variant.identities]
-        kind = columns.discriminator
-        if kind is None or not variants:
-            return otherwise
-        return case(
-            *(
-                (
-                    or_(*(kind == identity for identity in variant.identities)),
-                    SecondsParameter(variant.default, part, self._overruled_by),
-                )
-                for variant in variants
-            ),
-            else_=otherwise,
-        )
+        """What the default that a row inherits means."""
+        return binding.source.seconds(columns, part, self._moment)
 
     def _too_old(self, binding: Binding, columns: SourceColumns) -> SQL:
         """The latest instant of creation whose rows are older than any may become."""
@@ -252,16 +215,19 @@ class Predicate:
     def _ago(self, binding: Binding, seconds: SQL) -> SQL:
         """The instant so many seconds ago.
 
-        Where these are stored, a read computes it once. A write judges each row by the moment when
-        it has the row's lock.
+        Where these are looked up, a read computes it once. A write judges each row by the moment
+        when it has the row's lock.
         """
         if self._writing:
-            return self._now - self._clock.span(once(binding, seconds))
-        return once(binding, self._now - self._clock.span(seconds))
+            return self._now - self._clock.span(binding.source.once(seconds))
+        return binding.source.once(self._now - self._clock.span(seconds))
 
-    def _shortest_ago(self, binding: Binding) -> SQL:
-        """The instant since which no row has begun that a stored default lets expire."""
-        instant = self._now - self._clock.span(shortest_age(binding))
+    def _shortest_ago(self, binding: Binding) -> SQL | None:
+        """The instant since which no row has begun that a default lets expire, if it's cheap."""
+        shortest = binding.source.shortest()
+        if shortest is None:
+            return None
+        instant = self._now - self._clock.span(shortest)
         return instant if self._writing else select(instant).correlate(None).scalar_subquery()
 
     def _is_null(self, column: SQL) -> Condition:

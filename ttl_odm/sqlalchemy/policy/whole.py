@@ -10,14 +10,14 @@ import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ttl_odm.core.policy import TTL, ExpireAfter
+from ttl_odm.core.policy import TTL, ExpireAfter, default_extension
 
 if TYPE_CHECKING:
+    from ttl_odm.core.extension import DefaultExtension
     from ttl_odm.core.policy import Policy
-    from ttl_odm.core.stored import Stored
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
-STORED: Final = "stored"
+LOOKED_UP: Final = "stored"
 """Stands for the seconds where a view or a policy of the database looks them up."""
 
 
@@ -49,12 +49,12 @@ def whole_policy(binding: Binding) -> Policy:
     )
 
 
-def default_now(binding: Binding) -> int | Stored | None:
-    """The default of a table at this moment, or that it is stored."""
-    stored, scope = binding.default.policy.stored, binding.discriminator
-    if stored is None:
+def default_now(binding: Binding) -> int | DefaultExtension | None:
+    """The default of a table at this moment, or the declaration of one that isn't in code."""
+    declared, column = default_extension(binding.default.policy), binding.discriminator
+    if declared is None:
         return binding.default()
-    return stored if stored.by is None or scope is None else replace(stored, by=scope.name)
+    return declared if declared.by is None or column is None else declared.by_column(column.name)
 
 
 def note_of(policy: Policy) -> str:
@@ -65,10 +65,10 @@ def note_of(policy: Policy) -> str:
     if not isinstance(policy, TTL):
         seconds = policy.seconds if isinstance(policy, ExpireAfter) else 0
         return f"{seconds}_{_checksum(policy)}"
-    stored = policy.stored
-    default = str(policy.default) if stored is None else STORED
-    now = policy.settled if stored is None else policy.with_default(stored.shape)
-    is_usual = now == TTL(now.declared_default) and (stored is None or stored.by is None)
+    declared = default_extension(policy)
+    default = str(policy.default) if declared is None else LOOKED_UP
+    now = policy.settled if declared is None else policy.with_default(declared.shape)
+    is_usual = now == TTL(now.declared_default) and (declared is None or declared.by is None)
     return default if is_usual else f"{default}_{_checksum(now)}"
 
 

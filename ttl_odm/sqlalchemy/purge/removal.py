@@ -27,7 +27,6 @@ from ttl_odm.sqlalchemy.policy.binding import key_columns, root_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.rules import remove_dependents, rules_below
-from ttl_odm.sqlalchemy.policy.stored import own_scope
 from ttl_odm.sqlalchemy.purge.errors import (
     in_short,
     is_passing,
@@ -137,13 +136,14 @@ class Removal:
 
     @property
     def _has_scopes(self) -> bool:
-        return self.binding.is_scoped and self.reason == "expired"
+        return self.binding.source.scoping is not None and self.reason == "expired"
 
     def _scope(self) -> list[ColumnElement[Any]]:
         """The scope of a row, where that has to be known."""
-        if not self._has_scopes:
+        scoping = self.binding.source.scoping
+        if scoping is None or not self._has_scopes:
             return []
-        return [own_scope(self.binding, self.binding.columns_of(self._table)).label(_SCOPE)]
+        return [scoping.of_row(self.binding.columns_of(self._table)).label(_SCOPE)]
 
     def _columns(self) -> list[ColumnElement[Any]]:
         """What has to be known of each row: its key, or all of it, and when that was."""

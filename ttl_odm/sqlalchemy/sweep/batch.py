@@ -30,8 +30,6 @@ from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.batch_rows import Batch, Beside, CarefulBatch, beside
 from ttl_odm.sqlalchemy.sweep.due import PartIndex
 from ttl_odm.sqlalchemy.sweep.replication import unlogged
-from ttl_odm.sqlalchemy.sweep.scope_ranges import ScopeRanges
-from ttl_odm.sqlalchemy.sweep.stored_indexes import scope_index
 from ttl_odm.sqlalchemy.sweep.transactions import (
     has_no_wait,
     prepared,
@@ -39,6 +37,7 @@ from ttl_odm.sqlalchemy.sweep.transactions import (
     writing,
     zone_settings,
 )
+from ttl_odm.sqlalchemy.sweep.walks import walk_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
 from ttl_odm.sweeper.phases import phase
@@ -48,9 +47,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Table
 
-    from ttl_odm.dialects.indexes import StoredIndex
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
+    from ttl_odm.sqlalchemy.sweep.walks import Walk
     from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds, KeyRange, Whereabouts
     from ttl_odm.sweeper import BatchRequest
 
@@ -82,7 +81,7 @@ def _purge_rows(
     where: Whereabouts,
 ) -> BatchResult:
     table, timeout = binding.table, request.timeout
-    by_scope = scope_index(connection, binding) if request.part is Part.INHERITING else None
+    walk = walk_of(connection, binding) if request.part is Part.INHERITING else None
     batch: Batch | None = None
     replicate = request.replicate
     with (
@@ -110,7 +109,7 @@ def _purge_rows(
                     replicate=replicate,
                 ):
                     with phase("find"):
-                        source, rows = _next_range(connection, binding, request, where, by_scope)
+                        source, rows = _next_range(connection, binding, request, where, walk)
                     if rows is None or not rows.rows:
                         return BatchResult(0, rows and rows.resume)
                     if endangers:
@@ -177,13 +176,13 @@ def _next_range(
     binding: Binding,
     request: BatchRequest,
     where: Whereabouts,
-    by_scope: StoredIndex | None,
+    walk: Walk | None,
 ) -> tuple[Table, KeyRange | None]:
     """Find the next rows, and the table that they are in."""
     resume = request.resume
     if isinstance(resume, Beside):
         at = replace(request, resume=resume.at)
-        source, rows = _next_range(connection, binding, at, where, by_scope)
+        source, rows = _next_range(connection, binding, at, where, walk)
         return source, rows and resume.narrowed(rows, binding)
 
     def find(
@@ -192,11 +191,10 @@ def _next_range(
         if request.part is Part.ALL:
             rows = table_walk.next_range(connection, binding, source, request.size, stretch)
             return rows and rows.with_bounds(beside)
-        clock = clock_of(connection.dialect)
-        if by_scope is not None:
-            ranges = ScopeRanges(binding, clock, by_scope, source, beside)
+        if walk is not None:
+            ranges = walk.ranges(source, beside)
             return ranges.next_range(connection, request.size, stretch[0])
-        index = PartIndex(binding, request.part, clock, source, beside)
+        index = PartIndex(binding, request.part, clock_of(connection.dialect), source, beside)
         return index.next_range(connection, request.size, *stretch)
 
     return where.next_range(connection, request, find)

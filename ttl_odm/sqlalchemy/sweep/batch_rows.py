@@ -35,11 +35,10 @@ from ttl_odm.sqlalchemy.sweep.due import count_rows
 from ttl_odm.sqlalchemy.sweep.rings import Rings, may_have_rings
 from ttl_odm.sqlalchemy.sweep.transactions import at_once
 from ttl_odm.sqlalchemy.sweep.whereabouts import has_children
-from ttl_odm.stored.scopes import deleted_by_scope
 from ttl_odm.sweeper import BatchResult, Skip
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table
@@ -152,11 +151,12 @@ class Batch:
             facts=self._facts(),
         )
 
-    def _facts(self) -> dict[str, Fact]:
-        if not self.binding.is_scoped:
+    def _facts(self) -> Mapping[str, Fact]:
+        scoping = self.binding.source.scoping
+        if scoping is None:
             return {}
         own = (removal.by_scope for removal in self.removals if removal.binding is self.binding)
-        return deleted_by_scope(sum(own, Counter()))
+        return scoping.deleted(sum(own, Counter()))
 
     def _remove(self) -> int:
         removal = self.removals[0]

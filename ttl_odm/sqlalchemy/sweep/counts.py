@@ -34,7 +34,6 @@ from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.rules import all_rules_below, dependents, rules_below
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
-from ttl_odm.sqlalchemy.policy.stored import own_scope
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, in_subquery
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
@@ -47,12 +46,11 @@ from ttl_odm.sqlalchemy.sweep.due import (
     overdue_of,
 )
 from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
-from ttl_odm.sqlalchemy.sweep.scope_ranges import ScopeRanges
-from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked, scope_index
+from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
+from ttl_odm.sqlalchemy.sweep.walks import walk_of
 from ttl_odm.sqlalchemy.sweep.whereabouts import regclass
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.stored.scopes import due_by_scope
 from ttl_odm.sweeper import Counted, Part
 from ttl_odm.sweeper.facts import latest
 
@@ -61,8 +59,9 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.policy.rules import Rule
+    from ttl_odm.sqlalchemy.policy.sources import Scoping
+    from ttl_odm.sqlalchemy.sweep.walks import Walk
     from ttl_odm.sqlalchemy.sweep.whereabouts import Whereabouts
-    from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.sweeper import Fact
 
 _FEW: Final = 100_000
@@ -83,26 +82,27 @@ def count(connection: Connection, binding: Binding, where: Whereabouts) -> Count
     counted = _count(connection, binding)
     with prepared(connection), reading(connection):
         schema, table = name_of(connection, binding.table)
-        facts = {**(due_by_scope({}) if binding.is_scoped else {}), **counted.facts}
+        scoping = binding.source.scoping
+        facts = {**({} if scoping is None else scoping.due({})), **counted.facts}
         facts |= database_sweep(read_job(connection, schema, table))
         facts |= where.facts(connection)
     return replace(counted, facts=facts)
 
 
 def _count(connection: Connection, binding: Binding) -> Counted:
-    clock, table = clock_of(connection.dialect), binding.table
+    table = binding.table
     is_on = is_ttl_on(connection, binding)
     is_whole = is_on and is_walked(connection, binding)
     # A row whose limit has passed may be in another part as well.
     is_apart = is_on and not is_whole and binding.max_lifetime is None
-    by_scope = scope_index(connection, binding) if is_apart else None
+    walk = walk_of(connection, binding) if is_apart else None
     is_mysql = connection.dialect.name in MYSQL_FAMILY
     is_postgresql = connection.dialect.name == "postgresql"
     is_mariadb = getattr(connection.dialect, "is_mariadb", False)
     with (
         prepared(
             connection,
-            isolation=_ONE_VIEW if is_mysql or (by_scope and is_postgresql) else None,
+            isolation=_ONE_VIEW if is_mysql or (walk is not None and is_postgresql) else None,
             settings=_FRESH if is_mysql and not is_mariadb else {},
         ),
         reading(connection),
@@ -110,20 +110,20 @@ def _count(connection: Connection, binding: Binding) -> Counted:
         rows = estimate(connection, table)
         # In statements of their own, but of one view of the database.
         before = Counted(0, 0)
-        if by_scope is not None:
-            before = _in_scopes(connection, ScopeRanges(binding, clock, by_scope, table))
+        if walk is not None:
+            before = _walked(connection, binding, walk)
         found = _finding(
-            connection, binding, is_on=is_on, is_whole=is_whole, but_scopes=by_scope is not None
+            connection, binding, is_on=is_on, is_whole=is_whole, but_walked=walk is not None
         )
         if rows is None or rows < _FEW:
             some, every = found.subquery(), counting(table).scalar_subquery()
-            counted, number = _read(connection, select(*some.c, every), clock)
+            counted, number = _read(connection, select(*some.c, every), binding)
             return replace(_sum(before, counted), rows=number)
         # What a database believes may be from before a big sweep, and a fuse would take a part
         # for the whole. A look at a few times as many rows as are due finds that out.
         if is_mysql:
             some = found.subquery()
-            counted, _ = _read(connection, select(*some.c, null()), clock)
+            counted, _ = _read(connection, select(*some.c, null()), binding)
             counted = _sum(before, counted)
             due = counted.due
             seen = count_rows(connection, table, limit=_LOOK * due) if due else 0
@@ -132,7 +132,7 @@ def _count(connection: Connection, binding: Binding) -> Counted:
             total = cast(func.sum(first.c.due), BigInteger())
             most = select(_LOOK * (total + literal(before.due, BigInteger()))).scalar_subquery()
             look = counting(table, limit=most).scalar_subquery()
-            counted, seen = _read(connection, select(*first.c, look), clock)
+            counted, seen = _read(connection, select(*first.c, look), binding)
             counted = _sum(before, counted)
         if seen < _LOOK * counted.due:
             return replace(counted, rows=seen)
@@ -191,12 +191,13 @@ def count_facts(connection: Connection, binding: Binding) -> dict[str, Fact]:
     return {name: fact for one in dependents for name, fact in one.facts(rows).items()}
 
 
-def _in_scopes(connection: Connection, ranges: ScopeRanges) -> Counted:
+def _walked(connection: Connection, binding: Binding, walk: Walk) -> Counted:
     """Count the rows that inherit, scope by scope."""
-    counted, clock = Counted(0, 0), clock_of(connection.dialect)
-    for criteria in ranges.stretches(connection):
-        rows = _by_scope(ranges.binding, null(), *criteria).subquery()
-        more, _ = _read(connection, select(*rows.c, null()), clock)
+    counted, scoping = Counted(0, 0), binding.source.scoping
+    assert scoping is not None  # noqa: S101 (or there is no such walk)
+    for criteria in walk.ranges(binding.table).stretches(connection):
+        rows = _by_scope(binding, scoping, null(), *criteria).subquery()
+        more, _ = _read(connection, select(*rows.c, null()), binding)
         counted = _sum(counted, more)
     return counted
 
@@ -207,7 +208,7 @@ def _sum(some: Counted, others: Counted) -> Counted:
 
 
 def _finding(
-    connection: Connection, binding: Binding, *, is_on: bool, is_whole: bool, but_scopes: bool
+    connection: Connection, binding: Binding, *, is_on: bool, is_whole: bool, but_walked: bool
 ) -> Any:
     """What selects ``due``, and the age of the ``oldest`` where only reading all rows tells it.
 
@@ -221,13 +222,14 @@ def _finding(
         # A row whose limit has passed may be in another part as well.
         parts = [(expired_in(connection, binding),)]
     else:
-        for part in (Part.OWN,) if but_scopes else (Part.INHERITING, Part.OWN):
+        for part in (Part.OWN,) if but_walked else (Part.INHERITING, Part.OWN):
             index = PartIndex(binding, part, clock)
             if index.shortest is not None:
                 parts.append(index.criteria(index.shortest))
-    if binding.is_scoped:
+    scoping = binding.source.scoping
+    if scoping is not None:
         age = Predicate(clock).overdue(binding, binding.columns_of(table)) if is_whole else null()
-        scopes = [_by_scope(binding, age, *criteria) for criteria in parts]
+        scopes = [_by_scope(binding, scoping, age, *criteria) for criteria in parts]
         nobody, none = null().label("scope"), literal_column("0", BigInteger()).label("due")
         return union_all(*scopes, select(nobody, none, null().label("oldest")))
     if is_whole:
@@ -240,9 +242,9 @@ def _finding(
 
 
 def _by_scope(
-    binding: Binding, age: ColumnElement[Any], *criteria: ColumnElement[bool]
+    binding: Binding, scoping: Scoping, age: ColumnElement[Any], *criteria: ColumnElement[bool]
 ) -> Select[Any]:
-    scope = own_scope(binding, binding.columns_of(binding.table)).label("scope")
+    scope = scoping.of_row(binding.columns_of(binding.table)).label("scope")
     rows = select(scope, age.label("age")).select_from(binding.table).where(*criteria)
     some = rows.options(include_expired()).subquery()
     number, oldest = func.count().label("due"), func.max(some.c.age).label("oldest")
@@ -251,8 +253,9 @@ def _by_scope(
     return grouped
 
 
-def _read(connection: Connection, statement: Any, clock: Clock) -> tuple[Counted, int]:
+def _read(connection: Connection, statement: Any, binding: Binding) -> tuple[Counted, int]:
     """Read what `_finding` selects, and one more number, which is the same in all rows."""
+    clock, scoping = clock_of(connection.dialect), binding.source.scoping
     rows: Any = connection.execute(statement.options(include_expired())).all()
     due = sum(int(number) for _, number, _, _ in rows)
     by_scope: Counter[str] = Counter()
@@ -261,7 +264,7 @@ def _read(connection: Connection, statement: Any, clock: Clock) -> tuple[Counted
             by_scope[scope] += int(number)
     ages = (overdue_of(oldest, clock) for _, _, oldest, _ in rows)
     oldest = max((age for age in ages if age is not None), default=None)
-    facts = due_by_scope(by_scope) if by_scope else {}
+    facts = {} if scoping is None or not by_scope else scoping.due(by_scope)
     return Counted(due, due, oldest=oldest, facts=facts), int((rows and rows[0][-1]) or 0)
 
 

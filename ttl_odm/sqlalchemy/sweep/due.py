@@ -25,44 +25,37 @@ from sqlalchemy import (
     func,
     literal,
     literal_column,
-    not_,
-    or_,
     select,
     true,
     type_coerce,
 )
 from sqlalchemy.types import BigInteger, Integer
 
-from ttl_odm.core.values import NEVER
-from ttl_odm.sqlalchemy.policy.known import defaults_now
-from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, include_expired
+from ttl_odm.dialects.family import seconds_between
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.rules import dependents, rules_below
-from ttl_odm.sqlalchemy.policy.stored import shortest_age, stored_seconds
 from ttl_odm.sqlalchemy.purge.modes import mode_of
-from ttl_odm.sqlalchemy.sweep.scopes import due_in_scopes, table_age
-from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked, scope_index
+from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
+from ttl_odm.sqlalchemy.sweep.walks import walk_of
 from ttl_odm.sqlalchemy.sweep.whereabouts import KeyRange
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import PartEnd
 from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
-from ttl_odm.stored import scope_walk
 from ttl_odm.sweeper import Due, Part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from sqlalchemy import Connection, FromClause, Select, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding, MaxLifetime
+    from ttl_odm.sqlalchemy.policy.sources import Seconds
     from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds, Whereabouts
     from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.sqlalchemy.time.column_types import ColumnFormat
     from ttl_odm.sqlalchemy.time.dialect_time import DialectTime
-
-    Seconds = int | ColumnElement[Any]
-    """Seconds, or what looks them up in the database."""
 
 
 def find_due(connection: Connection, binding: Binding, where: Whereabouts) -> Due | None:
@@ -84,10 +77,11 @@ def find_due(connection: Connection, binding: Binding, where: Whereabouts) -> Du
 
 def is_ttl_on(connection: Connection, binding: Binding) -> bool:
     """Whether any row of a table can expire at this moment."""
-    if binding.stored is None:
-        return any(default() is not None for default in binding.defaults())
+    source = binding.source
+    if source.is_known:
+        return any(default is not None for default in source.defaults(connection))
     with prepared(connection), reading(connection):
-        return any(default is not None for default in defaults_now(connection, binding))
+        return any(default is not None for default in source.defaults(connection))
 
 
 def _rows_due(
@@ -100,17 +94,14 @@ def _rows_due(
         with prepared(connection), reading(connection):
             count_rows(connection, binding.table, limit=0)  # is it there at all?
         has_ends = binding.override is not None or binding.max_lifetime is not None
-        can_expire = has_ends or binding.stored is not None or finite_defaults(binding)
+        can_expire = has_ends or binding.source.shortest_age() is not None
         return Due((Part.ALL,), None, loads_rows) if can_expire else Due((), 0.0)
     clock = clock_of(connection.dialect)
-    by_scope = scope_index(connection, binding)
+    walk = walk_of(connection, binding)
     # For how long the first row has been expired, for every life that rows may have.
     lives: list[tuple[Part, Seconds, list[ColumnElement[bool]]]]
-    lives = [(Part.INHERITING, seconds, rows) for seconds, rows in _inherited_lives(binding)]
-    if by_scope is not None:  # here the rows of no scope alone
-        of_none = binding.columns_of(binding.table).discriminator
-        assert of_none is not None  # noqa: S101 (or there is no such index)
-        lives = [(Part.INHERITING, table_age(binding), [of_none.is_(None)])]
+    inherited = binding.source.ages() if walk is None else [walk.life_beside()]
+    lives = [(Part.INHERITING, seconds, rows) for seconds, rows in inherited]
     if binding.override is not None:
         lives.append((Part.OWN, 0, []))
     if binding.max_lifetime is not None:
@@ -127,60 +118,24 @@ def _rows_due(
     with prepared(connection), reading(connection):
         row = iter(connection.execute(select(*lookups).options(include_expired())).one())
         index = PartIndex(binding, Part.INHERITING, clock)
-        scopes = () if by_scope is None else due_in_scopes(connection, index, by_scope)
-        of_scopes = max((scope.overdue for scope in scopes), default=None)
+        walked = None if walk is None else walk.overdue(connection, index)
     answers = [(first := next(row), next(row) if no_wait else first) for no_wait in firm]
     parts = dict.fromkeys(
         part for (part, *_), (first, _) in zip(lives, answers, strict=True) if first is not None
     )
     ages = [seconds_of(age, clock) for _, age in answers if age is not None]
-    if of_scopes is not None:
+    if walked is not None:
         parts = {Part.INHERITING: None, **parts}
-        ages.append(of_scopes)
+        ages.append(walked)
     has_own = binding.override is not None
     if Part.INHERITING in parts and has_own and rules_below(binding.table):
         parts[Part.OWN] = None  # where rows are put that the first part leaves
     return Due(tuple(parts), max(ages, default=0.0), loads_rows)
 
 
-def _inherited_lives(binding: Binding) -> Iterator[tuple[Seconds, list[ColumnElement[bool]]]]:
-    """Each default that lets rows expire, with the condition for the rows that inherit it."""
-    if binding.stored is not None:
-        yield _stored_age(binding), []
-        return
-    kind = binding.discriminator
-    variants = [variant for variant in binding.variants if variant.identities and kind is not None]
-    of_variants = [
-        or_(*(kind == identity for identity in variant.identities)) for variant in variants
-    ]
-    others = [or_(kind.is_(None), not_(or_(*of_variants)))] if variants and kind is not None else []
-    lives = [(binding.default, others)]
-    lives += [
-        (variant.default, [rows]) for variant, rows in zip(variants, of_variants, strict=True)
-    ]
-    for default, rows in lives:
-        seconds = default()
-        if seconds is not None and seconds != NEVER:
-            yield seconds, rows
-
-
-def finite_defaults(binding: Binding) -> list[int]:
-    """The defaults of a table, in seconds, that let inheriting rows expire at all."""
-    defaults = (default() for default in binding.defaults())
-    return [seconds for seconds in defaults if seconds is not None and seconds != NEVER]
-
-
-def _stored_age(binding: Binding) -> ColumnElement[Any]:
-    """The age at which inheriting rows expire, as the database looks it up."""
-    if binding.is_scoped:  # who lives longer is left to the predicate
-        return shortest_age(binding)
-    columns = binding.columns_of(binding.table)
-    return stored_seconds(binding, columns, "inherited_age", BASE_ROW_WRITTEN)
-
-
 def seconds_of(overdue: Any, clock: Clock) -> float:
     """The seconds of a difference between two instants, as the database has it."""
-    return scope_walk.seconds_of(overdue, clock.per_second)
+    return seconds_between(overdue, clock.per_second)
 
 
 class PartIndex:
@@ -259,7 +214,7 @@ class PartIndex:
     def shortest(self) -> Seconds | None:
         """Seconds after which the first of these rows may expire; None if none ever does.
 
-        Where the database stores the default, what looks it up there.
+        Where Python doesn't know the default, what looks it up.
         """
         if self._seconds is not None:
             return self._seconds
@@ -267,9 +222,7 @@ class PartIndex:
             return 0
         if self._part is Part.CAPPED:
             return self._max_lifetime.seconds
-        if self._binding.stored is not None:
-            return _stored_age(self._binding)
-        return min(finite_defaults(self._binding), default=None)
+        return self._binding.source.shortest_age()
 
     @property
     def binding(self) -> Binding:

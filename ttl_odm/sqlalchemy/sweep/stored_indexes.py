@@ -52,8 +52,8 @@ def needs_of(binding: Binding, family: Family) -> list[IndexNeed]:
         needs = [IndexNeed(Part.INHERITING, INHERITED_END), IndexNeed(Part.OWN, OWN_END)]
     else:
         needs = [IndexNeed(part, stamp.name, own.name) for part in (Part.INHERITING, Part.OWN)]
-    scope = binding.discriminator
-    if own is not None and binding.is_scoped and scope is not None and can_lead(scope, family):
+    scope = None if binding.source.scoping is None else binding.discriminator
+    if own is not None and scope is not None and can_lead(scope, family):
         needs[0] = needs[0]._replace(scope=scope.name)
     return needs if limit is None else [*needs, IndexNeed(Part.CAPPED, limit.created.name)]
 
@@ -66,24 +66,15 @@ def is_walked(connection: Connection, binding: Binding) -> bool:
     needs = needs_of(binding, clock_of(connection.dialect))
     if binding.sweep == "scan" or not needs:
         return True
-    seen = _seen_of(connection, binding, needs)
+    seen = seen_indexes(connection, binding, needs)
     return not all(need in seen or need.least in seen for need in needs)
 
 
-def scope_index(connection: Connection, binding: Binding) -> StoredIndex | None:
-    """The index by which a sweep comes to one scope after the other; None where it can't.
+def seen_indexes(connection: Connection, binding: Binding, needs: Sequence[IndexNeed]) -> _Seen:
+    """The needs for which the database has an index, or has had one.
 
     The connection is fresh from the pool.
     """
-    if not binding.is_scoped or is_walked(connection, binding):
-        return None
-    needs = needs_of(binding, clock_of(connection.dialect))
-    seen = _seen_of(connection, binding, needs)
-    return next((seen[need] for need in needs if need.scope and need in seen), None)
-
-
-def _seen_of(connection: Connection, binding: Binding, needs: Sequence[IndexNeed]) -> _Seen:
-    """The needs for which the database has an index, or has had one."""
     places = _seen.setdefault(binding.table, WeakKeyDictionary())
     seen = places.setdefault(connection.dialect, {})
     if any(need not in seen for need in needs):

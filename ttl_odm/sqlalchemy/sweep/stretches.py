@@ -3,7 +3,7 @@
 By an index into ranges of what it is ordered by, which is what batches go by: so no worker comes
 to a row that another has locked. A table that is walked, into ranges of its pages, on PostgreSQL.
 SQLite has one writer at a time, and a walk by the primary key reads more than it deletes: there one
-worker does it all. So it does where scopes of a stored default are gone through one by one.
+worker does it all. So it does where scopes are gone through one by one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.batch_rows import Beside
 from ttl_odm.sqlalchemy.sweep.due import PartIndex
-from ttl_odm.sqlalchemy.sweep.stored_indexes import scope_index
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading, zone_settings
+from ttl_odm.sqlalchemy.sweep.walks import walk_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Part
 
@@ -46,7 +46,7 @@ def divide(
     is_single = isinstance(connection.engine.pool, StaticPool)  # has one connection for everybody
     if not has_marks or is_single or isinstance(request.resume, Beside):
         return ()
-    if request.part is Part.INHERITING and scope_index(connection, binding) is not None:
+    if request.part is Part.INHERITING and walk_of(connection, binding) is not None:
         return ()
 
     def marks(source: Table, stretch: tuple[Any, Any]) -> list[Any]:

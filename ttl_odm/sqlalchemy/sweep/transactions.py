@@ -18,7 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.errors import is_forbidden
 from ttl_odm.dialects.mysql import NO_WAIT, SHORT_WAITS
-from ttl_odm.dialects.postgresql import MAY_SHARE, milliseconds
+from ttl_odm.dialects.postgresql import milliseconds
 from ttl_odm.dialects.sqlite import FILE_WAIT
 from ttl_odm.sqlalchemy.purge.default_locks import lock_defaults
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_away, is_passing
@@ -269,7 +269,7 @@ def writing(  # noqa: PLR0913 (three by keyword)
 ) -> Iterator[None]:
     """The same for a transaction that will delete from a table.
 
-    Rows are `judged` by these policies, whose stored defaults stay as they are until it ends.
+    Rows are `judged` by these policies, whose defaults stay as they are until it ends.
     """
     with reading(connection, timeout, lazily=lazily, replicate=replicate):
         take_file(connection, table)
@@ -278,5 +278,5 @@ def writing(  # noqa: PLR0913 (three by keyword)
         except DBAPIError as error:
             if not is_forbidden(error.orig):
                 raise
-            raise StoreError(f"{in_short(error)}: {MAY_SHARE}") from error
+            raise StoreError(": ".join([in_short(error), *error.detail])) from error
         yield

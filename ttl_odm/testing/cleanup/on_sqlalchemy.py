@@ -10,9 +10,9 @@ from sqlalchemy.schema import sort_tables_and_constraints
 
 from ttl_odm.errors import TTLError
 from ttl_odm.sqlalchemy.compat import async_types
-from ttl_odm.sqlalchemy.policy.stored import declared_policy_tables
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepUpdate
 from ttl_odm.sqlalchemy.sweep.leases import declared_lease_table
+from ttl_odm.stored.sqlalchemy.tables import declared_policy_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -36,7 +36,6 @@ from ttl_odm.sqlalchemy.gate import context
 from ttl_odm.sqlalchemy.objects import flush, written_rows
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
-from ttl_odm.sqlalchemy.policy.known import policy_as_noted
 from ttl_odm.sqlalchemy.sweep import leases
 from ttl_odm.sqlalchemy.time import clock as database_clock
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -129,8 +128,11 @@ def lifetime(target: Any) -> timedelta | None:
 
 
 def _default(binding: Binding, declared: DefaultTTL) -> int | None:
-    """The default at this moment; of one that the database stores, what was noted last."""
-    return declared() if binding.stored is None else policy_as_noted(binding, None).default
+    """The default at this moment; of one that Python doesn't know, what was noted last."""
+    if binding.source.is_known:
+        return declared()
+    policy = binding.source.policy_as_noted(None, None)
+    return policy.default if isinstance(policy, TTL) else None
 
 
 # Once, and never removed: that would change a list which other threads go through at that moment,

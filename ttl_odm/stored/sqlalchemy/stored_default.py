@@ -24,29 +24,22 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql
 
-from ttl_odm.core.scopes import ScopeColumn
-from ttl_odm.core.stored_rows import INHERIT, WHOLE_TABLE, StoredNow
 from ttl_odm.core.values import short_repr
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
-from ttl_odm.sqlalchemy.policy.stored import (
-    UNPADDED,
-    as_text,
-    name_of,
-    row_of,
-    same_scope,
-    scope_of,
-    tables_of,
-)
 from ttl_odm.sqlalchemy.time.clock import SQLTemplate
+from ttl_odm.stored.rows import INHERIT, WHOLE_TABLE, StoredNow
+from ttl_odm.stored.scope_columns import ScopeColumn
+from ttl_odm.stored.sqlalchemy.lookup import UNPADDED, as_text, same_scope, scope_of
+from ttl_odm.stored.sqlalchemy.tables import name_of, row_of, tables_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement, Connection, FromClause
     from sqlalchemy.engine import Dialect
 
-    from ttl_odm.core.stored import Stored, StoredTTL
     from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.stored import Stored, StoredTTL
 
 
 _BITS: Final = {mysql.TINYINT: 8, SmallInteger: 16, mysql.MEDIUMINT: 24, BigInteger: 64}
@@ -79,7 +72,7 @@ class StoredDefault:
             return cls(binding, stored, None)
         if stored.by is None or binding.discriminator is None:
             raise TTLConfigurationError(
-                f"{binding.name}.__ttl__ = {stored!r}has one default for all rows, and none for "
+                f"{binding.name}.__ttl__ = {stored!r} has one default for all rows, and none for "
                 f"scope={short_repr(scope)}; declare Stored(..., by='field')."
             )
         column = binding.discriminator
@@ -131,7 +124,7 @@ class StoredDefault:
         But for those with a ttl of their own.
         """
         column = self.binding.columns_of(source).discriminator
-        if not self.binding.is_scoped or column is None:
+        if self.binding.source.scoping is None or column is None:
             return []
         if self.scope is not None:
             text, scope = as_text(column), literal(self.scope)

@@ -11,22 +11,21 @@ This module must not know sessions.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import event, select
 
 from ttl_odm.core.policy import TTL
-from ttl_odm.core.stored_rows import WHOLE_TABLE
 from ttl_odm.core.values import lenient_ttl
 from ttl_odm.errors import TTLError
-from ttl_odm.sqlalchemy.policy.stored import name_of, row_of, scope_of, tables_of
 from ttl_odm.sqlalchemy.time.clock import monotonic
+from ttl_odm.stored.rows import WHOLE_TABLE
+from ttl_odm.stored.sqlalchemy.lookup import scope_of
+from ttl_odm.stored.sqlalchemy.tables import name_of, row_of, tables_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.engine import Dialect
-    from sqlalchemy.engine.default import DefaultExecutionContext
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
@@ -92,12 +91,10 @@ def policy_as_noted(binding: Binding, dialect: Dialect | None, scope: object = N
 
 
 def defaults_now(connection: Connection, binding: Binding) -> list[int | None]:
-    """Every default that rows of a table may inherit: declared now, or stored as the database says.
+    """Every default that rows of a table may inherit, as the database has them.
 
     A row that is missing, or no ttl, is None: TTL is off.
     """
-    if binding.stored is None:
-        return [default() for default in binding.defaults()]
     stored = _read(connection, binding)
     return list({WHOLE_TABLE: None, **stored}.values())
 
@@ -106,7 +103,7 @@ def _read(connection: Connection, binding: Binding) -> dict[str, int | None]:
     """What is stored, by scopes."""
     table = binding.first.table
     c = tables_of(table).policies.c
-    conditions = row_of(table)[: 1 if binding.is_scoped else 2]
+    conditions = row_of(table)[: 2 if binding.source.scoping is None else 1]
     rows = connection.execute(select(c.scope, c.ttl).where(*conditions))
     return {scope: lenient_ttl(ttl) for scope, ttl in rows}
 
@@ -118,12 +115,15 @@ def see_to(connection: Connection, binding: Binding) -> None:
     itself. Not where one engine serves several schemas by translating their names: each may have
     defaults of its own, and the engine is all that objects can be judged by.
     """
-    translates = connection.get_execution_options().get("schema_translate_map")
-    noted = _noted_on(connection.dialect).get(name_of(binding.first.table))
-    now, since = monotonic(), _begun(connection)
-    # An old transaction has nothing newer to say.
-    if translates or (noted is not None and (now <= noted.until or now > since + KNOWN_FOR)):
+    now, name = monotonic(), name_of(binding.first.table)
+    noted = _noted_on(connection.dialect).get(name)
+    if noted is not None and now <= noted.until:  # that is all for most statements
         return
+    if connection.get_execution_options().get("schema_translate_map"):
+        return
+    since = _begun(connection)
+    if noted is not None and now > since + KNOWN_FOR:
+        return  # an old transaction has nothing newer to say
     policy = binding.policy
     assert isinstance(policy, TTL)  # noqa: S101 (no other has a stored default)
     stored = _read(connection, binding)
@@ -132,7 +132,7 @@ def see_to(connection: Connection, binding: Binding) -> None:
     of_scopes = {scope: of_values[ttl] for scope, ttl in stored.items() if scope != WHOLE_TABLE}
     until = since + KNOWN_FOR + len(of_scopes) / _SCOPES_A_SECOND
     noted = _Noted(of_values[stored.get(WHOLE_TABLE)], until, of_scopes)
-    name, dialect = name_of(binding.first.table), connection.dialect
+    dialect = connection.dialect
     dialect.ttl_odm_noted = {**_noted_on(dialect), name: noted}  # type: ignore[attr-defined]
     _latest[name] = noted
 
@@ -173,23 +173,3 @@ def forget(connection: Connection) -> None:
 
 def _noted_on(dialect: Any) -> dict[str, _Noted]:
     return getattr(dialect, "ttl_odm_noted", _NOTHING)
-
-
-@dataclass(frozen=True, slots=True)
-class NotedDefault:
-    """Before a statement with a stored default runs: note what that is, now and then."""
-
-    binding: Binding
-    name: str
-
-    @classmethod
-    def of(cls, binding: Binding) -> NotedDefault:
-        """For a table's policy."""
-        return cls(binding, name_of(binding.first.table))
-
-    def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:  # noqa: ARG002 (as in the Protocol)
-        """Do it; nothing is in the way."""
-        noted = _noted_on(context.dialect).get(self.name)  # that is all for most statements
-        if noted is None or monotonic() > noted.until:
-            see_to(context.root_connection, self.binding)
-        return 0

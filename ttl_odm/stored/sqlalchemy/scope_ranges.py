@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import and_, or_
 
 from ttl_odm.sqlalchemy.purge.statements import padded
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows
-from ttl_odm.sqlalchemy.sweep.scopes import next_scopes, table_age
 from ttl_odm.sqlalchemy.sweep.whereabouts import KeyRange
 from ttl_odm.stored.scope_walk import (
     CountIn,
@@ -26,19 +25,19 @@ from ttl_odm.stored.scope_walk import (
     in_stretches,
     next_range,
 )
+from ttl_odm.stored.sqlalchemy.scopes import next_scopes, table_age
 from ttl_odm.sweeper import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Table
 
     from ttl_odm.dialects.indexes import StoredIndex
     from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds
     from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.stored.scope_walk import Question
-
-    Bounds = Callable[[FromClause], list[ColumnElement[bool]]]
 
 
 class ScopeRanges:
@@ -58,11 +57,10 @@ class ScopeRanges:
         self._beside = beside
         self._index = PartIndex(binding, Part.INHERITING, clock, source)
 
-    def next_range(
-        self, connection: Connection, size: int, resume: ScopePlace | None
-    ) -> KeyRange | None:
+    def next_range(self, connection: Connection, size: int, resume: object) -> KeyRange | None:
         """Find the range of the next batch, by reading only; None when nothing is left."""
-        found = answered(next_range(size, resume), partial(self._answer, connection, size))
+        place = cast("ScopePlace | None", resume)
+        found = answered(next_range(size, place), partial(self._answer, connection, size))
         if found is None:
             return None
         inside: KeyRange | None = found.inside

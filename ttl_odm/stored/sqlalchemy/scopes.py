@@ -14,49 +14,28 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Integer, case, literal, literal_column, select
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, include_expired
-from ttl_odm.sqlalchemy.policy.stored import age_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
 from ttl_odm.stored.scope_walk import AT_ONCE, all_due, looked_at
+from ttl_odm.stored.sqlalchemy.lookup import age_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sqlalchemy import ColumnElement, Connection, FromClause, Table
+    from sqlalchemy import ColumnElement, Connection, FromClause
 
     from ttl_odm.dialects.indexes import StoredIndex
     from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.sweep.walks import EndIndex
     from ttl_odm.stored.scope_walk import Scope, Scopes
 
     _IsNext = Callable[[ColumnElement[Any]], ColumnElement[bool]]
-
-
-class EndIndex(Protocol):
-    """The index over the rows that inherit; see `PartIndex`."""
-
-    @property
-    def binding(self) -> Binding:
-        """The policy of the rows."""
-        ...
-
-    @property
-    def source(self) -> Table:
-        """Where they are."""
-        ...
-
-    def holds(self, source: FromClause) -> ColumnElement[bool]:
-        """The condition of the partial index."""
-        ...
-
-    def end(self, source: FromClause) -> ColumnElement[Any]:
-        """What orders the rows of a scope."""
-        ...
 
 
 def table_age(binding: Binding) -> ColumnElement[Any]:

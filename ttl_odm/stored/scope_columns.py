@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 from uuid import UUID
 
-from ttl_odm.core.stored_rows import LONGEST_SCOPE
 from ttl_odm.core.values import short_repr
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.stored.rows import LONGEST_SCOPE
 
 if TYPE_CHECKING:
     from typing import NoReturn

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from ttl_odm.core.stored_rows import INHERIT, WHOLE_TABLE, PolicyChange, StoredPolicy
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.errors import code_of, is_passing, is_taken
 from ttl_odm.dialects.waits import NOT_AVAILABLE, TRIES, WAITED, races, waits
 from ttl_odm.errors import TTLError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.known import forget
 from ttl_odm.sqlalchemy.policy.schema import as_ddl
-from ttl_odm.sqlalchemy.policy.stored import PolicyTables, row_of, tables_of
-from ttl_odm.sqlalchemy.policy.stored_default import StoredDefault
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.stored.rows import INHERIT, WHOLE_TABLE, PolicyChange, StoredPolicy
+from ttl_odm.stored.sqlalchemy.default_cache import forget
+from ttl_odm.stored.sqlalchemy.stored_default import StoredDefault
+from ttl_odm.stored.sqlalchemy.tables import PolicyTables, row_of, tables_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, CursorResult, Select, Table
     from sqlalchemy.engine import Dialect
 
-    from ttl_odm.core.stored import StoredTTL
+    from ttl_odm.stored import StoredTTL
 
 T = TypeVar("T")
 

@@ -23,17 +23,15 @@ WHOLE_TABLE: Final = ""
 LONGEST_SCOPE: Final = 255
 """Characters of a scope."""
 
-FOREVER: Final = 100_000_000_000
-"""Seconds (about 3,170 years) that no instant is older than; "never" as a value in SQL.
-
-Small enough for 64-bit microseconds and for PostgreSQL's first year, 4713 BC.
-"""
-
-OFF: Final = 2 * FOREVER
-"""Like `FOREVER`, and says that rows' own ttls don't count either."""
-
 INHERIT: Final = 0
 """In the place of a scope's default: it has none of its own, and its rows have all others'."""
+
+
+MAY_SHARE: Final = (
+    "PostgreSQL requires the right to update a column of a row in order to lock it. Grant one "
+    f"that can't change a default: GRANT UPDATE (reason) ON {POLICIES} to this user."
+)
+"""What a user lacks who reads stored defaults, and may not lock them for a deletion."""
 
 
 class StoredNow(NamedTuple):

@@ -1,0 +1,291 @@
+"""Where the default ttl of a table comes from: `Source`, the seam for defaults that aren't in code.
+
+A `Binding` has one. Statements, objects in memory, sweeps and the schema ask it, and nobody asks
+which one it is. `Fixed` is all that a model needs whose ``__ttl__`` says the default. The package
+of a `DefaultExtension` brings another, which is imported when the first model declares such a
+default. Its other half, `SweptSource`, is in `ttl_odm.sqlalchemy.sweep.walks`.
+
+Rows with a default of their own, by the value of a column, are a *scope* (`Scoping`). All other
+rows have the table's.
+
+This module must not know which extensions there are.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sqlalchemy import ColumnElement, case, not_, or_
+
+from ttl_odm.core.policy import TTL
+from ttl_odm.core.values import NEVER
+from ttl_odm.sqlalchemy.policy.parameters import SecondsParameter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from sqlalchemy import Column, Connection, Table
+    from sqlalchemy.engine import Dialect
+
+    from ttl_odm.core.policy import Policy
+    from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, Part
+    from ttl_odm.sqlalchemy.time.clock import Clock
+    from ttl_odm.sweeper import Fact
+
+    SQL = ColumnElement[Any]
+    Condition = ColumnElement[bool]
+    Seconds = int | SQL
+    """Seconds, or what looks them up in the database."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A default of its own for some rows of a table: a single-table subclass, or a kind.
+
+    The identities are what the discriminator says of these rows: the kind; or the subclass itself,
+    and those under it that have no default of their own.
+    """
+
+    default: DefaultTTL
+    identities: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceColumns:
+    """The columns that the predicate reads, of one FROM element."""
+
+    last_modified: SQL
+    override: SQL | None
+    discriminator: SQL | None
+    created: SQL | None
+
+    def present(self) -> list[SQL]:
+        """Those that there are, in order."""
+        columns = (self.last_modified, self.override, self.discriminator, self.created)
+        return [column for column in columns if column is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """By which moment a statement judges rows.
+
+    Attributes:
+        clock: The database's clock.
+        now: The moment, in the unit of ``_ts``.
+        writing: Whether each row is judged when the statement has its lock.
+        overruled_by: The parameter of an execution that makes the default `OFF`.
+        locking: Whether the statement locks what it reads of defaults, shared.
+    """
+
+    clock: Clock
+    now: SQL
+    writing: bool
+    overruled_by: str
+    locking: bool
+
+
+class Scoping(ABC):
+    """Tells rows with a default of their own apart, and reports them."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def of_row(self, columns: SourceColumns) -> SQL:
+        """The scope of a row where that has a default of its own; else NULL."""
+
+    @abstractmethod
+    def due(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
+        """What a count reports of the expired rows of each scope."""
+
+    @abstractmethod
+    def deleted(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
+        """What a batch reports of the rows of each scope that it has deleted."""
+
+
+class Source(ABC):
+    """Where the default ttl of a table comes from.
+
+    Attributes:
+        is_known: Whether Python knows the default. Where it does, nobody asks the four methods for
+            rows in memory, nor `lock`.
+        scoping: How rows with defaults of their own are told apart; None where only their class or
+            kind decides.
+    """
+
+    is_known: ClassVar[bool]
+    scoping: Scoping | None = None
+
+    # In statements
+
+    @abstractmethod
+    def seconds(self, columns: SourceColumns, part: Part, moment: Moment) -> SQL:
+        """What the default that a row inherits means: a part of `LifetimeSeconds`."""
+
+    @property
+    @abstractmethod
+    def tables(self) -> Sequence[Table]:
+        """The tables that `seconds` reads, besides that of the rows."""
+
+    @abstractmethod
+    def once(self, expression: SQL) -> SQL:
+        """An expression of `seconds`, in the form that databases compute once for all rows."""
+
+    @abstractmethod
+    def shortest(self) -> SQL | None:
+        """An age that no default is below, if it is cheaper to look up than a row's own."""
+
+    @abstractmethod
+    def live_by_age(self, columns: SourceColumns, moment: Moment) -> Condition | None:
+        """The predicate by age, where the usual form would cost too much; None where it is good."""
+
+    # For rows in memory
+
+    @abstractmethod
+    def see(self, connection: Connection) -> None:
+        """Note what the default is, unless that was done a moment ago."""
+
+    @abstractmethod
+    def policy_on(self, dialect: Dialect, scope: object) -> TTL | None:
+        """The policy with the default that was noted of late, for a scope; None if none was."""
+
+    @abstractmethod
+    def policy_as_noted(self, dialect: Dialect | None, scope: object) -> Policy:
+        """The same by what was noted last, however long ago.
+
+        Args:
+            dialect: The engine's; None for the one that was asked last.
+            scope: As the row's column has it; None for all others.
+
+        Raises:
+            TTLError: Nothing was.
+        """
+
+    # In transactions that delete
+
+    @abstractmethod
+    def lock(self, execute: Callable[[Any], object]) -> None:
+        """Let nobody change the default until the transaction ends, by what executes a statement.
+
+        Raises:
+            DBAPIError: The database's, with a detail that says what its user lacks, if it does.
+        """
+
+    # In sweeps
+
+    @abstractmethod
+    def defaults(self, connection: Connection) -> Iterable[int | None]:
+        """Every default that rows may inherit at this moment."""
+
+    @abstractmethod
+    def ages(self) -> Iterator[tuple[Seconds, list[Condition]]]:
+        """Each age at which rows that inherit begin to expire, with the condition for such rows."""
+
+    @abstractmethod
+    def shortest_age(self) -> Seconds | None:
+        """The age at which the first rows that inherit expire; None if none ever does."""
+
+    # In the schema
+
+    @abstractmethod
+    def prepare_schema(self) -> None:
+        """See to what ``create_all()`` adds to the table."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fixed(Source):
+    """The default as a class declares it, and those of its subclasses or kinds."""
+
+    default: DefaultTTL
+    variants: Sequence[Variant]
+    discriminator: Column[Any] | None
+
+    is_known: ClassVar[bool] = True
+
+    def seconds(self, columns: SourceColumns, part: Part, moment: Moment) -> SQL:
+        """A bound value, or one for each variant."""
+        otherwise = SecondsParameter(self.default, part, moment.overruled_by)
+        # An abstract class has no rows of its own.
+        variants = [variant for variant in self.variants if variant.identities]
+        kind = columns.discriminator
+        if kind is None or not variants:
+            return otherwise
+        return case(
+            *(
+                (
+                    or_(*(kind == identity for identity in variant.identities)),
+                    SecondsParameter(variant.default, part, moment.overruled_by),
+                )
+                for variant in variants
+            ),
+            else_=otherwise,
+        )
+
+    @property
+    def tables(self) -> Sequence[Table]:
+        """None."""
+        return ()
+
+    def once(self, expression: SQL) -> SQL:
+        """As it is."""
+        return expression
+
+    def shortest(self) -> None:
+        """None: nothing is looked up."""
+
+    def live_by_age(self, columns: SourceColumns, moment: Moment) -> None:
+        """None: the usual form."""
+
+    def see(self, connection: Connection) -> None:
+        """Do nothing."""
+
+    def policy_on(self, dialect: Dialect, scope: object) -> TTL | None:  # noqa: ARG002 (the seam's)
+        """The policy as its owner declares it now."""
+        policy = self.default.policy
+        return policy if isinstance(policy, TTL) else None
+
+    def policy_as_noted(self, dialect: Dialect | None, scope: object) -> Policy:  # noqa: ARG002 (as above)
+        """The same, whichever policy it is."""
+        return self.default.policy
+
+    def lock(self, execute: Callable[[Any], object]) -> None:
+        """Do nothing: no transaction changes a class."""
+
+    def defaults(self, connection: Connection) -> Iterator[int | None]:  # noqa: ARG002 (as above)
+        """As they are declared now."""
+        yield self.default()
+        for variant in self.variants:
+            yield variant.default()
+
+    def ages(self) -> Iterator[tuple[int, list[Condition]]]:
+        """Each default that lets rows expire."""
+        kind = self.discriminator
+        variants = [variant for variant in self.variants if variant.identities and kind is not None]
+        of_variants = [
+            or_(*(kind == identity for identity in variant.identities)) for variant in variants
+        ]
+        others = []
+        if variants and kind is not None:
+            others = [or_(kind.is_(None), not_(or_(*of_variants)))]
+        lives = [(self.default, others)]
+        lives += [
+            (variant.default, [rows]) for variant, rows in zip(variants, of_variants, strict=True)
+        ]
+        for default, rows in lives:
+            seconds = default()
+            if seconds is not None and seconds != NEVER:
+                yield seconds, rows
+
+    def shortest_age(self) -> int | None:
+        """The least of the defaults that let rows expire."""
+        every = [self.default, *(variant.default for variant in self.variants)]
+        return min(finite_defaults(default() for default in every), default=None)
+
+    def prepare_schema(self) -> None:
+        """Do nothing."""
+
+
+def finite_defaults(defaults: Iterable[int | None]) -> list[int]:
+    """Those of some defaults, in seconds, that let rows expire."""
+    return [seconds for seconds in defaults if seconds is not None and seconds != NEVER]

@@ -1,0 +1,206 @@
+"""All that SQLAlchemy's adapter asks of stored defaults: `StoredSource`, of each table with one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sqlalchemy import Boolean, Integer, and_, case, literal_column, or_, type_coerce
+
+from ttl_odm.core.values import FOREVER
+from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN
+from ttl_odm.sqlalchemy.policy.sources import Scoping
+from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked, needs_of, seen_indexes
+from ttl_odm.sqlalchemy.sweep.walks import SweptSource
+from ttl_odm.sqlalchemy.time.clock import SQLTemplate, clock_of
+from ttl_odm.stored.scopes import deleted_by_scope, due_by_scope
+from ttl_odm.stored.sqlalchemy import default_cache, lookup
+from ttl_odm.stored.sqlalchemy.locks import lock_row
+from ttl_odm.stored.sqlalchemy.scope_ranges import ScopeRanges
+from ttl_odm.stored.sqlalchemy.scopes import due_in_scopes, table_age
+from ttl_odm.stored.sqlalchemy.tables import begin_when_created, tables_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from sqlalchemy import ColumnElement, Connection, Table
+    from sqlalchemy.engine import Dialect
+
+    from ttl_odm.core.policy import TTL
+    from ttl_odm.dialects.indexes import StoredIndex
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.parameters import Part
+    from ttl_odm.sqlalchemy.policy.sources import Moment, Seconds, SourceColumns
+    from ttl_odm.sqlalchemy.sweep.walks import EndIndex
+    from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds
+    from ttl_odm.sqlalchemy.time.clock import Clock
+    from ttl_odm.sweeper import Fact
+
+    SQL = ColumnElement[Any]
+    Condition = ColumnElement[bool]
+
+
+class StoredScopes(Scoping):
+    """The scopes of a stored default: the values of `Stored.by`."""
+
+    __slots__ = ("_binding",)
+
+    def __init__(self, binding: Binding) -> None:
+        self._binding = binding
+
+    def of_row(self, columns: SourceColumns) -> SQL:
+        """The scope as it is stored, where that has a default of its own; else NULL."""
+        return lookup.own_scope(self._binding, columns)
+
+    def due(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
+        """Their expired rows."""
+        return due_by_scope(rows)
+
+    def deleted(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
+        """Their rows that a batch has deleted."""
+        return deleted_by_scope(rows)
+
+
+class StoredSource(SweptSource):
+    """The default of a table as the database stores it, and those of scopes."""
+
+    is_known: ClassVar[bool] = False
+
+    def __init__(self, binding: Binding, *, has_scopes: bool) -> None:
+        self._binding = binding
+        self.scoping = StoredScopes(binding) if has_scopes else None
+
+    @property
+    def tables(self) -> tuple[Table]:
+        """The table that stores the default."""
+        return (tables_of(self._binding.first.table).policies,)
+
+    # In statements
+
+    def seconds(self, columns: SourceColumns, part: Part, moment: Moment) -> SQL:
+        """What the statement itself reads."""
+        overruled_by, locking = moment.overruled_by, moment.locking
+        return lookup.stored_seconds(self._binding, columns, part, overruled_by, locking=locking)
+
+    def once(self, expression: SQL) -> SQL:
+        """As a subquery; as it is where each row may have another default."""
+        return lookup.once(self._binding, expression)
+
+    def shortest(self) -> SQL | None:
+        """The least default of all scopes, which an index has."""
+        return None if self.scoping is None else lookup.shortest_age(self._binding)
+
+    def live_by_age(self, columns: SourceColumns, moment: Moment) -> Condition | None:
+        """Where scopes have defaults of their own: one look-up, and for few rows.
+
+        A row that is younger than its own ttl needs none, nor, in a read, one that is younger than
+        the shortest default. (A write asks for that of each row when it has the row's lock.)
+        """
+        shortest = self.shortest()
+        if shortest is None:
+            return None
+        clock, nevers = moment.clock, self._binding.nevers
+        column_format, start = self._binding.instants.on(clock), columns.last_modified
+        own, none = type_coerce(columns.override, Integer()), _integer(0)
+        has_own = own > none
+        least = case(
+            (or_(*(own == _integer(never) for never in nevers)), _integer(FOREVER)),
+            (has_own, own),
+            else_=none if moment.writing else shortest,
+        )
+        # Of a row that has outlived its own ttl it only matters whether TTL is off: `OFF` stays as
+        # it is, and what is less is now or still to come.
+        age = self.seconds(columns, "inherited_age", moment)
+        age -= case((has_own, _integer(FOREVER)), else_=none)
+        age *= case((has_own, _integer(2)), else_=_integer(1))
+        ends = (moment.now - clock.span(least), moment.now - clock.span(age))
+        reached = and_(*(column_format.reached(start, end) for end in ends))
+        return SQLTemplate("(({0}) IS NOT TRUE)", Boolean(), reached)
+
+    # For rows in memory
+
+    def see(self, connection: Connection) -> None:
+        """Note what is stored."""
+        default_cache.see_to(connection, self._binding)
+
+    def policy_on(self, dialect: Dialect, scope: object) -> TTL | None:
+        """By what was noted of late."""
+        return default_cache.policy_on(self._binding, dialect, scope)
+
+    def policy_as_noted(self, dialect: Dialect | None, scope: object) -> TTL:
+        """By what was noted last."""
+        return default_cache.policy_as_noted(self._binding, dialect, scope)
+
+    # In transactions that delete
+
+    def lock(self, execute: Callable[[Any], object]) -> None:
+        """Lock the row that stands for all stored defaults of the table, shared."""
+        lock_row(self._binding.first.table, execute)
+
+    # In sweeps
+
+    def defaults(self, connection: Connection) -> list[int | None]:
+        """As the database has them."""
+        return default_cache.defaults_now(connection, self._binding)
+
+    def ages(self) -> Iterator[tuple[Seconds, list[Condition]]]:
+        """One for all rows: who lives longer is left to the predicate."""
+        yield self.shortest_age(), []
+
+    def shortest_age(self) -> SQL:
+        """What looks the age up."""
+        shortest = self.shortest()
+        if shortest is not None:
+            return shortest
+        columns = self._binding.columns_of(self._binding.table)
+        return lookup.stored_seconds(self._binding, columns, "inherited_age", BASE_ROW_WRITTEN)
+
+    def walk(self, connection: Connection) -> ScopeWalk | None:
+        """From scope to scope, where an index leads there."""
+        index = scope_index(connection, self._binding)
+        return None if index is None else ScopeWalk(self._binding, index, connection)
+
+    # In the schema
+
+    def prepare_schema(self) -> None:
+        """Let the table's row be made with it."""
+        begin_when_created(self._binding)
+
+
+class ScopeWalk:
+    """The way of a sweep from scope to scope, by an index."""
+
+    def __init__(self, binding: Binding, index: StoredIndex, connection: Connection) -> None:
+        self._binding = binding
+        self._index = index
+        self._clock: Clock = clock_of(connection.dialect)
+
+    def life_beside(self) -> tuple[Seconds, list[Condition]]:
+        """That of the rows of no scope."""
+        scope = self._binding.columns_of(self._binding.table).discriminator
+        assert scope is not None  # noqa: S101 (or there is no such index)
+        return table_age(self._binding), [scope.is_(None)]
+
+    def overdue(self, connection: Connection, index: EndIndex) -> float | None:
+        """For how many seconds the first row of any scope has been expired."""
+        scopes = due_in_scopes(connection, index, self._index)
+        return max((scope.overdue for scope in scopes), default=None)
+
+    def ranges(self, source: Table, beside: Bounds | None = None) -> ScopeRanges:
+        """The ranges of the rows that inherit."""
+        return ScopeRanges(self._binding, self._clock, self._index, source, beside)
+
+
+def scope_index(connection: Connection, binding: Binding) -> StoredIndex | None:
+    """The index by which a sweep comes to one scope after the other; None where it can't.
+
+    The connection is fresh from the pool.
+    """
+    if binding.source.scoping is None or is_walked(connection, binding):
+        return None
+    needs = needs_of(binding, clock_of(connection.dialect))
+    seen = seen_indexes(connection, binding, needs)
+    return next((seen[need] for need in needs if need.scope and need in seen), None)
+
+
+def _integer(value: int) -> SQL:
+    return literal_column(str(value), Integer())
