@@ -11,7 +11,11 @@ import pytest
 
 import ttl_odm
 
-EXTENSIONS = ("ttl_odm.follows", "ttl_odm.partitions")
+EXTENSIONS = {
+    "sqlalchemy": ("ttl_odm.follows", "ttl_odm.partitions", "ttl_odm.stored"),
+    "django": ("ttl_odm.follows", "ttl_odm.partitions"),
+}
+"""What each adapter does without, until a model asks for it."""
 
 PLAIN_MODEL = """
 import sys
@@ -76,6 +80,26 @@ class Line(TTLMixin, Base):
     __ttl__ = Follows("note")
     id: Mapped[int] = mapped_column(primary_key=True)
     note: Mapped[str] = mapped_column(ForeignKey("notes.name"))
+"""
+
+STORED = """
+from ttl_odm import Stored
+
+assert "ttl_odm.stored.sqlalchemy" not in sys.modules
+
+from ttl_odm.sqlalchemy import stored_policies
+
+
+class Page(TTLMixin, Base):
+    __tablename__ = "pages"
+    __ttl__ = Stored(3600)
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+Base.metadata.create_all(engine)
+with engine.connect() as connection:
+    assert [policy.ttl for policy in stored_policies(connection, Page)] == [3600]
+    assert connection.scalars(select(Page)).all() == []
 """
 
 DJANGO_MODEL = """
@@ -166,19 +190,13 @@ def modules_after(script: str) -> set[str]:
     return set(run.stdout.split())
 
 
-@pytest.fixture(scope="module", params=MODELS)
-def modules_of_plain_model(request: pytest.FixtureRequest) -> set[str]:
-    plain, _ = MODELS[request.param]
-    return modules_after(plain)
+@pytest.mark.parametrize("adapter", MODELS)
+def test_a_plain_model_is_declared_written_read_and_swept_without_extensions(adapter: str) -> None:
+    plain, _ = MODELS[adapter]
+    modules = modules_after(plain)
 
-
-@pytest.mark.parametrize("extension", EXTENSIONS)
-def test_a_plain_model_is_declared_written_read_and_swept_without(
-    extension: str, modules_of_plain_model: set[str]
-) -> None:
-    brought_in = [name for name in modules_of_plain_model if f"{name}.".startswith(f"{extension}.")]
-
-    assert brought_in == []
+    prefixes = tuple(f"{extension}." for extension in EXTENSIONS[adapter])
+    assert [name for name in modules if f"{name}.".startswith(prefixes)] == []
 
 
 @pytest.mark.parametrize("adapter", MODELS)
@@ -191,3 +209,10 @@ def test_a_model_that_follows_another_brings_in_what_its_adapter_needs_for_that(
     others = {f"ttl_odm.follows.{other}" for other in MODELS if other != adapter}
     assert {"ttl_odm.follows", f"ttl_odm.follows.{adapter}"} <= in_follows
     assert not in_follows & others
+
+
+def test_a_model_whose_default_is_stored_brings_in_what_its_adapter_needs_for_that() -> None:
+    modules = modules_after(PLAIN_MODEL + STORED)
+
+    assert "ttl_odm.stored.sqlalchemy.source" in modules
+    assert not any(name.startswith(("ttl_odm.follows", "ttl_odm.partitions")) for name in modules)
