@@ -6,14 +6,21 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
+from pymongo import MongoClient
 
 import ttl_odm
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 EXTENSIONS = {
     "sqlalchemy": ("ttl_odm.follows", "ttl_odm.partitions", "ttl_odm.stored"),
     "django": ("ttl_odm.follows", "ttl_odm.partitions"),
+    "beanie": ("ttl_odm.follows", "ttl_odm.partitions"),
 }
 """What each adapter does without, until a model asks for it."""
 
@@ -171,16 +178,84 @@ class Line(TTLModel):
         app_label = "notes"
 """
 
-MODELS = {"sqlalchemy": (PLAIN_MODEL, FOLLOWER), "django": (DJANGO_MODEL, DJANGO_FOLLOWER)}
+PLAIN_DOCUMENT = """
+import asyncio
+import sys
+from datetime import datetime, timezone
+
+from beanie import Document, init_beanie
+from pymongo import MongoClient
+
+from tests.mongo.models import collection_of, connect
+from ttl_odm.beanie import TTLMixin, ensure_indexes, expires_at, ttl_database
+from ttl_odm.sweeper import AsyncSweeper
+
+url, name = sys.argv[1:]
+
+
+class Note(TTLMixin, Document):
+    __ttl__ = 3600
+    __ttl_purge__ = "sweeper"
+    id: str
+
+
+def age():
+    with MongoClient(url) as client:
+        ages = {"_ts": datetime(2020, 1, 1, tzinfo=timezone.utc)}
+        client[name].Note.update_many({}, {"$set": ages})
+
+
+async def main():
+    database = ttl_database(connect(url)[name])
+    await init_beanie(database=database, document_models=[Note])
+    await ensure_indexes(Note)
+    await Note(id="one").insert()
+    age()
+    assert await Note.find().to_list() == []
+    note = await Note(id="one").insert()
+    await note.touch()
+    await note.save()
+    assert note.expires_at is not None
+    assert await expires_at(note) is not None
+    assert len(await Note.aggregate([{"$match": {"_id": "one"}}]).to_list()) == 1
+    await note.delete()
+    await Note.insert_many([Note(id="two"), Note(id="three")])
+    age()
+    counted = await AsyncSweeper(database, Note, dry_run=True).run_once()
+    assert counted.targets[0].due == 2, counted
+    report = await AsyncSweeper(database, Note).run_once()
+    assert report.deleted == 2, report
+    await collection_of(Note).drop()
+
+
+asyncio.run(main())
+"""
+
+FOLLOWING_DOCUMENT = """
+from ttl_odm import Follows
+
+assert "ttl_odm.follows.beanie" not in sys.modules
+
+
+class Line(TTLMixin, Document):
+    __ttl__ = Follows(Note, on={"note": "id"})
+    note: str
+"""
+
+MODELS = {
+    "sqlalchemy": (PLAIN_MODEL, FOLLOWER),
+    "django": (DJANGO_MODEL, DJANGO_FOLLOWER),
+    "beanie": (PLAIN_DOCUMENT, FOLLOWING_DOCUMENT),
+}
 
 SHOWN = """
 print(*sorted(name for name in sys.modules if name.startswith("ttl_odm")))
 """
 
 
-def modules_after(script: str) -> set[str]:
+def modules_after(script: str, *arguments: str) -> set[str]:
     run = subprocess.run(
-        [sys.executable, "-c", script + SHOWN],
+        [sys.executable, "-c", script + SHOWN, *arguments],
         env={**os.environ, "PYTHONPATH": str(Path(ttl_odm.__file__).parents[1])},
         capture_output=True,
         text=True,
@@ -190,10 +265,26 @@ def modules_after(script: str) -> set[str]:
     return set(run.stdout.split())
 
 
+@pytest.fixture(scope="module")
+def mongodb_database(mongodb_url: str) -> Iterator[tuple[str, str]]:
+    """Return the address of a server, and the name of a database there."""
+    name = f"ttl_odm_{uuid4().hex}"
+    yield mongodb_url, name
+    with MongoClient[dict[str, object]](mongodb_url) as client:
+        client.drop_database(name)
+
+
+def arguments_of(adapter: str, request: pytest.FixtureRequest) -> tuple[str, ...]:
+    return request.getfixturevalue("mongodb_database") if adapter == "beanie" else ()
+
+
 @pytest.mark.parametrize("adapter", MODELS)
-def test_a_plain_model_is_declared_written_read_and_swept_without_extensions(adapter: str) -> None:
+def test_a_plain_model_is_declared_written_read_and_swept_without_extensions(
+    adapter: str, request: pytest.FixtureRequest
+) -> None:
     plain, _ = MODELS[adapter]
-    modules = modules_after(plain)
+
+    modules = modules_after(plain, *arguments_of(adapter, request))
 
     prefixes = tuple(f"{extension}." for extension in EXTENSIONS[adapter])
     assert [name for name in modules if f"{name}.".startswith(prefixes)] == []
@@ -201,9 +292,9 @@ def test_a_plain_model_is_declared_written_read_and_swept_without_extensions(ada
 
 @pytest.mark.parametrize("adapter", MODELS)
 def test_a_model_that_follows_another_brings_in_what_its_adapter_needs_for_that(
-    adapter: str,
+    adapter: str, request: pytest.FixtureRequest
 ) -> None:
-    modules = modules_after("".join(MODELS[adapter]))
+    modules = modules_after("".join(MODELS[adapter]), *arguments_of(adapter, request))
 
     in_follows = {name for name in modules if name.startswith("ttl_odm.follows")}
     others = {f"ttl_odm.follows.{other}" for other in MODELS if other != adapter}
