@@ -105,9 +105,9 @@ class Index:
         return self.filter is None or self.filter == _EVERY_DOCUMENT
 
     def is_served_by(self, existing: Document) -> bool:
-        """Say whether one of the application's own, as listIndexes gave it, makes it needless.
+        """Say whether an index of the application's, as listIndexes gave it, serves the same finds.
 
-        Of those that MongoDB deletes by nobody can tell that without their policy.
+        Those that MongoDB deletes by are compared with the policy instead.
         """
         del existing
         return False

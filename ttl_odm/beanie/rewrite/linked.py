@@ -1,4 +1,4 @@
-"""Counting documents with a rule from the documents that they belong to.
+"""Documents with a rule and those that they belong to: pipelines that look from one to the other.
 
 Pure functions. This module must not know drivers, nor who asks.
 """
@@ -100,3 +100,14 @@ def expression(path: str) -> Any:
     if not ref:
         return f"${path}"
     return {"$getField": {"field": {"$literal": "$id"}, "input": f"${field}"}}
+
+
+def of_variable(variable: str, predicate: Any) -> Any:
+    """Return a predicate on the fields of a document as one on those of a variable."""
+    if isinstance(predicate, str) and predicate.startswith("$") and not predicate.startswith("$$"):
+        return f"{variable}.{predicate[1:]}"
+    if isinstance(predicate, list):
+        return [of_variable(variable, part) for part in predicate]
+    if isinstance(predicate, dict) and "$literal" not in predicate:
+        return {name: of_variable(variable, part) for name, part in predicate.items()}
+    return predicate

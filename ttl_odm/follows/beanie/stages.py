@@ -18,7 +18,7 @@ from bson import DBRef
 from ttl_odm.beanie.policy.entries import Judged
 from ttl_odm.beanie.policy.predicate import deciding_fields, end_of, value_at
 from ttl_odm.beanie.rewrite import filters
-from ttl_odm.beanie.rewrite.linked import expression
+from ttl_odm.beanie.rewrite.linked import expression, of_variable
 from ttl_odm.beanie.rewrite.pipelines import live_stages
 from ttl_odm.errors import TTLError
 
@@ -115,17 +115,6 @@ def _made(following: Following, parent: ByParents) -> ByParents:
         found = {"$or": [{"$not": [found]}, any_lives]}
     first = {"$ifNull": [{"$first": living}, {}]}
     return ByParents([{"$lookup": lookup}], found, HIDE, [{"$replaceWith": first}])
-
-
-def of_variable(variable: str, predicate: Any) -> Any:
-    """Return a predicate on the fields of a document as one on those of a variable."""
-    if isinstance(predicate, str) and predicate.startswith("$") and not predicate.startswith("$$"):
-        return f"{variable}.{predicate[1:]}"
-    if isinstance(predicate, list):
-        return [of_variable(variable, part) for part in predicate]
-    if isinstance(predicate, dict) and "$literal" not in predicate:
-        return {name: of_variable(variable, part) for name, part in predicate.items()}
-    return predicate
 
 
 def _by(policy: Policy, predicate: Document | None) -> ByParents:
