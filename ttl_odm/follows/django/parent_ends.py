@@ -1,7 +1,7 @@
 """InnoDB: the ends of parents' lives, so that writes of followers by key leave these unlocked.
 
-See `ttl_odm.sqlalchemy.gate.parent_locks` for why: a subquery of an UPDATE or DELETE locks what it
-reads until the transaction ends. Here too the end of the parent's life is read first, by a plain
+See `ttl_odm.follows.sqlalchemy.parent_locks` for why: a subquery of an UPDATE or DELETE locks what
+it reads until the transaction ends. Here too the end of the parent's life is read first, by a plain
 SELECT, and the statement compares it with the clock.
 
 Done for statements that name rows by primary key, or by their parent's key. Others, and all under
