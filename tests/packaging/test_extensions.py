@@ -248,6 +248,28 @@ MODELS = {
     "beanie": (PLAIN_DOCUMENT, FOLLOWING_DOCUMENT),
 }
 
+PARTITIONED = """
+from datetime import datetime
+
+from ttl_odm import ExpireAfter, Partitions
+
+assert "ttl_odm.partitions.sqlalchemy" not in sys.modules
+
+
+class Event(Base):
+    __tablename__ = "events"
+    __ttl__ = ExpireAfter("created", 3600)
+    __ttl_partition__ = Partitions("1 day")
+    id: Mapped[int] = mapped_column(primary_key=True)
+    created: Mapped[datetime] = mapped_column(primary_key=True)
+
+
+assert "ttl_odm.partitions.sqlalchemy" in sys.modules
+assert "ttl_odm.partitions.sqlalchemy.whereabouts" not in sys.modules
+Base.metadata.create_all(engine)
+assert Sweeper(engine, Event).run_once().deleted == 0
+"""
+
 SHOWN = """
 print(*sorted(name for name in sys.modules if name.startswith("ttl_odm")))
 """
@@ -307,3 +329,9 @@ def test_a_model_whose_default_is_stored_brings_in_what_its_adapter_needs_for_th
 
     assert "ttl_odm.stored.sqlalchemy.source" in modules
     assert not any(name.startswith(("ttl_odm.follows", "ttl_odm.partitions")) for name in modules)
+
+
+def test_a_model_that_is_cut_by_time_brings_in_what_its_adapter_and_the_sweeper_need() -> None:
+    modules = modules_after(PLAIN_MODEL + PARTITIONED)
+
+    assert "ttl_odm.partitions.sqlalchemy.whereabouts" in modules

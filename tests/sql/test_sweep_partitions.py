@@ -133,6 +133,18 @@ def test_leaves_are_swept_one_by_one(engine: Engine, sweep: str) -> None:
     assert Sweeper(engine, model).run_once().deleted == 0
 
 
+def test_leaves_that_come_later_are_swept_one_by_one_by_the_same_sweeper(engine: Engine) -> None:
+    model = log()
+    model.metadata.create_all(engine)
+    sweeper = Sweeper(engine, model)
+    assert sweeper.run_once().deleted == 0
+    create(engine, model)
+    deletes = statements_of(engine, "DELETE", lambda: sweeper.run_once().raise_for_failures())
+    assert {statement.split()[2].rpartition(".")[2] for statement in deletes} == set(LEAVES)
+    with engine.connect() as connection:
+        assert left(connection, model) == LIVE
+
+
 def test_a_leaf_is_searched_by_its_own_index(engine: Engine) -> None:
     model = log()
     create(engine, model)

@@ -79,11 +79,11 @@ CHUNK: Final = 500
 class Removal:
     """Rows of one table that one transaction purges.
 
-    `source` is where they are, if not in the binding's table: one of its partitions. `archived`
-    counts those that were archived so far, `loaded` the bytes of those that came to Python whole,
-    `undeleted` has the keys of those that the application keeps from being deleted.
-    `by_scope` counts those that have expired and are of a scope with a default of its own,
-    `dependents` the rows of other tables that went before these, by table.
+    `source` is where they are, if not in the binding's table. `archived` counts those that were
+    archived so far, `loaded` the bytes of those that came to Python whole, `undeleted` has the keys
+    of those that the application keeps from being deleted. `by_scope` counts those that have
+    expired and are of a scope with a default of its own, `dependents` the rows of other tables that
+    went before these, by table.
     """
 
     connection: Connection
@@ -457,7 +457,7 @@ def expired_in(
     *,
     locking: bool = False,
 ) -> ColumnElement[bool]:
-    """The predicate for the rows of a table, or of a partition, in a statement that deletes.
+    """The predicate for the rows of a table, or of a child of it, in a statement that deletes.
 
     `locking` is for transactions of an application's, which may have an old snapshot: see
     `Predicate`.

@@ -283,7 +283,7 @@ def estimate(connection: Connection, table: Table) -> int | None:
             (func.coalesce(*looked).is_not(None), func.pg_stat_get_live_tuples(oid)),
             else_=func.greatest(catalog.c.reltuples, 0),
         )
-        # ANALYZE gives a partitioned table the rows of its leaves once more.
+        # ANALYZE gives a table that is kept in several the rows of these once more.
         is_whole = and_(catalog.c.oid == regclass(connection, table), catalog.c.relkind != "p")
         leaves = select(tree.c.relid).where(tree.c.isleaf)
         rows = func.sum(believed, type_=BigInteger())

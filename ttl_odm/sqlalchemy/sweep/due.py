@@ -328,7 +328,7 @@ class PartIndex:
         upward, downward = entries.order_by(end), entries.order_by(end.desc())
         last_of_all = downward.limit(1)
         if getattr(connection.dialect, "is_mariadb", False) and not self._is_by_column:
-            # Over several partitions it goes down an index on a virtual column in no order.
+            # Where a table is in parts, it goes down an index on a virtual column in no order.
             some = upward.limit(size + 1).options(include_expired()).subquery()
             last_of_all = select(func.max(some.c[0]))
         lookups = (upward, upward.offset(size), last_of_all)

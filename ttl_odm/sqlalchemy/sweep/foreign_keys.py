@@ -227,8 +227,8 @@ class ReferringKeys:
     ) -> ColumnElement[bool] | None:
         """The condition for rows that a foreign key keeps from being deleted; None without any.
 
-        `source` is where the table's rows are, if not there: one of its partitions. `but` are
-        foreign keys of rows that go too. With `recorded_only`, only rows of recorded models count.
+        `source` is where the table's rows are, if not there. `but` are foreign keys of rows that go
+        too. With `recorded_only`, only rows of recorded models count.
         """
         name = self.place(connection, binding.table)
         source = binding.table if source is None else source

@@ -86,7 +86,7 @@ def seen_indexes(connection: Connection, binding: Binding, needs: Sequence[Index
 
 
 def is_narrowed(connection: Connection, binding: Binding, source: Table) -> bool:
-    """Whether a walk need not go through all of a table, or a partition, on PostgreSQL."""
+    """Whether a walk need not go through all of a table, or of a child of one, on PostgreSQL."""
     needs = needs_of(binding, clock_of(connection.dialect))
     return len(needs) == 1 and any(
         index.narrows(needs[0]) for index in stored_indexes(connection, source)
