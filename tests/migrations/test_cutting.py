@@ -11,7 +11,7 @@ from sqlalchemy import event, text
 from tests.migrations.projects import catalogue
 from tests.sql.cutting import keys, log, partitions, run, swept, tables
 from ttl_odm.alembic import MigrationRefusedError
-from ttl_odm.alembic.postgresql_cut import PostgreSQLCut
+from ttl_odm.partitions.alembic.postgresql_cut import PostgreSQLCut
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

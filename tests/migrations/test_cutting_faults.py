@@ -18,8 +18,9 @@ from tests.migrations.test_cutting import CUT, plain, rows
 from tests.migrations.test_locks import Waits
 from tests.migrations.test_resuming import BrokenOffError, breaking_off
 from tests.sql.cutting import killed_before, partitions, run, tables
-from ttl_odm.alembic import MigrationRefusedError, postgresql_cut
+from ttl_odm.alembic import MigrationRefusedError
 from ttl_odm.errors import TTLError
+from ttl_odm.partitions.alembic import postgresql_cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -23,7 +23,8 @@ from tests.sql.cutting import (
     visits,
 )
 from ttl_odm import TTL, ExpireAfter
-from ttl_odm.alembic import MigrationRefusedError, mysql_partitioning
+from ttl_odm.alembic import MigrationRefusedError
+from ttl_odm.partitions.alembic import mysql_cut
 from ttl_odm.sqlalchemy import TTLMixin, include_expired
 
 if TYPE_CHECKING:
@@ -225,7 +226,7 @@ def test_epoch_numbers_are_cut(engine: Engine, project: Any, unit: str, per_seco
 def test_old_rows_share_a_partition_where_there_would_be_too_many(
     engine: Engine, project: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mysql_partitioning, "MOST", 6)
+    monkeypatch.setattr(mysql_cut, "MOST", 6)
     make(engine)
     here = project(declared())
     here.revision(COPYING)

@@ -24,8 +24,7 @@ What they do:
 - `target_schema`: what a table has once it has TTL
 - `reflection`: what of that it has at this moment
 - `steps`: what there is to do; `postgresql`, `mysql`, `sqlite`: how, without stalling writers
-- `partitioning`: what `partition=` means for a table; `postgresql_cut`, `postgresql_swap`,
-  `postgresql_table`: how a table in use becomes one in partitions
+- `layouts`: the seam for tables that a model, or `partition=`, lays out in its own way
 - `policies`: the rows of defaults that the database stores
 - `enforcement`: the view and the row-level security that hide expired rows
 - `database_sweep`: the job by which the database deletes expired rows itself

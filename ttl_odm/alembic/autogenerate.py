@@ -19,6 +19,7 @@ from sqlalchemy import MetaData, Table
 
 from ttl_odm.alembic import policies
 from ttl_odm.alembic.enforcement import enforced_defaults
+from ttl_odm.alembic.layouts import migrations_of
 from ttl_odm.alembic.link_comparison import LinkComparison, compared_links
 from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp, DropTTLOp
 from ttl_odm.alembic.policies import POLICY_TABLES
@@ -30,9 +31,6 @@ from ttl_odm.core.extension import DefaultExtension
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.dialects.jobs import JOB_LOG
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
-from ttl_odm.partitions.dialects import partition_ddl
-from ttl_odm.partitions.sqlalchemy.catalogue import read_leaves
-from ttl_odm.partitions.sqlalchemy.layout import partitioning_on
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of
 from ttl_odm.sqlalchemy.policy.rules import RULE_KEY, index_link
 from ttl_odm.sqlalchemy.policy.whole import LOOKED_UP, default_now, whole_policy
@@ -90,7 +88,7 @@ def _hide_what_is_ours(
     for table in autogen_context.sorted_tables:
         index_link(table)
     declared = {table.name for table in autogen_context.sorted_tables}
-    leaves = set(_partitions(autogen_context))
+    leaves = set(_laid_out(autogen_context))
     ours = {
         (None if table.schema == default_schema else table.schema, table.name, name)
         for table in autogen_context.sorted_tables
@@ -130,15 +128,14 @@ if not _FIRST:  # Alembic has registered its own before
     _registered.insert(0, _registered.pop())
 
 
-def _partitions(context: AutogenContext) -> Iterator[tuple[str | None, str]]:
-    """The partitions of tables that are cut by time: no model has them, and none is to go."""
+def _laid_out(context: AutogenContext) -> Iterator[tuple[str | None, str]]:
+    """What the database has for the layouts of tables: no model has it, and it stays."""
     assert context.connection is not None  # noqa: S101 (autogenerate is never offline)
     for table in context.sorted_tables:
         binding = binding_of(table)
-        leaves = None if binding is None else read_leaves(context.connection, binding)
-        if leaves is not None:
-            for leaf in (*leaves.every, *filter(None, [leaves.rest])):
-                schema, name = leaf.name
+        if binding is not None and binding.layout is not None:
+            migrations = migrations_of(binding.layout.declared)
+            for schema, name in migrations.tables(context.connection, binding):
                 yield None if schema == context.dialect.default_schema_name else schema, name
 
 
@@ -195,20 +192,18 @@ class _Comparison:
                 self._compare_lost(op)
         for key, table in declared.items():
             binding = binding_of(table)
-            if binding is not None and self._makes_partitions(binding):
+            if binding is not None and self._makes_layout(binding):
                 self._compare_cut(key, table, binding)
         LinkComparison(self._connection, self._upgrade).run(
             declared,
             lambda key, table: self._is_there(key) and self._is_asked_for(key, table),
         )
 
-    def _makes_partitions(self, binding: Binding) -> bool:
-        partitioning, name = partitioning_on(binding), self._connection.dialect.name
-        return (
-            partitioning is not None
-            and partitioning.declared.made_by != "others"
-            and partition_ddl(name) is not None
-        )
+    def _makes_layout(self, binding: Binding) -> bool:
+        if binding.layout is None:
+            return False
+        declared, name = binding.layout.declared, self._connection.dialect.name
+        return migrations_of(declared).is_made(declared, name)
 
     # --- tables that declare a policy ------------------------------------------------------
 
@@ -296,8 +291,7 @@ class _Comparison:
         created = next((op for op in every if _creates(op, key)), None)
         if created is None and not self._is_uncut(key, table, binding):
             return
-        partitioning = partitioning_on(binding)
-        assert partitioning is not None  # noqa: S101 (that is why it is compared)
+        assert binding.layout is not None  # noqa: S101 (that is why it is compared)
         op = self._added(key, table, binding)
         if op is None and created is None:
             op = AlterTTLOp(table.name, _policy(binding), schema=table.schema)
@@ -307,7 +301,7 @@ class _Comparison:
             op.in_transaction = True
         else:
             self._upgrade.ops.remove(op)
-        op.default_ttl, op.partition = _policy(binding), partitioning.declared
+        op.default_ttl, op.partition = _policy(binding), binding.layout.declared
         # Behind the indexes, which are built without a lock as long as it isn't cut.
         position = len(self._upgrade.ops)
         if created is not None:
@@ -318,9 +312,11 @@ class _Comparison:
         self._upgrade.ops.insert(position, op)
 
     def _is_uncut(self, key: tuple[str | None, str], table: Table, binding: Binding) -> bool:
+        assert binding.layout is not None  # noqa: S101 (that is why it is compared)
+        migrations = migrations_of(binding.layout.declared)
         return (
             self._is_there(key)
-            and read_leaves(self._connection, binding) is None
+            and not migrations.has_it(self._connection, binding)
             and self._is_asked_for(key, table)
         )
 

@@ -18,6 +18,7 @@ from ttl_odm.alembic.database_sweep import DatabaseSweep, refuse_unsweepable
 from ttl_odm.alembic.enforcement import Enforcement, refuse_unenforceable
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.job_settings import JobSettings
+from ttl_odm.alembic.layouts import declared_by, migrations_of
 from ttl_odm.alembic.mysql import MySQLSteps
 from ttl_odm.alembic.operations import (
     AddFollowsOp,
@@ -28,7 +29,6 @@ from ttl_odm.alembic.operations import (
     FollowsOp,
     written,
 )
-from ttl_odm.alembic.partitioning import declared_by, stand_in
 from ttl_odm.alembic.postgresql import PostgreSQLSteps
 from ttl_odm.alembic.progress import Progress
 from ttl_odm.alembic.reflection import ExistingSchema, read_schema
@@ -38,7 +38,6 @@ from ttl_odm.alembic.target_schema import INDEXED, TargetSchema
 from ttl_odm.core.policy import as_policy
 from ttl_odm.dialects.entry_points import PAGE
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
-from ttl_odm.partitions.dialects import partition_ddl
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
@@ -107,9 +106,7 @@ class _Migration:
     def cut(self) -> Binding | None:
         """The policy of a table that is to be cut; None where it isn't, or others see to that."""
         op, declared = self._op, self._declared
-        if declared is None or declared.made_by == "others":
-            return None
-        if partition_ddl(self.dialect.name) is None:
+        if declared is None or not migrations_of(declared).is_made(declared, self.dialect.name):
             return None
         if self.runner.offline and not op.in_transaction:
             raise MigrationRefusedError(
@@ -118,12 +115,12 @@ class _Migration:
                 "the same revision creates in partitions, write in_transaction=True.)"
             )
         where = f"op.{op.verb}_ttl({op.table_name!r}) partition"
-        return stand_in(self.target, self.existing, declared, where)
+        return migrations_of(declared).stand_in(self.target, self.existing, declared, where)
 
     def refuse_uncuttable(self) -> None:
         """Refuse a table that can't be cut, where it is to be."""
-        if self.cut is not None:
-            self.steps().refuse_uncuttable(self.cut)
+        if self._declared is not None and self.cut is not None:
+            migrations_of(self._declared).change(self.steps(), self.cut).refuse()
 
     @cached_property
     def job_settings(self) -> JobSettings:
@@ -147,8 +144,8 @@ class _Migration:
 
     def cut_by(self, steps: Steps[Any]) -> None:
         """Cut the table, where it is to be."""
-        if self.cut is not None:
-            steps.cut(self.cut)
+        if self._declared is not None and self.cut is not None:
+            migrations_of(self._declared).change(steps, self.cut).make()
 
     @contextmanager
     def unfinished(self) -> Iterator[Steps[Any] | None]:

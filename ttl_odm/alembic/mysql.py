@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import text
 
 from ttl_odm.alembic.errors import MigrationRefusedError
-from ttl_odm.alembic.mysql_partitioning import COPY, PARTITIONED, Partitioning
 from ttl_odm.alembic.reflection import can_lead
 from ttl_odm.alembic.steps import ENOUGH_FOR_OLD_ROWS, Steps
 from ttl_odm.alembic.target_schema import INDEXED
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ttl_odm.alembic.target_schema import Sweep
-    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 log = logging.getLogger("alembic.ttl_odm")
 
@@ -32,6 +30,16 @@ _UNENFORCED: Final = (
     "table %s: on MySQL, the CHECK of rows' own ttl is NOT ENFORCED, because MySQL copies the "
     "table to enforce one. copy_table=True does that, and blocks writers meanwhile"
 )
+
+
+COPY: Final = "ALGORITHM=COPY, LOCK=SHARED"
+"""Readers go on while it is made, writers wait."""
+
+PARTITIONED: Final = """
+SELECT partition_method, partition_expression FROM information_schema.partitions
+WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table
+AND partition_name IS NOT NULL LIMIT 1
+"""
 
 
 class MySQLSteps(Steps[MySQL]):
@@ -199,11 +207,3 @@ class MySQLSteps(Steps[MySQL]):
         stamping = f"SET {new} = IF({new} <=> {old}, {self.family.stamp}, {new})"
         head = f"CREATE TRIGGER {self.schema}{self.trigger} BEFORE UPDATE ON {self.table}"
         return [f"{head} FOR EACH ROW {stamping}"]
-
-    def refuse_uncuttable(self, cut: Binding) -> None:
-        """Refuse what neither cuts, and what they cut by a copy only."""
-        Partitioning(self, cut).check()
-
-    def cut(self, cut: Binding) -> None:
-        """Copy the table into partitions; what one lacks that has some, the sweeper makes."""
-        Partitioning(self, cut).make()

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from alembic.autogenerate import renderers
 from alembic.operations import BatchOperations, MigrateOperation, Operations
 
-from ttl_odm.core.extension import DefaultExtension
+from ttl_odm.alembic.layouts import migrations_of
+from ttl_odm.core.extension import DefaultExtension, Layout
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy
-from ttl_odm.partitions import Partitions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,11 +127,8 @@ def written(value: object) -> str:
         return f"ttl_odm.{value!r}".replace(inner, f"ttl_odm.{inner}", 1 if inner else 0)
     if isinstance(value, DefaultExtension):
         return f"ttl_odm.{value!r}"
-    if isinstance(value, Partitions):
-        rest = _but_defaults(value, "span")
-        if not rest:
-            return repr(value.span)
-        return f"ttl_odm.Partitions({', '.join([repr(value.span), *rest])})"
+    if isinstance(value, Layout):
+        return migrations_of(value).written(value)
     if isinstance(value, (ExpireAfter, ExpireAt)):
         first = [value.field, value.seconds] if isinstance(value, ExpireAfter) else [value.field]
         arguments = [*map(repr, first), *_but_defaults(value, "field", "seconds")]
@@ -139,9 +136,8 @@ def written(value: object) -> str:
     return repr(value)
 
 
-def _but_defaults(value: Partitions | ExpireAfter | ExpireAt, *without: str) -> list[str]:
-    usual = {"ahead": 7, "survivors": "sweep", "made_by": "sweeper"}
-    usual |= {"timezone": "UTC", "unit": None, "null": "never"}
+def _but_defaults(value: ExpireAfter | ExpireAt, *without: str) -> list[str]:
+    usual = {"timezone": "UTC", "unit": None, "null": "never"}
     return [
         f"{name}={getattr(value, name)!r}"
         for name in (field.name for field in fields(value))
@@ -210,7 +206,7 @@ class AddTTLOp(_Operation):
     view: str | None = None
     keep_ttl: bool = False
     max_expired_now: float | None = None
-    partition: str | Partitions | None = None
+    partition: str | Layout | None = None
     copy_table: bool = False
     in_transaction: bool = False
 
@@ -286,7 +282,7 @@ class AlterTTLOp(_Operation):
     enforce: Enforce | Literal["off"] | None = None
     view: str | None = None
     max_expired_now: float | None = None
-    partition: str | Partitions | None = None
+    partition: str | Layout | None = None
     copy_table: bool = False
     in_transaction: bool = False
     existing_ttl: Declared = field(default=None, init=False)

@@ -13,15 +13,12 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex
 
-from ttl_odm.alembic.postgresql_cut import PostgreSQLCut
 from ttl_odm.alembic.steps import Steps
+from ttl_odm.dialects.family import derived_name
 from ttl_odm.dialects.postgresql import PostgreSQL, dollar_quoted, relation
-from ttl_odm.partitions.dialects.ddl import leaf_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 
 class PostgreSQLSteps(Steps[PostgreSQL]):
@@ -96,7 +93,7 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
         names = {"table": self.target.plain(self.dialect), "index": whole}
         suffix = name.removeprefix(f"ix_{self.target.table.name}_")
         for schema, leaf in self.run.connection.execute(_WITHOUT_INDEX, names).all():
-            own = leaf_name(leaf, suffix)
+            own = derived_name(leaf, suffix)
             place = f"{self.quote(schema)}."
             there = {"index": relation(schema, own)}
             is_valid = self.run.connection.scalar(_IS_VALID, there)
@@ -166,14 +163,6 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
         if self.is_there(self.existing.trigger):
             drop = f"DROP TRIGGER IF EXISTS {self.trigger} ON {self.table}"
             self.run.briefly([drop, f"DROP FUNCTION IF EXISTS {self._function}"])
-
-    def refuse_uncuttable(self, cut: Binding) -> None:
-        """Refuse what can't be carried over to a table in partitions, or rows that fit in none."""
-        PostgreSQLCut(self, cut, self.build_index).refuse()
-
-    def cut(self, cut: Binding) -> None:
-        """Let the table become the first partition of another in its place."""
-        PostgreSQLCut(self, cut, self.build_index).cut()
 
 
 _WITHOUT_INDEX: Final = text(

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ttl_odm.alembic.runner import Runner
     from ttl_odm.alembic.target_schema import Sweep, TargetSchema
     from ttl_odm.dialects import Family
-    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 ENOUGH_FOR_OLD_ROWS = "-1"
 """The ttl that rows get which are to be left alone."""
@@ -136,23 +135,4 @@ class Steps(ABC, Generic[F]):
 
         Raises:
             MigrationRefusedError: With what to write.
-        """
-
-    def refuse_uncuttable(self, cut: Binding) -> None:
-        """Refuse a table that can't be cut; nothing was changed yet, and this only reads.
-
-        Where the table is cut by the column already, all is well.
-
-        Args:
-            cut: The table's policy; its `partitioning` says how the table is to be cut.
-
-        Raises:
-            MigrationRefusedError: With the reason, and what to do.
-        """
-
-    def cut(self, cut: Binding) -> None:
-        """Cut the table by time, as the last of the steps; one that is cut gets what it lacks.
-
-        It has its columns and its indexes already. On a database without partitions, it is a table
-        like any.
         """

@@ -314,3 +314,9 @@ def index_name(table: str, suffix: str) -> str:
         return name
     digest = hashlib.sha256(table.encode()).hexdigest()[:8]
     return f"ix_{table[: MAX_NAME - len(suffix) - 13]}_{digest}_{suffix}"
+
+
+def derived_name(name: str, suffix: str) -> str:
+    """A name that is made of another one, and short enough for every database."""
+    derived = f"{name}_{suffix}"
+    return derived if len(derived) <= MAX_NAME else index_name(name, suffix).removeprefix("ix_")

@@ -3,6 +3,7 @@
 - `facts`: what reports say of a table's partitions, and the part of a sweep that handles them.
 - `dialects`: how each family of databases makes, drops and lists partitions.
 - `sqlalchemy`: all that tables in partitions need on SQLAlchemy.
+- `alembic`: how migrations cut tables that are there.
 
 Here is arithmetic only: in which stretch an instant is, which stretches are wanted ahead of now,
 what each is called. All of it is in UTC, whatever a column or a session shows.

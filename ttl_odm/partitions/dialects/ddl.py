@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ttl_odm.dialects.family import EPOCH, MAX_NAME, index_name
+from ttl_odm.dialects.family import EPOCH, derived_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,12 +43,12 @@ class Cut:
     @property
     def rest(self) -> str:
         """The name of the partition for what belongs in no other."""
-        return leaf_name(self.name, "rest")
+        return derived_name(self.name, "rest")
 
     @property
     def past(self) -> str:
         """The name of the partition for NULLs and what is older than all others, where one is."""
-        return leaf_name(self.name, "past")
+        return derived_name(self.name, "past")
 
     def bound(self, instant: datetime) -> str:
         """An aware datetime as the bound of a range."""
@@ -133,9 +133,3 @@ HINDRANCES: Final = {
     "detaching": "another session is detaching it",
 }
 """Why a partition can't go as a whole, as reports say it."""
-
-
-def leaf_name(table: str, suffix: str) -> str:
-    """The name of a table's partition, short enough for every database."""
-    name = f"{table}_{suffix}"
-    return name if len(name) <= MAX_NAME else index_name(table, suffix).removeprefix("ix_")

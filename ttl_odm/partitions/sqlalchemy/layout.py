@@ -28,9 +28,10 @@ from sqlalchemy import (
 
 from ttl_odm.core.policy import TTL
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.dialects.family import derived_name
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.partitions.dialects import partition_ddl
-from ttl_odm.partitions.dialects.ddl import Cut, Range, leaf_name
+from ttl_odm.partitions.dialects.ddl import Cut, Range
 from ttl_odm.partitions.dialects.postgresql import PostgreSQLPartitions
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import binding_of
@@ -199,7 +200,7 @@ def cut_of(partitioning: Partitioning, schema: str | None, ddl: PartitionDDL) ->
 
 def named(cut: Cut, stretch: Stretch) -> Range:
     """The partition for a stretch of time."""
-    return Range(leaf_name(cut.name, stretch.suffix), stretch.start, stretch.end)
+    return Range(derived_name(cut.name, stretch.suffix), stretch.start, stretch.end)
 
 
 def refuse_what_mysql_refuses(table: Table, connection: Any, **_: Any) -> None:

@@ -2,8 +2,7 @@
 
 An operation knows a table by its name, and by what the database says of its columns. So a stand-in
 for the model's table is made of these, and goes through the rules for tables that are declared:
-what may be cut, and by which column, is said in one place. How a database cuts a table that is
-there is in `ttl_odm.alembic.steps` and its children.
+what may be cut, and by which column, is said in one place.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from sqlalchemy import BigInteger, Column, DateTime, MetaData, Table
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.partitions import Partitions
 from ttl_odm.partitions.sqlalchemy.layout import partitioning_of
 from ttl_odm.sqlalchemy.policy.binding import Binding, MaxLifetime
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL
@@ -24,20 +22,7 @@ from ttl_odm.sqlalchemy.time.instants import instants_of
 if TYPE_CHECKING:
     from ttl_odm.alembic.reflection import ExistingSchema
     from ttl_odm.alembic.target_schema import TargetSchema
-
-
-def declared_by(partition: str | Partitions | None) -> Partitions | None:
-    """What an operation declares; a text is the span.
-
-    Raises:
-        MigrationRefusedError: It is none.
-    """
-    if partition is None or isinstance(partition, Partitions):
-        return partition
-    try:
-        return Partitions(partition)
-    except TTLConfigurationError as error:
-        raise MigrationRefusedError(f"partition={partition!r}: {error}") from error
+    from ttl_odm.partitions import Partitions
 
 
 def stand_in(

@@ -10,15 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ttl_odm.dialects.family import as_value
+from ttl_odm.dialects.family import as_value, derived_name
 from ttl_odm.dialects.postgresql import relation
-from ttl_odm.partitions.dialects.ddl import leaf_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from ttl_odm.alembic.postgresql_table import CatalogueTable
+    from ttl_odm.partitions.alembic.postgresql_table import CatalogueTable
     from ttl_odm.partitions.dialects.ddl import Cut, Range
     from ttl_odm.partitions.dialects.postgresql import PostgreSQLPartitions
 
@@ -43,7 +42,7 @@ class Swap:
         facts = self.table.facts
         names = [index.name for index in facts.indexes if index.name != self.key]
         names += [sequence.name for sequence in facts.sequences if sequence.is_identity]
-        return {name: leaf_name(name, "past") for name in names}
+        return {name: derived_name(name, "past") for name in names}
 
     def statements(
         self,
@@ -101,7 +100,7 @@ class Swap:
         names = self.old_names
         if key is not None and self.cut.column not in key.columns:
             del names[key.name]
-            name = relation(None, leaf_name(key.name, "past"))
+            name = relation(None, derived_name(key.name, "past"))
             using = f"PRIMARY KEY USING INDEX {relation(None, self.key)}"
             yield f"{alter} DROP CONSTRAINT {relation(None, key.name)}"
             yield f"{alter} ADD CONSTRAINT {name} {using}"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sqlalchemy import TIMESTAMP, text
 
 from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.alembic.mysql import COPY, PARTITIONED
 from ttl_odm.dialects import EPOCH
 from ttl_odm.partitions.dialects.ddl import PER_SECOND
 from ttl_odm.partitions.dialects.mysql import MySQLPartitions
@@ -33,9 +34,6 @@ MOST: Final = 1_000
 """Partitions that a table gets at most, of the 8,192 that one may have: each is a file that is
 open. What is older is in one of them, which is dropped when its youngest row has expired."""
 
-COPY: Final = "ALGORITHM=COPY, LOCK=SHARED"
-"""Readers go on while it is made, writers wait."""
-
 _OLDEST: Final = "1000-01-01"
 """Nothing older is a date for these databases, least of all a zero date."""
 
@@ -47,7 +45,7 @@ class _Key(NamedTuple):
     has_column: bool
 
 
-class Partitioning:
+class MySQLCut:
     """How one table is cut."""
 
     def __init__(self, steps: Steps[MySQL], binding: Binding) -> None:
@@ -70,7 +68,7 @@ class Partitioning:
 
     # --- what is refused -------------------------------------------------------------------------
 
-    def check(self) -> None:
+    def refuse(self) -> None:
         """Refuse what can't be cut.
 
         Raises:
@@ -223,11 +221,6 @@ def _instant(microseconds: int) -> datetime:
 
 
 _HERE: Final = "COALESCE(:schema, DATABASE())"
-
-PARTITIONED: Final = f"""
-SELECT partition_method, partition_expression FROM information_schema.partitions
-WHERE table_schema = {_HERE} AND table_name = :table AND partition_name IS NOT NULL LIMIT 1
-"""
 
 _FOREIGN_KEYS: Final = f"""
 SELECT DISTINCT table_name, constraint_name FROM information_schema.key_column_usage

@@ -25,13 +25,13 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from ttl_odm.alembic.errors import MigrationRefusedError
-from ttl_odm.alembic.postgresql_swap import Swap
-from ttl_odm.alembic.postgresql_table import CatalogueTable
 from ttl_odm.core.policy import ExpireAt
 from ttl_odm.dialects import EPOCH
 from ttl_odm.dialects.errors import code_of
 from ttl_odm.dialects.postgresql import milliseconds, relation
 from ttl_odm.errors import TTLError
+from ttl_odm.partitions.alembic.postgresql_swap import Swap
+from ttl_odm.partitions.alembic.postgresql_table import CatalogueTable
 from ttl_odm.partitions.dialects.ddl import PER_SECOND
 from ttl_odm.partitions.dialects.postgresql import PostgreSQLPartitions
 from ttl_odm.partitions.sqlalchemy.catalogue import Leaves, read_leaves
@@ -40,9 +40,9 @@ from ttl_odm.sqlalchemy.purge.errors import in_short
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from ttl_odm.alembic.steps import Steps
+    from ttl_odm.alembic.postgresql import PostgreSQLSteps
     from ttl_odm.partitions.dialects.ddl import Cut, Range
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
@@ -62,14 +62,12 @@ _CANCELED: Final = "57014"
 class PostgreSQLCut:
     """Cutting one table."""
 
-    def __init__(
-        self, steps: Steps[Any], binding: Binding, build_index: Callable[[str, str], None]
-    ) -> None:
+    def __init__(self, steps: PostgreSQLSteps, binding: Binding) -> None:
         """Take what the steps know of the table, and how they build an index."""
         partitioning = partitioning_on(binding)
         assert partitioning is not None  # noqa: S101 (that is what there is to do)
         self._steps, self._run, self._target = steps, steps.run, steps.target
-        self._binding, self._build_index = binding, build_index
+        self._binding, self._build_index = binding, steps.build_index
         self._declared = partitioning.declared
         self._ddl = PostgreSQLPartitions()
         self._cut = cut_of(partitioning, self._target.table.schema, self._ddl)
@@ -176,7 +174,7 @@ class PostgreSQLCut:
 
     # --- cutting ---------------------------------------------------------------------------------
 
-    def cut(self) -> None:
+    def make(self) -> None:
         """Cut the table, or give one that is cut what it lacks."""
         if self._run.offline:
             self._make_first(self._cut)
