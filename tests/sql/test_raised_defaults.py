@@ -96,9 +96,12 @@ def prepare(engine: Engine, model: Any, whole: int | None, own: dict[str, int]) 
 
 def raised_by(engine: Engine, model: Any, of: Any = None, **change: Any) -> Raise:
     """A raise, after which the live rows of the model are read; the default is that of another."""
+    # SQLite's file stays locked until the sweep goes on, so a change that is begun anew would wait
+    # for nothing: in the caller's transaction it fails at once.
+    opened = engine.begin if engine.dialect.name == "sqlite" else engine.connect
 
     def make() -> None:
-        with engine.connect() as connection:
+        with opened() as connection:
             set_policy(connection, of or model, by="ann", **change)
 
     return Raise(engine, make, partial(contents, engine, model))
