@@ -16,7 +16,7 @@ from ttl_odm.cli.checks_database_sweep import database_sweep
 from ttl_odm.cli.checks_links import unindexed
 from ttl_odm.cli.checks_references import LiveReferences
 from ttl_odm.cli.checks_rows import RowChecks
-from ttl_odm.cli.checks_tables import second_tables
+from ttl_odm.cli.checks_tables import every_metadata, second_tables
 from ttl_odm.core.policy import ExpireAt
 from ttl_odm.dialects import index_name
 from ttl_odm.dialects.mysql import INHERITED_END
@@ -75,11 +75,12 @@ def check(
     The connection is thrown away afterwards: it has been made one that can only read.
     """
     findings: list[Finding] = []
+    everywhere = every_metadata()
     with reading_only(connection, None if deep else SECONDS):
         for target in targets:
             binding = binding_of(target.entity)
             if binding is not None:
-                findings += second_tables(target.name, binding, connection.dialect)
+                findings += second_tables(target.name, binding, connection.dialect, everywhere)
                 findings += _Check(connection, target, binding, max_age, deep=deep).all()
     connection.invalidate()
     return findings

@@ -18,16 +18,25 @@ from ttl_odm.sqlalchemy.policy.second_tables import ambiguity, is_plain, policie
 from ttl_odm.sweeper.findings import Finding, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
 
-def second_tables(target: str, binding: Binding, dialect: Dialect) -> Iterator[Finding]:
-    """Find Table objects in the process that don't get the policy of a table."""
-    for table in _others(binding.table, dialect):
+def second_tables(
+    target: str, binding: Binding, dialect: Dialect, everywhere: Sequence[MetaData]
+) -> Iterator[Finding]:
+    """Find Table objects in the process that don't get the policy of a table.
+
+    Args:
+        target: What the table is called to people.
+        binding: Its policy.
+        dialect: The database's.
+        everywhere: What `every_metadata` returns, which takes too long to ask for each table.
+    """
+    for table in _others(binding.table, dialect, everywhere):
         policies = policies_for(table, dialect)
         problem = ambiguity(table, policies)
         if problem is not None:
@@ -48,10 +57,10 @@ def second_tables(target: str, binding: Binding, dialect: Dialect) -> Iterator[F
             )
 
 
-def _others(table: Table, dialect: Dialect) -> Iterator[Table]:
+def _others(table: Table, dialect: Dialect, everywhere: Sequence[MetaData]) -> Iterator[Table]:
     """The Tables of that schema and name that have no policy yet, and don't want one."""
     schema = table.schema or dialect.default_schema_name
-    for metadata in dict.fromkeys(_metadata()):
+    for metadata in everywhere:
         for other in list(metadata.tables.values()):
             if (
                 other.name == table.name
@@ -62,13 +71,21 @@ def _others(table: Table, dialect: Dialect) -> Iterator[Table]:
                 yield other
 
 
-def _metadata() -> Iterator[MetaData]:
+def every_metadata() -> list[MetaData]:
     """Every MetaData that a module of the process has: itself, by a Table, a class, a registry."""
+    return list(dict.fromkeys(_metadata()))
+
+
+def _metadata() -> Iterator[MetaData]:
+    known: dict[int, Any] = {}  # most classes are in several modules
     for module in list(sys.modules.values()):
         for value in list(getattr(module, "__dict__", {}).values()):
             kind = type(value)  # the __class__ of a proxy may raise
             holder: Any = value
             if issubclass(kind, type):
+                if id(value) in known:
+                    continue
+                known[id(value)] = value
                 names = (vars(base).get("metadata") for base in value.__mro__)
                 holder = next((name for name in names if name is not None), None)
             elif issubclass(kind, (Table, registry)):
