@@ -12,6 +12,7 @@ from suite.lots import (
     LOTS_OF_LOWEST,
     LOTS_OF_NEWEST,
     ONLY_NEWEST,
+    PARTS,
     SERVERS,
     SQLITE,
     Choice,
@@ -33,7 +34,7 @@ def lots(choice: Choice) -> list[Task]:
 
 def folders(tasks: list[Task], environment: Environment) -> list[str]:
     return [
-        word.removeprefix("tests/")
+        word.split("/")[1]
         for task in tasks
         if task.environment == environment.folder.name
         for word in task.words
@@ -46,6 +47,23 @@ def test_every_folder_with_tests_is_in_one_lot_of_each_environment() -> None:
     for kind, further in ((LOTS_OF_NEWEST, ()), (LOTS_OF_LOWEST, ONLY_NEWEST)):
         named = [*FIRST, *further, *(name for names, _ in kind for name in names)]
         assert sorted(named) == sorted(there)
+
+
+@pytest.mark.parametrize("names", PARTS)
+def test_the_lots_that_a_lot_is_divided_into_hold_each_of_its_files_once(
+    names: tuple[str, ...],
+) -> None:
+    here = tuple(f"tests/{name}" for name in names)
+    divided = [
+        [word for word in task.words if word.startswith(here)]
+        for task in lots(Choice(7))
+        if task.environment == NEWEST.folder.name and task.words[0].startswith(here)
+    ]
+    files = [path for name in names for path in (ROOT / "tests" / name).glob("test_*.py")]
+    ran = [word for words in divided for word in words]
+    assert sorted(ran) == sorted(str(path.relative_to(ROOT)) for path in files)
+    assert len(divided) == PARTS[names]
+    assert max(map(len, divided)) - min(map(len, divided)) <= 1
 
 
 def test_no_test_is_outside_of_these_folders() -> None:

@@ -1,13 +1,16 @@
 """What is run: checks, and lots, which are runs of pytest in one environment over some folders.
 
 A lot is as large as it can be without making a slot wait for it at the end: each one imports and
-collects anew. `FOLDERS` has the figures that order and divide them.
+collects anew. `LOTS_OF_NEWEST` and `LOTS_OF_LOWEST` have the figures that order them, and `PARTS`
+says which are divided.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from environments import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -64,25 +67,29 @@ FIRST: Final = ("unit", "suite", "contract")
 """The folders whose tests the others depend on."""
 
 LOTS_OF_NEWEST: Final = (
-    (("sql",), 300),
-    (("leaks", "apps"), 230),
-    (("mongo", "leaks_mongo"), 220),
-    (("migrations", "pg_cron"), 200),
-    (("cli", "metrics", "integrations", "faults"), 160),
-    (("docs", "examples", "adoption", "deploy"), 130),
-    (("stores", "testkit", "fuzz", "servers"), 150),
-    (("django_app",), 130),
-    (("packaging", "benchmarks", "beanie_suite", "oauth_suite"), 60),
+    (("sql",), 450),
+    (("cli", "metrics", "integrations", "faults"), 220),
+    (("mongo", "leaks_mongo"), 190),
+    (("docs", "examples", "adoption", "deploy"), 160),
+    (("django_app",), 150),
+    (("migrations", "pg_cron"), 130),
+    (("leaks", "apps"), 125),
+    (("stores", "testkit", "fuzz", "servers"), 115),
+    (("packaging", "benchmarks", "beanie_suite", "oauth_suite"), 90),
 )
 """The other folders, as lots of `.venv`, and how many seconds each takes in one turn."""
 
 LOTS_OF_LOWEST: Final = (
-    (("sql", "django_app", "apps"), 90),
-    (("leaks", "stores", "testkit", "fuzz", "servers"), 100),
-    (("migrations", "cli", "metrics", "integrations", "faults", "examples", "adoption"), 70),
-    (("mongo", "leaks_mongo", "docs", "deploy", "pg_cron"), 70),
+    (("sql", "django_app", "apps"), 120),
+    (("migrations", "cli", "metrics", "integrations", "faults", "examples", "adoption"), 95),
+    (("mongo", "leaks_mongo", "docs", "deploy", "pg_cron"), 95),
+    (("leaks", "stores", "testkit", "fuzz", "servers"), 85),
 )
 """The same for `.venv-lowest`."""
+
+PARTS: Final = {("sql",): 3}
+"""Into how many lots a lot is divided by files: one that runs alone beside all others would show
+its first failure late, and keep a slot busy when the others have ended."""
 
 ONLY_NEWEST: Final = ("packaging", "benchmarks", "beanie_suite", "oauth_suite")
 """What the lowest versions run with `--all` only: it is slow, or belongs to `.venv`."""
@@ -173,7 +180,7 @@ def everything(development: Environment, lowest: Environment, choice: Choice) ->
     """
     yield from _first(development, choice)
     for names, seconds in LOTS_OF_NEWEST:
-        yield _lot(development, names, choice.newest(), seconds)
+        yield from _divided(development, names, choice.newest(), seconds)
     further = () if choice.turn is not None else ((ONLY_NEWEST, 60),)
     for names, seconds in ((FIRST, 50), *LOTS_OF_LOWEST, *further):
         yield _lot(lowest, names, choice.lowest(), seconds)
@@ -185,6 +192,25 @@ def _lot(
     """Describe the lot of some folders, which is empty at most if databases are left out."""
     lot = pytest(environment, ", ".join(names), [*_paths(names), *options], seconds)
     return replace(lot, may_be_empty="--only" in options)
+
+
+def _divided(
+    environment: Environment, names: Sequence[str], options: Sequence[str], seconds: float
+) -> Iterator[Task]:
+    """Describe the lot of some folders, or the lots that it is divided into."""
+    lot = _lot(environment, names, options, seconds)
+    number = PARTS.get((*names,), 1)
+    if number == 1:
+        yield lot
+        return
+    places = (ROOT / path for path in _paths(names))
+    files = sorted(file for place in places for file in place.glob("test_*.py"))
+    for part in range(number):
+        # Every third one, say: neighbours are about the same subject, and take as long.
+        words = [str(file.relative_to(ROOT)) for file in files[part::number]]
+        name = f"{lot.name} {part + 1}/{number}"
+        divided = pytest(environment, name, [*words, *options], seconds / number)
+        yield replace(divided, may_be_empty=lot.may_be_empty)
 
 
 def _first(development: Environment, choice: Choice) -> Iterator[Task]:
