@@ -263,7 +263,7 @@ def writes(models: Models) -> list[Callable[[Session, int], object]]:
     ]
 
 
-@pytest.mark.every_server
+@pytest.mark.slow
 @pytest.mark.parametrize("work", [reads, writes])
 def test_no_thread_fails_while_policies_come_and_go(
     engine: Engine, models: Models, work: Any

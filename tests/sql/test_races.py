@@ -35,6 +35,9 @@ EVERYWHERE = pytest.mark.databases("sqlite", "postgres", "mariadb", "mysql")
 
 WORKERS = 16
 ROUNDS = 15
+"""For a few threads, which seldom meet."""
+ROUNDS_OF_ALL = 5
+"""For all workers at one key, of whom some meet each time."""
 
 
 @pytest.fixture
@@ -96,7 +99,7 @@ def unique(number: int, email: str) -> dict[str, str]:
 def test_of_many_inserts_of_one_key_exactly_one_wins(
     crowd: Engine, model: Any, existing: str, key: str
 ) -> None:
-    for _ in range(ROUNDS):
+    for _ in range(ROUNDS_OF_ALL):
         put_expired(crowd, model, *(["k"] if existing == "expired" else ["other"]))
         results = all_at_once(
             WORKERS,
@@ -476,7 +479,7 @@ def test_of_many_inserts_whose_snapshots_do_not_show_the_row_one_wins(
             session.commit()
         return number
 
-    for _ in range(ROUNDS):
+    for _ in range(ROUNDS_OF_ALL):
         put_expired(crowd, model, "other")
         results = all_at_once(WORKERS, late)
         winners = [result for result in results if isinstance(result, int)]
