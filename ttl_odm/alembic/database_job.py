@@ -28,7 +28,7 @@ from ttl_odm.sweeper.declarations import Archive, archive_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from sqlalchemy import Column, MetaData
+    from sqlalchemy import Column, MetaData, Table
 
     from ttl_odm.alembic.runner import Runner
     from ttl_odm.alembic.steps import Steps
@@ -260,14 +260,18 @@ def copy_of(runner: Runner, target: TargetSchema) -> Copy | None:
 
 def bindings_of(runner: Runner, target: TargetSchema) -> list[Binding]:
     """What the models of env.py, or of the command, declare of a table."""
+    bindings = map(binding_of, tables_of(runner, target))
+    return [binding for binding in bindings if binding is not None]
+
+
+def tables_of(runner: Runner, target: TargetSchema) -> list[Table]:
+    """The models' own Table objects of a table."""
     schemas = (None, target.table.schema, runner.dialect.default_schema_name)
     return [
-        binding
+        table
         for metadata in metadata_of(runner)
         for table in metadata.tables.values()
         if table.name == target.table.name and table.schema in schemas
-        for binding in (binding_of(table),)
-        if binding is not None
     ]
 
 

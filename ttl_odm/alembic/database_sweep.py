@@ -19,17 +19,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import inspect, text
 
-from ttl_odm.alembic.database_job import DatabaseJob, bindings_of, copy_of
+from ttl_odm.alembic.database_job import DatabaseJob, bindings_of, copy_of, tables_of
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.job_settings import JobSettings
 from ttl_odm.alembic.mysql_job import MySQLJob
 from ttl_odm.alembic.operations import written
 from ttl_odm.alembic.postgresql_job import PostgreSQLJob
 from ttl_odm.alembic.target_schema import LAST_MODIFIED
+from ttl_odm.combinations import combination
 from ttl_odm.core.policy import TTL
 from ttl_odm.dialects import index_name
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.policy.whole import whole_policy
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
 from ttl_odm.sqlalchemy.sweep.job_losses import left_behind, untraced_keys
@@ -64,9 +66,12 @@ def refuse_unsweepable(
     runner: Runner, target: TargetSchema, existing: ExistingSchema, *, is_cut: bool
 ) -> None:
     """Refuse a table that the database can't sweep as the model says, with the reason."""
+    _refuse_ruled(runner, target)
+    bindings = bindings_of(runner, target)
+    is_cut = is_cut or any(binding.layout is not None for binding in bindings)
     reason = _unknown(runner, is_cut=is_cut) or _on_this_server(runner, target, existing)
     if reason is None:
-        for binding in bindings_of(runner, target):
+        for binding in bindings:
             reason = reason or _of_model(binding) or _of_other_policy(target, binding)
             reason = reason or _of_losses(runner, binding)
         reason = reason or _of_archive(runner, target) or _of_indexes(runner, target, existing)
@@ -77,6 +82,14 @@ def refuse_unsweepable(
         )
 
 
+def _refuse_ruled(runner: Runner, target: TargetSchema) -> None:
+    """Refuse a table whose rows have no lifetime: a job would delete live ones."""
+    for table in tables_of(runner, target):
+        rule = rule_of(table)
+        if rule is not None:
+            raise MigrationRefusedError(str(rule.rejected("sweep", table.fullname)))
+
+
 def _unknown(runner: Runner, *, is_cut: bool) -> str | None:
     if clock_of(runner.dialect).family not in _JOBS:
         return f"is for MariaDB, MySQL and PostgreSQL; this is {runner.dialect.name}"
@@ -85,9 +98,7 @@ def _unknown(runner: Runner, *, is_cut: bool) -> str | None:
             "reads keys and rights from the database, which --sql can't do; run this "
             "migration online"
         )
-    return (
-        "is not for partitioned tables, whose partitions are dropped as a whole" if is_cut else None
-    )
+    return _reason("partitions") if is_cut else None
 
 
 def _on_this_server(runner: Runner, target: TargetSchema, existing: ExistingSchema) -> str | None:
@@ -149,21 +160,23 @@ def _of_keys(runner: Runner, target: TargetSchema) -> str | None:
 def _of_model(binding: Binding) -> str | None:
     owner = binding.default.owner
     if getattr(owner, "__ttl_purge__", "sql") == "orm":
-        return f"can't delete through the ORM, which {binding.name}.__ttl_purge__ requires"
+        return _reason("orm", model=binding.name)
     if not isinstance(archive_of(owner), Archive | None):
-        return f"can't call {binding.name}.__ttl_archive__, which is implemented in Python"
+        return _reason("archive", model=binding.name)
     if hooks_of(owner, binding.table.fullname).watches(binding.table.fullname):
-        return f"can't call {binding.name}.__ttl_on_purged__, which is implemented in Python"
+        return _reason("hooks", model=binding.name)
     return None
+
+
+def _reason(capability: str, **names: str) -> str:
+    """Why the database can't sweep a table with a capability."""
+    return combination("sqlalchemy", "database_sweep", capability).reason_for(**names)
 
 
 def _of_losses(runner: Runner, binding: Binding) -> str | None:
     left = left_behind(runner.connection, binding)
     if left:
-        return (
-            f"would leave behind rows of {', '.join(left)}, which follow these: the database "
-            "removes them only by a foreign key with ON DELETE CASCADE"
-        )
+        return _reason("followed", tables=", ".join(left))
     keys = untraced_keys(runner.connection, binding)
     if keys:
         return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ttl_odm.combinations import combination
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.follows.facts import ORPHANS, due_followers
 from ttl_odm.follows.sqlalchemy import checks, conditions
@@ -75,10 +76,10 @@ class FollowsRule(Following):
             )
         if what == "sweep":
             root: Any = root_of(self.table)
+            line = combination("sqlalchemy", "follows", "database_sweep")
+            reason = line.reason_for(parent=repr(root.table.fullname))
             return TTLConfigurationError(
-                f"Table {where!r} can't be swept alone: its rows follow those of "
-                f"{root.table.fullname!r} and are deleted with them. Sweep {root.name} instead, or "
-                "give both."
+                f"Table {where!r} {reason}. {line.instead_for(root=root.name)}."
             )
         return UnwrappedConfigurationError(
             f"An upsert that updates rows of {where!r}, which follow others, can't tell which of "
@@ -141,7 +142,8 @@ class Followers:
 
     def reason(self, binding: Binding) -> str | None:
         """That there are such tables."""
-        return "rows of other tables follow these" if all_followings(binding) else None
+        line = combination("sqlalchemy", "followed", "partitions")
+        return line.reason if all_followings(binding) else None
 
     def remove(
         self, connection: Connection, binding: Binding, keys: Keys, limit: int | None
