@@ -41,6 +41,7 @@ class Capability:
         declared: How each adapter that has it declares it, as Markdown.
         databases: Where an adapter has it on a part of its databases only.
         attribute: The class attribute that declares it, if there is one.
+        absent: Why an adapter rejects that attribute if it doesn't have the capability.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Capability:
     declared: Mapping[Adapter, str]
     databases: Mapping[Adapter, tuple[Database, ...]] = field(default_factory=dict)
     attribute: str = ""
+    absent: str = ""
 
     def databases_on(self, adapter: Adapter) -> tuple[Database, ...]:
         """Return the databases on which an adapter has it; none if the adapter doesn't."""
@@ -82,6 +84,7 @@ CAPABILITIES: Final[Mapping[str, Capability]] = {
         {"sqlalchemy": "`__ttl_partition__`, `op.add_ttl(..., partition=)`"},
         {"sqlalchemy": _SERVERS},
         "__ttl_partition__",
+        "only SQLAlchemy's adapter partitions tables",
     ),
     "database_sweep": Capability(
         "deletion by the database",
@@ -126,9 +129,6 @@ CAPABILITIES: Final[Mapping[str, Capability]] = {
     ),
 }
 """All capabilities, by the names that `Combination` uses."""
-
-ABSENT: Final = "there is nothing of the kind on this adapter"
-"""Why an adapter rejects the attribute of a capability that it doesn't have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,7 +412,7 @@ _BEANIE: Final = (
         "beanie",
         "follows",
         "view",
-        "is of documents with a lifetime of their own, and these follow others",
+        "can't hold documents that follow others, since their lifetime is in another collection",
         "leave view out, and look up the parent's view in one of your own",
     ),
     _rejected("beanie", "follows", "archive", *_DOCUMENTS_GO_ALONG),

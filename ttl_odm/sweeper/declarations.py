@@ -93,6 +93,23 @@ def hooks_of(owner: type, table: str) -> Hooks:
     return Hooks.of({table: getattr(owner, "__ttl_on_purged__", None)})
 
 
+def reject_partitions(owner: type, declared: object = _UNREAD) -> None:
+    """Reject ``__ttl_partition__`` where the adapter has no partitions.
+
+    Raises:
+        TTLConfigurationError: It is declared.
+    """
+    name = "__ttl_partition__"
+    value = getattr(owner, name, None) if declared is _UNREAD else declared
+    if value is not None:
+        from ttl_odm.combinations import CAPABILITIES  # noqa: PLC0415 (only if it is wrong)
+
+        why = CAPABILITIES["partitions"].absent
+        raise TTLConfigurationError(
+            f"{owner.__name__}.{name} = {value!r}: {why}; leave {name} out."
+        )
+
+
 def sweep_of(owner: type) -> SweepBy:
     """How the sweeper finds the expired rows of a model."""
     value: object = getattr(owner, "__ttl_sweep__", "index")

@@ -19,6 +19,7 @@ from ttl_odm.beanie.policy.binding import (
     extension_of,
     purge_of,
     registry_of,
+    reject_partitions,
 )
 from ttl_odm.beanie.policy.notes import outline
 from ttl_odm.beanie.policy.predicate import deciding_fields
@@ -60,6 +61,7 @@ def checked_policy(model: type) -> Policy:
     policy = declared_policy(model)
     check_policy(policy)
     check_purge(policy, purge_of(model))
+    reject_partitions(model)
     return outline(policy)
 
 

@@ -180,6 +180,8 @@ async def ensure_indexes(
             rule = rule_on(collection)
             if rule is not None:
                 rule.check()
+                if view:
+                    raise rule.rejected("view", f"view={view!r}")
             reports.append(await ensure(None, rule=rule))
             registry_of(collection.database.client).forget(
                 collection.database.name, collection.name

@@ -186,6 +186,12 @@ def purge_of(model: type) -> Purge:
     return declarations.purge_of(model, PURGES, declared)
 
 
+def reject_partitions(model: type) -> None:
+    """Reject ``__ttl_partition__`` or ``Settings.ttl_partition``: there are none in MongoDB."""
+    declared = _nearest(model, "__ttl_partition__", "ttl_partition", default=None)
+    declarations.reject_partitions(model, declared)
+
+
 def declared_policy(model: type) -> Policy:
     """Return the policy that a class declares, as it is meant for stored documents."""
     return _declared(model).policy

@@ -42,10 +42,11 @@ if TYPE_CHECKING:
     EndOf = Callable[[beanie.Document], datetime | None]
     """Returns the end of a document in memory."""
 
-Rejected = Literal["lifetime", "raw", "sweep"]
+Rejected = Literal["lifetime", "raw", "sweep", "view"]
 """What documents with a rule can't have.
 
-Their own lifetime; a find that gives the server's bytes; a sweep of their collection alone.
+Their own lifetime; a find that gives the server's bytes; a sweep of their collection alone; a view
+of the live ones.
 """
 
 

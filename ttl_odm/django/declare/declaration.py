@@ -29,7 +29,7 @@ from ttl_odm.django.policy.indexes import has_contract_fields, sweeper_indexes
 from ttl_odm.django.policy.rules import bind_extension
 from ttl_odm.django.purge import displace
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper.declarations import archive_of, hooks_of, purge_of, sweep_of
+from ttl_odm.sweeper.declarations import archive_of, hooks_of, purge_of, reject_partitions, sweep_of
 
 if TYPE_CHECKING:
     from ttl_odm.django.policy.binding import Model
@@ -87,6 +87,7 @@ def declare(model: Model, declared: object, *, where: str) -> None:
         return
     binding = Binding.of(model, declared, where=where, sweep=sweep_of(model))
     purge_of(model, ("delete",))
+    reject_partitions(model)
     archive_of(model)  # whether it fits is seen when all models are there
     hooks_of(model, model._meta.db_table)
     bind(binding)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ttl_odm.beanie.policy.rules import Removed
+from ttl_odm.combinations import combination
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.follows.beanie import checks, documents, sharing
 from ttl_odm.follows.beanie.displacement import remove_followers
@@ -77,6 +78,11 @@ class FollowsRule(Following):
             return TTLConfigurationError(
                 f"{where} can't be swept alone: its documents follow those of {parent} and are "
                 f"deleted with them. Sweep {parent} instead, or give both."
+            )
+        if what == "view":
+            line = combination("beanie", "follows", "view")
+            return TTLConfigurationError(
+                f"{self.model.__name__}: {where} {line.reason}; {line.instead}."
             )
         return TTLError(
             f"find_raw_batches() can't read {where!r}, because its documents expire with their "
