@@ -37,7 +37,7 @@ class Capability:
 
     Attributes:
         name: What the documentation calls it.
-        page: The page about it, without its suffix.
+        page: The page about it, without its suffix, for each adapter or for all.
         declared: How each adapter that has it declares it, as Markdown.
         databases: Where an adapter has it on a part of its databases only.
         attribute: The class attribute that declares it, if there is one.
@@ -45,11 +45,15 @@ class Capability:
     """
 
     name: str
-    page: str
+    page: str | Mapping[Adapter, str]
     declared: Mapping[Adapter, str]
     databases: Mapping[Adapter, tuple[Database, ...]] = field(default_factory=dict)
     attribute: str = ""
     absent: str = ""
+
+    def page_on(self, adapter: Adapter) -> str:
+        """Return the page about it on an adapter."""
+        return self.page if isinstance(self.page, str) else self.page[adapter]
 
     def databases_on(self, adapter: Adapter) -> tuple[Database, ...]:
         """Return the databases on which an adapter has it; none if the adapter doesn't."""
@@ -58,6 +62,16 @@ class Capability:
         return self.databases.get(adapter, DATABASES[adapter])
 
 
+_FAMILIES: Final[Mapping[Adapter, str]] = {
+    "sqlalchemy": "families",
+    "django": "django",
+    "beanie": "mongodb-families",
+}
+_PURGING: Final[Mapping[Adapter, str]] = {
+    "sqlalchemy": "sweeping-sql",
+    "django": "django-operating",
+    "beanie": "mongodb-sweeping",
+}
 _FOLLOWED: Final = "`Follows(...)` on another class, which leads to this one"
 _FOLLOWS: Final = "`__ttl__ = Follows(...)`"
 _STORED: Final = "`__ttl__ = Stored(...)`"
@@ -65,17 +79,17 @@ _STORED: Final = "`__ttl__ = Stored(...)`"
 CAPABILITIES: Final[Mapping[str, Capability]] = {
     "followed": Capability(
         "followers",
-        "families",
+        _FAMILIES,
         {"sqlalchemy": _FOLLOWED, "django": _FOLLOWED, "beanie": _FOLLOWED},
     ),
     "follows": Capability(
         "following a parent",
-        "families",
+        _FAMILIES,
         {"sqlalchemy": _FOLLOWS, "django": _FOLLOWS, "beanie": _FOLLOWS},
     ),
     "stored": Capability(
         "stored default",
-        "policies",
+        {"sqlalchemy": "policies", "django": "django-operating", "beanie": "mongodb-policies"},
         {"sqlalchemy": _STORED, "django": _STORED, "beanie": _STORED},
     ),
     "partitions": Capability(
@@ -88,7 +102,7 @@ CAPABILITIES: Final[Mapping[str, Capability]] = {
     ),
     "database_sweep": Capability(
         "deletion by the database",
-        "database-side",
+        {"sqlalchemy": "database-side", "beanie": "mongodb-deletion"},
         {
             "sqlalchemy": '`op.add_ttl(..., sweep="database")`, `ttl-odm install-sweep`',
             "beanie": '`__ttl_purge__ = "native"`, the default',
@@ -97,7 +111,7 @@ CAPABILITIES: Final[Mapping[str, Capability]] = {
     ),
     "view": Capability(
         "view of live rows",
-        "migrating",
+        {"sqlalchemy": "migrating", "beanie": "mongodb-deletion"},
         {
             "sqlalchemy": '`op.add_ttl(..., enforce="view")`',
             "beanie": "`ensure_indexes(view=True)`",
@@ -111,13 +125,13 @@ CAPABILITIES: Final[Mapping[str, Capability]] = {
     ),
     "archive": Capability(
         "archive",
-        "sweeping-sql",
+        _PURGING,
         dict.fromkeys(DATABASES, "`__ttl_archive__`"),
         attribute="__ttl_archive__",
     ),
     "hooks": Capability(
         "hooks",
-        "sweeping",
+        _PURGING,
         dict.fromkeys(DATABASES, "`__ttl_on_purged__`"),
         attribute="__ttl_on_purged__",
     ),

@@ -9,8 +9,9 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from datetime import timedelta  # noqa: TC003 - part of what others may ask of a signature
 from itertools import count
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
+from ttl_odm.combinations import CAPABILITIES, combination
 from ttl_odm.core.extension import Extension
 from ttl_odm.core.values import short_repr, whole_seconds
 from ttl_odm.errors import TTLConfigurationError
@@ -78,26 +79,24 @@ class Follows(Extension):
 
     def misplaced(self, where: str) -> TTLConfigurationError:
         """The error where it is declared and can't be."""
-        return TTLConfigurationError(
-            f"{where} = {self!r}: Follows is only for a mapped SQLAlchemy class, a Django model "
-            "or a Beanie document that declares __ttl__ in its own body. Give a lifetime "
-            "instead, such as 3600."
-        )
+        line = combination("sqlalchemy", "follows", "view")
+        return TTLConfigurationError(f"{where} = {self!r}: {line.reason}. {line.instead}.")
+
+
+_USUAL: Final = {"archive": None, "hooks": None, "partitions": None, "orm": "delete"}
+"""Values of the attributes that declare a capability, where it isn't declared."""
 
 
 def check_options(owner: type) -> None:
     """Refuse what a class that follows another can't have; TTLConfigurationError."""
-    for name, usual in (
-        ("__ttl_archive__", None),
-        ("__ttl_on_purged__", None),
-        ("__ttl_partition__", None),
-        ("__ttl_purge__", "delete"),
-    ):
+    for capability, usual in _USUAL.items():
+        name = CAPABILITIES[capability].attribute
         value = getattr(owner, name, usual)
         if value != usual:
+            line = combination("sqlalchemy", "follows", capability)
+            fix = line.instead_for(name=name)
             raise TTLConfigurationError(
-                f"{owner.__name__}.{name} = {value!r}: rows that follow their parent are deleted "
-                f"with it, by a DELETE. Leave {name} out."
+                f"{owner.__name__}.{name} = {value!r}: {line.reason}. {fix}."
             )
 
 
