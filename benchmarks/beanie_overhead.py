@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from beanie import Document, init_beanie
+from beanie import Document, UpdateResponse, init_beanie
 from pymongo import AsyncMongoClient
 
 from benchmarks.bench import MONGODB, tell
@@ -53,7 +53,7 @@ COVERING = [("shelf", 1), ("_ts", 1), ("ttl", 1)]
 
 _LEAD_IN = 3
 READS = "Beanie: reads through the gate / without ttl_odm"
-OVER_BY_HAND = "Beanie: reads through the gate / with a hand-written condition"
+OVER_BY_HAND = "Beanie: reads and touches through the gate / with a hand-written condition"
 WRITES = "Beanie: writes through the gate / without ttl_odm"
 NOISE = "Noise: the same without ttl_odm on MongoDB, twice"
 
@@ -184,6 +184,24 @@ def cases() -> Iterator[Case]:
         lambda: Item.find_one({"_id": live_key()}).update({"$inc": {"count": 1}}),
         lambda: PlainItem.find_one({"_id": live_key()}).update({"$inc": {"count": 1}}),
     )
+    stamp = {"$currentDate": {"_ts": True}}
+    yield Case(
+        "touch, by find",
+        None,
+        lambda: Item.find({"_id": live_key()}).touch(),
+        lambda: PlainItem.find({"_id": live_key()}).update(stamp),
+        lambda: PlainItem.find({"_id": live_key(), **BY_HAND}).update(stamp),
+    )
+    new_document = UpdateResponse.NEW_DOCUMENT
+    yield Case(
+        "touch and get, by find_one",
+        None,
+        lambda: Item.find_one({"_id": live_key()}).touch(),
+        lambda: PlainItem.find_one({"_id": live_key()}).update(stamp, response_type=new_document),
+        lambda: PlainItem.find_one({"_id": live_key(), **BY_HAND}).update(
+            stamp, response_type=new_document
+        ),
+    )
 
 
 @contextmanager
@@ -308,7 +326,7 @@ def compared(found: dict[str, list[list[Round]]]) -> Iterator[Finding]:
 
 
 def _findings(case: Case, rounds: list[list[Round]]) -> Iterator[Finding]:
-    is_read = not case.what.startswith(("insert", "update"))
+    is_read = not case.what.startswith(("insert", "update", "touch"))
     section = READS if is_read else WRITES
     yield ratio(section, case.what, MONGODB, rounds, "gate", "plain", case.goal)
     if case.by_hand is not None:

@@ -18,6 +18,7 @@ from benchmarks.django_worker import (
     NOTHING,
     OTHER,
     READS,
+    RENEWAL,
     WAYS,
     WRITES,
 )
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 OVER_BY_HAND: Final = "Django: a read with the gate / with filter(expires_at__gt=now)"
 OVER_UNFILTERED: Final = "Django: a read with the gate / without any filter"
+OVER_UPDATE: Final = "Django: touch() of a queryset / an UPDATE by hand"
 OVER_PLAIN: Final = "Django: a write with the gate / of a model without TTL"
 SPEED: Final = "Django, sweeping, rows per second: the sweeper / another way"
 NOISE: Final = "Noise: the same without TTL on Django, twice"
@@ -56,7 +58,7 @@ def measure(bench: Bench) -> Iterator[Finding]:
         bench: what there is.
     """
     for database in bench.databases:
-        found: dict[str, list[list[Round]]] = {what: [] for what in (*READS, *WRITES)}
+        found: dict[str, list[list[Round]]] = {what: [] for what in (*READS, *WRITES, RENEWAL)}
         for number in range(bench.scale.sittings):
             tell(f"  {database.name}: sitting {number + 1} of {bench.scale.sittings}")
             with database.made() as url:
@@ -79,7 +81,7 @@ def sit(
     """
     with worker(django_worker.__name__, database.backend, url=url) as ask:
         for what, sittings in found.items():
-            ways = [way for way in WAYS if way != BY_HAND or what in READS]
+            ways = [way for way in WAYS if way != BY_HAND or what not in WRITES]
             samples = {way: sample(ask, f"{what}; {way}") for way in rotated(ways, number)}
             sittings.append(sitting(samples, rounds))
 
@@ -95,6 +97,8 @@ def compared(database: Database, found: dict[str, list[list[Round]]]) -> Iterato
         if what in READS:
             goal = _GOALS.get((OVER_BY_HAND, what))
             yield ratio(OVER_BY_HAND, what, database.name, sittings, GATE, BY_HAND, goal)
+        if what == RENEWAL:
+            yield ratio(OVER_UPDATE, what, database.name, sittings, GATE, BY_HAND)
         section = OVER_UNFILTERED if what in READS else OVER_PLAIN
         goal = _GOALS.get((section, what))
         yield ratio(section, what, database.name, sittings, GATE, NOTHING, goal)

@@ -12,6 +12,7 @@ table anew and tell the seconds of deleting.
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from importlib import import_module
 from itertools import count, cycle
 from time import perf_counter
@@ -43,6 +44,7 @@ WAYS: Final = (GATE, BY_HAND, NOTHING, AGAIN)
 
 READS: Final = ("get() by key", "list of 100")
 WRITES: Final = ("create(), its own key", "save() of a change")
+RENEWAL: Final = "touch() by key"
 OTHER: Final = "SQLAlchemy's sweeper"
 DELETIONS: Final = (SWEEPER, OTHER, AT_ONCE, ROW_BY_ROW)
 
@@ -225,6 +227,50 @@ def _writes(tables: Tables) -> dict[str, Sample]:
     }
 
 
+def _renewals(tables: Tables) -> dict[str, Sample]:
+    """One row's life begins again, without being loaded; by hand, in the very same table."""
+    from ttl_odm.django.policy.binding import table_policy  # noqa: PLC0415 - as said
+    from ttl_odm.django.policy.predicate import Predicate  # noqa: PLC0415 - as said
+    from ttl_odm.django.time import clock  # noqa: PLC0415 - as said
+
+    policy = table_policy("entries")
+    assert policy is not None  # noqa: S101 - it was declared
+    compiler = tables.entry.objects.all().query.get_compiler(connection=connection)
+    live, _ = Predicate(policy, "entries", "live", writing=True).as_sql(compiler, connection)
+    now = clock.now(connection, "instant", writing=True)
+    statement = f"UPDATE entries SET _ts = {now} WHERE id = %s AND {live}"  # noqa: S608
+    keys = cycle([key for key in range(1, _ROWS - 2 * _LIST, _STEP) if key % _EXPIRES_EVERY])
+
+    def by_hand() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(statement, [next(keys)])
+
+    def plain() -> object:
+        now = timezone.now()
+        rows = tables.plain.objects.filter(pk=next(keys), expires_at__gt=now)
+        return rows.update(expires_at=now + timedelta(days=1))
+
+    ways: dict[str, Callable[[], object]] = {
+        GATE: lambda: tables.entry.objects.filter(pk=next(keys)).touch(),
+        BY_HAND: by_hand,
+        NOTHING: plain,
+        AGAIN: plain,
+    }
+
+    def sample(way: Callable[[], object]) -> Sample:
+        run = timed(way)
+
+        def taken(runs: int) -> float:
+            with transaction.atomic():  # pyright: ignore[reportGeneralTypeIssues]
+                seconds = run(runs)
+                transaction.set_rollback(True)
+            return seconds
+
+        return taken
+
+    return {f"{RENEWAL}; {name}": sample(way) for name, way in ways.items()}
+
+
 def _deletions(tables: Tables, url: str) -> dict[str, Sample]:
     from benchmarks import sweeping_tables  # noqa: PLC0415 - its model has the same table
     from ttl_odm.sweeper import Sweeper  # noqa: PLC0415 - it looks for stores
@@ -269,7 +315,8 @@ def _open(backend: str, url: str) -> Mapping[str, Sample]:
     tables = Tables(*_declare())
     for model in (tables.entry, tables.plain):
         tables.fill(model, _ROWS, f"i % {_EXPIRES_EVERY} = 0")
-    return {**_reads(tables), **_writes(tables), **_deletions(tables, url)}
+    timings = {**_reads(tables), **_writes(tables), **_renewals(tables)}
+    return {**timings, **_deletions(tables, url)}
 
 
 if __name__ == "__main__":

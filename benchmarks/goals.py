@@ -37,6 +37,13 @@ BATCH: Final = Goal(
 RENEWAL: Final = Goal(
     "SQLAlchemy: touch() or a flush UPDATE of one column, and commit / an UPDATE by hand", 1.15
 )
+TOUCH: Final = Goal(
+    "SQLAlchemy: renewing a row without loading it, and commit / an UPDATE by hand", 1.05
+)
+TOUCH_ALONE: Final = Goal("SQLAlchemy: renewing a row without loading it / an UPDATE by hand", 1.25)
+GET_AND_TOUCH: Final = Goal(
+    "SQLAlchemy: getting and renewing a row at once / get, touch() and flush; PostgreSQL", 0.6
+)
 BYSTANDER: Final = Goal("SQLAlchemy: a model without TTL, ttl_odm imported / not imported", 1.01)
 STORED_KEY: Final = Goal("SQLAlchemy: read by key, a stored default / a bound value", 1.1)
 STORED_LIST: Final = Goal("SQLAlchemy: list of 100, a stored default / a bound value", 1.05)
@@ -86,6 +93,7 @@ _DELAYED: Final = {
     goal: replace(goal, what=f"{goal.what}; with a round trip of 0.5 ms")
     for goal in (
         *(UNFILTERED, ONE_ROW, ONE_ROW_POSTGRES, BATCH, RENEWAL),
+        *(TOUCH, TOUCH_ALONE, GET_AND_TOUCH),
         *(DJANGO_CREATE, DJANGO_GET, DOCUMENTS, COUNT),
     )
 }
@@ -104,7 +112,8 @@ GOALS: Final = tuple(
     line
     for goal in (
         *(BY_HAND, UNFILTERED, EXTRA, EXTRA_INSERTS, EXTRA_KEYED),
-        *(ONE_ROW, ONE_ROW_POSTGRES, BATCH, RENEWAL, BYSTANDER),
+        *(ONE_ROW, ONE_ROW_POSTGRES, BATCH, RENEWAL),
+        *(TOUCH, TOUCH_ALONE, GET_AND_TOUCH, BYSTANDER),
         *(STORED_KEY, STORED_LIST, STORED_SCAN, TENANTS_KEY, TENANTS_LIST, TENANTS_SCAN),
         *(FOLLOWS_KEY, DJANGO_FOLLOWS_KEY, BEANIE_FOLLOWS_KEY),
         *(DJANGO_CREATE, DJANGO_GET, DOCUMENTS, COUNT),

@@ -12,9 +12,19 @@ from functools import partial
 from itertools import count, cycle, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sqlalchemy import ScalarResult, bindparam, select, text
+from sqlalchemy import ScalarResult, bindparam, select, text, update
 
-from benchmarks.goals import BATCH, BY_HAND, ONE_ROW, ONE_ROW_POSTGRES, RENEWAL, UNFILTERED
+from benchmarks.goals import (
+    BATCH,
+    BY_HAND,
+    GET_AND_TOUCH,
+    ONE_ROW,
+    ONE_ROW_POSTGRES,
+    RENEWAL,
+    TOUCH,
+    TOUCH_ALONE,
+    UNFILTERED,
+)
 from benchmarks.sql_models import (
     ROWS,
     SEE,
@@ -31,6 +41,9 @@ from benchmarks.sql_models import (
     live_by_hand,
 )
 from benchmarks.sql_samples import acting, flushing, reading, reading_alone
+from ttl_odm.sqlalchemy import touch
+from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
+from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -256,6 +269,71 @@ def renewals(*, commit: bool) -> Prepare:
     return prepare
 
 
+def touches(*, commit: bool) -> Prepare:
+    """One row is written anew, without being loaded before; by hand, of the very same table."""
+
+    def prepare(new_engine: NewEngine) -> Mapping[str, Sample]:
+        dialect = new_engine().dialect
+        live, table = live_by_hand(dialect.name), ItemByHand.metadata.tables["items"]
+        condition = live.compile(compile_kwargs=_LITERALLY)
+        by_hand = text(
+            f"UPDATE items SET _ts = {clock_of(dialect).stamp} "  # noqa: S608 (no input)
+            f"WHERE id = :key AND ({condition})"
+        )
+
+        def touched(session: Session, key: int) -> object:
+            return session.execute(touch(Item).where(Item.id == key))
+
+        def updated(session: Session, key: int) -> object:
+            stamped = update(table).values(_ts=Stamp())
+            return session.execute(stamped.where(table.c.id == key, live))
+
+        def written(session: Session, key: int) -> object:
+            return session.execute(by_hand, {"key": key})
+
+        def act(way: Callable[[Session, int], object]) -> Sample:
+            keys = _keys()
+
+            def make(session: Session) -> Callable[[], object]:
+                session.connection()
+                return lambda: way(session, next(keys))
+
+            return acting(new_engine(), make, commit=commit)
+
+        return {"touch": act(touched), "core": act(updated), "by hand": act(written)}
+
+    return prepare
+
+
+def gets_and_touches(new_engine: NewEngine) -> Mapping[str, Sample]:
+    """A row is read and written anew: by one statement where there is RETURNING, by a flush."""
+    has_returning = new_engine().dialect.update_returning
+
+    def at_once(session: Session, key: int) -> object:
+        statement = touch(Item).where(Item.id == key)
+        if has_returning:
+            return session.scalars(statement.returning(Item)).one()
+        session.execute(statement)
+        return session.get_one(Item, key)
+
+    def one_by_one(session: Session, key: int) -> object:
+        row = session.get_one(Item, key)
+        row.touch()
+        session.flush()
+        return row
+
+    def act(way: Callable[[Session, int], object]) -> Sample:
+        keys = _keys()
+
+        def make(session: Session) -> Callable[[], object]:
+            session.connection()
+            return lambda: way(session, next(keys))
+
+        return acting(new_engine(), make)
+
+    return {"at once": act(at_once), "one by one": act(one_by_one)}
+
+
 def _told_of_read(what: str, *, distant: bool = False) -> tuple[Comparison, ...]:
     return (
         Comparison(
@@ -314,6 +392,15 @@ def _told_of_renewal(*, commit: bool) -> tuple[Comparison, ...]:
     )
 
 
+def _told_of_touch(*, commit: bool) -> tuple[Comparison, ...]:
+    after, goal = (" and commit", TOUCH) if commit else ("", TOUCH_ALONE)
+    told = partial(Comparison, RENEWALS, distant=True)
+    return (
+        told(f"touch(Model){after}; an UPDATE by hand", "touch", "by hand", goal=goal),
+        told(f"SQLAlchemy's own Core UPDATE{after}; an UPDATE by hand", "core", "by hand"),
+    )
+
+
 GROUPS: Final = (
     Group(_reads(reading, _by_key, ScalarResult.one), _told_of_read("select by key", distant=True)),
     Group(
@@ -332,5 +419,17 @@ GROUPS: Final = (
     ),
     *(group for rows in _NEW_ROWS for group in _of_flushes(rows)),
     *(Group(renewals(commit=commit), _told_of_renewal(commit=commit)) for commit in (True, False)),
+    *(Group(touches(commit=commit), _told_of_touch(commit=commit)) for commit in (True, False)),
+    Group(
+        gets_and_touches,
+        (
+            Comparison(
+                *(RENEWALS, "get and touch at once; get, touch() and flush"),
+                *("at once", "one by one"),
+                postgres_goal=GET_AND_TOUCH,
+                distant=True,
+            ),
+        ),
+    ),
     Group(_hits, (Cost(HITS, "with TTL", "gate"), Cost(HITS, "without TTL", "none"))),
 )

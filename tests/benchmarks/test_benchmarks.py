@@ -256,7 +256,9 @@ def test_each_way_to_renew_a_row_sends_one_update_each_time(
 
     create_tables(new_engine())
     for _ in range(2):  # what the first has committed must not be what the second sets
-        for sample in sql_groups.renewals(commit=commit)(new_engine).values():
+        ways = [sql_groups.renewals(commit=commit), sql_groups.touches(commit=commit)]
+        ways.append(sql_groups.gets_and_touches)
+        for sample in [sample for way in ways for sample in way(new_engine).values()]:
             sent.clear()
             sample(3)
             assert sent.count("UPDATE") == 4  # with the lead-in
