@@ -66,17 +66,10 @@ def mode_of(binding: Binding) -> Mode:
             f"archived; write __ttl_purge__ = {ORM!r}, and archive in an ORM event."
         )
     if purge == ORM:
-<<<<<<< HEAD
-        raise TTLConfigurationError(
-            f"{where}: rows that are deleted through the ORM aren't archived; write __ttl_purge__ "
-            f"= {DELETE!r}, or archive in an ORM event."
-        )
-=======
         from ttl_odm.combinations import combination  # noqa: PLC0415 (only if it is wrong)
 
         line = combination("sqlalchemy", "archive", "orm")
         raise TTLConfigurationError(f"{where}: {line.reason}; {line.instead}.")
->>>>>>> 869e63ba (combinations: generate docs/combinations.md, and try each pair on Django)
     if isinstance(archive, Archive):
         return Mode(copy=Copy.of(binding, archive, where), hooks=hooks)
     return Mode(sink=archive, hooks=hooks)
