@@ -86,7 +86,7 @@ def test_a_follower_has_no_subclasses_with_tables_and_keeps_its_parent() -> None
         )
     forget("odd")
     with pytest.raises(
-        TTLConfigurationError, match=r"Item.__ttl__: a model can't start or stop following"
+        TTLConfigurationError, match=r"Item.__ttl__: Follows can't be assigned, changed or removed"
     ):
         Item.__ttl__ = 60
 

@@ -286,5 +286,5 @@ def test_what_no_write_prolongs_cannot_be_touched(policy: Any) -> None:
         at: Mapped[datetime | None]
 
     enable(Ticket, policy)
-    with pytest.raises(TTLError, match="no write extends"):
+    with pytest.raises(TTLError, match="no write renews"):
         touch(Ticket(id="a"), at_most_every=5)

@@ -376,7 +376,7 @@ def test_what_has_nothing_to_touch_is_rejected() -> None:
         id: Mapped[int] = mapped_column(primary_key=True)
 
     for late, without_life in ((Ticket, True), (Coupon, True), (Coupon, False)):
-        message = "no write extends" if without_life else "no lifetime of its own"
+        message = "no write renews" if without_life else "no lifetime of its own"
         with pytest.raises(TTLError, match=message):
             touch(late) if without_life else touch(late, expire_in=60)
     with pytest.raises(TTLError, match="at_most_every"):

@@ -228,7 +228,7 @@ class RowChecks(CheckedTable):
             yield report(WRONG_UNIT, message, self._converted(wrong))
 
     def _rewritten(self, wrong: Misread) -> str:
-        """How to turn texts into dates; on SQLite by a statement that changes the time of day."""
+        """How to make dates of texts; on SQLite a statement that adds or removes the time."""
         name = self.dialect.identifier_preparer.quote(wrong.field)
         day = _DAY.match(str(wrong.example))
         if day is None or self.dialect.name != "sqlite":
