@@ -435,6 +435,6 @@ def check_written(name: str, call: str, binding: Binding) -> None:
 def no_own_lifetime(name: str, call: str, binding: Binding) -> TTLError:
     """The error for a policy that gives rows no lifetime of their own."""
     return TTLError(
-        f"{name}.{call}: with {binding.policy!r}, a row can't have a lifetime of its own; that "
-        "needs TTL(..., override='a column of seconds') or ExpireAt('a column')."
+        f"{name}.{call}: with {binding.policy!r}, a row has no lifetime of its own; that needs "
+        "TTL(..., override='a column of seconds') or ExpireAt('a column')."
     )
