@@ -185,7 +185,7 @@ def test_values_that_may_mean_never_are_reasons_for_doubt() -> None:
     early = tried(proposal, counted(8, 0))
     assert (early.confidence, early.expired, early.rows) == (Confidence.LIKELY, 9, 10)
     assert "negative numbers): 8; if these mean never" in early.cautions[0]
-    assert "write an instant far ahead there first" in early.cautions[0]
+    assert "first set them to an instant far ahead" in early.cautions[0]
     late = tried(proposal, counted(0, 7))
     assert late.confidence is Confidence.LIKELY
     assert "after the year 2500, which may mean never: 7" in late.cautions[0]

@@ -268,7 +268,7 @@ def test_a_write_that_meets_such_a_row_says_what_keeps_it(
     expired_seats(1)
     with (
         triggered("shop_seat", "OLD.id = 1"),
-        pytest.raises(IntegrityError, match=r"shop\.Seat .* still exist"),
+        pytest.raises(IntegrityError, match=r"shop\.Seat still exist"),
     ):
         Seat.objects.create(pk=1, row="b", number=2)
     assert heard == []

@@ -226,7 +226,7 @@ def test_every_bind_is_swept_under_a_lease_of_its_own(app: Flask, tmp_path: Path
         ("TTL_SWEEP_INTERVAL", True, "TTL_SWEEP_INTERVAL = True: give a number of seconds"),
         ("TTL_SWEEP_INTERVAL", float("nan"), "TTL_SWEEP_INTERVAL = nan: give a number of seconds"),
         ("TTL_MAX_ROWS", "5", "TTL_MAX_ROWS = '5': give a number of rows"),
-        ("TTL_LEASE", "yes", "TTL_LEASE = 'yes': give True, False"),
+        ("TTL_LEASE", "yes", "TTL_LEASE = 'yes': pass True, False"),
         ("TTL_LEASE_DURATION", -1, "TTL_LEASE_DURATION = -1: give a number"),
         ("TTL_WINDOW", "night", "TTL_WINDOW = 'night': give hours of the day"),
         ("TTL_MAX_FRACTON", 0.5, "TTL_MAX_FRACTON = 0.5: unknown key; .*TTL_MAX_FRACTION"),

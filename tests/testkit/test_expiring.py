@@ -134,7 +134,7 @@ def test_what_is_not_counted_from_its_writing_has_a_field_to_set(
 
     Base.metadata.create_all(engine)
     for cls, name in ((Grant, "until"), (Visit, "begun")):
-        with pytest.raises(TTLError, match=f"its field '{name}' holds"):
+        with pytest.raises(TTLError, match=f"its field '{name}' determines"):
             clock.expiring(cls, 10)
     clock.freeze(AT.replace(microsecond=0))
     now = AT.replace(microsecond=0, tzinfo=None)

@@ -157,7 +157,7 @@ class Change:
             raise NotApprovedError(
                 f"{self.where}: the token {token!r} is not for this change from {self.before}: it "
                 "is for a different value, or the default has changed since the preview, by this "
-                "token or otherwise. Preview the change again."
+                "token or otherwise. Preview it again."
             )
         return at_most
 
@@ -173,7 +173,7 @@ class Change:
         """Raise NotApprovedError where what is stored is not what was read of it."""
         if not now.is_as(self.now):
             raise NotApprovedError(
-                f"{self.where}: the default has just been changed. Preview the change again."
+                f"{self.where}: the default has just been changed. Preview it again."
             )
 
     def _token(self, at_most: int, key: bytes) -> str:
