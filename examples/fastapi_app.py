@@ -173,10 +173,8 @@ def create_app(sql_url: str, mongodb: Any, *, interval: float = 10) -> FastAPI:
 
     @app.put("/online/{person}", status_code=204)
     async def sign_of_life(person: str) -> Response:
-        presence = await Presence.get(person)
-        if presence is None:
+        if not await Presence.find(Presence.id == person).touch():
             raise HTTPException(404, f"{person} is offline: log in again")
-        await presence.touch()
         return Response(status_code=204)
 
     @app.get("/online")

@@ -1,4 +1,4 @@
-"""The pages: the list with its form, a paste, the admin."""
+"""The pages: the list with its form, a paste and the button that keeps it, the admin."""
 
 from __future__ import annotations
 
@@ -9,5 +9,6 @@ from pastes import views
 urlpatterns = [
     path("", views.index, name="index"),
     path("p/<slug:slug>/", views.paste, name="paste"),
+    path("p/<slug:slug>/keep/", views.keep, name="keep"),
     path("admin/", admin.site.urls),
 ]

@@ -25,7 +25,7 @@ from sqlalchemy import JSON, String, delete, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from ttl_odm.integrations.flask import TTL
-from ttl_odm.sqlalchemy import ExpiredError, TTLMixin
+from ttl_odm.sqlalchemy import ExpiredError, TTLMixin, touch
 
 if TYPE_CHECKING:
     from flask import Request, Response
@@ -63,14 +63,18 @@ class StoredSession(dict[str, Any], SessionMixin):
     Attributes:
         token: What the cookie says; None before it was stored.
         before: What it was.
+        is_due: Whether enough of its lifetime has passed for this request to renew it.
         is_new_login: Whether it is to get another token, as a login should.
     """
 
-    def __init__(self, data: dict[str, Any], token: str | None = None) -> None:
+    def __init__(
+        self, data: dict[str, Any], token: str | None = None, *, is_due: bool = False
+    ) -> None:
         """Begin with what is stored."""
         super().__init__(data)
         self.token = token
         self.before = deepcopy(data)
+        self.is_due = is_due
         self.is_new_login = False
 
 
@@ -84,7 +88,7 @@ class Store(SessionInterface):
             with Session(db.engine) as mine:
                 row = mine.get(WebSession, key_of(token))
                 if row is not None:
-                    return StoredSession(row.data, token)
+                    return StoredSession(row.data, token, is_due=is_due(row))
         return StoredSession({})
 
     def save_session(self, app: Flask, session: SessionMixin, response: Response) -> None:
@@ -114,8 +118,21 @@ def key_of(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
+def is_due(row: WebSession) -> bool:
+    """Return whether a session has used up enough of its lifetime to be renewed."""
+    if row.expires_at is None or row.time_left is None:
+        return False
+    return row.time_left < (1 - RENEWED) * (row.expires_at - row.last_modified)
+
+
 def save(mine: Session, session: StoredSession) -> str | None:
     """Store a session; return what its cookie is to say, None when it is over."""
+    data = dict(session)
+    if session.token and session and data == session.before and not session.is_new_login:
+        if not session.is_due:
+            return session.token
+        renewal = touch(WebSession).where(WebSession.id == key_of(session.token))
+        return session.token if mine.execute(renewal).rowcount else None
     row = mine.get(WebSession, key_of(session.token)) if session.token else None
     if session.token and row is None:
         return None  # it has expired, or was ended from elsewhere: nothing brings it back
@@ -124,7 +141,6 @@ def save(mine: Session, session: StoredSession) -> str | None:
         row = None
     if not session:
         return None
-    data = dict(session)
     if row is None:
         token = secrets.token_urlsafe(32)
         lifetime = REMEMBERED if session.get("remember") else None
@@ -132,10 +148,7 @@ def save(mine: Session, session: StoredSession) -> str | None:
         user = session.get("user")
         mine.add(WebSession(id=key_of(token), user=user, browser=browser, data=data, ttl=lifetime))
         return token
-    if data != session.before:
-        row.data = data  # renews it, as any write does
-    elif row.expires_at is not None:
-        row.touch(at_most_every=RENEWED * (row.expires_at - row.last_modified))
+    row.data = data  # renews it, as any write does
     return session.token
 
 

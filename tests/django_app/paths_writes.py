@@ -136,6 +136,12 @@ WRITES: dict[str, Any] = {
     "bulk_update": lambda: Session.objects.bulk_update(
         [Session(pk=LIVE, number=7), Session(pk=DEAD, number=7)], ["number"]
     ),
+    "touch": lambda: Session.objects.touch(),
+    "touch_dead": lambda: Session.objects.filter(pk=DEAD).touch(at_most_every=1, expire_in=60),
+    "touch_include_expired": lambda: include_expired(Session.objects.all()).touch(only_if="longer"),
+    "touch_by_join": lambda: Session.objects.filter(user__name__in=["ann", "eve"]).touch(),
+    "touch_subclass": lambda: Concert.objects.touch(expire_in=60, only_if="shorter"),
+    "atouch": lambda: async_to_sync(Session.objects.atouch)(),
     "update_by_reverse_manager": lambda: User.objects.get(name="eve").session_set.update(number=8),
     "update_subclass": lambda: Concert.objects.update(band="new"),
     "update_subclass_parent_column": lambda: Concert.objects.update(title="new"),

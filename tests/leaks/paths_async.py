@@ -10,6 +10,7 @@ from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import selectinload
 
+from tests.leaks.paths_writes import renewal
 from tests.leaks.registry import path, rows
 
 if TYPE_CHECKING:
@@ -109,6 +110,14 @@ def _(s: Session, m: World) -> Any:
         return "refreshed"
 
     return in_session(s, m, lambda session: session.run_sync(answers))
+
+
+@path("AsyncSession: touch()", own=True, writes=True)
+def _(s: Session, m: World) -> Any:
+    async def work(session: AsyncSession) -> Any:
+        return (await session.execute(renewal(m.Order, m.Order.number))).rowcount  # type: ignore[attr-defined]
+
+    return in_session(s, m, work)
 
 
 @path("AsyncConnection: a table, streamed and not")

@@ -13,6 +13,8 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.orm.exc import StaleDataError
 
 from tests.leaks.registry import path, rows
+from ttl_odm import TTLConfigurationError
+from ttl_odm.sqlalchemy import touch
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -100,6 +102,47 @@ def _(s: Session, m: World) -> Any:
         s.execute(update(cls).values(name="x")).rowcount  # type: ignore[attr-defined]
         for cls in (m.Audit, m.Debug, m.Trace, m.SlowTrace, m.Event)
     ]
+
+
+def renewal(target: Any, column: Any, **arguments: Any) -> Any:
+    """`touch` of a class or a table; where there is no TTL, an UPDATE that changes nothing."""
+    try:
+        return touch(target, **arguments)
+    except TTLConfigurationError:
+        return update(target).values({column: column})
+
+
+@path("touch() of a class: rows matched", own=True, writes=True)
+def _(s: Session, m: World) -> Any:
+    return s.execute(renewal(m.Order, m.Order.number, expire_in=60)).rowcount  # type: ignore[attr-defined]
+
+
+@path("touch() of a class with a condition: rows matched", own=True, writes=True)
+def _(s: Session, m: World) -> Any:
+    statement = renewal(m.Order, m.Order.number, at_most_every=0.001)
+    return s.execute(statement.where(m.Order.total >= 20)).rowcount  # type: ignore[attr-defined]
+
+
+@path(
+    "touch() with RETURNING, and a condition",
+    without=("mariadb", "mysql"),
+    own=True,
+    writes=True,
+)
+def _(s: Session, m: World) -> Any:
+    statement = renewal(m.Order, m.Order.number, at_most_every=10**8).returning(m.Order)
+    return sorted(order.number for order in s.scalars(statement))
+
+
+@path("touch() of a table: rows matched", own=True, writes=True)
+def _(s: Session, m: World) -> Any:
+    orders = table(m.Order)
+    return s.connection().execute(renewal(orders, orders.c.number)).rowcount
+
+
+@path("touch() of a joined subclass: rows matched", own=True, writes=True)
+def _(s: Session, m: World) -> Any:
+    return s.execute(renewal(m.Invoice, m.Invoice.amount)).rowcount  # type: ignore[attr-defined]
 
 
 @path("UPDATE with a scalar subquery as a value", writes=True)

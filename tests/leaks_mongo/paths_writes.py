@@ -29,6 +29,42 @@ async def _(w: World) -> Any:
     return await matched(w, w.Event.find().update({"$set": {"score": 0}}))
 
 
+STAMP = {"$currentDate": {"_ts": True}}
+"""What a touch does, where no class has one."""
+
+
+@path("find().touch(): how many", own=True)
+async def _(w: World) -> Any:
+    query = w.Event.find(w.Event.kind == "b")
+    if hasattr(query, "touch"):
+        return await query.touch(), w.after(w.Event)
+    return (await query.update(STAMP)).matched_count, w.after(w.Event)
+
+
+@path("find_one().touch(): what it returns", own=True)
+async def _(w: World) -> Any:
+    queries = [w.Event.find_one(w.Event.id == number) for number in range(14)]
+    found = [
+        await (
+            query.touch()
+            if hasattr(query, "touch")
+            else query.update(STAMP, response_type=UpdateResponse.NEW_DOCUMENT)
+        )
+        for query in queries
+    ]
+    return [event.id for event in found if event is not None], w.after(w.Event)
+
+
+@path("find_one().touch() with a condition: what it returns", own=True)
+async def _(w: World) -> Any:
+    queries = [w.Event.find_one(w.Event.id == number) for number in range(14)]
+    found = [
+        await (query.touch(at_most_every=10**8) if hasattr(query, "touch") else query)
+        for query in queries
+    ]
+    return [event.id for event in found if event is not None], w.after(w.Event)
+
+
 @path("find().update_many()")
 async def _(w: World) -> Any:
     return await matched(w, w.Event.find({"tags": "x"}).update_many({"$set": {"score": 0}}))

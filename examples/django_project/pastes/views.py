@@ -1,4 +1,4 @@
-"""Two pages that know nothing of expiry but how to ask for a lifetime."""
+"""Pages that know nothing of expiry but how to ask for a lifetime, and to start it again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from django import forms
 from django.db.models import Count, F
+from django.http import Http404
 from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_POST
 
 from pastes.models import Paste
 from ttl_odm.django import keep_last_modified
@@ -50,3 +52,11 @@ def paste(request: HttpRequest, slug: str) -> HttpResponse:
     found = get_object_or_404(Paste, slug=slug)
     keep_last_modified(Paste.objects.filter(pk=found.pk)).update(views=F("views") + 1)
     return render(request, "pastes/paste.html", {"paste": found})
+
+
+@require_POST
+def keep(request: HttpRequest, slug: str) -> HttpResponse:  # noqa: ARG001 (Django's signature)
+    """Start a paste's life again, by one UPDATE; 404 if it has expired."""
+    if not Paste.objects.filter(slug=slug).touch():
+        raise Http404
+    return redirect("paste", slug=slug)
