@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from tests.unit.scripted import BUSY, CLAIM, OWN, Script, unhurried
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.partitions.facts import PARTITIONS
 from ttl_odm.sweeper import (
     AsyncSweeper,
     BatchRequest,
@@ -365,12 +364,13 @@ def test_parts_are_not_mixed() -> None:
     assert places.next([first, second]) is None
 
 
-def test_partitions_and_first_batches_are_alone() -> None:
-    for part in (PARTITIONS, Part.OWN):
+def test_what_goes_whole_and_first_batches_are_alone() -> None:
+    whole = Part("volumes", whole=True)
+    for part in (whole, Part.OWN):
         place = Place(part)
         assert not place.may_have_company
         assert Places([place, Place(Part.CAPPED)]).next([place]) is None
-    assert not Place(PARTITIONS, 5).may_have_company
+    assert not Place(whole, 5).may_have_company
 
 
 def test_one_that_has_failed_waits_for_the_others_and_is_next() -> None:

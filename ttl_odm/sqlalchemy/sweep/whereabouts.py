@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     Marks = Callable[[Table, Stretch], Sequence[object]]
     """Finds marks that divide a stretch of a table."""
 
-_OF_CHILDREN: Final = "ttl_odm.partitions.sqlalchemy"
-"""The package for tables that PostgreSQL keeps in several, though no model says so."""
+_OF_CHILDREN: Final = "ttl_odm.partitions"
+"""The extension for tables that PostgreSQL keeps in several, though no model says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class Plain(Whereabouts):
             and has_children(connection, table)
             and find_spec(_OF_CHILDREN) is not None
         ):
-            self._children = _brought(_OF_CHILDREN, self.binding)
+            self._children = _brought(f"{_OF_CHILDREN}.sqlalchemy", self.binding)
         if self._children is not None:
             return self._children.next_range(connection, request, find)
         return table, find(table, (request.resume, request.until))
