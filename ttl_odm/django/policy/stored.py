@@ -356,7 +356,7 @@ def _is_scope(connection: BaseDatabaseWrapper, binding: Storing, column: str) ->
 def _unpadded(connection: BaseDatabaseWrapper, field: AnyField, column: str) -> str:
     """That a text is, by its own collation, the same without blanks at its end.
 
-    See `_SameText` of `ttl_odm.sqlalchemy.policy.stored`.
+    See `_SameText` of `ttl_odm.stored.sqlalchemy.lookup`.
     """
     if connection.vendor != "mysql" or not isinstance(target_of(field), _TEXTS):
         return ""

@@ -1,6 +1,6 @@
 """Locking stored defaults for a transaction that deletes by them.
 
-As in `ttl_odm.sqlalchemy.purge.default_locks`, with which programs share the tables: whoever
+As in `ttl_odm.stored.sqlalchemy.locks`, with which programs share the tables: whoever
 changes any default of a table locks the row of the table's own default, and whoever deletes by one
 locks it, shared, before a row is judged.
 """

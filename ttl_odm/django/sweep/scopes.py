@@ -1,6 +1,6 @@
 """Which scopes of a stored default have expired rows, by an index that the scope leads.
 
-As `ttl_odm.sqlalchemy.sweep.scopes`: one statement goes from one scope to the next by the index,
+As `ttl_odm.stored.sqlalchemy.scopes`: one statement goes from one scope to the next by the index,
 many scopes at once, and looks at the first entry of each. Whoever has nothing to delete costs a few
 look-ups, however many rows there are.
 

@@ -8,7 +8,7 @@ CASCADE).
 Two kinds of expired rows must be removed before the database gets at them. A cascade would delete
 the rows of a *recorded* model (one with an archive, hooks or ``__ttl_purge__ = "orm"``) without a
 trace. And a foreign key that writes to a column of the policy itself (SET NULL on the column of
-`Stored(by=...)`) would give an expired row another lifetime.
+scopes) would give an expired row another lifetime.
 
 All these tables are asked, whatever their `MetaData`: on which base a model was declared says
 nothing about the database that it is in.

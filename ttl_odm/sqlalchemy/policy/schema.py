@@ -2,8 +2,8 @@
 
 The CHECK keeps values that are not a ttl out, whoever writes. The indexes let the sweeper find
 expired rows without walking the table: one over the rows that inherit the default, one over
-the end of life of rows with their own ttl. Where the values of a column have stored defaults of
-their own, that column leads the first one. A model that updates a large part of its rows
+the end of life of rows with their own ttl. Where the values of a column have defaults of their
+own, that column leads the first one. A model that updates a large part of its rows
 between two sweeps is better off without them (``__ttl_sweep__ = "scan"``): on PostgreSQL any
 index that mentions ``_ts`` ends HOT updates.
 
