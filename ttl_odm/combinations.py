@@ -202,25 +202,28 @@ def _rejected(adapter: Adapter, first: str, second: str, *why: str) -> Combinati
 
 _NOT_STORED: Final = (
     "The default ttl of {model} isn't stored in the database",
-    "declare it as in __ttl__ = Stored(3600)",
+    "to store it, declare __ttl__ = Stored(3600)",
     "A class has one `__ttl__`: it follows a parent, or has a default.",
 )
-_GO_ALONG: Final = ("rows that follow others go with these, by a DELETE", "leave {name} out")
+_GO_ALONG: Final = (
+    "rows that follow their parent are deleted with it, by a DELETE",
+    "Leave {name} out",
+)
 _DOCUMENTS_GO_ALONG: Final = (
-    "documents that follow others go with these, by a plain delete",
+    "documents that follow their parent are deleted with it, by a plain delete",
     "leave {name} out, or give {model} a lifetime of its own",
 )
 _NOT_HERE: Final = (
     (
-        "only a mapped SQLAlchemy class, a Django model or a Beanie document can follow its parent,"
-        " by __ttl__ in its own body"
+        "Follows is only for a mapped SQLAlchemy class, a Django model or a Beanie document that "
+        "declares __ttl__ in its own body"
     ),
-    "give a lifetime",
+    "Give a lifetime instead, such as 3600",
     "A view of your own may join the parent's view of live rows.",
 )
 _BY_MONGODB: Final = (
-    "MongoDB deletes these documents by itself, without calling hooks",
-    "declare __ttl_purge__ = 'sweeper', too",
+    "MongoDB deletes these documents itself, without calling hooks",
+    "also declare __ttl_purge__ = 'sweeper'",
 )
 _TO_A_SWEEPER: Final = "write sweep='index', and run a Sweeper"
 
@@ -301,7 +304,7 @@ _SQLALCHEMY: Final = (
         "sqlalchemy",
         "partitions",
         "database_sweep",
-        "is not for partitioned tables, of which whole partitions are dropped",
+        "is not for partitioned tables, whose partitions are dropped as a whole",
         _TO_A_SWEEPER,
     ),
     Combination(
@@ -320,7 +323,7 @@ _SQLALCHEMY: Final = (
         "conditional",
         "Expired rows are deleted in batches, and empty partitions stay. Partition an existing "
         "table first.",
-        "row-level security may hide rows of it",
+        "row-level security may hide some of its rows",
     ),
     Combination(
         "sqlalchemy",
@@ -329,7 +332,7 @@ _SQLALCHEMY: Final = (
         "conditional",
         "An `Archive` that is partitioned by the same column, has the same columns, and no "
         "`archived_at`, receives whole partitions. Others receive the rows, in batches.",
-        "an archive outside of the database takes the rows themselves",
+        "an archive outside the database receives each row",
         databases=_POSTGRES,
     ),
     Combination(
@@ -338,7 +341,7 @@ _SQLALCHEMY: Final = (
         "archive",
         "conditional",
         "Archives receive the rows, in batches.",
-        "an archive outside of the database takes the rows themselves",
+        "an archive outside the database receives each row",
         databases=_INNODB,
     ),
     Combination(
@@ -364,21 +367,21 @@ _SQLALCHEMY: Final = (
         "archive",
         "conditional",
         "The archive is an `Archive`, whose table exists when the migration runs.",
-        "can't archive by {model}.__ttl_archive__, which is Python and not a table",
+        "can't call {model}.__ttl_archive__, which is implemented in Python",
         _TO_A_SWEEPER,
     ),
     _rejected(
         "sqlalchemy",
         "database_sweep",
         "hooks",
-        "can't call {model}.__ttl_on_purged__, which is Python",
+        "can't call {model}.__ttl_on_purged__, which is implemented in Python",
         _TO_A_SWEEPER,
     ),
     _rejected(
         "sqlalchemy",
         "database_sweep",
         "orm",
-        "can't delete through the ORM, as {model}.__ttl_purge__ says",
+        "can't delete through the ORM, which {model}.__ttl_purge__ requires",
         _TO_A_SWEEPER,
     ),
     *_works("sqlalchemy", "view", "rls", "archive", "hooks", "orm"),
@@ -388,8 +391,8 @@ _SQLALCHEMY: Final = (
         "sqlalchemy",
         "archive",
         "orm",
-        "rows that the ORM deletes aren't archived",
-        "write __ttl_purge__ = 'delete', or archive in an event of the ORM",
+        "rows that are deleted through the ORM aren't archived",
+        "write __ttl_purge__ = 'delete', or archive in an ORM event",
     ),
     *_works("sqlalchemy", "hooks", "orm"),
 )
@@ -409,8 +412,7 @@ _BEANIE: Final = (
         "beanie",
         "followed",
         "stored",
-        "the default of {model} is stored in the database ({declared}), which followers "
-        "can't go by",
+        "the default of {model} is stored in the database ({declared}), which followers can't use",
         "declare seconds on it",
     ),
     _rejected(

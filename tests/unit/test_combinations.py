@@ -81,7 +81,7 @@ def test_each_line_says_what_its_outcome_needs() -> None:
 def test_a_pair_is_found_in_either_order() -> None:
     line = combination("sqlalchemy", "orm", "archive")
     assert line is combination("sqlalchemy", "archive", "orm")
-    assert line.reason == "rows that the ORM deletes aren't archived"
+    assert "aren't archived" in line.reason
 
 
 def test_names_are_put_into_messages() -> None:

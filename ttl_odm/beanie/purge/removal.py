@@ -72,11 +72,15 @@ def mode_of(binding: Binding, name: str) -> Mode:
     model = binding.model
     archive, hooks = archive_of(model), hooks_of(model, name)
     if binding.purge == "native" and (archive is not None or hooks):
-        declared = "__ttl_on_purged__" if archive is None else "__ttl_archive__"
-        raise TTLConfigurationError(
-            f"{model.__name__}.{declared}: MongoDB deletes these documents itself, without "
-            "calling hooks: also declare __ttl_purge__ = 'sweeper'."
+        from ttl_odm.combinations import (  # noqa: PLC0415 (only if it is wrong)
+            CAPABILITIES,
+            combination,
         )
+
+        capability = "hooks" if archive is None else "archive"
+        line = combination("beanie", "database_sweep", capability)
+        declared = CAPABILITIES[capability].attribute
+        raise TTLConfigurationError(f"{model.__name__}.{declared}: {line.reason}: {line.instead}.")
     if not isinstance(archive, Archive):
         return Mode(sink=archive, hooks=hooks)
     into = archive.into

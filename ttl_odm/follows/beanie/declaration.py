@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.beanie.objects.copies import prepare
 from ttl_odm.beanie.policy.binding import is_same_class, registry_of
+from ttl_odm.combinations import combination
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.follows.beanie.following import Following, check_field
 from ttl_odm.follows.beanie.rule import FollowsRule
@@ -38,10 +39,10 @@ def check(model: Any, declared: Follows) -> None:
         settings = (getattr(base.__dict__.get("Settings"), setting, None) for base in model.__mro__)
         value = getattr(model, name, None) or next((one for one in settings if one), None)
         if value is not None:
+            line = combination("beanie", "follows", "archive")  # which are alike
+            fix = line.instead_for(name=name, model=model.__name__)
             raise TTLConfigurationError(
-                f"{model.__name__}.{name} = {value!r}: documents that follow their parent are "
-                f"deleted with it, by a plain delete; leave {name} out, or give {model.__name__} "
-                "a lifetime of its own."
+                f"{model.__name__}.{name} = {value!r}: {line.reason}; {fix}."
             )
     if isinstance(declared.parent, str):
         if declared.parent not in model.model_fields:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 
 from ttl_odm.beanie.gate.collection_rules import CollectionRule
 from ttl_odm.beanie.policy.rules import Links, all_rules_below, rules_below
+from ttl_odm.combinations import combination
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 
@@ -132,9 +133,8 @@ class Following(CollectionRule):
                 "to init_beanie(), too"
             )
         if binding.is_stored:
-            raise self._refusal(
-                f"the default of {binding.model.__name__} is stored in the database "
-                f"({binding.declared.stored!r}), which followers can't use; declare seconds on it"
+            raise self._refused_with(
+                "stored", binding.model.__name__, declared=repr(binding.declared.stored)
             )
         if binding.is_time_series:
             raise self._refusal(
@@ -142,11 +142,7 @@ class Following(CollectionRule):
                 "deletes whole buckets; follow another class"
             )
         if binding.purge == "native" and not self.enforced_by_others:
-            owner = binding.model.__name__
-            raise self._refusal(
-                f"MongoDB would delete {owner} documents before those that follow them; declare "
-                f"__ttl_purge__ = 'sweeper' on {owner}, and run a sweeper"
-            )
+            raise self._refused_with("database_sweep", binding.model.__name__)
         if self.declared.renews and not isinstance(binding.declared, TTL):
             raise self._refusal(
                 f"{binding.model.__name__} documents expire at a date of their own, which no "
@@ -168,6 +164,12 @@ class Following(CollectionRule):
             row.append(above)
             at = (self.database, above._find_links(above.model).collection)
         return at
+
+    def _refused_with(self, capability: str, owner: str, **names: str) -> TTLConfigurationError:
+        """The error for a parent with a capability that followers can't be combined with."""
+        line = combination("beanie", "followed", capability)
+        reason = line.reason_for(model=owner, **names)
+        return self._refusal(f"{reason}; {line.instead_for(model=owner)}")
 
     def _refusal(self, why: str) -> TTLConfigurationError:
         return TTLConfigurationError(f"{self.model.__name__}.__ttl__ = {self.declared!r}: {why}.")

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import and_, literal_column, not_, or_, text, true
 
+from ttl_odm.combinations import combination
 from ttl_odm.dialects import EPOCH
 from ttl_odm.partitions import Stretch
 from ttl_odm.partitions.dialects import partition_ddl
@@ -314,14 +315,18 @@ def reason_against(binding: Binding, hooks: Hooks) -> str | None:
     """Why the rows of a table have to go one by one, whatever its partitions; None if not so."""
     mode = mode_of(binding)
     if mode.orm is not None:
-        return "rows are deleted through the ORM"
+        return _reason("orm")
     if mode.sink is not None:
-        return "an archive outside the database receives each row"
+        return _reason("archive")
     if hooks.watches(binding.table.fullname):
-        return "a hook receives each row"
+        return _reason("hooks")
     if all_subtables(binding):
         return "parts of the rows are in the tables of subclasses"
     return reason_of_dependents(binding)
+
+
+def _reason(capability: str) -> str:
+    return combination("sqlalchemy", "partitions", capability).reason
 
 
 def archive_cut(connection: Connection, leaves: Leaves, copy: Copy) -> Cut | str:
