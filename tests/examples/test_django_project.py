@@ -42,6 +42,12 @@ assert b"again" in made.content, made.content
 taken = page.post("/", {"slug": "gone", "text": "once more", "ttl": ""})
 assert b"already exists" in taken.content, taken.content
 
+# It can be kept, as long as it is there.
+assert page.post("/p/default/keep/").status_code == 302
+assert Paste.objects.get(slug="default").last_modified > before
+assert page.post("/p/nothing/keep/").status_code == 404
+assert page.get("/p/default/keep/").status_code == 405
+
 # An hour later, for one of them.
 paste.expire_in(0)
 paste.save()

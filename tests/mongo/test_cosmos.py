@@ -165,6 +165,8 @@ async def test_helpers_that_need_the_services_stamp_say_so(
         held.expire_in(0),
         held.expire_in(60, only_if="longer"),
         held.expire_at(datetime.now(timezone.utc)),
+        Held.find().touch(),
+        Held.find_one(Held.id == 1).touch(),
     ):
         with pytest.raises(TTLConfigurationError, match="Azure"):
             await refused

@@ -14,7 +14,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_col
 from tests.clocks import age
 from tests.sql.models import web_session
 from ttl_odm import TTL, ExpireAfter, ExpireAt, Follows, InvalidTTL, TTLConfigurationError, TTLError
-from ttl_odm.sqlalchemy import TTLMixin, enable, include_expired, touch
+from ttl_odm.sqlalchemy import TTLMixin, disable, enable, include_expired, touch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,6 +192,32 @@ def test_objects_in_the_session_have_the_new_values(session: Session, model: Any
     assert (rows["a"].ttl, rows["never"].ttl, rows["own"].ttl) == (70, -1, 1000)
     assert rows["own"].last_modified == before["own"]
     assert not session.dirty
+
+
+@RETURNING
+def test_an_object_in_the_session_has_what_is_returned_without_a_further_statement(
+    session: Session, model: Any, sent: list[str]
+) -> None:
+    row = session.get_one(model, "a")
+    before = row.last_modified
+    sent.clear()
+    statement = touch(model, expire_in=60).where(model.id == "a").returning(model)
+    assert session.scalars(statement).one() is row
+    assert row.last_modified > before
+    assert (row.ttl, row.expires_at - row.last_modified) == (60, timedelta(minutes=1))
+    assert sent == ["UPDATE"]
+
+
+def test_a_policy_that_changes_changes_the_statement(session: Session, model: Any) -> None:
+    first = touch(model)
+    assert touch(model) is first
+    enable(model, ExpireAt("last_modified"))
+    try:
+        with pytest.raises(TTLError, match="no write renews"):
+            touch(model)
+    finally:
+        disable(model)
+    assert session.execute(touch(model).where(model.id == "a")).rowcount == 1
 
 
 def test_tables_and_aliases_are_touched_without_a_session(

@@ -7,7 +7,7 @@ It is an UPDATE of SQLAlchemy's own, with a SET clause and conditions, to which 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 from sqlalchemy import (
     BigInteger,
@@ -29,10 +29,10 @@ from sqlalchemy.sql.visitors import InternalTraversal
 
 from ttl_odm.core.lifetime import check_only_if, interval, life_seconds
 from ttl_odm.errors import TTLConfigurationError, TTLError
-from ttl_odm.sqlalchemy.compat import mapper_of
+from ttl_odm.sqlalchemy.compat import mapper_of, memo_of
 from ttl_odm.sqlalchemy.gate.functions import ExpiresAt
 from ttl_odm.sqlalchemy.objects import lifetime
-from ttl_odm.sqlalchemy.policy.binding import sub_binding_of
+from ttl_odm.sqlalchemy.policy.binding import root_binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
 from ttl_odm.sqlalchemy.rewrite.sources import table_of
@@ -52,6 +52,10 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.time.column_types import Instants
 
     SQL = ColumnElement[Any]
+
+
+_STATEMENT: Final = "ttl_odm_touch"
+"""Where a mapper remembers it."""
 
 
 @overload
@@ -107,6 +111,8 @@ def touch(
         InvalidTTL: `expire_in` isn't whole, or is over 2147483647.
     """
     if isinstance(target, (type, FromClause, AliasedClass)):
+        if at_most_every is None and only_if is None and expire_in is None:
+            return _plain_statement(target)
         return _statement(target, at_most_every, only_if, expire_in)
     if expire_in is not None:
         name = type(target).__name__
@@ -199,6 +205,18 @@ def _rows_of(target: Any, name: str) -> _Rows:
         kinds = [one.polymorphic_identity for one in mapper.self_and_descendants]
         joined.append(mapper.polymorphic_on.in_(kinds))
     return _Rows([*mapper.iterate_to_root()][-1].class_, root, sub.base, tuple(joined))
+
+
+def _plain_statement(target: Any) -> Update:
+    """The UPDATE without conditions, which a mapper remembers: making it takes 25 microseconds."""
+    mapper = mapper_of(target) if isinstance(target, type) else None
+    if mapper is None:
+        return _statement(target, None, None, None)
+    memo, binding = memo_of(mapper), root_binding_of(mapper.local_table)
+    known: tuple[Binding | None, Update] | None = memo.get(_STATEMENT)
+    if known is None or known[0] is not binding:
+        known = memo[_STATEMENT] = binding, _statement(target, None, None, None)
+    return known[1]
 
 
 def _statement(
