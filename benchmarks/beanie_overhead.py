@@ -192,15 +192,16 @@ def cases() -> Iterator[Case]:
         lambda: PlainItem.find({"_id": live_key()}).update(stamp),
         lambda: PlainItem.find({"_id": live_key(), **BY_HAND}).update(stamp),
     )
-    new_document = UpdateResponse.NEW_DOCUMENT
+
+    def stamped(query: Any) -> Any:
+        return query.update(stamp, response_type=UpdateResponse.NEW_DOCUMENT)
+
     yield Case(
         "touch and get, by find_one",
         None,
         lambda: Item.find_one({"_id": live_key()}).touch(),
-        lambda: PlainItem.find_one({"_id": live_key()}).update(stamp, response_type=new_document),
-        lambda: PlainItem.find_one({"_id": live_key(), **BY_HAND}).update(
-            stamp, response_type=new_document
-        ),
+        lambda: stamped(PlainItem.find_one({"_id": live_key()})),
+        lambda: stamped(PlainItem.find_one({"_id": live_key(), **BY_HAND})),
     )
 
 

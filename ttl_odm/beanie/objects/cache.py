@@ -129,7 +129,15 @@ class _Query(_AnyQuery):  # type: ignore[misc]
         return super().delete(*args, **kwargs)
 
 
-class TTLFindOne(_Query, FindOne[FindQueryResultType]):  # pyright: ignore[reportIncompatibleVariableOverride]
+if TYPE_CHECKING:
+
+    class _Mixed:
+        """Nothing: with a base that nobody knows, a checker would know nothing of the queries."""
+else:
+    _Mixed = _Query
+
+
+class TTLFindOne(_Mixed, FindOne[FindQueryResultType]):  # pyright: ignore[reportIncompatibleVariableOverride]
     """Beanie's query for one document."""
 
     async def touch(
@@ -173,7 +181,7 @@ class TTLFindOne(_Query, FindOne[FindQueryResultType]):  # pyright: ignore[repor
         return await super().replace_one(*args, **kwargs)
 
 
-class TTLFindMany(_Query, FindMany[FindQueryResultType]):  # pyright: ignore[reportIncompatibleVariableOverride]
+class TTLFindMany(_Mixed, FindMany[FindQueryResultType]):  # pyright: ignore[reportIncompatibleVariableOverride]
     """Beanie's query for many documents."""
 
     async def touch(

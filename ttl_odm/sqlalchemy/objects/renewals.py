@@ -172,7 +172,7 @@ def _rows_of(target: Any, name: str) -> _Rows:
     Of a joined subclass that is its root, which has the columns, joined to the target.
     """
     mapper: Mapper[Any] | None = None
-    source = target
+    source: Any = target
     if not isinstance(target, FromClause):
         mapper = mapper_of(target) if isinstance(target, type) else inspect(target).mapper
         source = mapper and (
