@@ -184,24 +184,24 @@ def cases() -> Iterator[Case]:
         lambda: Item.find_one({"_id": live_key()}).update({"$inc": {"count": 1}}),
         lambda: PlainItem.find_one({"_id": live_key()}).update({"$inc": {"count": 1}}),
     )
-    stamp = {"$currentDate": {"_ts": True}}
+
+    def stamped(query: Any, **options: Any) -> Any:
+        return query.update({"$currentDate": {"_ts": True}}, **options)
+
     yield Case(
         "touch, by find",
         None,
         lambda: Item.find({"_id": live_key()}).touch(),
-        lambda: PlainItem.find({"_id": live_key()}).update(stamp),
-        lambda: PlainItem.find({"_id": live_key(), **BY_HAND}).update(stamp),
+        lambda: stamped(PlainItem.find({"_id": live_key()})),
+        lambda: stamped(PlainItem.find({"_id": live_key(), **BY_HAND})),
     )
-
-    def stamped(query: Any) -> Any:
-        return query.update(stamp, response_type=UpdateResponse.NEW_DOCUMENT)
-
+    returning = {"response_type": UpdateResponse.NEW_DOCUMENT}
     yield Case(
         "touch and get, by find_one",
         None,
         lambda: Item.find_one({"_id": live_key()}).touch(),
-        lambda: stamped(PlainItem.find_one({"_id": live_key()})),
-        lambda: stamped(PlainItem.find_one({"_id": live_key(), **BY_HAND})),
+        lambda: stamped(PlainItem.find_one({"_id": live_key()}), **returning),
+        lambda: stamped(PlainItem.find_one({"_id": live_key(), **BY_HAND}), **returning),
     )
 
 
