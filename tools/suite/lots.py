@@ -87,7 +87,7 @@ LOTS_OF_LOWEST: Final = (
 )
 """The same for `.venv-lowest`."""
 
-PARTS: Final = {("sql",): 3}
+PARTS: Final[dict[tuple[str, ...], int]] = {("sql",): 3}
 """Into how many lots a lot is divided by files: one that runs alone beside all others would show
 its first failure late, and keep a slot busy when the others have ended."""
 
