@@ -13,7 +13,7 @@ from sqlalchemy import inspect
 
 from ttl_odm.sqlalchemy.policy.binding import all_subtables
 from ttl_odm.sqlalchemy.policy.foreign_keys import is_recorded
-from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
+from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

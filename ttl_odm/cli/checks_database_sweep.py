@@ -14,8 +14,8 @@ from ttl_odm.sqlalchemy.policy.whole import note_of, whole_policy
 from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sqlalchemy.sweep.due import is_ttl_on
-from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.sweep.job_losses import left_behind, untraced_keys
+from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 from ttl_odm.sweeper.declarations import Archive, archive_of
 from ttl_odm.sweeper.findings import Finding, Severity
 

@@ -16,12 +16,8 @@ from ttl_odm.cli.checks_references import declared_as
 from ttl_odm.cli.tables import REFLECTED
 from ttl_odm.sqlalchemy.policy import schema
 from ttl_odm.sqlalchemy.policy.rules import all_rules_below, index_link
-from ttl_odm.sqlalchemy.sweep.foreign_keys import (
-    ReferringKey,
-    ReferringKeys,
-    is_indexed,
-    name_of,
-)
+from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKey, ReferringKeys, is_indexed
+from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 from ttl_odm.sweeper.declarations import sweep_of
 from ttl_odm.sweeper.findings import Finding, Severity
 

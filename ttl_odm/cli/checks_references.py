@@ -15,7 +15,8 @@ from sqlalchemy import table as bare_table
 from ttl_odm.sqlalchemy.policy.binding import bound_tables, root_binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, in_subquery
-from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys, name_of
+from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
+from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,8 @@ from sqlalchemy import inspect
 
 from ttl_odm.follows.sqlalchemy.removal import all_followings
 from ttl_odm.follows.sqlalchemy.ties import ties_to
-from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys, name_of
+from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
+from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

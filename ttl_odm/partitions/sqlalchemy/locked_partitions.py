@@ -33,8 +33,8 @@ from ttl_odm.partitions.sqlalchemy.work import (
 )
 from ttl_odm.sqlalchemy.purge.errors import is_away, is_locked
 from ttl_odm.sqlalchemy.sweep.due import count_rows
-from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.sweep.transactions import reading
+from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 from ttl_odm.sweeper import BatchResult, StoreError
 
 if TYPE_CHECKING:

@@ -45,11 +45,10 @@ from ttl_odm.sqlalchemy.sweep.due import (
     measuring,
     overdue_of,
 )
-from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.sweep.walks import walk_of
-from ttl_odm.sqlalchemy.sweep.whereabouts import regclass
+from ttl_odm.sqlalchemy.sweep.whereabouts import name_of, regclass
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Counted, Part
 from ttl_odm.sweeper.facts import latest

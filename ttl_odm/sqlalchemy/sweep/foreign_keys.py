@@ -19,7 +19,6 @@ from sqlalchemy import and_, column, exists, inspect, or_, text
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.postgresql import relation
-from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import (
     all_subtables,
     bound_tables,
@@ -31,6 +30,7 @@ from ttl_odm.sqlalchemy.policy.rules import all_rules_below, rule_of
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.purge.modes import mode_of, orm_takes_along
 from ttl_odm.sqlalchemy.sweep.transactions import reading
+from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Hooks, StoreError
 
@@ -403,11 +403,6 @@ def _bare(name: Name, columns: set[str]) -> FromClause:
     """An alias of a table, which the gate knows nothing of."""
     schema, table = name
     return BareTable(table, *map(column, sorted(columns)), schema=schema).alias()
-
-
-def name_of(connection: Connection, table: Table) -> Name:
-    """Where a table is on this connection."""
-    return compat.place_of(connection.get_execution_options(), table)
 
 
 _POSTGRESQL: Final = text("""

@@ -15,7 +15,8 @@ from sqlalchemy import inspect
 
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.rules import all_rules_below
-from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKey, ReferringKeys, name_of
+from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKey, ReferringKeys
+from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
-from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.sweep.store import bindings_of
 from ttl_odm.sqlalchemy.sweep.transactions import reading, store_errors
+from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

@@ -32,9 +32,9 @@ from sqlalchemy.schema import CreateTable
 from sqlalchemy.util import greenlet_spawn
 
 from ttl_odm.dialects.errors import is_missing_table
+from ttl_odm.dialects.family import seconds_between
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing
 from ttl_odm.sqlalchemy.purge.statements import SweepInsert, SweepSelect, SweepUpdate
-from ttl_odm.sqlalchemy.sweep.due import seconds_of
 from ttl_odm.sqlalchemy.sweep.transactions import (
     impatient,
     prepared,
@@ -162,14 +162,14 @@ class Statements:
         if row is None:
             return LeaseState()
         holder, token, paused, history, left, ago = tuple(row)
-        seconds_left = 0.0 if left is None else max(0.0, seconds_of(left, clock))
+        seconds_left = 0.0 if left is None else max(0.0, seconds_between(left, clock.per_second))
         return LeaseState(
             holder=holder if seconds_left else None,
             token=token,
             seconds_left=seconds_left if holder else 0.0,
             paused=paused,
             history=history,
-            recorded_ago=None if ago is None else max(0.0, seconds_of(ago, clock)),
+            recorded_ago=None if ago is None else max(0.0, seconds_between(ago, clock.per_second)),
         )
 
     def _at(self, name: str, *criteria: ColumnElement[bool]) -> Update:

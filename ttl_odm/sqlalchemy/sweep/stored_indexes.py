@@ -14,8 +14,8 @@ from sqlalchemy import Table, inspect, text
 from ttl_odm.dialects.indexes import IndexNeed, StoredIndex, stored_index
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
 from ttl_odm.sqlalchemy.policy.schema import can_lead
-from ttl_odm.sqlalchemy.sweep.foreign_keys import name_of
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
+from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Part
 

@@ -47,7 +47,7 @@ class EndIndex(Protocol):
 
 
 class Ranges(Protocol):
-    """The rows that inherit, in a table or in one of its partitions."""
+    """The rows that inherit, in a table or in a child of it."""
 
     def next_range(self, connection: Connection, size: int, resume: object) -> KeyRange | None:
         """Find the range of the next batch, by reading only; None when nothing is left."""
@@ -70,7 +70,7 @@ class Walk(Protocol):
         ...
 
     def ranges(self, source: Table, beside: Bounds | None = None) -> Ranges:
-        """The ranges of all rows that inherit, in a table or a partition, and in such bounds."""
+        """The ranges of all rows that inherit, in a table or a child of it, and in such bounds."""
         ...
 
 

@@ -210,9 +210,14 @@ def has_children(connection: Connection, table: Table) -> bool:
     return bool(connection.execute(has).scalar_one())
 
 
+def name_of(connection: Connection, table: Table) -> tuple[str | None, str]:
+    """Where a table is on this connection: its schema, None for the connection's own, and name."""
+    return compat.place_of(connection.get_execution_options(), table)
+
+
 def qualified_name(connection: Connection, table: Table) -> str:
     """The table's name on this connection, quoted, as a value."""
-    return relation(*compat.place_of(connection.get_execution_options(), table))
+    return relation(*name_of(connection, table))
 
 
 def regclass(connection: Connection, table: Table) -> ColumnElement[Any]:
