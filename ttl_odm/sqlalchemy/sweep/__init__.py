@@ -5,8 +5,8 @@
 - `walks`: what a batch deletes, and how a sweep goes from one default to the next.
 - `table_walk`: where the next expired rows are without an index: the table is read in stretches.
 - `whereabouts`: the seam for tables whose rows aren't all in one place, or can go whole.
-- `batch`: purging one batch of expired rows; `batch_rows`: removing the rows of one.
-- `stretches`: how what is left of a table is divided among several workers.
+- `batch`: purging one batch of expired rows, and dividing what is left among several workers;
+  `batch_rows`: removing the rows of one.
 - `rings`: expired rows that stay only because expired rows refer to them.
 - `stored_indexes`: the indexes that a table really has, and those that a sweep needs.
 - `foreign_keys`: foreign keys that refer to a swept table, as the live database has them.

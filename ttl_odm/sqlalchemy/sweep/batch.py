@@ -1,4 +1,4 @@
-"""Purging one batch of expired rows.
+"""Purging one batch of expired rows, and dividing what is left among several workers.
 
 A batch is a short transaction. It reads the next range of rows (`due` with an index, `table_walk`
 without) and removes them by one statement, which holds the predicate. Where that meets a row that
@@ -17,9 +17,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import StaticPool
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm.exc import StaleDataError
 
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.binding import key_columns
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.rules import dependents, root_of
@@ -43,7 +45,7 @@ from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from sqlalchemy import Connection, Table
 
@@ -220,3 +222,41 @@ def _left_behind(batch: Batch, reason: Skip, failure: HookError | RefusedError) 
     return BatchResult(
         0, resume, skipped=skipped, failure=failure, left=keys[:size], oldest=rows.oldest
     )
+
+
+def divide(
+    connection: Connection,
+    binding: Binding,
+    request: BatchRequest,
+    shares: int,
+    where: Whereabouts,
+) -> Sequence[object]:
+    """Find the marks between the stretches of several workers; see `ttl_odm.sweeper.Dividing`.
+
+    By an index into ranges of what it is ordered by, which is what batches go by: so no worker
+    comes to a row that another has locked. A table that is walked, into ranges of its pages, on
+    PostgreSQL. SQLite has one writer at a time, and a walk by the primary key reads more than it
+    deletes: there one worker does it all. So it does where scopes are gone through one by one.
+    """
+    dialect = connection.dialect.name
+    has_marks = dialect == "postgresql" or (
+        dialect in MYSQL_FAMILY and request.part is not Part.ALL
+    )
+    is_single = isinstance(connection.engine.pool, StaticPool)  # has one connection for everybody
+    if not has_marks or is_single or isinstance(request.resume, Beside):
+        return ()
+    if request.part is Part.INHERITING and walk_of(connection, binding) is not None:
+        return ()
+
+    def marks(source: Table, stretch: tuple[Any, Any]) -> list[Any]:
+        if request.part is Part.ALL:
+            resume, until = stretch
+            return [] if resume is None else table_walk.marks(resume, until, shares)
+        index = PartIndex(binding, request.part, clock_of(connection.dialect), source)
+        return index.marks(connection, request.size, stretch, shares)
+
+    with (
+        prepared(connection, request.timeout, settings=zone_settings(connection, binding)),
+        reading(connection, request.timeout),
+    ):
+        return where.divide(connection, request, shares, marks)

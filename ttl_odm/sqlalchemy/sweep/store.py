@@ -25,12 +25,11 @@ from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
 from ttl_odm.sqlalchemy.policy.rules import root_of, rule_of
 from ttl_odm.sqlalchemy.purge.modes import mode_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
-from ttl_odm.sqlalchemy.sweep.batch import purge
+from ttl_odm.sqlalchemy.sweep.batch import divide, purge
 from ttl_odm.sqlalchemy.sweep.counts import count, count_facts
 from ttl_odm.sqlalchemy.sweep.due import find_due
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
 from ttl_odm.sqlalchemy.sweep.leases import AsyncTableLeases, TableLeases, declared_lease_table
-from ttl_odm.sqlalchemy.sweep.stretches import divide
 from ttl_odm.sqlalchemy.sweep.transactions import store_errors, undivided
 from ttl_odm.sqlalchemy.sweep.whereabouts import Whereabouts, name_of, whereabouts_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
