@@ -2,7 +2,7 @@
 
 - `store`: the sweeper's stores for SQLAlchemy, and what they sweep.
 - `due`: what has expired, by the sweeper's indexes: whether, and where next.
-- `walks`: what a batch deletes, and how a sweep goes from one default to the next.
+- `walks`: how a sweep goes from one default to the next.
 - `table_walk`: where the next expired rows are without an index: the table is read in stretches.
 - `whereabouts`: the seam for tables whose rows aren't all in one place, or can go whole.
 - `batch`: purging one batch of expired rows, and dividing what is left among several workers;
