@@ -252,7 +252,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
         details = await details_of(collection)
     viewed: list[Done] | None = None
 
-    async def follow(step: Step | None) -> None:
+    async def advance(step: Step | None) -> None:
         nonlocal viewed
         if viewed is None and (step is None or not step.spares):
             viewed = await ensure_view(collection, views, policy, view=view, begin=begin_view)
@@ -267,7 +267,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     if details.get("type") == "timeseries":
         only_seconds = Aim(collection.name, (), policy, rebuild=False, can_change=True)
         only_seconds.relied_on(await indexes_of(collection))
-        changed = await _ensure_seconds(collection, options, policy, purge, follow)
+        changed = await _ensure_seconds(collection, options, policy, purge, advance)
         done = [("changed", SECONDS)] if changed else []
         return _report(collection, (), {}, done + (viewed or []), ())
     indexes: tuple[Index, ...] = () if rule is None else (rule.index(),)
@@ -287,7 +287,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
         rebuild=rebuild,
         can_change=not expires_itself(backend),
     )
-    relied_on, done = await _reach(collection, aim, policy, follow)
+    relied_on, done = await _reach(collection, aim, policy, advance)
     guarded = policy if isinstance(policy, TTL) and _deleting_by_expiry(aim) else None
     outcome = await ensure_guard(collection, options.get("validator", {}), guarded, guard=guard)
     done += [(outcome, GUARD)] if outcome else []
@@ -299,7 +299,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
 
 
 async def _reach(
-    collection: Collection, aim: Aim, policy: Policy | None, follow: Show
+    collection: Collection, aim: Aim, policy: Policy | None, advance: Show
 ) -> tuple[dict[str, str], list[Done]]:
     """Apply steps until there are none, looking again whenever somebody else was faster."""
     done: list[Done] = []
@@ -308,10 +308,10 @@ async def _reach(
         existing = await indexes_of(collection)
         steps = list(aim.steps(existing))
         if not steps:
-            await follow(None)
+            await advance(None)
             return aim.relied_on(existing), done
         for step in steps:
-            await follow(step)
+            await advance(step)
             # MongoDB must not delete by an `_exp` that nobody has kept right.
             is_risky = step.outcome == "created" and _deleting_by_expiry(aim) & {*step.names}
             early = too_early(policy) if isinstance(policy, TTL) and is_risky else None
@@ -370,7 +370,7 @@ async def _ensure_seconds(
     options: Document,
     policy: Policy | None,
     purge: Purge,
-    follow: Show,
+    advance: Show,
 ) -> bool:
     """Set a time-series collection's expireAfterSeconds to the policy's; say if it was changed.
 
@@ -378,7 +378,7 @@ async def _ensure_seconds(
     measurement by its date, so no other policy is possible, and no sweeper.
     """
     if policy is None:
-        await follow(None)
+        await advance(None)
         return False
     field = options["timeseries"]["timeField"]
     if not isinstance(policy, ExpireAfter) or policy.field != field or purge != "native":
@@ -388,7 +388,7 @@ async def _ensure_seconds(
             f"ExpireAfter({field!r}, seconds) and __ttl_purge__ = 'native'."
         )
     if policy.seconds <= options.get(SECONDS, math.inf):
-        await follow(None)
+        await advance(None)
     if options.get(SECONDS) == policy.seconds:
         return False
     try:
@@ -399,7 +399,7 @@ async def _ensure_seconds(
         raise TTLConfigurationError(
             f"MongoDB refuses {policy!r} for {collection.full_name!r}: {error}"
         ) from error
-    await follow(None)
+    await advance(None)
     return True
 
 
