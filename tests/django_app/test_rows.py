@@ -276,7 +276,7 @@ def test_a_ttl_that_the_policy_does_not_read_is_not_changed(
         lambda: row.expire_in(60),
         lambda: row.expire_at(datetime(2100, 1, 1, tzinfo=timezone.utc)),
     ):
-        with pytest.raises(TTLError, match=r"Session\.\w+\(\): by Expire.+'last_modified'"):
+        with pytest.raises(TTLError, match=r"Session\.\w+\(\): with Expire.+'last_modified'"):
             call()
     assert {name: value for name, value in vars(row).items() if name != "_state"} == before
 
