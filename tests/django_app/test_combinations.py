@@ -15,7 +15,7 @@ from ttl_odm.combinations import CAPABILITIES
 from ttl_odm.django import Archive, TTLModel, set_policy
 from ttl_odm.django.policies.changes import begin_policies
 from ttl_odm.django.policy.binding import unbind
-from ttl_odm.sweeper import Sweeper
+from ttl_odm.sweeper import Sweeper, SweepError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ class Family:
         members: dict[str, Any] = {"__ttl__": Stored(YEAR) if "stored" in self._has else HOUR}
         old = declared("CombinedOld", models.Model)
         self.models = [old]
-        self.root = None
+        self.root: Any = None
         if "follows" in self._has:
             self.root = declared("CombinedRoot", __ttl__=HOUR)
             self.models.append(self.root)
@@ -131,6 +131,21 @@ def test_each_pair(backend: Backend, line: Combination) -> None:
         return
     with pytest.raises(TTLConfigurationError, match=pattern(line)):
         try_pair(line)
+
+
+@pytest.mark.usefixtures("backend")
+def test_an_archive_that_is_declared_after_a_follower_is_rejected_before_rows_are_lost() -> None:
+    with forgotten():
+        family = Family("follows")
+        with tables_of(*family.models):
+            root = family.root.objects.create(pk=EXPIRED)
+            family.thing.objects.create(pk=EXPIRED, root=root)
+            kill(family.root, [EXPIRED], 2 * HOUR)
+            family.thing.__ttl_archive__ = Archive(family.models[0])
+            report = Sweeper(connections["default"], family.root, lease=False).run_once()
+            with pytest.raises(SweepError, match="Leave __ttl_archive__ out"):
+                report.raise_for_failures()
+            assert stored(family.thing) == stored(family.root) == [EXPIRED]
 
 
 @pytest.mark.parametrize("capability", ["partitions", "orm"])

@@ -13,7 +13,7 @@ from tests.mongo.models import World, opened
 from ttl_odm import Follows, Partitions, Stored, TTLConfigurationError
 from ttl_odm.beanie import Archive, TTLMixin, ensure_indexes, set_policy
 from ttl_odm.combinations import CAPABILITIES
-from ttl_odm.sweeper import AsyncSweeper
+from ttl_odm.sweeper import AsyncSweeper, SweepError
 
 if TYPE_CHECKING:
     from ttl_odm.combinations import Combination
@@ -128,6 +128,23 @@ async def test_each_pair(mongodb_url: str, line: Combination) -> None:
         return
     with pytest.raises(TTLConfigurationError, match=pattern(line)):
         await try_pair(line, mongodb_url)
+
+
+async def test_an_archive_that_is_declared_after_a_follower_is_rejected_before_any_is_lost(
+    mongodb_url: str,
+) -> None:
+    family = Family("follows")
+    root, thing = family.models
+    async with opened(mongodb_url, family.models) as world:
+        await ensure_indexes(*family.models)
+        await root(id=EXPIRED).insert()
+        await thing(id=EXPIRED, root_id=EXPIRED).insert()
+        world.raw["roots"].update_one({"_id": EXPIRED}, {"$set": {"_ts": LONG_AGO}})
+        thing.__ttl_archive__ = Archive("old_things")
+        report = await AsyncSweeper(world.database, [root], lease=False).run_once()
+        with pytest.raises(SweepError, match="leave __ttl_archive__ out"):
+            report.raise_for_failures()
+        assert stored(world, "things") == stored(world, "roots") == [EXPIRED]
 
 
 @pytest.mark.parametrize("capability", ["partitions", "orm"])

@@ -1,6 +1,7 @@
 """`Follows` on Beanie; imported when the first document class declares it.
 
 - `declaration`: what a class may declare, and how its rule gets on the collection.
+- `options`: what such a class can't declare of their removal.
 - `following`: what a collection's documents follow, and the way to the parent.
 - `sharing`: classes without a policy that share the collection.
 - `index`: the index of that link.

@@ -6,13 +6,13 @@ is about it is checked when it is looked up (`ttl_odm.follows.beanie.following`)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ttl_odm.beanie.objects.copies import prepare
 from ttl_odm.beanie.policy.binding import is_same_class, registry_of
-from ttl_odm.combinations import combination
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.follows.beanie.following import Following, check_field
+from ttl_odm.follows.beanie.options import check_options
 from ttl_odm.follows.beanie.rule import FollowsRule
 from ttl_odm.follows.beanie.sharing import check_following, check_kind
 
@@ -23,27 +23,11 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.policy.entries import Backend
     from ttl_odm.follows import Follows
 
-_OPTIONS: Final = {
-    "__ttl_archive__": "ttl_archive",
-    "__ttl_on_purged__": "ttl_on_purged",
-    "__ttl_partition__": "ttl_partition",
-    "__ttl_purge__": "ttl_purge",
-    "__ttl_sweep__": "ttl_sweep",
-}
-
 
 def check(model: Any, declared: Follows) -> None:
     """Refuse what a class that follows another can't have."""
     where = f"{model.__name__}.__ttl__ = {declared!r}"
-    for name, setting in _OPTIONS.items():
-        settings = (getattr(base.__dict__.get("Settings"), setting, None) for base in model.__mro__)
-        value = getattr(model, name, None) or next((one for one in settings if one), None)
-        if value is not None:
-            line = combination("beanie", "follows", "archive")  # which are alike
-            fix = line.instead_for(name=name, model=model.__name__)
-            raise TTLConfigurationError(
-                f"{model.__name__}.{name} = {value!r}: {line.reason}; {fix}."
-            )
+    check_options(model)
     if isinstance(declared.parent, str):
         if declared.parent not in model.model_fields:
             check_field(model, declared.parent, where)

@@ -63,6 +63,11 @@ class Following(CollectionRule):
             self._links = None
 
     @property
+    def models(self) -> tuple[Any, ...]:
+        """The classes of these documents."""
+        return self.model, *self._others
+
+    @property
     def links(self) -> Links:
         """What leads to the parent.
 

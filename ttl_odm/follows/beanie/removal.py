@@ -18,6 +18,7 @@ from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, inheriting_branches, own_e
 from ttl_odm.core.policy import TTL
 from ttl_odm.follows import sealing_ttl
 from ttl_odm.follows.beanie.following import followers_of
+from ttl_odm.follows.beanie.options import check_options
 from ttl_odm.follows.beanie.stages import having, keys_in
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class FollowersRemoval:
 
     async def of_matching(self, following: Following, condition: Filter) -> None:
         """Remove documents that follow others, after what follows them."""
+        for model in following.models:
+            check_options(model)
         place = self.place.beside(following.collection)
         if self.limit is None and not followers_of(place.collection):
             self.removed[following.collection] += await place.delete([condition])

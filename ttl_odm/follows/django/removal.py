@@ -16,7 +16,7 @@ from django.db.models import Exists, OuterRef, Q
 from ttl_odm.django.policy.predicate import inherits_in
 from ttl_odm.django.purge import removal
 from ttl_odm.django.purge.errors import UndeletedError
-from ttl_odm.follows import sealing_ttl
+from ttl_odm.follows import check_options, sealing_ttl
 from ttl_odm.follows.django.following import Following, followers_of, is_one_of
 from ttl_odm.sweeper import Hooks
 
@@ -123,6 +123,7 @@ class FollowersRemoval:
 
     def of_rows(self, model: Model, condition: Q) -> None:
         """Remove expired rows of a model that follows another, after what follows them."""
+        check_options(model)  # an archive may be declared after the model
         while (size := self._next_size(model)) > 0:
             keys = self._choose(model, condition, size)
             for start in range(0, len(keys), _CHUNK):
