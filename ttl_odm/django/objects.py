@@ -146,8 +146,8 @@ def conditions(
     if at_most_every is not None:
         if not binding.stamps:
             raise TTLError(
-                f"touch(at_most_every=...): with {binding.policy!r} no field says when a row was "
-                "last written; leave at_most_every out."
+                f"touch(at_most_every=...): with {binding.policy!r}, no field records when a row "
+                "was last written; leave at_most_every out."
             )
         cutoff = Cutoff(interval(at_most_every).total_seconds(), binding.form, binding.stamp)
         granted.append(models.Q((f"{binding.stamp.name}__lte", cutoff)))

@@ -92,8 +92,8 @@ async def touch_one(
     model = query.document_model
     if query.fetch_links:
         raise TTLConfigurationError(
-            f"{model.__name__}.find_one(...).touch() fetches no links: leave fetch_links out, and "
-            "call fetch_all_links() of the document."
+            f"{model.__name__}.find_one(...).touch() doesn't fetch links: leave fetch_links out, "
+            "and call fetch_all_links() of the document."
         )
     renewal = await _renewal(model, at_most_every, only_if, life)
     update = renewal.update
@@ -151,8 +151,8 @@ async def _renewal(
     if at_most_every is not None:
         if not isinstance(policy, TTL):
             raise TTLConfigurationError(
-                f"{name}: at_most_every={at_most_every!r}: with {policy!r} nothing says when a "
-                "document was last written; leave at_most_every out."
+                f"{name}: at_most_every={at_most_every!r}: with {policy!r}, no field records when "
+                "a document was last written; leave at_most_every out."
             )
         apart = round(interval(at_most_every) / MILLISECOND)
         conditions.append({"$not": [modified_within(policy, apart)]})

@@ -104,7 +104,7 @@ class CatalogueTable:
         facts = self.facts
         if facts.references:
             yield (
-                f"foreign keys of {', '.join(facts.references)} refer to a key without the "
+                f"foreign keys of {', '.join(facts.references)} refer to it by a key without the "
                 "partitioning column: drop them"
             )
         if facts.dependents:

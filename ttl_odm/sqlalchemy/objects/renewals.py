@@ -117,8 +117,8 @@ def touch(
     if expire_in is not None:
         name = type(target).__name__
         raise TTLConfigurationError(
-            f"touch() of an object of {name} takes no expire_in: call expire_in(row, seconds), or "
-            f"touch({name}, expire_in=...) for a statement."
+            f"touch() of an object of {name} doesn't accept expire_in: call expire_in(row, "
+            f"seconds), or touch({name}, expire_in=...) for a statement."
         )
     return lifetime.touch(target, at_most_every=at_most_every, only_if=only_if)
 
@@ -196,8 +196,8 @@ def _rows_of(target: Any, name: str) -> _Rows:
         return _Rows(root, root, sub.base, tuple(own == key for own, key in sub.keys_of(source)))
     if not isinstance(target, type):
         raise TTLConfigurationError(
-            f"touch() takes no alias of {name}, whose lifetime is in table {root.fullname!r}; "
-            "touch the class."
+            f"touch() doesn't accept an alias of {name}, whose lifetime is in table "
+            f"{root.fullname!r}: pass the class."
         )
     lineage = [one for one in mapper.iterate_to_root() if one.local_table is not root]
     joined = [one.inherit_condition for one in lineage if one.inherit_condition is not None]
@@ -249,8 +249,8 @@ def _statement(
     if at_most_every is not None:
         if not binding.stamps:
             raise TTLError(
-                f"{name}.touch(at_most_every=...): with {binding.policy!r} no column says when a "
-                "row was last written; leave at_most_every out."
+                f"{name}.touch(at_most_every=...): with {binding.policy!r}, no column records "
+                "when a row was last written; leave at_most_every out."
             )
         apart = interval(at_most_every)
         conditions.append(WrittenBefore(binding.instants, columns.last_modified, apart))
