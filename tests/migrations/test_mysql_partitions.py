@@ -347,8 +347,7 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     ),
     "unique key": (
         ["ALTER TABLE events ADD number INT, ADD UNIQUE INDEX u (number)"],
-        r"'u' doesn't contain 'created_at'.*"
-        r"DROP INDEX `u`, ADD UNIQUE INDEX `u` \(`number`, `created_at`\)",
+        r"contain 'created_at'.*ADD UNIQUE INDEX `u` \(`number`, `created_at`",
     ),
     "null": (
         [
