@@ -185,7 +185,10 @@ def _render(element: Slow, *_: Any, **__: Any) -> str:
 def test_a_statement_that_is_being_compiled_has_one_policy(
     engine: Engine, models: Models, stop: Stop
 ) -> None:
-    """The change waits for it: otherwise half of it would have no condition."""
+    """The change waits for it: otherwise half of it would have no condition.
+
+    If it is quick enough, the statement is compiled again before it runs, and has none at all.
+    """
     enable(models.cart, ExpireAt("ends"))
     one, *more = (select(models.cart.id).where(models.cart.id == key) for key in range(1, 7))
     halves = one.union_all(*more[:2], select(Slow(stop)), *more[2:])
@@ -199,7 +202,7 @@ def test_a_statement_that_is_being_compiled_has_one_policy(
     disabled = InThread(lambda: disable(models.cart))
     stop.go_on.set()
     disabled()
-    assert wait() == {2, 4, 6}
+    assert wait() in ({2, 4, 6}, {1, 2, 3, 4, 5, 6})
     assert read() == {1, 2, 3, 4, 5, 6}
 
 
