@@ -296,32 +296,46 @@ def mongodb_database(mongodb_url: str) -> Iterator[tuple[str, str]]:
         client.drop_database(name)
 
 
-def arguments_of(adapter: str, request: pytest.FixtureRequest) -> tuple[str, ...]:
-    return request.getfixturevalue("mongodb_database") if adapter == "beanie" else ()
-
-
-@pytest.mark.parametrize("adapter", MODELS)
-def test_a_plain_model_is_declared_written_read_and_swept_without_extensions(
-    adapter: str, request: pytest.FixtureRequest
-) -> None:
+def check_plain(adapter: str, *arguments: str) -> None:
     plain, _ = MODELS[adapter]
 
-    modules = modules_after(plain, *arguments_of(adapter, request))
+    modules = modules_after(plain, *arguments)
 
     prefixes = tuple(f"{extension}." for extension in EXTENSIONS[adapter])
     assert [name for name in modules if f"{name}.".startswith(prefixes)] == []
 
 
-@pytest.mark.parametrize("adapter", MODELS)
-def test_a_model_that_follows_another_brings_in_what_its_adapter_needs_for_that(
-    adapter: str, request: pytest.FixtureRequest
-) -> None:
-    modules = modules_after("".join(MODELS[adapter]), *arguments_of(adapter, request))
+def check_follower(adapter: str, *arguments: str) -> None:
+    modules = modules_after("".join(MODELS[adapter]), *arguments)
 
     in_follows = {name for name in modules if name.startswith("ttl_odm.follows")}
     others = {f"ttl_odm.follows.{other}" for other in MODELS if other != adapter}
     assert {"ttl_odm.follows", f"ttl_odm.follows.{adapter}"} <= in_follows
     assert not in_follows & others
+
+
+@pytest.mark.parametrize("adapter", ["sqlalchemy", "django"])
+def test_a_plain_model_is_declared_written_read_and_swept_without_extensions(adapter: str) -> None:
+    check_plain(adapter)
+
+
+def test_a_plain_document_lives_its_life_without_extensions(
+    mongodb_database: tuple[str, str],
+) -> None:
+    check_plain("beanie", *mongodb_database)
+
+
+@pytest.mark.parametrize("adapter", ["sqlalchemy", "django"])
+def test_a_model_that_follows_another_brings_in_what_its_adapter_needs_for_that(
+    adapter: str,
+) -> None:
+    check_follower(adapter)
+
+
+def test_a_document_that_follows_another_brings_in_what_its_adapter_needs(
+    mongodb_database: tuple[str, str],
+) -> None:
+    check_follower("beanie", *mongodb_database)
 
 
 def test_a_model_whose_default_is_stored_brings_in_what_its_adapter_needs_for_that() -> None:
