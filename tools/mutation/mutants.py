@@ -20,7 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PACKAGES: Final = ("sqlalchemy", "beanie", "django", "sweeper", "dialects", "alembic")
+PACKAGES: Final = (
+    "sqlalchemy",
+    "beanie",
+    "django",
+    "sweeper",
+    "dialects",
+    "alembic",
+    "follows",
+    "stored",
+    "partitions",
+    "database_sweep",
+)
 """What is mutated, below `ttl_odm`."""
 _OTHERS: Final = {"ttl_odm/sweeper/plan.py", "ttl_odm/sweeper/schedule.py"}  # mutmut's own run
 
