@@ -67,11 +67,11 @@ class ExpiryFilter(admin.SimpleListFilter):
         super().__init__(request, params, model, model_admin)
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:  # noqa: ARG002
-        """The choices, besides live rows."""
+        """The choices besides live rows."""
         return [("expired", _("Expired, not purged yet")), ("all", _("Live and expired"))]
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
-        """The same with "Live" for Django's "All", which it isn't here."""
+        """The same, with "Live" in place of Django's "All"."""
         for number, choice in enumerate(super().choices(changelist)):
             yield choice if number else {**choice, "display": _("Live")}
 
@@ -92,7 +92,7 @@ class TTLAdminMixin:
     readonly_fields: ClassVar[Sequence[str]] = ("expires",)
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> Any:
-        """The actions of a list; none where it shows expired rows, and on their pages."""
+        """The actions of a list; none if it shows expired rows."""
         if self._shows_expired(request) or hasattr(request, _READS_EXPIRED):
             return {}
         parent: Any = super()
@@ -129,22 +129,22 @@ class TTLAdminMixin:
         return obj
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Whether somebody may change a row: nobody an expired one."""
+        """Whether a user may change a row; nobody may change an expired one."""
         parent: Any = super()
         return not _is_expired(obj) and bool(parent.has_change_permission(request, obj))
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Whether somebody may delete a row: nobody an expired one, which isn't there for it."""
+        """Whether a user may delete a row; nobody may delete an expired one."""
         parent: Any = super()
         return not _is_expired(obj) and bool(parent.has_delete_permission(request, obj))
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Whether somebody may read a row: who may change live ones may read expired ones."""
+        """Whether a user may read a row; those who may change live rows may read expired ones."""
         parent: Any = super()
         return bool(parent.has_view_permission(request, None if _is_expired(obj) else obj))
 
     def get_view_on_site_url(self, obj: Model | None = None) -> str | None:
-        """The page of a row on the site; an expired one has none."""
+        """The page of a row on the site; an expired row has none."""
         parent: Any = super()
         return None if _is_expired(obj) else parent.get_view_on_site_url(obj)
 
@@ -167,7 +167,7 @@ class TTLAdminMixin:
         return options.rows_of(self.get_queryset(request).query) != "live"
 
     def get_queryset(self, request: HttpRequest) -> AnyQuerySet:
-        """Rows that come with their stored defaults, or the column would ask for each by itself."""
+        """Rows with their stored defaults; without them the column would query for each row."""
         parent: Any = super()
         rows: AnyQuerySet = parent.get_queryset(request)
         if hasattr(request, _READS_EXPIRED):

@@ -96,8 +96,8 @@ def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
         secret: As in the preview.
 
     Raises:
-        NotApprovedError: It would expire more rows by now than the preview said, or the default
-            has been changed since, or the token is another preview's. Nothing is changed.
+        NotApprovedError: It would now expire more rows than the preview showed, the default has
+            changed since, or the token belongs to another preview. Nothing is changed.
     """
     default = StoredDefault.of(target, scope, connection.dialect)
 

@@ -33,11 +33,11 @@ async def preview_policy(
     deep: bool = False,
     secret: str | bytes | None = None,
 ) -> PolicyPreview:
-    """Count what a change of a stored default would do; arguments as those of `set_policy`.
+    """Count what a change of a stored default would do; arguments as for `set_policy`.
 
     Args:
         target: A document class that `init_beanie` has seen.
-        ttl: The default that is planned.
+        ttl: The planned default.
         scope: As for `set_policy`.
         deep: Count all documents; otherwise a sample is taken of more than 100,000.
         secret: A secret of the application's server, with which the token is signed: then only a
@@ -68,7 +68,7 @@ async def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
     reason: str | None = None,
     secret: str | bytes | None = None,
 ) -> None:
-    """Change a stored default as a preview has said it would be.
+    """Change a stored default to the value that a preview has shown.
 
     Args:
         target: A document class.

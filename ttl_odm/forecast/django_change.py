@@ -33,15 +33,15 @@ def preview_policy(
     deep: bool = False,
     using: str | None = None,
 ) -> PolicyPreview:
-    """Count what a change of a stored default would do; arguments as those of `set_policy`.
+    """Count what a change of a stored default would do; arguments as for `set_policy`.
 
     Args:
         target: A model.
-        ttl: The default that is planned.
+        ttl: The planned default.
         scope: A value of `Stored.by`, for the rows that have it; None for all that have no default
             of their own.
-        deep: Count all rows; otherwise a sample is taken of more than 100,000.
-        using: The alias of the database; by default that which the routers name for writes.
+        deep: Count all rows; otherwise more than 100,000 are estimated from a sample.
+        using: The alias of the database; by default the one that the routers choose for writes.
 
     Raises:
         InvalidTTL: It is not a ttl, or not between `Stored.least` and `Stored.most`.
@@ -68,22 +68,22 @@ def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
     reason: str | None = None,
     using: str | None = None,
 ) -> None:
-    """Change a stored default as a preview has said it would be.
+    """Change a stored default to the value that a preview has shown.
 
-    Within ``atomic()`` it is a part of that; otherwise it is a transaction by itself.
+    Within ``atomic()`` it is part of that transaction; otherwise it is its own.
 
     Args:
         target: A model.
         ttl: The new default.
-        token: That of the preview of this change, which is signed with ``SECRET_KEY``.
+        token: The token of this change's preview, signed with ``SECRET_KEY``.
         scope: As in the preview.
         by: Who changes it.
         reason: Why.
-        using: The alias of the database; by default that which the routers name for writes.
+        using: The alias of the database; by default the one that the routers choose for writes.
 
     Raises:
-        NotApprovedError: It would expire more rows by now than the preview said, or the default
-            has been changed since, or the token is another preview's. Nothing is changed.
+        NotApprovedError: It would now expire more rows than the preview showed, the default has
+            changed since, or the token belongs to another preview. Nothing is changed.
     """
     default = StoredDefault.of(target, scope, using)
 

@@ -132,7 +132,7 @@ class SweeperTelemetry:
 
 
 class JobTelemetry:
-    """What the jobs do by which a database sweeps tables by itself, read at each collection.
+    """The jobs with which a database sweeps tables itself, read at each collection.
 
     Args:
         backend: The attribute ``backend``: ``postgresql``, ``mariadb``, ``mysql``.

@@ -86,7 +86,7 @@ class SweeperMetrics:
 
 
 class JobMetrics(Collector):
-    """What the jobs do by which a database sweeps tables by itself, read at each scrape.
+    """The jobs with which a database sweeps tables itself, read at each scrape.
 
     Args:
         backend: The value of the label ``backend``: ``postgresql``, ``mariadb``, ``mysql``.

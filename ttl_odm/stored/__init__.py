@@ -41,23 +41,23 @@ DEFAULT: Final = "default"
 class Stored(DefaultExtension):
     """A default ttl that is stored in the database, next to the rows: ``__ttl__ = Stored(3600)``.
 
-    The number is the one to begin with: `create_all()`, or a migration, writes it where nothing is
-    stored yet, and from then on the stored value alone counts. A change of it acts with the next
-    statement of each process. Where nothing is stored, no row expires.
+    The number is the initial value: `create_all()` or a migration writes it if nothing is stored
+    yet. From then on only the stored value counts. A change takes effect with the next statement
+    of each process. While nothing is stored, no row expires.
 
-    With `by`, rows that have a certain value in a field may have a default of their own, as those
-    of one tenant; all others have the table's::
+    With `by`, the rows with a certain value in a field, such as those of one tenant, may have a
+    default of their own; all others have the table's::
 
         Stored(3600, by="tenant_id", least=DAY, most=7 * YEAR)
 
     Attributes:
-        start: The default ttl to begin with: seconds, -1 (on, but never by default) or None (TTL is
+        start: The initial default ttl: seconds, -1 (on, but never by default) or None (TTL is
             off).
-        by: The field whose values may have defaults of their own; None where all rows have one.
-        least: The fewest seconds that a stored default may have; None for no such limit.
-        most: The most seconds, and then it may be neither -1 nor None; None for no such limit.
-        max_staleness: For how many seconds a process may go on by what it has read, where reading
-            it costs a round trip: on MongoDB, and nowhere else. None: each operation reads it.
+        by: The field whose values may have defaults of their own; None if all rows share one.
+        least: The fewest seconds that a stored default may have; None for no limit.
+        most: The most seconds, which also rules out -1 and None; None for no limit.
+        max_staleness: For how many seconds a process may use the default that it has read, where
+            reading it costs a round trip: on MongoDB only. None: each operation reads it.
     """
 
     start: int | None
@@ -97,7 +97,7 @@ class Stored(DefaultExtension):
         Args:
             value: A default ttl in any form that `default_ttl` accepts; of a scope also "default".
             where: The name of the setting for the error message, such as ``WebSession.__ttl__``.
-            is_of_scope: It is for a single value of `by`.
+            is_of_scope: Whether it is for a single value of `by`.
 
         Returns:
             Seconds, -1, None when TTL is off, or 0 (`INHERIT`) for "default".

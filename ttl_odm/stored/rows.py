@@ -79,15 +79,15 @@ class StoredNow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredPolicy:
-    """A default that is stored.
+    """A stored default.
 
     Attributes:
-        name: The name of its table, with its schema where it has one, or of its collection.
+        name: The name of the table, with its schema if it has one, or of the collection.
         scope: A value of `Stored.by`, as text; None for the default of all other rows.
         ttl: Seconds, -1 (on, but never by default) or None (TTL is off).
         changed_at: When it was written (aware, UTC), by the database's clock.
-        changed_by: Who has changed it; None where it is as it began.
-        reason: Why, if that was said.
+        changed_by: Who changed it; None for the initial value.
+        reason: Why, if a reason was given.
     """
 
     name: str
@@ -100,17 +100,17 @@ class StoredPolicy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyChange:
-    """A change of a default that is stored; see `StoredPolicy` for what is not said here.
+    """A change of a stored default; see also `StoredPolicy`.
 
     Attributes:
         name: As in `StoredPolicy`.
         scope: As in `StoredPolicy`.
         changed_at: When it was changed.
-        changed_by: Who has changed it.
-        ttl_before: What it was; 0 where the scope had no default of its own. None: TTL was off,
-            or nothing was stored.
-        ttl_after: What it became; 0 where the scope's own default was removed.
-        reason: Why, if that was said.
+        changed_by: Who changed it.
+        ttl_before: The previous default; 0 if the scope had none of its own. None: TTL was off, or
+            nothing was stored.
+        ttl_after: The new default; 0 if the scope's own default was removed.
+        reason: Why, if a reason was given.
     """
 
     name: str

@@ -92,7 +92,7 @@ class Progress(BatchFacts):
             was committed.
         referring: Expired rows of other tables that referred to these and were deleted first, by
             table.
-        facts: What else extensions report of the batch, by name.
+        facts: What extensions report about the batch, by name.
     """
 
     table: str
@@ -140,7 +140,7 @@ class TargetReport(TargetFacts):
             why. The next sweep tries them again.
         notes: Further remarks, one sentence each, such as why something was kept.
         workers: The most batches that ran at once.
-        facts: What else extensions report of the rows and of the target, by name. Those of this
+        facts: What extensions report about the rows and the target, by name. Those of this
             package's own extensions are attributes, too.
     """
 
@@ -164,7 +164,7 @@ class TargetReport(TargetFacts):
 
     @property
     def along(self) -> int:
-        """Rows of other tables that were counted since they will be deleted with the `due` rows."""
+        """Rows of other tables that were counted and will be deleted with the `due` rows."""
         return sum(fact.along for fact in of_rows(self.facts).values())
 
     @property

@@ -85,8 +85,8 @@ def stop_on_signals(
     in the main thread only, as Python's signal handlers do.
 
     Args:
-        sweepers: Which.
-        signals: Upon which.
+        sweepers: The sweepers to stop.
+        signals: The signals that stop them.
     """
     before: dict[int, Any] = {}
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 async def expires_at(document: Document, *, session: Session = None) -> datetime | None:
     """Return the instant at which a document expires, as the database has it at this moment.
 
-    For documents that expire with a parent it is the end of the parent at the end of the row; for
-    those that have a lifetime of their own, what the stored document says.
+    For documents that expire with a parent, it is the expiry of the parent at the top of the
+    chain; for those with a lifetime of their own, that of the stored document.
 
     Args:
         document: A document that is stored.

@@ -207,7 +207,7 @@ class TTLModel(models.Model):
         return True
 
     def save_base(self, *args: Any, **kwargs: Any) -> None:
-        """Save; what the database's clock has made of the row is read when it is asked for."""
+        """Save; the stamp that the database's clock set is read when it is needed."""
         before = self.__dict__.get("last_modified")
         fields = kwargs.get("update_fields")
         if fields is not None and isinstance(before, Stamp):

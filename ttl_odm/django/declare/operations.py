@@ -71,7 +71,7 @@ class AddTTL(Operation):
         self.by = by
 
     def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
-        """For migrations that are written."""
+        """Return what a written migration contains."""
         kwargs: dict[str, Any] = {"model_name": self.model_name}
         if self.sweep != "index":
             kwargs["sweep"] = self.sweep
@@ -91,7 +91,7 @@ class AddTTL(Operation):
         return f"{self.model_name.lower()}_ttl"
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
-        """What the operations of ``makemigrations`` come to."""
+        """Change the state as the operations of ``makemigrations`` would."""
         for operation in self._plain(app_label, state):
             operation.state_forwards(app_label, state)
 
@@ -112,7 +112,7 @@ class AddTTL(Operation):
         from_state: ProjectState,
         to_state: ProjectState,
     ) -> None:
-        """Make them, step by step."""
+        """Create them, step by step."""
         model = to_state.apps.get_model(app_label, self.model_name)
         connection = schema_editor.connection
         if not self.allow_migrate_model(connection.alias, model):
@@ -153,7 +153,7 @@ class AddTTL(Operation):
         from_state: ProjectState,
         to_state: ProjectState,  # noqa: ARG002 (Django's signature)
     ) -> None:
-        """Take them away."""
+        """Remove them."""
         model = from_state.apps.get_model(app_label, self.model_name)
         if not self.allow_migrate_model(schema_editor.connection.alias, model):
             return

@@ -189,7 +189,7 @@ def set_policy(  # noqa: PLR0913 (all but the first two by keyword)
         using: The alias of the database; by default the one that the routers choose for writes.
 
     Returns:
-        What the default was; 0 where the scope had none of its own.
+        The previous default; 0 if the scope had none of its own.
 
     Raises:
         InvalidTTL: It is not a ttl, or not between `Stored.least` and `Stored.most`.
@@ -266,7 +266,7 @@ def in_transaction(using: str, work: Callable[[], R]) -> R:
 
 
 def begin_policies(*, using: str = DEFAULT_DB_ALIAS) -> None:
-    """Store the defaults to begin with that aren't there yet, as ``migrate`` does.
+    """Store the initial defaults that aren't stored yet, as ``migrate`` does.
 
     Args:
         using: The alias of the database.

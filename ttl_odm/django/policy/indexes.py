@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 class TTLIndex(models.Index):
     """An index for the sweeper.
 
-    Of one field, that of the last modification: over the rows that inherit the default. With a
-    field before it: the same, where the values of that field have defaults of their own. Of the
-    last modification and the row's own ttl: over the rows that have one.
+    On one field, the last modification: over the rows that inherit the default. With a field
+    before it: the same, if the values of that field have defaults of their own. On the last
+    modification and the row's own ttl: over the rows that have one.
     """
 
     __module__ = "ttl_odm.django"  # what migrations name, and may rely on
@@ -58,7 +58,7 @@ class TTLIndex(models.Index):
         using: str = "",  # noqa: ARG002 (Django's signature)
         **kwargs: Any,
     ) -> Statement:
-        """The statement that makes it."""
+        """The statement that creates it."""
         connection = schema_editor.connection
         quote, family = connection.ops.quote_name, family_of(connection)
         parts = self.parts_of(model)
@@ -77,7 +77,7 @@ class TTLIndex(models.Index):
     def remove_sql(
         self, model: Model, schema_editor: BaseDatabaseSchemaEditor, **kwargs: Any
     ) -> Any:
-        """The statement that takes it away."""
+        """The statement that drops it."""
         name = schema_editor.connection.ops.quote_name(self.name)
         if isinstance(family_of(schema_editor.connection), MySQL):
             parts = f"DROP INDEX {name}, DROP COLUMN {self.parts_of(model).virtual_column}"
@@ -86,7 +86,7 @@ class TTLIndex(models.Index):
         return _statement(model, schema_editor, drop)
 
     def replacement(self, model: Model, connection: BaseDatabaseWrapper) -> str:
-        """The statements that put it in the place of another one of its name, while others write.
+        """The statements that replace another index of its name, while others write.
 
         On MariaDB and MySQL its virtual column is that of the other one.
         """

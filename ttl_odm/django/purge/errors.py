@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class ExpiredError(ttl_odm_errors.ExpiredError, DatabaseError):
-    """The row has expired, so it no longer exists and `save()` refuses to write it.
+    """The row has expired, so it no longer exists, and `save()` doesn't write it.
 
-    What is raised is also the model's own ``DoesNotExist``, and the ``DatabaseError`` that Django
-    raises where ``save(force_update=True)`` matches nothing. Where a row was to be put under a
-    parent that has expired, it is the ``DoesNotExist`` of the parent's model.
+    The exception is also the model's own ``DoesNotExist``, and the ``DatabaseError`` that Django
+    raises if ``save(force_update=True)`` matches nothing. For a row that was to get an expired
+    parent, it is the ``DoesNotExist`` of the parent's model.
     """
 
 

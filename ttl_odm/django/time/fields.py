@@ -173,7 +173,7 @@ class InstantField(_Instant):
     """An instant of the database's clock: an aware datetime in UTC, also with USE_TZ = False.
 
     ``timestamptz`` on PostgreSQL, integer microseconds on MariaDB and MySQL, where TIMESTAMP ends
-    in 2038 and hangs on the session's time zone, and integer milliseconds on SQLite.
+    in 2038 and depends on the session's time zone, and integer milliseconds on SQLite.
     """
 
     __module__ = "ttl_odm.django"  # what migrations name, and may rely on

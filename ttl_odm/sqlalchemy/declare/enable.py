@@ -65,8 +65,9 @@ def enable(  # noqa: PLR0913 (what a class may declare)
 
     From then on the class behaves as if it had declared ``__ttl__ = policy``, for every session,
     engine and statement, including existing ones. Other threads may run statements on the table
-    meanwhile; those that have begun end by the policy of then. A second call with another policy
-    replaces the first. If only the default ttl changes, the change takes effect at once.
+    meanwhile; those that have begun finish with the policy that they began with. A second call
+    with another policy replaces the first. If only the default ttl changes, the change takes
+    effect at once.
 
     The database isn't changed: the columns that the policy names must exist.
 

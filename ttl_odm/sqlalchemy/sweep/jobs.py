@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def database_jobs(engine: Engine, targets: Any) -> dict[str, JobState]:
-    """Read the jobs by which a database sweeps tables by itself: two queries for each table.
+    """Read the jobs with which a database sweeps tables itself: two queries for each table.
 
     Args:
         engine: The database.
@@ -26,7 +26,7 @@ def database_jobs(engine: Engine, targets: Any) -> dict[str, JobState]:
         The jobs by their tables' names; tables that the database doesn't sweep are left out.
 
     Raises:
-        StoreError: The database refused the queries, or could not be reached.
+        StoreError: The database rejected the queries, or could not be reached.
     """
     jobs = {}
     with store_errors(), engine.connect() as connection:

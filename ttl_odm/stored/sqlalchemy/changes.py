@@ -95,7 +95,7 @@ def set_policy(  # noqa: PLR0913 (all but the first three by keyword)
         reason: Why.
 
     Returns:
-        What the default was; 0 where the scope had none of its own.
+        The previous default; 0 if the scope had none of its own.
 
     Raises:
         InvalidTTL: It is not a ttl, or not between `Stored.least` and `Stored.most`.
