@@ -134,7 +134,7 @@ def test_a_job_that_fails_or_has_stopped_is_found(engine: Engine) -> None:
         assert codes(engine) == {"failing"}
         run(engine, "DELETE FROM carts_ttl_sweeps")
         assert codes(engine) == {"never"}
-        assert "! carts: never swept: carts_ttl_sweep" in shown(engine)
+        assert "! carts: never swept: the database's own job carts_ttl_sweep" in shown(engine)
     migrate(engine, "alter", shop.Cart.__ttl__, sweep="index")
 
 
@@ -146,7 +146,7 @@ def test_what_is_wrong_with_a_procedure_of_postgresql_is_found(engine: Engine) -
     assert "swept" not in shown(engine)
     migrate(engine, "alter", shop.Cart.__ttl__, sweep="database")
     assert codes(engine) == {"never"}
-    assert "! carts: never swept: public.carts_ttl_sweep" in shown(engine)
+    assert "! carts: never swept: the database's own job public.carts_ttl_sweep" in shown(engine)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("CALL carts_ttl_sweep()"))
     assert codes(engine) == set()
