@@ -240,7 +240,7 @@ class Removal:
         fix = ""
         if isinstance(error, IntegrityError) and not copy.has_own_key:
             fix = (
-                " If the key was used before, the archive needs a primary key of its own to keep "
+                ". If the key was used before, the archive needs a primary key of its own to keep "
                 "both rows."
             )
         return HookError(
