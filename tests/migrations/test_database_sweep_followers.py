@@ -144,7 +144,7 @@ def test_a_job_that_was_there_before_the_followers_is_found_and_removed(
     cart, _ = family(tie, dates=dates)
     here.metadata = cart.metadata
     (message,) = said_of_job(engine, cart, "followers")
-    assert "leaves behind rows of entries, which follow these" in message
+    assert "leaves behind rows of entries, which follow its rows" in message
     with pytest.raises(CommandError, match="alter_ttl"):
         here.check()
     up, _ = lines(here.autogenerate())

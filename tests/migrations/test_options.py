@@ -325,5 +325,5 @@ def test_a_foreign_key_that_will_keep_rows_is_logged(
     here = project(models(60))
     here.revision("op.add_ttl('web_sessions', 60)")
     here.upgrade()
-    said = "__ttl__ = Follows('session_id') on its model" in caplog.text
+    said = "__ttl__ = Follows('session_id') on the referring model" in caplog.text
     assert said is not bool(rule)
