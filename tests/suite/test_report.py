@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -193,3 +194,11 @@ def test_logs_of_failures_are_kept(failed: Result, passed: Result, tmp_path: Pat
     (kept,) = report.keep_logs([passed, failed], tmp_path / "logs")
     assert kept.name == "venv-sql.log"
     assert kept.read_text() == PRINTED
+
+
+def test_the_log_of_a_part_of_a_lot_is_kept_in_the_same_folder(
+    failed: Result, tmp_path: Path
+) -> None:
+    part = replace(failed, task=replace(failed.task, name=f"{failed.task.name} 1/3"))
+    (kept,) = report.keep_logs([part], tmp_path)
+    assert kept == tmp_path / "venv-sql-1-3.log"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import sys
 import time
@@ -309,7 +310,7 @@ def keep_logs(results: Iterable[Result], folder: Path) -> list[Path]:
     for result in results:
         if result.failures and result.log.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            name = "-".join(result.task.title.replace(",", " ").split()).lstrip(".")
+            name = "-".join(re.findall(r"[\w.-]+", result.task.title)).lstrip(".")
             kept.append(folder / f"{name}.log")
             shutil.copyfile(result.log, kept[-1])
     return kept
