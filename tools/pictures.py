@@ -135,6 +135,19 @@ class Cart(TTLModel):
     class Meta:
         db_table = "carts"
 """,
+    "store/admin.py": """\
+from django.contrib import admin
+
+from store.models import Cart
+from ttl_odm.django.admin import ExpiryFilter, TTLAdminMixin
+
+
+@admin.register(Cart)
+class CartAdmin(TTLAdminMixin, admin.ModelAdmin):
+    list_display = ("id", "expires")
+    list_filter = (ExpiryFilter,)
+    list_per_page = 6
+""",
     "project/settings.py": """\
 INSTALLED_APPS = [
     "ttl_odm.django", "ttl_odm.django.policies", "store", "django.contrib.admin",
@@ -314,6 +327,10 @@ def django_admin(browser: Browser) -> str:
                 yield
                 page.get_by_role("button", name="Make this change").click()
                 page.get_by_text("The default was changed.").wait_for()
+                yield
+                page.get_by_role("link", name="Home", exact=True).click()
+                page.get_by_role("link", name="Carts", exact=True).click()
+                page.get_by_role("link", name="Expired, not purged yet").click()
                 yield
 
             return _composed(
