@@ -171,19 +171,34 @@ async def expire_in(
     """
     policy, field = await _with_own_ttl(document)
     seconds = life_seconds(life, where=f"{type(document).__name__}.{field}")
-    now = formats.server_now()
     if (not seconds or only_if is not None) and azure.holds(type(document)):
         what, instead = "expire_in(0) and only_if", "delete it, or set its ttl"
         raise azure.refusal(type(document), what, instead=instead)
+    fields, end = own_life(policy, field, seconds)
+    conditions = _conditions(only_if, policy, end)
+    stage = {"$set": fields}
     if seconds:
-        end: Instant = {"$add": [now, seconds * 1000]}
-        conditions = _conditions(only_if, policy, end)
-        return await _change(document, policy, {"$set": {field: seconds}}, conditions, session)
-    # A ttl of one second that is over: two, for a field that keeps whole seconds is rounded up.
-    ago = stored_expr(policy, {"$subtract": [now, 2000]})
-    stage = {"$set": {field: 1, policy.last_modified: ago}}
-    conditions = _conditions(only_if, policy, now)
+        return await _change(document, policy, stage, conditions, session)
     return await _change(document, policy, [stage], conditions, session, keeps_stamp=True)
+
+
+def own_life(policy: TTL, field: str, seconds: int) -> tuple[dict[str, Any], Instant]:
+    """Return what gives documents a ttl of their own from now on, and their end.
+
+    With zero seconds it sets their stamp, too.
+    """
+    now = formats.server_now()
+    if seconds:
+        return {field: seconds}, {"$add": [now, seconds * 1000]}
+    return {field: 1, policy.last_modified: just_passed(policy)}, now
+
+
+def just_passed(policy: Policy) -> Any:
+    """Return the instant at which a ttl of one second began that is over, as a field keeps it.
+
+    Two seconds ago: in a field that keeps whole seconds it is rounded up.
+    """
+    return stored_expr(policy, {"$subtract": [formats.server_now(), 2000]})
 
 
 async def expire_at(

@@ -16,7 +16,7 @@ from beanie.odm.utils.projection import get_projection
 from pymongo import ReturnDocument
 
 from ttl_odm.beanie.objects import azure
-from ttl_odm.beanie.objects.lifetime import MILLISECOND, policy_now
+from ttl_odm.beanie.objects.lifetime import MILLISECOND, just_passed, own_life, policy_now
 from ttl_odm.beanie.policy.binding import collection_of
 from ttl_odm.beanie.policy.predicate import change_is, modified_within
 from ttl_odm.beanie.time import formats
@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 
 
 class _Renewal(NamedTuple):
-    """What a touch sets, as expressions by field, and on which conditions."""
+    """What a touch sets, as expressions by field, and on which conditions, by which policy."""
 
+    policy: Policy
     fields: dict[str, Any]
     conditions: list[drivers.Document]
     is_plain: bool
@@ -98,8 +99,7 @@ async def touch_one(
     renewal = await _renewal(model, at_most_every, only_if, life)
     update = renewal.update
     if renewal.conditions:
-        policy = await policy_now(model)
-        update = _unless_left_alone(policy, renewal)
+        update = _unless_left_alone(renewal)
     found = await collection_of(model).find_one_and_update(
         query.get_filter_query(),
         update,
@@ -112,12 +112,13 @@ async def touch_one(
     return None if found is None else parse_obj(query.projection_model, found)
 
 
-def _unless_left_alone(policy: Policy, renewal: _Renewal) -> drivers.Pipeline:
+def _unless_left_alone(renewal: _Renewal) -> drivers.Pipeline:
     """Return the update that leaves a document as it is unless it meets the conditions.
 
     MongoDB writes nothing then.
     """
-    condition, fields = {"$and": renewal.conditions}, dict(renewal.fields)
+    policy, condition = renewal.policy, {"$and": renewal.conditions}
+    fields = dict(renewal.fields)
     if not isinstance(policy, TTL):  # the one field may be a path, which $mergeObjects doesn't know
         return [
             {
@@ -159,23 +160,19 @@ async def _renewal(
     check_only_if(only_if)
     if only_if is not None:
         conditions.append(change_is(only_if, policy, end))
-    return _Renewal(fields, conditions, is_plain)
+    return _Renewal(policy, fields, conditions, is_plain)
 
 
 def _with_life(
     policy: Policy, name: str, life: float | timedelta
 ) -> tuple[dict[str, Any], Instant, bool]:
     """What gives documents this life, its end, and whether the gate's own stamp does the rest."""
-    now = formats.server_now()
-    # A ttl of one second that is over: two, for a field that keeps whole seconds is rounded up.
-    passed = stored_expr(policy, {"$subtract": [now, 2000]})
     if isinstance(policy, TTL) and policy.override is not None:
         seconds = life_seconds(life, where=f"{name}.{policy.override}")
-        if seconds:
-            return {policy.override: seconds}, {"$add": [now, seconds * 1000]}, True
-        return {policy.override: 1, policy.last_modified: passed}, now, False
+        return *own_life(policy, policy.override, seconds), bool(seconds)
     if isinstance(policy, ExpireAt):
         seconds = life_seconds(life, where=f"{name}.{policy.field}")
-        end: Instant = {"$add": [now, seconds * 1000]}
-        return {policy.field: stored_expr(policy, end) if seconds else passed}, end, False
+        end: Instant = {"$add": [formats.server_now(), seconds * 1000]}
+        new = stored_expr(policy, end) if seconds else just_passed(policy)
+        return {policy.field: new}, end, False
     raise TTLConfigurationError(f"{name} documents have no ttl of their own: {policy!r}.")
