@@ -204,7 +204,7 @@ def _rows_of(target: Any, name: str) -> _Rows:
     if mapper.single and mapper.polymorphic_on is not None:
         kinds = [one.polymorphic_identity for one in mapper.self_and_descendants]
         joined.append(mapper.polymorphic_on.in_(kinds))
-    return _Rows([*mapper.iterate_to_root()][-1].class_, root, sub.base, tuple(joined))
+    return _Rows(mapper.base_mapper.class_, root, sub.base, tuple(joined))
 
 
 def _plain_statement(target: Any) -> Update:
@@ -242,9 +242,8 @@ def _statement(
         if columns.override is not None:
             override = literal(own, columns.override.type)
             new = replace(columns, last_modified=binding.instants.stored(stamp), override=override)
-    values = {columns.last_modified: new.last_modified}
-    if columns.override is not None and new.override is not None and seconds is not None:
-        values = {columns.override: new.override, **values}
+    before_and_after = zip(columns.present(), new.present(), strict=True)
+    values = {column: value for column, value in before_and_after if value is not column}
     conditions: list[ColumnElement[bool]] = []
     if at_most_every is not None:
         if not binding.stamps:
