@@ -14,8 +14,8 @@ from ttl_odm.django.objects import (
     AllObjectsManager,
     TTLManager,
     check_extended,
-    conditions,
     own_binding,
+    touch,
 )
 from ttl_odm.django.policy.binding import Binding, TablePolicy, binding_of, policy_of
 from ttl_odm.django.purge.errors import error_of
@@ -133,8 +133,7 @@ class TTLModel(models.Model):
             return True
         using = self._state.db or router.db_for_write(type(self), instance=self)
         rows = binding.model._base_manager.using(using).filter(pk=self.pk)
-        filters = conditions(binding, at_most_every, only_if)
-        if rows.filter(*filters).update(**{binding.stamp.name: Stamp(binding.form)}):
+        if touch(rows, at_most_every=at_most_every, only_if=only_if):
             setattr(self, binding.stamp.attname, UNREAD)
             return True
         if not rows.exists():
