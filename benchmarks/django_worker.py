@@ -196,17 +196,6 @@ def _writes(tables: Tables) -> dict[str, Sample]:
     ends = timezone.now()
     create, save = WRITES
 
-    def sample(write: Callable[[], object]) -> Sample:
-        run = timed(write)
-
-        def taken(runs: int) -> float:
-            with transaction.atomic():  # pyright: ignore[reportGeneralTypeIssues]
-                seconds = run(runs)
-                transaction.set_rollback(True)
-            return seconds
-
-        return taken
-
     def creating(model: Any) -> Callable[[], object]:
         keys, more = count(_ROWS + 1), {} if model is tables.entry else {"expires_at": ends}
         return lambda: model.objects.create(id=next(keys), payload="x" * 100, **more)
@@ -221,10 +210,23 @@ def _writes(tables: Tables) -> dict[str, Sample]:
         return change
 
     return {
-        f"{what}; {way}": sample(write(model))
+        f"{what}; {way}": _rolled_back(write(model))
         for what, write in ((create, creating), (save, saving))
         for way, model in given.items()
     }
+
+
+def _rolled_back(write: Callable[[], object]) -> Sample:
+    """Time writes in a transaction that is rolled back."""
+    run = timed(write)
+
+    def taken(runs: int) -> float:
+        with transaction.atomic():  # pyright: ignore[reportGeneralTypeIssues]
+            seconds = run(runs)
+            transaction.set_rollback(True)
+        return seconds
+
+    return taken
 
 
 def _renewals(tables: Tables) -> dict[str, Sample]:
@@ -257,18 +259,7 @@ def _renewals(tables: Tables) -> dict[str, Sample]:
         AGAIN: plain,
     }
 
-    def sample(way: Callable[[], object]) -> Sample:
-        run = timed(way)
-
-        def taken(runs: int) -> float:
-            with transaction.atomic():  # pyright: ignore[reportGeneralTypeIssues]
-                seconds = run(runs)
-                transaction.set_rollback(True)
-            return seconds
-
-        return taken
-
-    return {f"{RENEWAL}; {name}": sample(way) for name, way in ways.items()}
+    return {f"{RENEWAL}; {name}": _rolled_back(way) for name, way in ways.items()}
 
 
 def _deletions(tables: Tables, url: str) -> dict[str, Sample]:
