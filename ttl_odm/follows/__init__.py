@@ -82,6 +82,19 @@ class Follows(Extension):
         line = combination("sqlalchemy", "follows", "view")
         return TTLConfigurationError(f"{where} = {self!r}: {line.reason}. {line.instead}.")
 
+    def unchangeable(self, where: str) -> TTLConfigurationError:
+        """Return the error for another declaration in its place, while the application runs."""
+        return TTLConfigurationError(
+            f"{where}: Follows can't be assigned, changed or removed while the application runs."
+        )
+
+    def no_own_lifetime(self, where: str) -> TTLConfigurationError:
+        """Return the error for a call that needs a lifetime of the rows' own."""
+        return TTLConfigurationError(
+            f"{where} has no lifetime of its own: its __ttl__ is {self!r}. Set the parent's "
+            "lifetime instead."
+        )
+
 
 _USUAL: Final = {"archive": None, "hooks": None, "partitions": None, "orm": "delete"}
 """Values of the attributes that declare a capability, where it isn't declared."""

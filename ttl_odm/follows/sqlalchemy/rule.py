@@ -60,15 +60,9 @@ class FollowsRule(Following):
     def rejected(self, what: Rejected, where: str) -> TTLConfigurationError:
         """The error, with what can be done instead."""
         if what == "change":
-            return TTLConfigurationError(
-                f"{where}: Follows can't be assigned, changed or removed while the application "
-                "runs."
-            )
+            return self.declared.unchangeable(where)
         if what == "lifetime":
-            return TTLConfigurationError(
-                f"{where} has no lifetime of its own: its __ttl__ is {self.declared!r}. Set the "
-                "parent's lifetime instead."
-            )
+            return self.declared.no_own_lifetime(where)
         if what == "unread":
             return TTLConfigurationError(
                 f"{where} follows its parent, so the expiry of a row is known only once it has "
