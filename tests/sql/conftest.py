@@ -49,6 +49,19 @@ def sent(engine: Engine) -> Iterator[list[str]]:
 
 
 @pytest.fixture
+def verbs(engine: Engine) -> Iterator[list[str]]:
+    """The first word of each statement that reaches the database."""
+    words: list[str] = []
+
+    def record(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        words.append(statement.split(maxsplit=1)[0])
+
+    event.listen(engine, "before_cursor_execute", record)
+    yield words
+    event.remove(engine, "before_cursor_execute", record)
+
+
+@pytest.fixture
 def violation(engine: Engine) -> type[DBAPIError]:
     """The error by which a driver says that rows refer to a row: pg8000's is another."""
     return ProgrammingError if engine.dialect.driver == "pg8000" else IntegrityError

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import BigInteger, ForeignKey, String, event, func, select, update
+from sqlalchemy import BigInteger, ForeignKey, String, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column
 
@@ -39,18 +39,6 @@ def session(engine: Engine, model: Any) -> Iterator[Session]:
         yield session
 
 
-@pytest.fixture
-def sent(engine: Engine) -> list[str]:
-    """What reaches the database."""
-    statements: list[str] = []
-
-    @event.listens_for(engine, "before_cursor_execute")
-    def remember(_: Any, __: Any, statement: str, *___: Any) -> None:
-        statements.append(statement.split(maxsplit=1)[0])
-
-    return statements
-
-
 def renewed(session: Session, model: Any) -> list[Any]:
     """The rows that are younger than the oldest, which nothing renews; expired ones too."""
     stamps = select(model.id, model.last_modified).options(include_expired()).order_by(model.id)
@@ -60,14 +48,14 @@ def renewed(session: Session, model: Any) -> list[Any]:
 
 
 def test_one_statement_renews_live_rows_and_counts_them(
-    session: Session, model: Any, sent: list[str]
+    session: Session, model: Any, verbs: list[str]
 ) -> None:
     session.connection()
-    sent.clear()
+    verbs.clear()
     assert session.execute(touch(model).where(model.id == "a")).rowcount == 1
     assert session.execute(touch(model).where(model.id == "dead")).rowcount == 0
     assert session.execute(touch(model).where(model.id == "none")).rowcount == 0
-    assert sent == ["UPDATE"] * 3
+    assert verbs == ["UPDATE"] * 3
     assert renewed(session, model) == ["a"]
     assert session.execute(touch(model)).rowcount == 3
     assert renewed(session, model) == ["a", "never", "own"]
@@ -75,30 +63,30 @@ def test_one_statement_renews_live_rows_and_counts_them(
 
 @RETURNING
 def test_one_statement_gets_a_row_and_renews_it(
-    session: Session, model: Any, sent: list[str]
+    session: Session, model: Any, verbs: list[str]
 ) -> None:
     session.connection()
-    sent.clear()
+    verbs.clear()
     row = session.scalars(touch(model).where(model.id == "own").returning(model)).one_or_none()
     assert row is not None
     assert (row.ttl, row.expires_at - row.last_modified) == (1000, timedelta(seconds=1000))
     gone = session.scalars(touch(model).where(model.id == "dead").returning(model)).one_or_none()
     assert gone is None
-    assert sent == ["UPDATE"] * 2
+    assert verbs == ["UPDATE"] * 2
     assert renewed(session, model) == ["own"]
 
 
 @pytest.mark.databases("mariadb", "mysql")
 def test_without_returning_two_statements_renew_a_row_and_get_it(
-    session: Session, model: Any, sent: list[str]
+    session: Session, model: Any, verbs: list[str]
 ) -> None:
     session.connection()
-    sent.clear()
+    verbs.clear()
     assert session.execute(touch(model).where(model.id == "own")).rowcount == 1
     row = session.get(model, "own")
     assert row is not None
     assert row.expires_at - row.last_modified == timedelta(seconds=1000)
-    assert sent == ["UPDATE", "SELECT"]
+    assert verbs == ["UPDATE", "SELECT"]
 
 
 def test_rows_written_recently_are_left_alone_and_not_counted(session: Session, model: Any) -> None:
@@ -196,16 +184,16 @@ def test_objects_in_the_session_have_the_new_values(session: Session, model: Any
 
 @RETURNING
 def test_an_object_in_the_session_has_what_is_returned_without_a_further_statement(
-    session: Session, model: Any, sent: list[str]
+    session: Session, model: Any, verbs: list[str]
 ) -> None:
     row = session.get_one(model, "a")
     before = row.last_modified
-    sent.clear()
+    verbs.clear()
     statement = touch(model, expire_in=60).where(model.id == "a").returning(model)
     assert session.scalars(statement).one() is row
     assert row.last_modified > before
     assert (row.ttl, row.expires_at - row.last_modified) == (60, timedelta(minutes=1))
-    assert sent == ["UPDATE"]
+    assert verbs == ["UPDATE"]
 
 
 def test_a_policy_that_changes_changes_the_statement(session: Session, model: Any) -> None:
