@@ -13,7 +13,7 @@ from tests.browsers import TOOLS, in_venv_only, program
 STATIC = Path(__file__).parents[2] / "docs" / "_static"
 PICTURES = ("policy-prompt.svg", "policy-admin.svg", "policy-flask.svg", "sweep.svg", "plan.svg")
 DASHBOARD = "dashboard.svg"
-DURATION = re.compile(r"(\d[\d.,]*\s(d|h|min|s)\b\s?)+")
+DURATION = re.compile(r"(<\s)?(\d[\d.,]*\s(d|h|min|s)\b\s?)+")
 
 
 def words(source: str) -> list[str]:
