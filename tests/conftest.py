@@ -137,7 +137,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.addinivalue_line("markers", "every_driver: run with every driver of a database")
     config.addinivalue_line("markers", "every_server: run on every server in each turn")
-    config.addinivalue_line("markers", "slow: run on one database in each turn (--turn)")
+    config.addinivalue_line("markers", "slow: run on each database in one of three turns (--turn)")
     config.addinivalue_line("markers", "in_thirds: run in one of three turns (--turn)")
     config.addinivalue_line("markers", "one_driver: run with one, whatever --every-driver says")
     if config.getoption("--once") and config.getoption("--turn") is None:

@@ -10,7 +10,7 @@ the versions of libraries: it runs each test on one database.
 | on one database, or on none | runs | runs |
 | on several | on SQLite, and on a third of the other drivers, at least one | on one |
 | marked `every_server` | on SQLite and every server, each with a third of its drivers | on one |
-| marked `slow` | on a third of its databases, at least one | doesn't run |
+| marked `slow` | on each of its databases in one of three turns | doesn't run |
 | marked `in_thirds` | in one of three turns, then on all | in one of three turns, on one |
 | in a folder of `IN_PARTS` | as above | in one of three turns |
 | in a folder of `TOGETHER` | as above, all on the same server | all on the same database |
@@ -106,7 +106,8 @@ def left_out(variants: Sequence[Variant], turn: int, *, once: bool = False) -> d
             number = turn // turns
         backends = {position: variants[position].backend or "" for position in positions}
         chosen = set(_chosen(first, backends, number, once=once))
-        reasons |= {position: ELSEWHERE for position in positions if position not in chosen}
+        reason = ELSEWHERE if chosen else LATER
+        reasons |= {position: reason for position in positions if position not in chosen}
     return reasons
 
 
@@ -118,7 +119,7 @@ def _chosen(
         yield [*backends][number % len(backends)]
         return
     if test.slow:
-        yield from share([*backends], number)
+        yield from third([*backends], number)
         return
     servers: dict[str, list[int]] = {}
     for position, backend in backends.items():
@@ -133,8 +134,11 @@ def _chosen(
 
 def share(values: Sequence[_T], number: int) -> list[_T]:
     """Return a third of some values, at least one: all of them after three consecutive numbers."""
-    if len(values) <= TURNS:
-        return [values[number % len(values)]]
+    return third(values, number) if len(values) > TURNS else [values[number % len(values)]]
+
+
+def third(values: Sequence[_T], number: int) -> list[_T]:
+    """Return a third of some values, each of which comes once in three consecutive numbers."""
     return [value for place, value in enumerate(values) if (number - place) % TURNS == 0]
 
 

@@ -128,6 +128,21 @@ def test_a_slow_test_runs_on_one_database_or_two_of_four() -> None:
     assert running(variants, 0, once=True) == set()
 
 
+@pytest.mark.parametrize("backends", BACKENDS)
+def test_a_slow_test_runs_on_each_of_its_databases_in_one_of_three_turns(backends: str) -> None:
+    variants = several("sql", BACKENDS[backends], slow=True, every_server=True)
+    for first in (0, 1135):
+        ran = [variant for turn in range(TURNS) for variant in running(variants, first + turn)]
+        assert len(ran) == len({*ran}) == len(variants)
+
+
+def test_each_turn_runs_some_of_the_slow_tests_that_need_no_database() -> None:
+    variants = several("cli", (None,), slow=True)
+    for turn in range(TURNS):
+        assert 0 < len(running(variants, turn)) < len(variants)
+        assert {*left_out(variants, turn).values()} == {LATER}
+
+
 def test_whatever_is_left_out_has_a_reason() -> None:
     variants = [
         Variant("tests/metrics/test_a.py::test_a[*]", SQLITE),
