@@ -105,6 +105,7 @@ def test_what_is_wrong_with_the_job_is_found(engine: Engine) -> None:
     assert codes(engine) == set()
 
 
+@pytest.mark.slow
 @events
 @pytest.mark.usefixtures("scheduler")
 def test_all_models_may_have_stored_defaults(engine: Engine) -> None:

@@ -272,6 +272,7 @@ def test_a_big_table_is_sampled_and_the_error_is_told(engine: Engine, app: list[
     assert planned(app, "--deep", model="Cart")["sampled_rows"] is None
 
 
+@pytest.mark.slow
 @sqlite
 @pytest.mark.parametrize("keys", ["VARCHAR(20)", "INTEGER"])
 def test_where_keys_make_no_sample_rows_are_drawn_one_by_one(
@@ -294,6 +295,7 @@ def test_where_keys_make_no_sample_rows_are_drawn_one_by_one(
     assert abs(expired.rows - (rows - 12 * HOUR)) <= 3 * expired.margin
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres")
 @pytest.mark.parametrize(("partitions", "width"), [(60, 0), (1, 700)])
 def test_pages_make_a_sample_of_many_partitions_and_of_wide_rows(

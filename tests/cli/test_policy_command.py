@@ -133,6 +133,7 @@ def shown_token(screen: str) -> str:
     return f"{token}\n"
 
 
+@pytest.mark.slow
 def test_at_a_terminal_a_change_is_made_by_the_token_that_is_shown(app: list[str]) -> None:
     status, screen = at_the_prompt(app, shown_token)
     assert status == 0, screen
@@ -143,6 +144,7 @@ def test_at_a_terminal_a_change_is_made_by_the_token_that_is_shown(app: list[str
     assert change["changed_by"] == "ann"
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize("answer", ["\n", "y\n", "3-0000000000\n"])
 def test_at_a_terminal_any_other_answer_changes_nothing(app: list[str], answer: str) -> None:
@@ -152,6 +154,7 @@ def test_at_a_terminal_any_other_answer_changes_nothing(app: list[str], answer: 
     assert defaults(app)["baskets", None] == DAY
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 def test_at_a_terminal_no_answer_changes_nothing(app: list[str]) -> None:
     status, screen = at_the_prompt(app, lambda _: END_OF_INPUT)

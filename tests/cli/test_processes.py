@@ -99,6 +99,7 @@ def test_a_shell_completes_commands_and_options(
     assert offered in told("complete", **typed)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")
 def test_bash_takes_the_script_and_completes_with_it() -> None:
     typing = (
@@ -181,6 +182,7 @@ def test_a_bar_ends_where_the_limit_does() -> None:
     assert due_rows(count, None) == {"a": 30, "b": 20, "c": 5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -244,6 +244,7 @@ POLICIES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(POLICIES)
 def test_a_declaration_makes_the_very_policy(policy: Any) -> None:
     assert eval(as_source(policy), vars(ttl_odm).copy()) == policy  # noqa: S307

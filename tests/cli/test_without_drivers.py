@@ -9,6 +9,7 @@ from tests.cli.running import MAIN, run_without
 DRIVERS = "pymysql MySQLdb mysql mariadb aiomysql asyncmy psycopg psycopg2 asyncpg pg8000"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("url", "package"),
     [

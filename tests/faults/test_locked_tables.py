@@ -148,6 +148,7 @@ def test_a_sweep_that_meets_a_locked_table_can_be_stopped(patient: Engine) -> No
     assert report.ended is Ending.STOPPED
 
 
+@pytest.mark.slow
 def test_questions_about_a_locked_table_fail_in_time(patient: Engine) -> None:
     sweeper = Sweeper(patient, Base)
     sweeper.run_once().raise_for_failures()
@@ -162,6 +163,7 @@ def test_questions_about_a_locked_table_fail_in_time(patient: Engine) -> None:
                 ask()
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres", "mariadb", "mysql")
 @pytest.mark.parametrize("command", ["status", "check"])
 def test_the_command_line_reports_a_locked_table_and_goes_on(patient: Engine, command: str) -> None:

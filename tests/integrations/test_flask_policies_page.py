@@ -454,6 +454,7 @@ def opened(browser: Browser, address: str, **settings: Any) -> Iterator[Page]:
         context.close()
 
 
+@pytest.mark.slow
 @in_venv_only
 @pytest.mark.databases("sqlite")
 def test_an_operator_changes_a_default_on_a_phone_without_javascript(
@@ -491,6 +492,7 @@ ATTACK = """<form method="post" action="%s"><input name="table" value="web_sessi
 <input name="ttl" value="1m"><button>Win a prize</button></form><iframe src="%s"></iframe>"""
 
 
+@pytest.mark.slow
 @in_venv_only
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize("mode", ["light", "dark"])

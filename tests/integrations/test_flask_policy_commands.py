@@ -180,6 +180,7 @@ def at_the_prompt(engine: Engine, answer: Callable[[str], str]) -> tuple[int, st
     return at_a_terminal(words, environment, "type its token: ", answer)
 
 
+@pytest.mark.slow
 def test_at_a_terminal_a_change_is_made_by_the_token_that_is_shown(
     shop: Flask, engine: Engine
 ) -> None:
@@ -194,6 +195,7 @@ def test_at_a_terminal_a_change_is_made_by_the_token_that_is_shown(
     assert (change.changed_by, change.ttl_after) == ("ann", HOUR)
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize("answer", ["\n", "yes\n", END_OF_INPUT])
 def test_at_a_terminal_any_other_answer_changes_nothing(
@@ -275,6 +277,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 def test_a_user_without_a_name_is_asked_for_one(shop: Flask, engine: Engine) -> None:
     token = answered(shop, "set", "Basket", "1h")["token"]

@@ -18,6 +18,7 @@ IN_DJANGO = (
 PROBE = "import sys, {}; print(*sorted(name for name in sys.modules if '.' not in name))"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "brings"),
     [

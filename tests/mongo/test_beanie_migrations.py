@@ -169,6 +169,7 @@ async def test_lifetimes_stay_as_they_are_forward_and_back(
     assert stored(memos) == [{**memo, "name": memo["_id"]} for memo in MEMOS]
 
 
+@pytest.mark.slow
 async def test_the_indexes_for_lifetimes_are_not_dropped(
     tmp_path: Path, mongodb_url: str, database: Database[Any]
 ) -> None:
@@ -179,6 +180,7 @@ async def test_the_indexes_for_lifetimes_are_not_dropped(
     assert database["memos"].index_information().keys() == {"_id_", "__ttl_default"}
 
 
+@pytest.mark.slow
 async def test_what_a_migration_writes_freely(
     tmp_path: Path, mongodb_url: str, database: Database[Any]
 ) -> None:

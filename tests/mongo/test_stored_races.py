@@ -87,6 +87,7 @@ def deletions(stream: Any, ttl: Any = HOUR) -> list[tuple[bool, Any]]:
     return found
 
 
+@pytest.mark.slow
 async def test_a_scope_without_a_default_of_its_own_may_get_one_at_any_moment(
     mongodb_url: str,
 ) -> None:

@@ -106,6 +106,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return made
 
 
+@pytest.mark.slow
 def test_a_mutant_is_caught_by_a_test_that_fails_with_it_only(world: World) -> None:
     world.add("always fails", world.opens_at(3))
     world.add("at noon", world.opens_at(12))

@@ -265,6 +265,7 @@ def test_a_server_that_does_not_start_ends_the_run(
     assert broken.message == "PostgreSQL did not start"
 
 
+@pytest.mark.slow
 def test_what_pytest_does_is_recorded(tmp_path: Path) -> None:
     """With a real pytest, and the options of tests/conftest.py."""
     import subprocess

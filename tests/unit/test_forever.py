@@ -215,6 +215,7 @@ def test_no_interval_makes_it_spin(interval: float, jitter: float, draw: float, 
     assert len(script.of(FindDue)) <= 4.0 / 0.05 + 1
 
 
+@pytest.mark.slow
 @unhurried
 @given(st.lists(st.sampled_from([BUSY, StoreError("x"), last(3)]), max_size=20), st.floats(0, 100))
 def test_a_stop_is_obeyed_in_every_state(batches: list[Any], stop_at: float) -> None:

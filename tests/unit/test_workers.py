@@ -293,6 +293,7 @@ def test_rows_go_once_and_limits_hold(  # noqa: PLR0913, PLR0917 (what there may
         assert report.deleted == max_rows
 
 
+@pytest.mark.slow
 @unhurried
 @given(st.integers(2, 5), st.integers(2, 400))
 def test_a_backlog_leaves_the_others_their_share(workers: int, max_rows: int) -> None:
