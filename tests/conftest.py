@@ -111,6 +111,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="with --turn: run all pages of the documentation",
     )
     parser.addoption(
+        "--page",
+        action="append",
+        default=[],
+        help="with --turn: run this page of the documentation; may be repeated",
+    )
+    parser.addoption(
         "--record",
         type=Path,
         help="a file to which each result is written as it comes (see tests/recorder.py)",
@@ -242,7 +248,11 @@ def _is_essential(item: pytest.Item) -> bool:
 
 
 def _is_wanted_page(item: pytest.Item) -> bool:
-    return bool(item.config.getoption("--all-pages")) and item.path.is_relative_to(_DOCS)
+    if not item.path.is_relative_to(_DOCS):
+        return False
+    page = item.callspec.params.get("page") if hasattr(item, "callspec") else None
+    config = item.config
+    return config.getoption("--all-pages") or page in config.getoption("--page")
 
 
 def variant_of(item: pytest.Item) -> Variant:

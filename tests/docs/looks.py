@@ -14,7 +14,7 @@ from tests.browsers import faint_text, launched
 from tests.guard import GUARD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from playwright.sync_api import Page, Response
@@ -90,16 +90,14 @@ class Seen:
 class Reader:
     """Somebody with a browser, who looks at one page after the other."""
 
-    def __init__(self, page: Page, site: Path, address: str) -> None:
+    def __init__(self, page: Page, address: str) -> None:
         """Look at a site.
 
         Args:
             page: The browser's.
-            site: The folder of the site.
-            address: Where that is served.
+            address: Where the site is served.
         """
         self.page = page
-        self._site = site
         self._address = address
 
     def open(self, name: str, *, width: int = WIDTHS["a laptop"], mode: str = "light") -> Page:
@@ -115,8 +113,12 @@ class Reader:
         self.page.goto(f"{self._address}/{name}")
         return self.page
 
-    def walk(self) -> Seen:
-        """Open every page, and look at it in each width and mode."""
+    def walk(self, names: Iterable[str]) -> Seen:
+        """Open pages, and look at each in every width and mode.
+
+        Args:
+            names: Their paths in the site.
+        """
         seen = Seen()
 
         def answered(response: Response) -> None:
@@ -129,10 +131,7 @@ class Reader:
 
         self.page.on("request", lambda request: asked(request.url))
         self.page.on("response", answered)
-        for file in sorted(self._site.rglob("*.html")):
-            name = str(file.relative_to(self._site))
-            if name == "index.html":
-                continue  # it only leads to the front page
+        for name in names:
             self.open(name)
             seen.pages += 1
             seen.unloaded += [f"{name}: {image}" for image in self.page.evaluate(_UNLOADED)]
@@ -175,7 +174,7 @@ def reader(program: str, site: Path) -> Iterator[Reader]:
     with _served(site) as address, launched(program) as browser:
         context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
         context.set_default_timeout(GUARD * 1000)
-        yield Reader(context.new_page(), site, address)
+        yield Reader(context.new_page(), address)
 
 
 class _Silent(SimpleHTTPRequestHandler):

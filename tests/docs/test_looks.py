@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browsers import in_venv_only, program
+from tests.turns import TURNS, third
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,13 +48,32 @@ def reader(site: Path) -> Iterator[Reader]:
 
 
 @pytest.fixture(scope="module")
-def seen(reader: Reader) -> Seen:
-    return reader.walk()
+def names(site: Path) -> list[str]:
+    """All pages but the one that only leads to the front page."""
+    paths = sorted(str(path.relative_to(site)) for path in site.rglob("*.html"))
+    return [path for path in paths if path != "index.html"]
 
 
-def test_every_page_is_looked_at(seen: Seen, site: Path) -> None:
-    assert seen.pages == len(list(site.rglob("*.html"))) - 1
-    assert seen.pages > 20
+@pytest.fixture(scope="module")
+def chosen(names: list[str], pytestconfig: pytest.Config) -> list[str]:
+    """The pages to look at: all of them, or those of a turn and those that have changed."""
+    turn = pytestconfig.getoption("--turn")
+    if turn is None or pytestconfig.getoption("--all-pages"):
+        return names
+    changed = {path.replace(".md", ".html") for path in pytestconfig.getoption("--page")}
+    return sorted({*third(names, turn), *changed.intersection(names)})
+
+
+@pytest.fixture(scope="module")
+def seen(reader: Reader, chosen: list[str]) -> Seen:
+    return reader.walk(chosen)
+
+
+def test_every_page_of_the_turn_is_looked_at(
+    seen: Seen, names: list[str], chosen: list[str]
+) -> None:
+    assert seen.pages == len(chosen) >= len(names) // TURNS
+    assert len(names) > 20
 
 
 def test_nothing_is_wider_than_its_page_on_a_phone_a_tablet_or_a_laptop(seen: Seen) -> None:
@@ -92,6 +112,7 @@ def test_pictures_are_all_looked_at(site: Path) -> None:
     assert {file.name for file in (site / "_images").iterdir()} == set(PICTURES)
 
 
+@pytest.mark.in_thirds
 @pytest.mark.parametrize("picture", PICTURES)
 @pytest.mark.parametrize("system", MODES)
 @pytest.mark.parametrize("theme", ["auto", *MODES])
@@ -108,6 +129,7 @@ def test_a_picture_is_as_dark_as_the_page(
     assert is_dark == ((system if theme == "auto" else theme) == "dark")
 
 
+@pytest.mark.in_thirds
 @pytest.mark.parametrize("picture", PICTURES)
 @pytest.mark.parametrize("mode", MODES)
 def test_every_word_of_a_picture_can_be_read(reader: Reader, picture: str, mode: str) -> None:
@@ -115,6 +137,7 @@ def test_every_word_of_a_picture_can_be_read(reader: Reader, picture: str, mode:
     assert reader.faint_words() == []
 
 
+@pytest.mark.in_thirds
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     "page", ["README", "docs/index", "docs/cli", "docs/tutorial", "docs/api/sqlalchemy"]

@@ -152,7 +152,7 @@ def test_the_options_choose_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [task.name for task in usual.tasks if task.first]
     assert names[:3] == ["contract on SQLite", "unit", "pyright"]
     assert all("1135" in task.words for task in usual.tasks if task.tests)
-    assert any("--all-pages" in task.words for task in usual.tasks)
+    assert any(task.words[-2:] == ("--page", "docs/index.md") for task in usual.tasks)
     assert planned(turn=3).turn == 3
     every = planned(everything=True, checks=False)
     assert not any("--turn" in task.words for task in every.tasks)
@@ -166,12 +166,15 @@ def test_the_options_choose_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_all_pages_run_where_nobody_knows_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "changed", lambda: None)
-    assert command._all_pages()
+    choice = lots.Choice(7)
+    assert command._choice_of_pages(choice) == lots.Choice(7, all_pages=True)
     monkeypatch.setattr(history, "changed", set)
     monkeypatch.setattr(history, "changed_last", lambda: {"ttl_odm/core/expiry.py"})
-    assert not command._all_pages()
+    assert command._choice_of_pages(choice) == choice
     monkeypatch.setattr(history, "changed", lambda: {"README.md"})
-    assert command._all_pages()
+    assert command._choice_of_pages(choice) == lots.Choice(7, pages=("README.md",))
+    monkeypatch.setattr(history, "changed_last", lambda: {"ttl_odm/cli/sweep.py"})
+    assert command._choice_of_pages(choice) == lots.Choice(7, all_pages=True)
 
 
 @pytest.mark.parametrize(

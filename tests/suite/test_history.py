@@ -73,18 +73,21 @@ def test_the_first_commit_has_changed_nobody_knows_what(tree: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "shows"),
+    ("path", "on_all", "pages"),
     [
-        ("docs/quality.md", True),
-        ("README.md", True),
-        ("benchmarks/README.md", True),
-        ("examples/adoption/flask.py", True),
-        ("ttl_odm/cli/commands.py", True),
-        ("tests/docs/blocks.py", True),
-        ("CHANGELOG.md", False),
-        ("ttl_odm/core/expiry.py", False),
-        ("tests/sql/test_keys.py", False),
+        ("docs/quality.md", False, ["docs/quality.md"]),
+        ("README.md", False, ["README.md"]),
+        ("benchmarks/README.md", False, ["benchmarks/README.md"]),
+        ("tests/docs/scaffolding/docs/flask.md", False, ["docs/flask.md"]),
+        ("docs/conf.py", True, []),
+        ("examples/adoption/flask.py", True, []),
+        ("ttl_odm/cli/commands.py", True, []),
+        ("tests/docs/blocks.py", True, []),
+        ("CHANGELOG.md", False, []),
+        ("ttl_odm/core/expiry.py", False, []),
+        ("tests/sql/test_keys.py", False, []),
     ],
 )
-def test_some_files_show_on_pages(path: str, *, shows: bool) -> None:
-    assert history.shows_on_a_page([path]) is shows
+def test_some_files_show_on_pages(path: str, pages: list[str], *, on_all: bool) -> None:
+    assert history.shows_on_all_pages([path]) is on_all
+    assert history.pages([path]) == pages

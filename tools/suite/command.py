@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import environments
@@ -116,7 +116,7 @@ def _plan(options: Options, development: Environment, lowest: Environment) -> Pl
         changed = history.changed() or history.changed_last() or set()
         tasks = quick.tasks(development, turn, options.words, _existing(changed))
         return Plan(tasks, turn, (lots.SQLITE,), f"quick, {again}")
-    choice = lots.Choice(turn, options.only, _all_pages())
+    choice = _choice_of_pages(lots.Choice(turn, options.only))
     if options.words:
         # Whoever has chosen tests gets them all.
         choice = lots.Choice(options.turn, options.only, all_pages=True)
@@ -146,10 +146,12 @@ def _plan_of_failures(options: Options, development: Environment, lowest: Enviro
     return Plan(tasks, turn, options.only, f"what failed the last time, turn {turn}")
 
 
-def _all_pages() -> bool:
-    """Whether what a page shows may have changed since the last commit, or by it."""
+def _choice_of_pages(choice: lots.Choice) -> lots.Choice:
+    """Choose the pages that may have changed since the last commit, or by it."""
     changed, last = history.changed(), history.changed_last()
-    return changed is None or last is None or history.shows_on_a_page(changed | last)
+    if changed is None or last is None or history.shows_on_all_pages(changed | last):
+        return replace(choice, all_pages=True)
+    return replace(choice, pages=tuple(history.pages(changed | last)))
 
 
 def _existing(paths: set[str]) -> set[str]:

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 _SECONDS_A_DAY = 86_400
 
-_PAGES = ("docs/", "examples/", "tests/docs/", "ttl_odm/cli/", "tools/cli_docs.py")
-"""A change of these, or of a page elsewhere, is a reason to run all pages: what pages show."""
+_ON_ALL_PAGES = ("docs/", "examples/", "tests/docs/", "ttl_odm/cli/", "tools/cli_docs.py")
+"""A change of these, unless it is a page's own, is a reason to run all pages: what pages show."""
+_SCAFFOLDING = "tests/docs/scaffolding/"
+"""Where the scaffolding of a page is, under the page's own path."""
 
 
 def turn(folder: Path = ROOT) -> int:
@@ -45,13 +47,15 @@ def changed_last(folder: Path = ROOT) -> set[str] | None:
     return None if paths is None else {path for path in paths.split("\0") if path}
 
 
-def shows_on_a_page(paths: Iterable[str]) -> bool:
-    """Tell whether a change of these files could change what a page shows."""
-    return any(path.startswith(_PAGES) or _is_a_page(path) for path in paths)
+def shows_on_all_pages(paths: Iterable[str]) -> bool:
+    """Tell whether a change of these files could change what any page shows."""
+    return any(path.startswith(_ON_ALL_PAGES) and not path.endswith(".md") for path in paths)
 
 
-def _is_a_page(path: str) -> bool:
-    return path.endswith(".md") and path != "CHANGELOG.md"
+def pages(paths: Iterable[str]) -> list[str]:
+    """Return the pages that a change of these files changes, each of which is one of them."""
+    named = {path.removeprefix(_SCAFFOLDING) for path in paths if path.endswith(".md")}
+    return sorted(named - {"CHANGELOG.md"})
 
 
 def _git(folder: Path, *words: str) -> str | None:

@@ -111,11 +111,13 @@ class Choice:
         turn: Which turn it is; None if everything runs.
         only: The databases that are left; empty if all are.
         all_pages: Whether no page of the documentation waits for its turn.
+        pages: The pages that don't.
     """
 
     turn: int | None = None
     only: tuple[str, ...] = ()
     all_pages: bool = False
+    pages: tuple[str, ...] = ()
 
     @property
     def databases(self) -> tuple[str, ...]:
@@ -127,19 +129,23 @@ class Choice:
         options = only_on(databases or self.only)
         if self.turn is None:
             return options
-        pages = ["--all-pages"] if self.all_pages else []
+        pages = ["--all-pages"] if self.all_pages else _each("--page", self.pages)
         return [*options, "--turn", str(self.turn), *pages]
 
     def lowest(self) -> list[str]:
         """Return pytest's options for the lowest versions."""
-        briefly = [word for name in _BRIEFLY for word in ("--briefly", name)]
-        options = [*only_on(self.only), *briefly]
+        options = [*only_on(self.only), *_each("--briefly", _BRIEFLY)]
         return options if self.turn is None else [*options, "--turn", str(self.turn), "--once"]
 
 
 def only_on(databases: Iterable[str]) -> list[str]:
     """Return the options that limit pytest to some databases."""
-    return [word for name in databases for word in ("--only", name)]
+    return _each("--only", databases)
+
+
+def _each(option: str, values: Iterable[str]) -> list[str]:
+    """Return an option once for each of its values."""
+    return [word for value in values for word in (option, value)]
 
 
 def checks(development: Environment, names: Collection[str] | None = None) -> list[Task]:
