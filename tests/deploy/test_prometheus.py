@@ -55,10 +55,12 @@ def labels_in(expression: str, text: str) -> Iterator[str]:
     yield from re.findall(r"\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}", text)
 
 
+@pytest.mark.slow
 def test_the_alert_rules_are_rules(checked: Callable[..., str]) -> None:
     assert f"{len(RULES)} rules found" in checked("check", "rules", str(ALERTS))
 
 
+@pytest.mark.slow
 def test_each_alert_fires_when_it_should_and_not_before(checked: Callable[..., str]) -> None:
     assert "SUCCESS" in checked("test", "rules", str(HERE / "alerts.yml"))
     tried = {

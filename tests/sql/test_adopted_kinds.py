@@ -82,6 +82,7 @@ POLICIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["at", "null", "after"])
 def test_every_kind_of_column_tells_the_exact_instant(engine: Engine, policy: str) -> None:
     make, seconds = POLICIES[policy]

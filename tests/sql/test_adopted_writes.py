@@ -301,6 +301,7 @@ def test_a_date_of_expiry_can_be_set_by_the_helpers(engine: Engine) -> None:
             assert session.get(model, "1") is None, name
 
 
+@pytest.mark.slow
 def test_an_own_ttl_can_be_set_by_the_helpers(engine: Engine) -> None:
     base = new_base()
     kinds = kinds_of(engine.dialect.name)

@@ -131,6 +131,7 @@ def test_offsets_are_those_of_the_systems_tables(zone: str) -> None:
         assert timedelta(seconds=told) == info.utcoffset(at.astimezone(info))
 
 
+@pytest.mark.slow
 @given(st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1)))  # noqa: DTZ001
 def test_beyond_the_known_years_a_wall_time_is_read_late_and_never_early(wall: datetime) -> None:
     offsets = offsets_of("Europe/Paris")

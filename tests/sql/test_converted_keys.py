@@ -471,6 +471,7 @@ def test_values_that_are_stored_as_they_are_cost_nothing_more(session: Session) 
     assert not any("CAST" in statement for statement in statements if "prices" in statement)
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_the_database_is_asked_for_types_once_and_statements_come_from_the_cache(
     session: Session,

@@ -104,6 +104,7 @@ def test_a_new_parent_takes_the_place_of_one_with_trees_and_rings(engine: Engine
     assert stored(engine, *TABLES) == [2, 1_200, 3]
 
 
+@pytest.mark.slow
 def test_what_live_rows_refer_to_stays_expired_until_they_let_it_go(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(insert(Post), [{"id": 1, "topic_id": LIVE}])

@@ -366,6 +366,7 @@ def test_a_schema_says_which_table_is_meant(engine: Engine, filled: Any) -> None
     assert meant == []
 
 
+@pytest.mark.slow
 def test_where_models_disagree_about_a_name_nothing_is_guessed(engine: Engine, filled: Any) -> None:
     other = web_session(60)
     guard(engine, raw="rewrite")

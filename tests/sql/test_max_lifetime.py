@@ -126,6 +126,7 @@ def test_of_live_and_expired_exactly_one_is_true_to_the_millisecond(
         assert set(session.scalars(select(model.id), **ALL)) == ends.keys() - alive
 
 
+@pytest.mark.slow
 def test_the_creation_may_be_kept_in_every_kind_of_column(engine: Engine) -> None:
     base = new_base()
     kinds = kinds_of(engine.dialect.name)

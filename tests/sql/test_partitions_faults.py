@@ -93,6 +93,7 @@ def test_a_kill_at_every_statement_leaves_nothing_half_done(
     kill_at_every_statement(engine, other, scene)
 
 
+@pytest.mark.slow
 def test_a_reader_keeps_a_partition_and_nobody_waits_behind_it(
     engine: Engine, other: Engine
 ) -> None:
@@ -174,6 +175,7 @@ def test_a_writer_that_renews_a_row_while_it_is_looked_for_keeps_it(
     assert keys(engine, model) == [7, 99]
 
 
+@pytest.mark.slow
 def test_a_writer_that_has_begun_keeps_the_partition(engine: Engine, other: Engine) -> None:
     model, *_ = looking(engine)
     with engine.connect() as writer:
@@ -234,6 +236,7 @@ def test_rows_that_come_while_a_partition_is_made_for_them_are_not_lost(
         assert connection.scalar(text("SELECT count(*) FROM events_rest")) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("survivors", ["sweep", "move"])
 def test_writers_and_readers_race_with_drops_and_lose_nothing(
     engine: Engine, other: Engine, survivors: Any

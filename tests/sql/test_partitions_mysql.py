@@ -468,6 +468,7 @@ def test_a_kill_at_every_statement_leaves_nothing_half_done(
     add(other, model, 0, [1_000])  # nobody has it locked
 
 
+@pytest.mark.slow
 def test_a_long_reader_keeps_a_partition_and_nobody_waits_behind_the_sweeper(
     engine: Engine, other: Engine
 ) -> None:
@@ -505,6 +506,7 @@ def test_a_long_reader_keeps_a_partition_and_nobody_waits_behind_the_sweeper(
     assert keys(engine, model) == left
 
 
+@pytest.mark.slow
 @pytest.mark.databases("mysql")
 def test_where_nobody_sees_who_has_the_table_the_wait_is_bounded(
     engine: Engine, other: Engine, monkeypatch: pytest.MonkeyPatch

@@ -437,6 +437,7 @@ def test_a_live_row_that_the_snapshot_does_not_show_stays(
         assert session.scalar(text("SELECT count(*) FROM web_sessions WHERE views = 1")) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.databases("mariadb", "mysql")
 def test_a_batch_that_goes_to_the_database_in_parts_is_tried_again_as_a_whole(
     crowd: Engine, model: Any
