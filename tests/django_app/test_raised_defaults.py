@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import DatabaseError, connections, transaction
+from django.db.models.signals import pre_delete
+from django.test.utils import CaptureQueriesContext
 from sqlalchemy import create_engine
 
 from tests.django_app.data import kill, raw
 from tests.django_app.stored import DAY, HOUR, stored_models
 from tests.sql.raising import Raise
-from ttl_odm.django import DjangoStore, set_policy
+from ttl_odm.django import DjangoStore, only_expired, set_policy
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:
@@ -149,6 +151,58 @@ def test_a_write_with_an_old_snapshot_displaces_no_live_row(
         except DatabaseError:
             connection.close()
         assert operator.seen() <= of_all()
+
+
+@pytest.mark.parametrize("kind", RAISES)
+def test_a_row_that_goes_as_an_object_is_judged_by_the_raised_default(
+    made: SimpleNamespace, watching: Engine, kind: str
+) -> None:
+    whole, own, change = RAISES[kind]
+    prepare(made.Message, whole, own)
+    heard: list[Any] = []
+
+    def receive(instance: Any, **_: object) -> None:
+        heard.append(instance.pk)
+
+    pre_delete.connect(receive, sender=made.Message)
+    try:
+        with raised_by(watching, made.Message, **change) as operator:
+            with suppress(DatabaseError), repeatable(), transaction.atomic():
+                contents(made.Message)
+                operator.begin()
+                made.Message.objects.create(pk=1, tenant="globex")
+            connections["default"].close()
+            assert operator.seen() <= of_all()
+    finally:
+        pre_delete.disconnect(receive, sender=made.Message)
+    assert heard == []
+
+
+def choosing(sql: str) -> bool:
+    return sql.endswith("FOR UPDATE") and "stored_posts" in sql
+
+
+def test_rows_are_chosen_by_defaults_that_are_locked_and_read_by_others(
+    made: SimpleNamespace,
+) -> None:
+    made.Post.objects.create(name="first", scope="acme")
+    made.Post.objects.create(name="second", scope="globex", parent_id="first")
+    kill(made.Post, ["first", "second"], 2 * HOUR)
+    share = {"postgresql": "FOR SHARE", "mysql": "LOCK IN SHARE MODE"}
+    locks = share[connections["default"].vendor]
+
+    for _ in range(2):
+        expired = only_expired(made.Post.objects.all())
+        with CaptureQueriesContext(connections["default"]) as read:
+            expired.count()
+        with CaptureQueriesContext(connections["default"]) as written, transaction.atomic():
+            made.Post.objects.create(name="first", scope="acme")
+            transaction.set_rollback(True)
+
+        assert not any(locks in query["sql"] for query in read)
+        chosen = [query["sql"] for query in written if choosing(query["sql"])]
+        assert len(chosen) == 3  # the row in the way, what refers to it, and what to that
+        assert all(sql.count(locks) == 4 for sql in chosen)
 
 
 @contextmanager

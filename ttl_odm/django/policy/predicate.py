@@ -76,7 +76,7 @@ class Predicate(RowCondition):
         # All that may differ from one time to the next.
         binding, present = self.policy.binding, family.present(writing=self.writing)
         declared = binding.default
-        default = binding.is_off if binding.is_stored else declared()
+        default: Any = (binding.is_off, stored.is_locking()) if binding.is_stored else declared()
         key = (alias, declared, default, family, present, connection.timezone)
         rendered = self._texts.get(key)
         if rendered is None:

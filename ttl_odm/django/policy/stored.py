@@ -59,6 +59,11 @@ def locking() -> Iterator[None]:
         _locks.reset(token)
 
 
+def is_locking() -> bool:
+    """Whether queries do that at this moment: see `locking`."""
+    return _locks.get()
+
+
 def sharing(connection: BaseDatabaseWrapper) -> str:
     """What a SELECT ends with that locks its rows, shared; nothing where rows can't be locked."""
     return {"postgresql": " FOR SHARE", "mysql": " LOCK IN SHARE MODE"}.get(connection.vendor, "")
@@ -117,7 +122,7 @@ def age(
     seconds = f"CASE WHEN {ttl} > 0 THEN {ttl} WHEN {ttl} = -1 THEN {FOREVER} ELSE {OFF} END"
     rows = _rows(connection, binding)
 
-    share = sharing(connection) if _locks.get() else ""
+    share = sharing(connection) if is_locking() else ""
 
     def row(condition: str) -> str:
         return f"(SELECT {seconds} FROM {rows} AND {condition}{share})"  # noqa: S608 (names that Django quotes)

@@ -178,7 +178,8 @@ def _with_others(model: Model, using: str, objs: list[Instance]) -> list[Instanc
     known, layer = being_removed(model) | {obj.pk for obj in objs}, objs
     while fields and layer:
         refers = functools.reduce(or_, (Q((f"{field.name}__in", layer)) for field in fields))
-        rows = locked(rows_of(model, using).filter(refers), using)
+        with stored.locking():
+            rows = list(locked(rows_of(model, using).filter(refers), using))
         layer = [obj for obj in rows if obj.pk not in known]
         known |= {obj.pk for obj in layer}
         objs = [*objs, *layer]

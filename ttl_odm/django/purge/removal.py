@@ -309,7 +309,8 @@ def _named(scopes: Counter[str | None]) -> Counter[str]:
 
 def untie(expired: AnyQuerySet, field: AnyField) -> None:
     """Set a foreign key of expired rows to NULL."""
-    keys = list(expired.values_list("pk", flat=True))
+    with stored.locking():
+        keys = list(expired.values_list("pk", flat=True))
     if keys:
         rows: AnyQuerySet = QuerySet(model=expired.model, using=expired.db)
         rows = options.include_expired(rows).filter(pk__in=keys)
