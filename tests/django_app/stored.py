@@ -12,7 +12,7 @@ from django.db import models
 from tests.django_app.data import tables_of
 from ttl_odm import TTL, Stored
 from ttl_odm.django import TTLModel
-from ttl_odm.django.policies.changes import begin_policies
+from ttl_odm.stored.django.changes import begin_policies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

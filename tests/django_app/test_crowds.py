@@ -12,7 +12,7 @@ from tests.django_app.crowds import Plain, Shop
 from tests.django_app.data import tables_of
 from ttl_odm import Stored
 from ttl_odm.django import TTLModel
-from ttl_odm.django.policies.changes import begin_policies
+from ttl_odm.stored.django.changes import begin_policies
 
 if TYPE_CHECKING:
     from tests.backends import Backend

@@ -13,7 +13,7 @@ from tests.django_app.following import stored
 from tests.django_app.stored import declared
 from ttl_odm import Follows
 from ttl_odm.django import ExpiredError, TTLModel, set_policy
-from ttl_odm.django.policies.changes import begin_policies
+from ttl_odm.stored.django.changes import begin_policies
 from ttl_odm.sweeper import Hook, Purged, Sweeper
 
 if TYPE_CHECKING:

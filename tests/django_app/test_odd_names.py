@@ -11,7 +11,7 @@ from django.db.migrations.state import ProjectState
 from tests.django_app.data import kill, raw, tables_of
 from ttl_odm import Stored
 from ttl_odm.django import AddTTL, TTLModel, include_expired
-from ttl_odm.django.policies.changes import begin_policies
+from ttl_odm.stored.django.changes import begin_policies
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:

@@ -42,6 +42,7 @@ from ttl_odm.django.checks import check_databases, check_policies
 from ttl_odm.django.declare.declaration import declare
 from ttl_odm.django.policy import binding
 from ttl_odm.django.policy.binding import policies_of
+from ttl_odm.django.policy.sources import Fixed
 from ttl_odm.django.time.fields import LastModifiedField
 from ttl_odm.sweeper import Sweeper
 
@@ -117,14 +118,15 @@ def test_rows_without_a_date_are_live_unless_they_are_declared_otherwise(backend
     assert Link.objects.count() == 1
     found = binding.binding_of(Link)
     assert found is not None
-    before = found.default, Link.__ttl__
+    before = found.default, found.source, Link.__ttl__
     try:
         Link.__ttl__ = ExpireAt("expires", null="expired")
         found.default = DeclaredTTL(Link)
+        found.source = Fixed(found.default)
         assert Link.objects.count() == 0
         assert Sweeper(connections["default"], Link).run_once().deleted == 1
     finally:
-        found.default, Link.__ttl__ = before
+        found.default, found.source, Link.__ttl__ = before
 
 
 def test_a_model_with_the_contract_says_how_long_its_rows_live() -> None:

@@ -16,11 +16,10 @@ from tests.django_app.test_migrations import run, state_of
 from ttl_odm import Stored
 from ttl_odm.django import AddTTL, TTLIndex, TTLModel
 from ttl_odm.django.checks import of_database, of_model
-from ttl_odm.django.policies.changes import begin_policies
 from ttl_odm.django.policy.binding import binding_of
 from ttl_odm.django.policy.indexes import sweeper_indexes
-from ttl_odm.django.sweep import stored_indexes
-from ttl_odm.django.sweep.stored_indexes import scope_index
+from ttl_odm.stored.django import scope_index
+from ttl_odm.stored.django.changes import begin_policies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,9 +72,9 @@ def found(model: Any) -> list[tuple[str, str]]:
 
 def leads(model: Any) -> bool:
     """Whether sweeps of the table go from scope to scope, as a new process sees it."""
-    stored_indexes.forget()
+    scope_index.forget()
     binding: Any = binding_of(model)
-    return scope_index(binding, "default") is not None
+    return scope_index.scope_index(binding, "default") is not None
 
 
 def test_the_check_finds_an_index_of_before_and_its_fix_replaces_it(box: Any) -> None:

@@ -15,7 +15,7 @@ from tests.django_app.data import raw, tables_of
 from tests.guard import GUARD
 from ttl_odm import Stored
 from ttl_odm.django import DjangoStore, TTLModel, set_policy
-from ttl_odm.django.policies.changes import begin_policies
+from ttl_odm.stored.django.changes import begin_policies
 from ttl_odm.stored.scope_walk import AT_ONCE
 from ttl_odm.stored.scopes import due_by_scope
 from ttl_odm.sweeper import BatchRequest, BatchResult, Part, Progress, Sweeper

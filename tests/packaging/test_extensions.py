@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 EXTENSIONS = {
     "sqlalchemy": ("ttl_odm.follows", "ttl_odm.partitions", "ttl_odm.stored"),
-    "django": ("ttl_odm.follows", "ttl_odm.partitions"),
+    "django": ("ttl_odm.follows", "ttl_odm.partitions", "ttl_odm.stored"),
     "beanie": ("ttl_odm.follows", "ttl_odm.partitions"),
 }
 """What each adapter does without, until a model asks for it."""
@@ -176,6 +176,25 @@ class Line(TTLModel):
 
     class Meta:
         app_label = "notes"
+"""
+
+DJANGO_STORED = """
+from ttl_odm import Stored
+
+assert "ttl_odm.stored.django" not in sys.modules
+
+
+class Page(TTLModel):
+    __ttl__ = Stored(3600)
+
+    class Meta:
+        app_label = "notes"
+
+
+from ttl_odm.django.checks import check_policies
+
+(error,) = check_policies()
+assert (error.id, error.obj) == ("ttl_odm.E004", Page)
 """
 
 PLAIN_DOCUMENT = """
@@ -342,6 +361,14 @@ def test_a_model_whose_default_is_stored_brings_in_what_its_adapter_needs_for_th
     modules = modules_after(PLAIN_MODEL + STORED)
 
     assert "ttl_odm.stored.sqlalchemy.source" in modules
+    assert not any(name.startswith(("ttl_odm.follows", "ttl_odm.partitions")) for name in modules)
+
+
+def test_a_django_model_whose_default_is_stored_brings_in_all_but_the_tables_of_its_app() -> None:
+    modules = modules_after(DJANGO_MODEL + DJANGO_STORED)
+
+    assert "ttl_odm.stored.django.source" in modules
+    assert not modules & {"ttl_odm.stored.django.models", "ttl_odm.stored.sqlalchemy"}
     assert not any(name.startswith(("ttl_odm.follows", "ttl_odm.partitions")) for name in modules)
 
 

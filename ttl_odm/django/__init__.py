@@ -15,24 +15,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ttl_odm.django.policy.options import include_expired, keep_last_modified, only_expired
-from ttl_odm.stored.rows import PolicyChange, StoredPolicy
 from ttl_odm.sweeper.declarations import Archive
 
 if TYPE_CHECKING:
     from ttl_odm.django.declare.mixin import TTLModel
     from ttl_odm.django.declare.operations import AddTTL
     from ttl_odm.django.objects import TTLManager, TTLQuerySet, touch
-    from ttl_odm.django.policies.changes import (
-        begin_policies,
-        policy_changes,
-        set_policy,
-        stored_policies,
-    )
     from ttl_odm.django.policy.indexes import TTLIndex
     from ttl_odm.django.purge.errors import ExpiredError
     from ttl_odm.django.sweep.store import DjangoStore
     from ttl_odm.django.time.fields import InstantField, LastModifiedField, TTLField
     from ttl_odm.follows.django.index import FollowsIndex
+    from ttl_odm.stored.django.changes import (
+        begin_policies,
+        policy_changes,
+        set_policy,
+        stored_policies,
+    )
+    from ttl_odm.stored.rows import PolicyChange, StoredPolicy
 
 __all__ = [
     "AddTTL",
@@ -66,15 +66,17 @@ _HOMES = {
     "FollowsIndex": "ttl_odm.follows.django.index",
     "InstantField": "ttl_odm.django.time.fields",
     "LastModifiedField": "ttl_odm.django.time.fields",
+    "PolicyChange": "ttl_odm.stored.rows",
+    "StoredPolicy": "ttl_odm.stored.rows",
     "TTLField": "ttl_odm.django.time.fields",
     "TTLIndex": "ttl_odm.django.policy.indexes",
     "TTLManager": "ttl_odm.django.objects",
     "TTLModel": "ttl_odm.django.models",
     "TTLQuerySet": "ttl_odm.django.objects",
-    "begin_policies": "ttl_odm.django.policies.changes",
-    "policy_changes": "ttl_odm.django.policies.changes",
-    "set_policy": "ttl_odm.django.policies.changes",
-    "stored_policies": "ttl_odm.django.policies.changes",
+    "begin_policies": "ttl_odm.stored.django.changes",
+    "policy_changes": "ttl_odm.stored.django.changes",
+    "set_policy": "ttl_odm.stored.django.changes",
+    "stored_policies": "ttl_odm.stored.django.changes",
     "touch": "ttl_odm.django.objects",
 }
 

@@ -21,7 +21,6 @@ from django.utils.translation import gettext_lazy as _
 
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.binding import binding_of, policy_of
-from ttl_odm.django.policy.stored import StoredAge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 
     from ttl_odm.django.policy.binding import AnyQuerySet
 
-_AGE: Final = "ttl_stored_age"
-"""The attribute that rows have their stored default in."""
+_AGE: Final = "ttl_inherited_age"
+"""The attribute that rows have the age in at which they expire by default, if it is looked up."""
 
 _READS_EXPIRED: Final = "_ttl_odm_reads_expired"
 """The attribute of an expired row that is shown, and of the request for its page."""
@@ -167,15 +166,14 @@ class TTLAdminMixin:
         return options.rows_of(self.get_queryset(request).query) != "live"
 
     def get_queryset(self, request: HttpRequest) -> AnyQuerySet:
-        """Rows with their stored defaults; without them the column would query for each row."""
+        """Rows with their defaults; without them the column might query for each row."""
         parent: Any = super()
         rows: AnyQuerySet = parent.get_queryset(request)
         if hasattr(request, _READS_EXPIRED):
             rows = options.only_expired(rows)
         binding = binding_of(rows.model)
-        if binding is None or not binding.is_stored:
-            return rows
-        return rows.annotate(**{_AGE: StoredAge(binding)})
+        age = None if binding is None else binding.source.row_age()
+        return rows if age is None else rows.annotate(**{_AGE: age})
 
     @admin.display(description=_("expires"), empty_value=_("never"))  # type: ignore[call-overload, untyped-decorator] # a lazy text will do
     def expires(self, obj: Model) -> datetime | None:

@@ -22,7 +22,6 @@ from ttl_odm.django.policy.indexes import (
 from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.policy.references import keeping_rows
 from ttl_odm.django.policy.rules import all_rules_below
-from ttl_odm.django.policy.stored import check_app
 from ttl_odm.django.policy.timestamps import check_timestamps
 from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.purge.cascades import is_recorded
@@ -174,11 +173,10 @@ def _no_index(binding: Binding, hint: str) -> checks.Warning:
 def of_model(binding: Binding) -> Iterator[checks.CheckMessage]:
     """Look at one model."""
     model = binding.model
-    if binding.is_stored:
-        try:
-            check_app(binding)
-        except TTLConfigurationError as error:
-            yield checks.Error(str(error), obj=model, id="ttl_odm.E004")
+    try:
+        binding.source.check()
+    except TTLConfigurationError as error:
+        yield checks.Error(str(error), obj=model, id="ttl_odm.E004")
     yield from _indexes_of(binding)
     yield from _of_references(model)
     yield from _of_cascades(model)

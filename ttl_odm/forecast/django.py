@@ -17,7 +17,6 @@ from ttl_odm.django.management.units import is_read, misread
 from ttl_odm.django.policy.binding import Binding, binding_of
 from ttl_odm.django.policy.predicate import FALSE, TRUE, begun_before, expired_in
 from ttl_odm.django.policy.rules import rules_below
-from ttl_odm.django.policy.stored import own_scope
 from ttl_odm.django.purge.errors import store_errors
 from ttl_odm.django.sweep.transactions import impatient
 from ttl_odm.forecast import sample
@@ -191,9 +190,9 @@ class _Counting:
     def _own_scope(self) -> str | None:
         """The scope of a row, where that has a default of its own; None where no policy has any."""
         for binding in self._bindings.values():
-            if binding.scope is not None:
-                column = f"{self._table}.{self._quote(str(binding.scope.column))}"
-                return own_scope(self._connection, binding, column)
+            scoping = binding.source.scoping
+            if scoping is not None:
+                return scoping.of_row(self._connection, self._table)
         return None
 
     def _order(self) -> sample.Order | None:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 from django.db import connections
 
-from ttl_odm.django.policies.changes import StoredDefault, change, in_transaction
-from ttl_odm.django.policy.stored import has_default
 from ttl_odm.forecast.approval import Change, NotApprovedError, PolicyPreview, keys_of
 from ttl_odm.forecast.django import count, count_lost
 from ttl_odm.forecast.text import Forecast
 from ttl_odm.inspection.evidence import SMALL
+from ttl_odm.stored.django.changes import StoredDefault, change, in_transaction
+from ttl_odm.stored.django.lookup import has_default
 
 __all__ = ["NotApprovedError", "PolicyPreview", "approve_policy", "preview_policy"]
 

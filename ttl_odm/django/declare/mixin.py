@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.db import connections, models, router
 
 from ttl_odm.core import expiry, lifetime
-from ttl_odm.core.extension import Extension
+from ttl_odm.core.extension import DefaultExtension, Extension
 from ttl_odm.core.values import NEVER
 from ttl_odm.django.objects import (
     AllObjectsManager,
@@ -34,7 +34,6 @@ from ttl_odm.errors import TTLError
 if TYPE_CHECKING:
     from ttl_odm.core.lifetime import OnlyIf
     from ttl_odm.core.policy import Policy
-    from ttl_odm.stored import Stored
 
 
 class TTLModel(models.Model):
@@ -62,7 +61,7 @@ class TTLModel(models.Model):
         ttl: The row's own ttl in seconds, -1 for never, None to inherit.
     """
 
-    __ttl__: ClassVar[int | float | timedelta | Policy | Stored | Extension | None] = None
+    __ttl__: ClassVar[int | float | timedelta | Policy | DefaultExtension | Extension | None] = None
     __ttl_sweep__: ClassVar[str] = "index"
     __ttl_purge__: ClassVar[str] = "delete"
     __ttl_archive__: ClassVar[Any] = None

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from django.apps import apps
 from django.core import checks
 from django.db import connections
 
 from ttl_odm.django.checks import of_database, of_model
 from ttl_odm.django.management.units import misread
-from ttl_odm.django.policy import stored
 from ttl_odm.django.policy.binding import binding_of
 from ttl_odm.django.policy.indexes import TTLIndex, creation
 from ttl_odm.django.policy.rules import dependents
 from ttl_odm.django.purge.errors import store_errors
-from ttl_odm.stored.rows import POLICIES
 from ttl_odm.sweeper.findings import UNSEARCHABLE, WRONG_UNIT, Finding, Severity
 
 if TYPE_CHECKING:
@@ -81,8 +78,7 @@ def _of_schema(binding: Binding, connection: BaseDatabaseWrapper) -> Iterator[Fi
             yield Finding(Severity.ERROR, "missing-column", table, message, _MIGRATE)
             return
         yield from _of_dependents(model, connection)
-        if binding.is_stored and apps.is_installed(stored.APP):
-            yield from _of_stored_default(binding, connection)
+        yield from binding.source.findings(connection)
         if binding.sweep != "index":
             return
         there = connection.introspection.get_constraints(cursor, table)
@@ -120,14 +116,3 @@ def _of_units(binding: Binding, alias: str) -> Iterator[Finding]:
 def _of_dependents(model: Model, connection: BaseDatabaseWrapper) -> Iterator[Finding]:
     for one in dependents:
         yield from one.check(model, connection)
-
-
-def _of_stored_default(binding: Binding, connection: BaseDatabaseWrapper) -> Iterator[Finding]:
-    """Whether the database has what the default begins with: without it no row expires."""
-    table = binding.model._meta.db_table
-    if POLICIES not in connection.introspection.table_names():
-        message = f"there is no table {POLICIES}, which stores its default"
-        yield Finding(Severity.ERROR, "missing-policy", table, message, "python manage.py migrate")
-    elif None not in stored.read(connection, binding):
-        message = "its default isn't stored, so none of its rows expires by default"
-        yield Finding(Severity.ERROR, "missing-policy", table, message, "python manage.py migrate")

@@ -1,32 +1,7 @@
-"""The app ``ttl_odm.django.policies``: after ``migrate`` it stores the defaults to begin with."""
+"""The app: see `ttl_odm.stored.django.apps`."""
 
 from __future__ import annotations
 
-from typing import Any
+from ttl_odm.stored.django.apps import PoliciesConfig
 
-from django.apps import AppConfig
-from django.db import connections, router
-from django.db.models.signals import post_migrate
-
-
-class PoliciesConfig(AppConfig):
-    """Defaults that the database stores."""
-
-    name = "ttl_odm.django.policies"
-    label = "ttl_odm_policies"
-    verbose_name = "Time to live: stored defaults"
-    default_auto_field = "django.db.models.BigAutoField"
-
-    def ready(self) -> None:
-        """Wait for migrations."""
-        post_migrate.connect(_migrated, sender=self, dispatch_uid=self.name)
-
-
-def _migrated(sender: AppConfig, using: str, **_: Any) -> None:
-    """Store what isn't there yet, in a database that has the tables."""
-    from ttl_odm.django.policies.changes import begin_policies  # noqa: PLC0415 (apps are loaded now)
-
-    if not router.allow_migrate_model(using, sender.get_model("Policy")):
-        return
-    if sender.get_model("Policy")._meta.db_table in connections[using].introspection.table_names():
-        begin_policies(using=using)
+__all__ = ["PoliciesConfig"]

@@ -1,25 +1,7 @@
-"""The column of names and scopes; migrations name it."""
+"""The column of names and scopes, as migrations name it: see `ttl_odm.stored.django.fields`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from ttl_odm.stored.django.fields import ExactField
 
-from django.db import models
-
-if TYPE_CHECKING:
-    from django.db.backends.base.base import BaseDatabaseWrapper
-
-    _Text = models.CharField[str, str]
-else:
-    _Text = models.CharField
-
-
-class ExactField(_Text):
-    """Text of which MariaDB and MySQL tell upper from lower case, as the others do."""
-
-    def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:
-        """The column, by code points there."""
-        parameters: dict[str, Any] = {**super().db_parameters(connection)}
-        if connection.vendor == "mysql":
-            parameters["collation"] = "utf8mb4_bin"
-        return parameters
+__all__ = ["ExactField"]

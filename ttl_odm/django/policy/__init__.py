@@ -7,7 +7,7 @@
 - `indexes`: `TTLIndex`, by which sweeps find expired rows.
 - `options`: what a query may ask of the gate; kept on Django's own Query, which hands it on to its
   clones.
-- `stored`: how a statement looks up a default that the database stores.
+- `sources`: the seam for default ttls that aren't in code.
 - `timestamps`: which columns must not be a ``TIMESTAMP`` in sessions whose clocks change.
 - `predicate`: the one predicate: whether a row is live or expired, as SQL.
 """

@@ -12,19 +12,22 @@ and has to see what it migrates. This module must not know SQL.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from django.apps import apps
-from django.db import connections, models, router
+from django.db import models
 from django.db.models.lookups import LessThan, LessThanOrEqual
 
 from ttl_odm.core import NEVER, TTL, Policy, as_policy, expires_at
 from ttl_odm.core.declared import DeclaredTTL
+from ttl_odm.core.policy import default_extension
 from ttl_odm.core.values import FOREVER, MAX_TTL
-from ttl_odm.django.policy import stored
 from ttl_odm.django.policy.options import include_expired
+from ttl_odm.django.policy.sources import Fixed
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.fields import UNREAD, InstantField, TTLField, Unknown
 from ttl_odm.errors import TTLConfigurationError
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from django.db.models.sql.datastructures import Join
 
     from ttl_odm.django.policy.options import Kind
+    from ttl_odm.django.policy.sources import Source
     from ttl_odm.django.time.clock import Form
     from ttl_odm.django.time.fields import AnyField
     from ttl_odm.sweeper.declarations import SweepBy
@@ -55,7 +59,8 @@ class Binding:
     """A table's policy, on the concrete model whose table holds its fields.
 
     `stamp` is the field with the instant, `own` that with a row's own ttl, if rows have one, and
-    `scope` that whose values may have a stored default of their own.
+    `scope` that whose values may have defaults of their own. `source` is where the default comes
+    from.
     """
 
     model: Model
@@ -63,12 +68,8 @@ class Binding:
     stamp: AnyField
     own: AnyField | None
     sweep: SweepBy
-    scope: AnyField | None = None
-
-    def __post_init__(self) -> None:
-        """See whether the database stores the default: that can't change."""
-        policy = self.policy
-        self.is_stored = isinstance(policy, TTL) and policy.stored is not None
+    scope: AnyField | None
+    source: Source = dataclasses.field(init=False, repr=False)
 
     @classmethod
     def of(
@@ -85,20 +86,25 @@ class Binding:
         One that is only planned is what it is, whatever the model declares.
         """
         policy = as_policy(declared, where=where)
+        extension = default_extension(policy)
         own = scope = None
         if isinstance(policy, TTL):
             stamp = field_named(model, policy.last_modified, where)
             if policy.override is not None:
                 own = field_named(model, policy.override, where)
-            if policy.stored is not None and policy.stored.by is not None:
-                scope = field_named(model, policy.stored.by, where)
-                stored.check_scope(scope, where)
+            if extension is not None and extension.by is not None:
+                scope = field_named(model, extension.by, where)
         else:
             stamp = field_named(model, policy.field, where)
         _check(policy, own, where)
         owner = object if is_planned else model
         default = DeclaredTTL(model, policy, read=lambda: getattr(owner, "__ttl__", declared))
         binding = cls(model, default, stamp, own, sweep, scope)
+        if extension is None:
+            binding.source = Fixed(default)
+        else:
+            package = import_module(extension.package("django"))
+            binding.source = package.source(binding, extension, where=where)
         binding.form  # noqa: B018 (raises for a field that holds no instants)
         return binding
 
@@ -142,7 +148,8 @@ class Binding:
     def expires_at(self, obj: models.Model, age: int | None = None) -> datetime | None:
         """The instant from which the row of an instance doesn't exist (aware, UTC).
 
-        Of a stored default the database is asked, unless it was read as the `StoredAge` of the row.
+        Of a default that Python doesn't know the database is asked, unless the row was read with
+        the `age` that `Source.row_age` stands for.
         """
         kept = vars(obj)
         fields = [field.attname for field in (self.stamp, self.own) if field is not None]
@@ -152,15 +159,8 @@ class Binding:
             rows = include_expired(type(obj)._base_manager.using(obj._state.db))
             obj.refresh_from_db(fields=unread, from_queryset=rows)
         instant = getattr(obj, self.stamp.attname)
-        policy = self.policy_of(obj) if age is None else stored.policy_by_age(self, age)
+        policy = self.source.policy_of(obj, None, age)
         return expires_at(policy, instant=instant, own=self.own_of(obj))
-
-    def policy_of(self, obj: models.Model, using: str | None = None) -> Policy:
-        """The policy of the row of an instance; where its default is stored, the database's."""
-        if not self.is_stored:
-            return self.default.settled
-        using = using or obj._state.db or router.db_for_read(type(obj), instance=obj)
-        return stored.policy_of(connections[using], self, obj)
 
     def own_of(self, obj: models.Model) -> Any:
         """What the row of an instance has, or will have, for its own ttl."""
@@ -171,24 +171,24 @@ class Binding:
     def seconds(self) -> int | None:
         """The seconds after which an inheriting row expires; None for never, or while TTL is off.
 
-        0 for a field that holds the instant of expiry itself. Not for a stored default.
+        0 for a field that holds the instant of expiry itself. Only where Python knows the default.
         """
         seconds = self.default()
         return None if seconds == NEVER else seconds
 
     @property
     def is_off(self) -> bool:
-        """Whether nothing can expire; of a stored default no program knows that."""
-        if self.is_stored:
-            self.default.policy  # noqa: B018 (raises where it isn't stored any more)
+        """Whether nothing can expire; False where Python doesn't know the default."""
+        if not self.source.is_known:
+            self.default.policy  # noqa: B018 (raises where Python is to know it now)
             return False
         return self.default() is None
 
     def is_off_for(self, obj: models.Model, using: str) -> bool:
-        """Whether the row of an instance can't expire; asks the database for a stored default."""
-        if not self.is_stored:
+        """Whether the row of an instance can't expire, by the default that it has now."""
+        if self.source.is_known:
             return self.is_off
-        policy = self.policy_of(obj, using)
+        policy = self.source.policy_of(obj, using, None)
         return isinstance(policy, TTL) and policy.default is None
 
     @property
@@ -205,8 +205,9 @@ class Binding:
     def has_end(self) -> models.Q:
         """Which rows expire some day, as long as nothing about them changes."""
         none = models.Q(pk__in=[])
-        if self.is_stored:
-            return self._has_stored_end
+        age = self.source.row_age()
+        if age is not None:
+            return self._has_end_by(age)
         if self.is_off or (self.own is None and self.seconds is None):
             return none
         known = models.Q((f"{self.stamp.name}__isnull", False)) if self.stamp.null else ~none
@@ -218,14 +219,13 @@ class Binding:
             return known & ~never
         return known & models.Q((f"{own}__range", (1, MAX_TTL))) & ~never
 
-    @property
-    def _has_stored_end(self) -> models.Q:
+    def _has_end_by(self, age: Expression) -> models.Q:
         known = models.Q((f"{self.stamp.name}__isnull", False))
-        inherited = models.Q(LessThan(stored.StoredAge(self), FOREVER))
+        inherited = models.Q(LessThan(age, FOREVER))
         if self.own is None:
             return known & inherited
         has_own = models.Q((f"{self.own.name}__range", (1, MAX_TTL)))
-        is_on = models.Q(LessThanOrEqual(stored.StoredAge(self), FOREVER))
+        is_on = models.Q(LessThanOrEqual(age, FOREVER))
         never = models.Q((f"{self.own.name}__isnull", False), (f"{self.own.name}__in", self.nevers))
         return known & ~never & (inherited | (has_own & is_on))
 
@@ -299,7 +299,7 @@ class TablePolicy:
         return False
 
     def is_off_for(self, obj: models.Model, using: str) -> bool:
-        """Whether the row of an instance can't expire; asks the database for a stored default."""
+        """Whether the row of an instance can't expire, by the default that it has now."""
         return self.binding.is_off_for(obj, using)
 
     def expires_at(self, obj: models.Model, age: int | None = None) -> datetime | None:

@@ -1,12 +1,11 @@
 """`TTLIndex`: what lets the sweeper find expired rows without walking the table.
 
 One of them is over the rows that inherit the default, by the instant that they began; the other is
-over those with a ttl of their own, by its end. Where the values of a field have stored defaults of
-their own, that field leads the first one, and a sweep comes to the rows of each by its own default.
+over those with a ttl of their own, by its end. Where the values of a field have defaults of their
+own, that field leads the first one, and a sweep comes to the rows of each by its own default.
 
-PostgreSQL and SQLite have partial indexes and
-indexes on expressions. MariaDB has neither, so there each is on an invisible virtual column, which
-the same migration operation adds.
+PostgreSQL and SQLite have partial indexes and indexes on expressions. MariaDB has neither, so there
+each is on an invisible virtual column, which the same migration operation adds.
 
 Django's own operations work with it: ``AddIndex`` (also what ``makemigrations`` writes),
 ``RemoveIndex``, ``AddIndexConcurrently``. In a migration with ``atomic = False`` PostgreSQL builds
@@ -23,7 +22,6 @@ from django.db.models.expressions import Combinable, Expression
 
 from ttl_odm.dialects.family import MAX_NAME, index_name
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
-from ttl_odm.django.policy.stored import target_of
 from ttl_odm.django.time.clock import family_of
 from ttl_odm.django.time.fields import InstantField, LastModifiedField, TTLField
 
@@ -169,6 +167,15 @@ def begins_index(model: Model, fields: Sequence[AnyField]) -> bool:
 
 def _is_whole(index: models.Index) -> bool:
     return index.condition is None and not isinstance(index, TTLIndex)
+
+
+def target_of(field: AnyField) -> AnyField:
+    """The field itself, or what it refers to in the end."""
+    target: Any = field
+    while target.is_relation:
+        target = target.target_field
+    found: AnyField = target
+    return found
 
 
 def can_index(field: AnyField) -> bool:

@@ -18,7 +18,7 @@ from django.db.models.expressions import Expression
 
 from ttl_odm.core import TTL, ExpireAt
 from ttl_odm.core.values import FOREVER, MAX_TTL
-from ttl_odm.django.policy import stored
+from ttl_odm.django.policy.sources import is_locking
 from ttl_odm.django.time import clock
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ttl_odm.core import Policy
     from ttl_odm.django.policy.binding import Binding, TablePolicy
     from ttl_odm.django.policy.options import Kind
+    from ttl_odm.django.policy.sources import AgeLookup
     from ttl_odm.django.time.fields import SQL
 
 TRUE, FALSE = "1 = 1", "1 = 0"
@@ -76,7 +77,8 @@ class Predicate(RowCondition):
         # All that may differ from one time to the next.
         binding, present = self.policy.binding, family.present(writing=self.writing)
         declared = binding.default
-        default: Any = (binding.is_off, stored.is_locking()) if binding.is_stored else declared()
+        is_known = binding.source.is_known
+        default: Any = declared() if is_known else (binding.is_off, is_locking())
         key = (alias, declared, default, family, present, connection.timezone)
         rendered = self._texts.get(key)
         if rendered is None:
@@ -192,10 +194,7 @@ class _Row:
         self._binding = binding
         self._writing = writing
         self._later = later
-        if binding.is_stored:
-            stored.check_app(binding)
-        scope = binding.scope
-        self._scope = None if scope is None else f"{source}.{quote(str(scope.column))}"
+        self._looked_up = binding.source.looked_up(connection, source)
         self._stamp = f"{source}.{quote(str(binding.stamp.column))}"
         if binding.form in clock.FRACTIONAL.values():
             # NaN is above all numbers, and minus infinity is not an instant either.
@@ -214,17 +213,17 @@ class _Row:
 
     def ahead(self, *, null_lives: bool) -> str:
         """The end of an inherited life is still to come."""
-        if self._binding.is_stored:
-            ahead = self._stored_ahead()
-        else:
+        if self._looked_up is None:
             ahead = self._ahead(self._binding.seconds)
+        else:
+            ahead = self._ahead_of(self._looked_up)
         nullable = null_lives and self._binding.stamp.null
         return f"{self._stamp} IS NULL OR {ahead}" if nullable else ahead
 
     def passed(self, *, null_expires: bool = False) -> str:
         """The end of an inherited life has come; NULL says no, unless it expires."""
-        if self._binding.is_stored:
-            return self._stored_passed()
+        if self._looked_up is not None:
+            return self._passed_by(self._looked_up)
         passed = self._passed(self._binding.seconds)
         is_null = clock.family_of(self._connection).is_null(self._stamp)
         return f"{is_null} OR ({passed})" if null_expires else passed
@@ -233,50 +232,34 @@ class _Row:
         """The instant was so many seconds ago, or earlier; NULL says no."""
         return self._passed(seconds)
 
-    def _stored_ahead(self) -> str:
-        ahead = self._is_ahead_of(self._stored_ago(self._age))
-        if self._scope is not None:
-            # Of young rows nobody has to ask what is stored for their scope.
-            ahead = (
-                f"({self._is_ahead_of(self._stored_ago(self._shortest, of_all=True))} OR {ahead})"
-            )
+    def _ahead_of(self, lookup: AgeLookup) -> str:
+        ahead = self._is_ahead_of(self._ago_by(lookup, lookup.age))
+        if lookup.shortest is not None:
+            # Of young rows nobody has to ask what default they have.
+            of_all = self._ago_by(lookup, lookup.shortest, of_all=True)
+            ahead = f"({self._is_ahead_of(of_all)} OR {ahead})"
         # A column of dates or numbers may hold one before all ages.
-        return ahead if self._is_instant else f"({ahead} OR {self._age_once} >= {FOREVER})"
+        is_instant = self._binding.form == "instant"
+        return ahead if is_instant else f"({ahead} OR {lookup.once(lookup.age)} >= {FOREVER})"
 
-    def _stored_passed(self) -> str:
-        passed = self._has_reached(self._stored_ago(self._age))
-        if self._scope is not None:
-            passed = (
-                f"{self._has_reached(self._stored_ago(self._shortest, of_all=True))} AND {passed}"
-            )
-        return passed if self._is_instant else f"{passed} AND {self._age_once} < {FOREVER}"
+    def _passed_by(self, lookup: AgeLookup) -> str:
+        passed = self._has_reached(self._ago_by(lookup, lookup.age))
+        if lookup.shortest is not None:
+            of_all = self._ago_by(lookup, lookup.shortest, of_all=True)
+            passed = f"{self._has_reached(of_all)} AND {passed}"
+        is_instant = self._binding.form == "instant"
+        return passed if is_instant else f"{passed} AND {lookup.once(lookup.age)} < {FOREVER}"
 
-    @property
-    def _age(self) -> str:
-        return stored.age(self._connection, self._binding, self._scope)
-
-    @property
-    def _age_once(self) -> str:
-        return stored.once(self._binding, self._age)
-
-    @property
-    def _shortest(self) -> str:
-        return stored.shortest_age(self._connection, self._binding)
-
-    @property
-    def _is_instant(self) -> bool:
-        return self._binding.form == "instant"
-
-    def _stored_ago(self, age: str, *, of_all: bool = False) -> str:
+    def _ago_by(self, lookup: AgeLookup, age: str, *, of_all: bool = False) -> str:
         """The instant so many seconds ago; computed once where it is that of all rows.
 
         A write judges each row by the moment when it is written.
         """
         age = clock.within_dates(self._connection, self._binding.form, age)
         if self._writing:
-            return self._ago(stored.once(self._binding, age))
+            return self._ago(lookup.once(age))
         instant = self._ago(age)
-        return f"(SELECT {instant})" if of_all else stored.once(self._binding, instant)
+        return f"(SELECT {instant})" if of_all else lookup.once(instant)
 
     def _ahead(self, seconds: int | str | None) -> str:
         """Some seconds after the instant are still to come, or there is none."""
@@ -331,7 +314,7 @@ class _Row:
     @property
     def _inherits_end(self) -> bool:
         """Whether a row without a ttl of its own may expire."""
-        return self._binding.is_stored or self._binding.seconds is not None
+        return self._looked_up is not None or self._binding.seconds is not None
 
     def ttl_live(self) -> str:
         """What `ttl_expired` is not, spelled out: NOT would be NULL for a row without a ttl."""
@@ -349,8 +332,9 @@ class _Row:
             f"OR ({own} > 0 AND {self._ahead(self._life)}{self._limit}) "
             f"{late}OR {own} IN ({never})"
         )
-        if self._binding.is_stored:  # TTL may be off
-            lives += f" OR {self._age_once} > {FOREVER}"
+        lookup = self._looked_up
+        if lookup is not None:  # TTL may be off
+            lives += f" OR {lookup.once(lookup.age)} > {FOREVER}"
         return f"{lives} OR {self._stamp} IS NULL" if self._binding.stamp.null else lives
 
     def ttl_expired(self) -> str:
@@ -362,8 +346,9 @@ class _Row:
         no_positive = "".join(f" AND {own} <> {never}" for never in nevers if never > 0)
         counts = f"{own} > 0{self._limit}{no_positive}"  # a number of seconds
         ended = f"{counts} AND {self._passed(self._life)}"
-        if self._binding.is_stored:
-            ended += f" AND {self._age_once} <= {FOREVER}"
+        lookup = self._looked_up
+        if lookup is not None:
+            ended += f" AND {lookup.once(lookup.age)} <= {FOREVER}"
         return f"({self.inherits} AND {inherited}) OR ({ended})"
 
     @property

@@ -15,9 +15,10 @@ from django.db.models import Q, QuerySet
 from django.db.models.deletion import Collector, ProtectedError, RestrictedError
 from django.db.models.sql import Query
 
-from ttl_odm.django.policy import options, stored
+from ttl_odm.django.policy import options
 from ttl_odm.django.policy.binding import is_historical, table_policy
 from ttl_odm.django.policy.rules import remove_dependents, rule_of
+from ttl_odm.django.policy.sources import locking
 from ttl_odm.django.purge.cascades import (
     NO_HOOKS,
     endangering,
@@ -82,7 +83,7 @@ def displace(
     for expired in _with_default_locked(policy, model, using, conditions):
         if not takes_statements:
             take_file(model, using)
-            with stored.locking():
+            with locking():
                 rows = list(locked(expired, using))
             objs = _with_others(model, using, rows)
             if rule is not None and objs:
@@ -132,9 +133,9 @@ def _with_default_locked(
 ) -> Iterator[AnyQuerySet]:
     """The expired rows that meet each of the conditions.
 
-    Where the default is stored it is locked, once there is a row to delete by it.
+    A default that others may change is locked, once there is a row to delete by it.
     """
-    locks = policy.binding.is_stored and connections[using].vendor != "sqlite"
+    locks = not policy.binding.source.is_known and connections[using].vendor != "sqlite"
     for condition in conditions:
         expired = rows_of(model, using).filter(condition)
         if locks:
@@ -178,7 +179,7 @@ def _with_others(model: Model, using: str, objs: list[Instance]) -> list[Instanc
     known, layer = being_removed(model) | {obj.pk for obj in objs}, objs
     while fields and layer:
         refers = functools.reduce(or_, (Q((f"{field.name}__in", layer)) for field in fields))
-        with stored.locking():
+        with locking():
             rows = list(locked(rows_of(model, using).filter(refers), using))
         layer = [obj for obj in rows if obj.pk not in known]
         known |= {obj.pk for obj in layer}

@@ -21,9 +21,10 @@ from django.db.models.deletion import Collector
 from django.db.models.deletion import get_candidate_relations_to_delete as relations_of
 from django.db.models.sql import DeleteQuery
 
-from ttl_odm.django.policy import options, stored
+from ttl_odm.django.policy import options
 from ttl_odm.django.policy.binding import binding_of, table_policy
 from ttl_odm.django.policy.rules import rules_below
+from ttl_odm.django.policy.sources import locking
 from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.purge.cascades import endangers, is_recorded
 from ttl_odm.django.purge.errors import UndeletedError
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
     from django.db.models import Model as Instance
 
-    from ttl_odm.django.policy.binding import AnyQuerySet, Binding, Model
+    from ttl_odm.django.policy.binding import AnyQuerySet, Model
+    from ttl_odm.django.policy.sources import Scoping
     from ttl_odm.django.time.fields import AnyField
     from ttl_odm.sweeper.hooks import Reason
 
@@ -103,7 +105,8 @@ class Removal:
 
     def __post_init__(self) -> None:
         self._began = time.monotonic()
-        self._binding = binding = binding_of(self.model)
+        binding = binding_of(self.model)
+        self._scoping = None if binding is None else binding.source.scoping
         self.root = self.model if binding is None else binding.model
         self._sink = sink_of(self.root, self.using)
         self._table = self.root._meta.db_table
@@ -152,9 +155,9 @@ class Removal:
     def by_statement(self, queryset: AnyQuerySet, *, by_key: bool = False) -> int:
         """Delete expired rows by one statement, and return how many."""
         doomed = options.for_purge(queryset, by_key=by_key)
-        counted = None if by_key or self.reason != "expired" else self._binding
-        if counted is not None and stored.has_scopes(connections[self.using], counted):
-            return self._count_scopes(doomed, counted)
+        scoping = None if by_key or self.reason != "expired" else self._scoping
+        if scoping is not None and scoping.is_used(self.using):
+            return self._count_scopes(doomed, scoping)
         return int(doomed._raw_delete(self.using) or 0)
 
     def by_key(self, keys: Sequence[Any]) -> int:
@@ -168,16 +171,14 @@ class Removal:
         self.by_scope += scopes
         return deleted
 
-    def _count_scopes(self, doomed: AnyQuerySet, binding: Binding) -> int:
+    def _count_scopes(self, doomed: AnyQuerySet, scoping: Scoping) -> int:
         """Delete what a queryset for a purge finds, and count it by scope."""
-        assert binding.scope is not None  # noqa: S101 (or there are no scopes)
         connection = connections[self.using]
         query = doomed.query.clone()
         query.__class__ = DeleteQuery
         statement, values = query.get_compiler(self.using).as_sql()
-        names = (self._table, str(binding.scope.column))
-        column = ".".join(map(connection.ops.quote_name, names))
-        statement += f" RETURNING {stored.own_scope(connection, binding, column)} AS ttl_scope"
+        scope = scoping.of_row(connection, connection.ops.quote_name(self._table))
+        statement += f" RETURNING {scope} AS ttl_scope"
         scopes: Counter[str | None] = Counter()
         with connection.cursor() as cursor:
             if connection.vendor == "postgresql":
@@ -192,11 +193,11 @@ class Removal:
 
     def scopes_of(self, keys: Sequence[Any]) -> Counter[str]:
         """How many of some rows are of which scope with a default of its own."""
-        binding = self._binding
-        if not keys or binding is None or not stored.has_scopes(connections[self.using], binding):
+        scoping = self._scoping
+        if not keys or scoping is None or not scoping.is_used(self.using):
             return Counter()
         every: AnyQuerySet = options.include_expired(QuerySet(model=self.root, using=self.using))
-        return _named(Counter(dict(stored.by_scope(binding, every.filter(pk__in=list(keys))))))
+        return _named(Counter(dict(scoping.numbers(every.filter(pk__in=list(keys))))))
 
     def by_objects(self, objs: Sequence[Instance]) -> list[Purged]:
         """Remove rows that this transaction has locked, and report them.
@@ -309,7 +310,7 @@ def _named(scopes: Counter[str | None]) -> Counter[str]:
 
 def untie(expired: AnyQuerySet, field: AnyField) -> None:
     """Set a foreign key of expired rows to NULL."""
-    with stored.locking():
+    with locking():
         keys = list(expired.values_list("pk", flat=True))
     if keys:
         rows: AnyQuerySet = QuerySet(model=expired.model, using=expired.db)

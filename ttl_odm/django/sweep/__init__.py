@@ -4,9 +4,8 @@
 - `due`: what is due: whether a table has expired rows, since when, and which are next.
 - `counts`: how many those are.
 - `subqueries`: several querysets in one statement.
-- `scopes`: which scopes of a stored default have expired rows.
-- `scope_ranges`: the rows to delete where each scope has its own end.
-- `stored_indexes`: the index by which a sweep comes from one scope to the next.
+- `walks`: the seam for sweeps that go from one default of a table to the next.
+- `stored_indexes`: the indexes that a table has in the database.
 - `leases`: leases in the table of `Lease`: which sweeper of a database is at work, by the
   database's clock.
 - `transactions`: how long its statements wait for locks, and run.

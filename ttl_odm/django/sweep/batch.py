@@ -29,18 +29,17 @@ from ttl_odm.django.purge.errors import in_short, is_locked, is_refused, is_rest
 from ttl_odm.django.purge.removal import Removal, locked, referring, rows_of, take_file
 from ttl_odm.django.sweep.due import ExpiredRows
 from ttl_odm.django.sweep.replication import under_origin
-from ttl_odm.django.sweep.scope_ranges import ScopedRows
-from ttl_odm.django.sweep.stored_indexes import scope_index
 from ttl_odm.django.sweep.transactions import at_once
-from ttl_odm.stored.scopes import deleted_by_scope
+from ttl_odm.django.sweep.walks import walk_of
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip, StoreError
 from ttl_odm.sweeper.facts import latest
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ttl_odm.django.policy.binding import AnyQuerySet, Binding, Model
+    from ttl_odm.django.sweep.walks import Walk
     from ttl_odm.sweeper import BatchRequest, Fact, Purged
 
 
@@ -57,16 +56,14 @@ def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
 
 
 def _purge_rows(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
-    index = scope_index(binding, using) if request.part is Part.INHERITING else None
-    expired: ExpiredRows | ScopedRows = ExpiredRows(binding, using, request.part)
-    if index is not None:
-        expired = ScopedRows(binding, using, index)
+    walk = walk_of(binding, using) if request.part is Part.INHERITING else None
+    expired = ExpiredRows(binding, using, request.part) if walk is None else walk
     result = _purge_range(binding, using, request, expired)
     return _purge_keys(binding, using, request, expired) if result is None else result
 
 
 def _purge_keys(
-    binding: Binding, using: str, request: BatchRequest, expired: ExpiredRows | ScopedRows
+    binding: Binding, using: str, request: BatchRequest, expired: ExpiredRows | Walk
 ) -> BatchResult:
     """Purge the next rows by their keys."""
     size = min(request.size, _MOST_KEYS)
@@ -95,7 +92,7 @@ def _purge_keys(
 
 
 def _purge_range(
-    binding: Binding, using: str, request: BatchRequest, expired: ExpiredRows | ScopedRows
+    binding: Binding, using: str, request: BatchRequest, expired: ExpiredRows | Walk
 ) -> BatchResult | None:
     """Purge the next rows by their order alone.
 
@@ -105,7 +102,7 @@ def _purge_range(
     connection, removal = connections[using], Removal(binding.model, using, request.hooks)
     waits = connection.vendor == "mysql" and not getattr(connection, "mysql_is_mariadb", False)
     # A DELETE that counts by scope returns rows; a database that does so of an INSERT can do that.
-    counts = binding.scope is None or connection.features.can_return_columns_from_insert
+    counts = binding.source.scoping is None or connection.features.can_return_columns_from_insert
     is_plain = removal.is_plain and not removal.has_dependents
     if request.part is Part.ALL or waits or not counts or not is_plain:
         return None
@@ -135,7 +132,7 @@ def _with_undeleted(
     binding: Binding,
     using: str,
     request: BatchRequest,
-    rows: tuple[ExpiredRows | ScopedRows, Any],
+    rows: tuple[ExpiredRows | Walk, Any],
 ) -> BatchResult:
     """Add what is left of a range: triggers of PostgreSQL and SQLite keep rows without an error.
 
@@ -156,8 +153,9 @@ def _with_undeleted(
     )
 
 
-def _facts(binding: Binding, removal: Removal) -> dict[str, Fact]:
-    return {} if binding.scope is None else deleted_by_scope(removal.by_scope)
+def _facts(binding: Binding, removal: Removal) -> Mapping[str, Fact]:
+    scoping = binding.source.scoping
+    return {} if scoping is None else scoping.deleted(removal.by_scope)
 
 
 @dataclass
@@ -254,7 +252,7 @@ class _Batch:
             ending.enter_context(phase("commit"))
 
     def _lock_defaults(self) -> None:
-        """Lock the stored defaults by which rows go, these and such as refer to them."""
+        """Lock the defaults by which rows go, these and such as refer to them."""
         models: dict[Model, None] = {self.binding.model: None}
         for model in (waiting := [self.binding.model]):
             found = [relation.related_model for relation in referring(model)]

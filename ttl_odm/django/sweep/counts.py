@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from django.db import connections, transaction
 from django.db.models import CharField, Exists, Func, IntegerField, OuterRef, QuerySet, Value
 
-from ttl_odm.django.policy import options, stored
+from ttl_odm.django.policy import options
 from ttl_odm.django.policy.rules import all_rules_below
 from ttl_odm.django.purge.removal import every, rows_of
 from ttl_odm.django.sweep.due import ExpiredRows, is_off, parts_of
-from ttl_odm.django.sweep.scope_ranges import ScopedRows
-from ttl_odm.django.sweep.stored_indexes import scope_index
 from ttl_odm.django.sweep.subqueries import fetched, union
-from ttl_odm.stored.rows import WHOLE_TABLE
-from ttl_odm.stored.scopes import due_by_scope
+from ttl_odm.django.sweep.walks import walk_of
 from ttl_odm.sweeper import Counted, Part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ttl_odm.django.policy.binding import AnyQuerySet, Binding
+
+
+_ALL_ROWS: Final = ""
+"""In the place of a scope, which are never empty: all rows of the table, live ones too."""
 
 
 def count(binding: Binding, using: str) -> Counted:
@@ -36,27 +37,28 @@ def count(binding: Binding, using: str) -> Counted:
     every: AnyQuerySet = QuerySet(model=binding.model, using=using)
     every = options.include_expired(every).order_by()
     number = Func(template="COUNT(*)", output_field=IntegerField())
-    if binding.scope is None:
+    scoping = binding.source.scoping
+    if scoping is None:
         expired = [ExpiredRows(binding, using, part).all().order_by() for part in parts]
         rows, *due = fetched([each.values_list(number) for each in (every, *expired)], using)
         return Counted(sum(due), rows)
-    index = scope_index(binding, using) if Part.INHERITING in parts else None
-    lookups = [every.values_list(Value(WHOLE_TABLE, output_field=CharField()), number)]
+    walk = walk_of(binding, using) if Part.INHERITING in parts else None
+    lookups = [every.values_list(Value(_ALL_ROWS, output_field=CharField()), number)]
     lookups += [
-        stored.by_scope(binding, ExpiredRows(binding, using, part).all())
+        scoping.numbers(ExpiredRows(binding, using, part).all())
         for part in parts
-        if index is None or part is not Part.INHERITING
+        if walk is None or part is not Part.INHERITING
     ]
     found: Counter[str | None] = Counter()
-    with nullcontext() if index is None else _one_view(using):
-        if index is not None:
-            for stretch in ScopedRows(binding, using, index).stretches():
-                found += Counter(dict(stored.by_scope(binding, stretch)))
+    with nullcontext() if walk is None else _one_view(using):
+        if walk is not None:
+            for stretch in walk.stretches():
+                found += Counter(dict(scoping.numbers(stretch)))
         for scope, amount in union(lookups, using):
             found[scope] += amount
-    rows, others = found.pop(WHOLE_TABLE), found.pop(None, 0)
+    rows, others = found.pop(_ALL_ROWS), found.pop(None, 0)
     by_scope = {str(scope): amount for scope, amount in found.items()}
-    return Counted(others + found.total(), rows, facts=due_by_scope(by_scope))
+    return Counted(others + found.total(), rows, facts=scoping.due(by_scope))
 
 
 def count_dependents(binding: Binding, using: str) -> dict[str, int]:

@@ -7,33 +7,32 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
 from django.db.models import F, Field, Func, Q, QuerySet, Value
 
 from ttl_odm.core import TTL, ExpireAt
-from ttl_odm.django.policy import options, stored
+from ttl_odm.django.policy import options
 from ttl_odm.django.policy.indexes import PartEnd, has_contract_fields
 from ttl_odm.django.policy.rules import dependents, rules_below
 from ttl_odm.django.purge.removal import Removal, rows_of
-from ttl_odm.django.sweep.scopes import due_in_scopes
-from ttl_odm.django.sweep.stored_indexes import scope_index
 from ttl_odm.django.sweep.subqueries import fetched
+from ttl_odm.django.sweep.walks import Keys, walk_of
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.fields import Cutoff, DatabaseNow
-from ttl_odm.stored.scope_walk import by_cutoff
 from ttl_odm.sweeper import Due, Hooks, Part
 from ttl_odm.sweeper.findings import Finding, Severity
 from ttl_odm.sweeper.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import TypeAlias
+
+    from django.db.models.expressions import Expression
 
     from ttl_odm.dialects import Family
     from ttl_odm.django.policy.binding import AnyQuerySet, Binding
-    from ttl_odm.stored.scope_walk import Scope
 
     Place: TypeAlias = tuple[Any, Any]
     """What orders a row, and its key: from where a batch goes on. None for a key is before all."""
@@ -75,20 +74,13 @@ def _find_due(binding: Binding, using: str) -> Due | None:
 
 def _overdue(binding: Binding, using: str, part: Part) -> float | None:
     """For how many seconds the first row of a part has been expired; None if there are none."""
-    rows = ExpiredRows(binding, using, part)
-    index = scope_index(binding, using) if part is Part.INHERITING else None
-    if index is None:
-        return rows.overdue()
-    ages = [scope.overdue for scope in due_in_scopes(binding, using, index)]
-    of_none = rows.among(None).overdue()
-    return max(ages if of_none is None else [*ages, of_none], default=None)
+    walk = walk_of(binding, using) if part is Part.INHERITING else None
+    return ExpiredRows(binding, using, part).overdue() if walk is None else walk.overdue()
 
 
 def is_off(binding: Binding, using: str) -> bool:
     """Whether no row of a table can expire at this moment."""
-    if not binding.is_stored:
-        return binding.is_off
-    return all(default is None for default in stored.read_all(connections[using], binding))
+    return all(default is None for default in binding.source.defaults(using))
 
 
 def _loads_rows(binding: Binding, using: str) -> bool:
@@ -142,11 +134,11 @@ def parts_of(binding: Binding) -> list[Part]:
     if isinstance(policy, TTL) and binding.own is not None:
         if binding.sweep == "scan" or not has_contract_fields(binding):
             return [Part.ALL]
-        inherits = binding.is_stored or binding.seconds is not None
+        inherits = binding.source.shortest_age() is not None
         return [Part.INHERITING, Part.OWN] if inherits else [Part.OWN]
     if isinstance(policy, ExpireAt) and policy.null == "expired":
         return [Part.ALL]
-    return [Part.INHERITING] if binding.is_stored or binding.seconds is not None else []
+    return [Part.INHERITING] if binding.source.shortest_age() is not None else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +163,6 @@ class KeyRange:
         return bool(self.first == self.beyond)
 
 
-class Keys(NamedTuple):
-    """Rows of one batch, by their primary keys, where the next batch begins, and this one."""
-
-    keys: list[Any]
-    resume: Any
-    again: Any
-
-
 class ExpiredRows:
     """The expired rows of one part, in the order in which they are purged."""
 
@@ -186,28 +170,28 @@ class ExpiredRows:
         self._binding = binding
         self._using = using
         self._part = part
-        self._among: tuple[Scope | None] | None = None
+        self._among: tuple[Any, int | Expression] | None = None
 
-    def among(self, scope: Scope | None) -> ExpiredRows:
-        """Those of one scope (None: of no scope) among rows that inherit."""
+    def among(self, scope: Any, life: int | Expression) -> ExpiredRows:
+        """Those of one scope (None: of no scope) among rows that inherit, which live so long."""
         rows = copy(self)
-        rows._among = (scope,)
+        rows._among = (scope, life)
         return rows
 
-    def of_scopes(self, scopes: Sequence[Scope]) -> AnyQuerySet:
-        """Those of some scopes, in no order."""
-        return self._before_ends(self._in_order(), scopes)
+    def before(self, cutoffs: Mapping[Any, Sequence[Any]]) -> AnyQuerySet:
+        """Those of some scopes, in no order; each scope ends at the bookmark that it is under."""
+        return self._before(self._in_order(), cutoffs)
 
-    def every_of_scopes(self, scopes: Sequence[Scope]) -> AnyQuerySet:
+    def every_before(self, cutoffs: Mapping[Any, Sequence[Any]]) -> AnyQuerySet:
         """The same and, among them, what the predicate knows to live longer."""
         every: AnyQuerySet = QuerySet(model=self._binding.model, using=self._using)
-        return self._before_ends(self._ordered(options.include_expired(every)), scopes)
+        return self._before(self._ordered(options.include_expired(every)), cutoffs)
 
-    def _before_ends(self, rows: AnyQuerySet, scopes: Sequence[Scope]) -> AnyQuerySet:
+    def _before(self, rows: AnyQuerySet, cutoffs: Mapping[Any, Sequence[Any]]) -> AnyQuerySet:
         """Those rows of scopes that are before the scopes' ends in the index."""
         stretches = (
             Q(ttl_of__in=values, ttl_end__lte=self._of_bookmark(cutoff))
-            for cutoff, values in by_cutoff(scopes).items()
+            for cutoff, values in cutoffs.items()
         )
         return self._with_scope(rows).filter(reduce(or_, stretches))
 
@@ -234,10 +218,8 @@ class ExpiredRows:
         rows = self._ordered(rows_of(self._binding.model, self._using))
         if self._among is None:
             return rows
-        (scope,), rows = self._among, self._with_scope(rows)
-        return (
-            rows.filter(ttl_of__isnull=True) if scope is None else rows.filter(ttl_of=scope.value)
-        )
+        (scope, _), rows = self._among, self._with_scope(rows)
+        return rows.filter(ttl_of__isnull=True) if scope is None else rows.filter(ttl_of=scope)
 
     def _ordered(self, rows: AnyQuerySet) -> AnyQuerySet:
         binding, part = self._binding, self._part
@@ -336,17 +318,14 @@ class ExpiredRows:
         return self._part is not Part.ALL and self._binding.form in ("instant", "datetime")
 
     @property
-    def _life(self) -> int | stored.StoredAge:
+    def _life(self) -> int | Expression:
         """How long rows live at least from what orders them; the predicate knows who longer.
 
         It is 0 where that is the end itself, as of rows with a ttl.
         """
-        binding = self._binding
         if self._part is Part.OWN:
             return 0
         if self._among is not None:
-            (scope,) = self._among
-            return stored.StoredAge(binding, "table") if scope is None else scope.seconds
-        if binding.is_stored:  # the database says it
-            return stored.StoredAge(binding, "row" if binding.scope is None else "shortest")
-        return binding.seconds or 0
+            _, life = self._among
+            return life
+        return self._binding.source.shortest_age() or 0

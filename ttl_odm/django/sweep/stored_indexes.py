@@ -1,4 +1,4 @@
-"""The index by which a sweep comes from one scope of a stored default to the next.
+"""The indexes that a table has in the database, and the one that leads a sweep from scope to scope.
 
 What the catalogue is asked is in `ttl_odm.dialects.indexes`: a model says what index it wants, and
 not whether its table has it.
@@ -7,9 +7,6 @@ not whether its table has it.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
-
-from django.db import connections
 
 from ttl_odm.dialects.indexes import IndexNeed, StoredIndex, stored_index
 from ttl_odm.dialects.mysql import INHERITED_END, MySQL
@@ -21,32 +18,6 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from ttl_odm.django.policy.binding import Binding, Model
-
-_Seen = dict[tuple[str, IndexNeed], StoredIndex]
-
-_seen: WeakKeyDictionary[BaseDatabaseWrapper, _Seen] = WeakKeyDictionary()
-"""The needs of tables that an index was seen for: they are not looked for again."""
-
-
-def scope_index(binding: Binding, using: str) -> StoredIndex | None:
-    """The index that the scopes' field leads; None where there is none, or can't be."""
-    connection = connections[using]
-    need = scope_need(binding, connection)
-    if need is None:
-        return None
-    seen, key = _seen.setdefault(connection, {}), (binding.model._meta.db_table, need)
-    if key not in seen:
-        indexes = stored_indexes(connection, binding.model)
-        found = next((index for index in indexes if index.leads_to(need)), None)
-        if found is None:
-            return None
-        seen[key] = found
-    return seen[key]
-
-
-def forget() -> None:
-    """Look for them anew from now on, for tests that change tables."""
-    _seen.clear()
 
 
 def scope_need(binding: Binding, connection: BaseDatabaseWrapper) -> IndexNeed | None:

@@ -23,7 +23,6 @@ from django.db.models.sql.where import AND, WhereNode
 from ttl_odm.django.policy.binding import table_policy
 from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.policy.predicate import Predicate
-from ttl_odm.django.policy.stored import StoredAge
 from ttl_odm.django.time import clock
 from ttl_odm.follows.django.following import Following, is_one_of
 from ttl_odm.follows.django.locks import share
@@ -181,8 +180,9 @@ class _Lookup:
             select[_STAYS], chosen = compiler.compile(compiler.query.build_where(links))
         live = Predicate.of(_policy_of(tables[-1]), tables[-1], "live")
         known: dict[str, Any] = {_LIVE: live}
-        if binding.is_stored:
-            known[_AGE] = StoredAge(binding)
+        age = binding.source.row_age()
+        if age is not None:
+            known[_AGE] = age
         columns = ["pk", *(field.name for field in (binding.stamp, binding.own) if field)]
         rows = include_expired(self._roots).only(*columns).annotate(**known)
         return rows.extra(  # noqa: S610 (of names that Django quotes)

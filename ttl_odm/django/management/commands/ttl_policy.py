@@ -13,8 +13,6 @@ from django.db import DEFAULT_DB_ALIAS, connections, router
 
 from ttl_odm.core.policy import TTL
 from ttl_odm.django.management.options import add_option
-from ttl_odm.django.policy.binding import bindings
-from ttl_odm.django.policy.stored import APP
 from ttl_odm.errors import TTLError
 from ttl_odm.forecast.approval import (
     ITS_TOKEN,
@@ -26,6 +24,8 @@ from ttl_odm.forecast.approval import (
     stored_lines,
 )
 from ttl_odm.forecast.parse import parse_stored
+from ttl_odm.stored.django.lookup import APP
+from ttl_odm.stored.django.source import stored_bindings
 from ttl_odm.sweeper.command_line import Status, terminal_width, user_name
 from ttl_odm.sweeper.text import aligned, visible, without_controls
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Sequence
 
-    from ttl_odm.django.policy.binding import Binding, Model
+    from ttl_odm.django.policy.binding import Model
 
 
 class Command(BaseCommand):
@@ -87,12 +87,12 @@ class Command(BaseCommand):
             raise CommandError(visible(str(error)), returncode=Status.USAGE) from error
 
     def _show(self, options: dict[str, Any]) -> None:
-        from ttl_odm.django.policies.changes import policy_changes, stored_policies  # noqa: PLC0415
+        from ttl_odm.stored.django.changes import policy_changes, stored_policies  # noqa: PLC0415
 
         models, using = [_model(name) for name in options["models"]], options["database"]
         models = models or [
             binding.model
-            for binding in _stored()
+            for binding in stored_bindings()
             if router.allow_migrate_model(using, binding.model)
         ]
         is_history = options["action"] == "history"
@@ -156,12 +156,8 @@ def _add_common(parser: ArgumentParser) -> None:
     add_option(parser, "json", dest="as_json")
 
 
-def _stored() -> list[Binding]:
-    return [binding for binding in bindings() if binding.is_stored]
-
-
 def _model(name: str) -> Model:
-    models = [binding.model for binding in _stored()]
+    models = [binding.model for binding in stored_bindings()]
     for model in models:
         if name.lower() in (model._meta.label_lower, model._meta.db_table.lower()):
             return model
@@ -174,7 +170,7 @@ def _value(model: Model, named: Sequence[str]) -> str | None:
     """The scope of ``FIELD=VALUE``; None where nothing is named."""
     if not named:
         return None
-    policy = next(binding.policy for binding in _stored() if binding.model is model)
+    policy = next(binding.policy for binding in stored_bindings() if binding.model is model)
     by = policy.stored.by if isinstance(policy, TTL) and policy.stored is not None else None
     field, is_given, value = named[0].partition("=")
     if not is_given or field != by:

@@ -9,9 +9,7 @@ This module must not know what a predicate is, nor how a default is changed.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from django.apps import apps
 from django.db import models
@@ -21,47 +19,30 @@ from django.db.models.expressions import Expression, F
 from ttl_odm.core.policy import TTL
 from ttl_odm.core.values import FOREVER, NEVER, OFF, lenient_ttl
 from ttl_odm.dialects.family import as_value
+from ttl_odm.django.policy.indexes import target_of
+from ttl_odm.django.policy.sources import is_locking
 from ttl_odm.django.time.clock import family_of
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.stored.rows import LONGEST_SCOPE, POLICIES, WHOLE_TABLE
 from ttl_odm.stored.scope_columns import ScopeColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.sql.compiler import SQLCompiler
 
-    from ttl_odm.core.policy import Policy
+    from ttl_odm.django.policy.binding import Binding
     from ttl_odm.django.time.fields import SQL, AnyField
 
 APP: Final = "ttl_odm.django.policies"
-"""The app whose tables have the defaults."""
+"""The app whose tables have the defaults, by which Django finds its modules."""
+
+LABEL: Final = "ttl_odm_policies"
 
 _TEXTS: Final = (models.CharField, models.TextField)
 _EXACT: Final = "utf8mb4_bin"
 """By which MariaDB and MySQL tell upper from lower case, as the others do."""
-
-
-_locks: ContextVar[bool] = ContextVar("ttl_odm_locks_defaults", default=False)
-
-
-@contextmanager
-def locking() -> Iterator[None]:
-    """Let queries read stored defaults as they are now, and lock them, shared.
-
-    Otherwise a SELECT reads them as the transaction's snapshot has them.
-    """
-    token = _locks.set(True)
-    try:
-        yield
-    finally:
-        _locks.reset(token)
-
-
-def is_locking() -> bool:
-    """Whether queries do that at this moment: see `locking`."""
-    return _locks.get()
 
 
 def sharing(connection: BaseDatabaseWrapper) -> str:
@@ -69,19 +50,7 @@ def sharing(connection: BaseDatabaseWrapper) -> str:
     return {"postgresql": " FOR SHARE", "mysql": " LOCK IN SHARE MODE"}.get(connection.vendor, "")
 
 
-class Storing(Protocol):
-    """What is to be known of a table here, of a `Binding`: its model, and what tells rows apart."""
-
-    model: type[models.Model]
-    scope: AnyField | None
-
-    @property
-    def policy(self) -> Policy:
-        """The policy as it is declared at this moment."""
-        ...
-
-
-def check_app(binding: Storing) -> None:
+def check_app(binding: Binding) -> None:
     """Raise TTLConfigurationError where a default has no table that it could be read from."""
     if not apps.is_installed(APP):
         raise TTLConfigurationError(
@@ -99,15 +68,15 @@ def check_scope(field: AnyField, where: str) -> None:
         )
 
 
-def name_of(binding: Storing) -> str:
+def name_of(binding: Binding) -> str:
     """What a table is called in the table of the policies."""
     # How one names a table of another schema in Django: '"schema"."table"', or from its middle on.
     return str(binding.model._meta.db_table).strip('"').replace('"."', ".")
 
 
-def age(
+def age_of(
     connection: BaseDatabaseWrapper,
-    binding: Storing,
+    binding: Binding,
     scope: str | None,
     collation: str | None = None,
 ) -> str:
@@ -139,20 +108,15 @@ def age(
     return family_of(connection).least(shortest, found)
 
 
-def shortest_age(connection: BaseDatabaseWrapper, binding: Storing) -> str:
+def shortest_age(connection: BaseDatabaseWrapper, binding: Binding) -> str:
     """The least age at which any row that inherits expires, whatever its scope: an index has it."""
     ttl = connection.ops.quote_name("ttl")
     shortest = f"SELECT MIN({ttl}) FROM {_rows(connection, binding)} AND {ttl} > 0"  # noqa: S608 (as above)
     return f"COALESCE(({shortest}), {FOREVER})"
 
 
-def once(binding: Storing, expression: str) -> str:
-    """What is made of a stored default as a subquery, which databases compute once for all rows."""
-    return expression if binding.scope is not None else f"(SELECT {expression})"
-
-
 def has_default(
-    connection: BaseDatabaseWrapper, binding: Storing, source: str, scope: str | None
+    connection: BaseDatabaseWrapper, binding: Binding, source: str, scope: str | None
 ) -> str | None:
     """The condition for the rows that have a certain default; None where all have.
 
@@ -170,14 +134,14 @@ def has_default(
     return f"NOT EXISTS {own_scope(connection, binding, column)}"
 
 
-def own_scope(connection: BaseDatabaseWrapper, binding: Storing, column: str) -> str:
+def own_scope(connection: BaseDatabaseWrapper, binding: Binding, column: str) -> str:
     """The scope of a row, where that has a default of its own; else NULL."""
     scope = connection.ops.quote_name("scope")
     own = f"{_is_scope(connection, binding, column)} AND {scope} <> ''"
     return f"(SELECT {scope} FROM {_rows(connection, binding)} AND {own})"  # noqa: S608 (as above)
 
 
-def canonical_scope(connection: BaseDatabaseWrapper, binding: Storing, value: Any) -> str:
+def canonical_scope(connection: BaseDatabaseWrapper, binding: Binding, value: Any) -> str:
     """A value that somebody names, as the scopes of policies have it.
 
     Raises:
@@ -203,7 +167,7 @@ def canonical_scope(connection: BaseDatabaseWrapper, binding: Storing, value: An
     return scope_text(connection, binding, column.canonical(value))
 
 
-def scope_text(connection: BaseDatabaseWrapper, binding: Storing, value: Any) -> str:
+def scope_text(connection: BaseDatabaseWrapper, binding: Binding, value: Any) -> str:
     """A value of the field, as the scopes of policies have it."""
     assert binding.scope is not None  # noqa: S101 (the callers have asked)
     field = target_of(binding.scope)
@@ -213,7 +177,7 @@ def scope_text(connection: BaseDatabaseWrapper, binding: Storing, value: Any) ->
 
 
 def read(
-    connection: BaseDatabaseWrapper, binding: Storing, scope: str | None = None
+    connection: BaseDatabaseWrapper, binding: Binding, scope: str | None = None
 ) -> dict[str | None, int | None]:
     """What is stored for a scope, and for the table (None): those that there are.
 
@@ -228,7 +192,7 @@ def read(
         return {found or None: lenient_ttl(ttl) for found, ttl in cursor.fetchall()}
 
 
-def read_all(connection: BaseDatabaseWrapper, binding: Storing) -> list[int | None]:
+def read_all(connection: BaseDatabaseWrapper, binding: Binding) -> list[int | None]:
     """Every default that rows of a table may inherit."""
     check_app(binding)
     ttl = connection.ops.quote_name("ttl")
@@ -238,7 +202,7 @@ def read_all(connection: BaseDatabaseWrapper, binding: Storing) -> list[int | No
         return [lenient_ttl(seconds) for (seconds,) in cursor.fetchall()]
 
 
-def has_scopes(connection: BaseDatabaseWrapper, binding: Storing) -> bool:
+def has_scopes(connection: BaseDatabaseWrapper, binding: Binding) -> bool:
     """Whether any scope of a table has a default of its own."""
     if binding.scope is None:
         return False
@@ -248,7 +212,7 @@ def has_scopes(connection: BaseDatabaseWrapper, binding: Storing) -> bool:
         return cursor.fetchone() is not None
 
 
-def policy_of(connection: BaseDatabaseWrapper, binding: Storing, obj: models.Model) -> TTL:
+def policy_of(connection: BaseDatabaseWrapper, binding: Binding, obj: models.Model) -> TTL:
     """The policy of an instance's row, with the default that the database has for it now."""
     field, scope = binding.scope, None
     value = None if field is None else getattr(obj, field.attname)
@@ -258,13 +222,13 @@ def policy_of(connection: BaseDatabaseWrapper, binding: Storing, obj: models.Mod
     return _with_default(binding, found.get(scope, found.get(None)))
 
 
-def policy_by_age(binding: Storing, age: int) -> TTL:
+def policy_by_age(binding: Binding, age: int) -> TTL:
     """The policy of a row for which `StoredAge` has found this."""
     default = None if age >= OFF else NEVER if age >= FOREVER else age
     return _with_default(binding, default)
 
 
-def _with_default(binding: Storing, default: int | None) -> TTL:
+def _with_default(binding: Binding, default: int | None) -> TTL:
     policy = binding.policy
     assert isinstance(policy, TTL)  # noqa: S101 (no other has a stored default)
     return policy.with_default(default)
@@ -273,7 +237,7 @@ def _with_default(binding: Storing, default: int | None) -> TTL:
 class _LookUp(Expression):
     """What is stored for a row, in a query, by the field that tells the rows apart."""
 
-    def __init__(self, binding: Storing, output_field: AnyField, *, by_rows: bool = True) -> None:
+    def __init__(self, binding: Binding, output_field: AnyField, *, by_rows: bool = True) -> None:
         super().__init__(output_field=output_field)
         self._binding = binding
         by_rows = binding.scope is not None and by_rows
@@ -291,7 +255,7 @@ class _LookUp(Expression):
 class StoredAge(_LookUp):
     """The age of `age`, in a query; that of the table, or the shortest, where that will do."""
 
-    def __init__(self, binding: Storing, of: Literal["row", "table", "shortest"] = "row") -> None:
+    def __init__(self, binding: Binding, of: Literal["row", "table", "shortest"] = "row") -> None:
         """Say of which table's rows."""
         super().__init__(binding, models.BigIntegerField(), by_rows=of == "row")
         self._shortest = of == "shortest"
@@ -302,13 +266,13 @@ class StoredAge(_LookUp):
         if self._shortest:
             return shortest_age(connection, self._binding), ()
         scopes = [compiler.compile(source)[0] for source in self.sources]
-        return age(connection, self._binding, scopes[0] if scopes else None), ()
+        return age_of(connection, self._binding, scopes[0] if scopes else None), ()
 
 
 class OwnScope(_LookUp):
     """The scope of `own_scope`, in a query."""
 
-    def __init__(self, binding: Storing) -> None:
+    def __init__(self, binding: Binding) -> None:
         """Say of which table's rows, which have scopes."""
         super().__init__(binding, models.CharField())
 
@@ -318,26 +282,17 @@ class OwnScope(_LookUp):
         return own_scope(connection, self._binding, compiler.compile(source)[0]), ()
 
 
-def by_scope(binding: Storing, rows: models.QuerySet[Any, Any]) -> models.QuerySet[Any, Any]:
+def by_scope(binding: Binding, rows: models.QuerySet[Any, Any]) -> models.QuerySet[Any, Any]:
     """How many rows are of which scope with a default of its own; None stands for all others."""
     scopes = rows.order_by().annotate(ttl_scope=OwnScope(binding)).values("ttl_scope")
     return scopes.annotate(ttl_rows=Count("*")).values_list("ttl_scope", "ttl_rows")
 
 
-def _rows(connection: BaseDatabaseWrapper, binding: Storing) -> str:
+def _rows(connection: BaseDatabaseWrapper, binding: Binding) -> str:
     """FROM what, and WHERE: the rows of one table's policies."""
     quote = connection.ops.quote_name
     name = family_of(connection).literal_text(name_of(binding)).replace("%", "%%")
     return f"{quote(POLICIES)} WHERE {quote('name')} = {name}"
-
-
-def target_of(field: AnyField) -> AnyField:
-    """The field itself, or what it refers to in the end."""
-    target: Any = field
-    while target.is_relation:
-        target = target.target_field
-    found: AnyField = target
-    return found
 
 
 def _as_text(connection: BaseDatabaseWrapper, field: AnyField, column: str) -> str:
@@ -347,7 +302,7 @@ def _as_text(connection: BaseDatabaseWrapper, field: AnyField, column: str) -> s
     return f"CAST({column} AS {kind}({LONGEST_SCOPE}))"
 
 
-def _is_scope(connection: BaseDatabaseWrapper, binding: Storing, column: str) -> str:
+def _is_scope(connection: BaseDatabaseWrapper, binding: Binding, column: str) -> str:
     """Whether a stored scope is that of a row of the statement around a subquery."""
     assert binding.scope is not None  # noqa: S101 (the callers have asked)
     scope = connection.ops.quote_name("scope")
@@ -368,7 +323,7 @@ def _unpadded(connection: BaseDatabaseWrapper, field: AnyField, column: str) -> 
     return f" AND {column} = TRIM(TRAILING ' ' FROM {column})"
 
 
-def _of_outer(connection: BaseDatabaseWrapper, binding: Storing, column: str) -> str:
+def _of_outer(connection: BaseDatabaseWrapper, binding: Binding, column: str) -> str:
     """A column of the statement around a subquery, for a condition in that."""
     assert binding.scope is not None  # noqa: S101 (the callers have asked)
     text = _as_text(connection, binding.scope, column)

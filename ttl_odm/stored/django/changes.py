@@ -28,12 +28,13 @@ from ttl_odm.core.policy import TTL
 from ttl_odm.core.values import short_repr
 from ttl_odm.dialects.errors import code_of, is_away, is_passing, is_taken
 from ttl_odm.dialects.waits import NOT_AVAILABLE, TRIES, WAITED, races, waits
-from ttl_odm.django.policies.models import Policy
-from ttl_odm.django.policies.models import PolicyChange as Change
-from ttl_odm.django.policy import stored
-from ttl_odm.django.policy.binding import binding_of, bindings
+from ttl_odm.django.policy.binding import binding_of
 from ttl_odm.django.time.fields import Stamp
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.stored.django import lookup
+from ttl_odm.stored.django.models import Policy
+from ttl_odm.stored.django.models import PolicyChange as Change
+from ttl_odm.stored.django.source import stored_bindings
 from ttl_odm.stored.rows import (
     INHERIT,
     POLICIES,
@@ -88,7 +89,7 @@ class StoredDefault:
                 f"The default ttl of {target._meta.label} isn't stored in the database: to store "
                 "it, declare __ttl__ = Stored(3600)."
             )
-        stored.check_app(binding)
+        lookup.check_app(binding)
         using = using or router.db_for_write(binding.model)
         label = binding.model._meta.label
         if scope is None:
@@ -98,13 +99,13 @@ class StoredDefault:
                 f"{label}.__ttl__ = {declared!r} has one default for all rows, and none for "
                 f"scope={short_repr(scope)}; declare Stored(..., by='field')."
             )
-        text = stored.canonical_scope(connections[using], binding, scope)
+        text = lookup.canonical_scope(connections[using], binding, scope)
         return cls(binding, declared, text, using)
 
     @property
     def name(self) -> str:
         """The table's name in the table of the policies."""
-        return stored.name_of(self.binding)
+        return lookup.name_of(self.binding)
 
     def checked(self, ttl: StoredTTL) -> int | None:
         """A default that it is to be; raises InvalidTTL where it can't."""
@@ -219,7 +220,7 @@ def change(
     whole, row = rows.filter(scope=WHOLE_TABLE), rows.filter(scope=scope)
     said: dict[str, Any] = {"changed_by": by, "reason": reason}
     with _in_short_tries(using) as run:
-        # Whoever deletes by any default of the table holds this row: see `default_locks`. A
+        # Whoever deletes by any default of the table holds this row: see `locks`. A
         # transaction with an older snapshot fails on it, as it is written. And SQLite, which has
         # no FOR UPDATE, locks the file by this.
         run(lambda: whole.update(ttl=models.F("ttl")))
@@ -272,12 +273,12 @@ def begin_policies(*, using: str = DEFAULT_DB_ALIAS) -> None:
         using: The alias of the database.
     """
     rows = []
-    for binding in bindings():
+    for binding in stored_bindings():
         policy = binding.policy
-        if binding.is_stored and isinstance(policy, TTL) and policy.stored is not None:
+        if isinstance(policy, TTL) and policy.stored is not None:
             if not router.allow_migrate_model(using, binding.model):
                 continue
-            whose = {"name": stored.name_of(binding), "scope": WHOLE_TABLE}
+            whose = {"name": lookup.name_of(binding), "scope": WHOLE_TABLE}
             rows.append(Policy(**whose, ttl=policy.stored.start, changed_at=Stamp()))
     Policy.objects.using(using).bulk_create(rows, ignore_conflicts=True)
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
-from ttl_odm.django.policy import stored
 from ttl_odm.django.time import clock
+from ttl_odm.stored.django.lookup import age_of
 from ttl_odm.stored.scope_walk import AT_ONCE, all_due, looked_at
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _looked(
     # By both, or MySQL sorts.
     first = f"r.{scope} = w.ttl_of AND {inherits} ORDER BY r.{scope}, {end} LIMIT 1"
     began = f"SELECT {end} FROM {table} r WHERE {first}"  # noqa: S608 (as above)
-    age = stored.age(connection, binding, "w.ttl_of", index.collation)
+    age = age_of(connection, binding, "w.ttl_of", index.collation)
     looked = f"w.ttl_of, w.ttl_number, {age} AS ttl_age, ({began}) AS ttl_began"
     follows = f"r.{scope} IS NOT NULL" if is_first else f"r.{scope} > %s"
     if is_mysql:  # which skip from one value to the next themselves
