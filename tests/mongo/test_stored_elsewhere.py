@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import inspect
+from copy import copy, deepcopy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -163,6 +164,46 @@ async def test_a_cursor_asks_when_it_is_read_not_when_it_is_made(place: Carts) -
         rewound = cursor.rewind()
         cursor = await rewound if inspect.isawaitable(rewound) else rewound  # noqa: PLW2901
         assert len(await cursor.to_list(None)) == 5
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+async def test_copies_of_a_find_follow_it_whatever_the_find_has_of_it(
+    place: Carts, *, is_begun: bool
+) -> None:
+    place.add(*range(6), age=600)
+    finds = [
+        place.collection.find({"name": {"$exists": False}}),
+        place.collection.find({}).limit(6),
+        place.collection.find({}).sort("_id").skip(3),
+        place.collection.find({}, {"name": {"$toUpper": "$name"}}),
+        place.collection.find({}, limit=2, skip=1),
+    ]
+    sizes = [6, 6, 3, 6, 2]
+    if is_begun:
+        assert [len(await find.to_list(None)) for find in finds] == sizes
+    for find, size in zip(finds, sizes, strict=True):
+        for duplicate in (find.clone(), copy(find), deepcopy(find), find.clone().clone()):
+            place.put(60)
+            assert await duplicate.clone().to_list(None) == []
+            assert await duplicate.distinct("_id") == []
+            place.put(HOUR)
+            assert len(await duplicate.clone().distinct("_id")) == 6
+            assert len(await duplicate.to_list(None)) == size
+            rewound = await awaited(duplicate.rewind())
+            assert len(await rewound.to_list(None)) == size
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+async def test_the_plan_of_a_find_is_that_of_what_is_sent(place: Carts, *, is_begun: bool) -> None:
+    place.add(*range(6), age=600)
+    finds = [place.collection.find({}), place.collection.find({}).limit(4)]
+    if is_begun:
+        assert [len(await find.to_list(None)) for find in finds] == [6, 4]
+    for find, size in zip(finds, (6, 4), strict=True):
+        place.put(60)
+        assert (await find.explain())["executionStats"]["nReturned"] == 0
+        place.put(HOUR)
+        assert (await find.explain())["executionStats"]["nReturned"] == size
 
 
 async def test_each_batch_of_a_cursor_follows_it(place: Carts) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, TypeVar
 
@@ -154,6 +154,10 @@ class Sent:
         if not expired and handle.is_stored:
             return cls(asked, filters.insert_only(asked), is_open=True)
         return cls(asked, handle.filter_for(filter, expired=expired))
+
+    def on(self, clone: AsyncCursor[Document]) -> Sent:
+        """Return what a clone sends, which has a copy of the filter; PyMongo's, of any kind."""
+        return replace(self, exact=clone._spec)
 
     def completed(self, handle: Handle) -> Sent:
         """Return it with the predicate of this moment."""

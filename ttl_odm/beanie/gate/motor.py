@@ -293,11 +293,17 @@ class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
         """Return the values of a field in what it finds."""
         return self.collection.distinct(key, **asked_by(self.delegate, self._sent))
 
+    def explain(self) -> asyncio.Future[Document]:
+        """Return the server's plan for the find."""
+        clone = self.clone()
+        explained: Method = super(TTLMotorCursor, clone).explain
+        return asyncio.ensure_future(clone._read(explained), loop=self.get_io_loop())
+
     def _like(self, clone: TTLMotorCursor) -> TTLMotorCursor:
         clone._lifetime = self._lifetime
         ask_alike(clone.delegate, self.delegate)
         if self._sent is not None and self.delegate._spec is self._sent.exact:
-            clone._sent = Sent(self._sent.filter, clone.delegate._spec)
+            clone._sent = self._sent.on(clone.delegate)
         return clone
 
 

@@ -261,7 +261,7 @@ class TTLCursor(_Cursor, AsyncCursor[Document]):
         clone._lifetime = self._lifetime
         ask_alike(clone, self)
         if self._sent is not None and self._spec is self._sent.exact:
-            clone._sent = Sent(self._sent.filter, clone._spec)
+            clone._sent = self._sent.on(clone)
         return clone
 
 
