@@ -326,7 +326,7 @@ async def test_a_cache_goes_by_what_was_noted_last_and_not_for_long(
     mongodb_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("ttl_odm.beanie.policy.stored.monotonic", lambda: clock[0])
+    monkeypatch.setattr("ttl_odm.stored.beanie.lookup.monotonic", lambda: clock[0])
 
     class Kept(TTLMixin, Document):
         __ttl__ = Stored(HOUR)

@@ -21,9 +21,9 @@ from tests.mongo.stored import HOUR, KEY, Carts, carts, declared
 from tests.mongo.sweeping import Commands
 from ttl_odm import Stored, TTLConfigurationError, TTLError
 from ttl_odm.beanie import ensure_indexes, set_policy
-from ttl_odm.beanie.indexes import stored_default
 from ttl_odm.beanie.policy.commands import RawCollection, Server
 from ttl_odm.core.values import MAX_TTL, lenient_ttl
+from ttl_odm.stored.beanie import turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -191,13 +191,13 @@ async def test_who_comes_late_to_its_turn_gives_up(
     place: Carts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody has taken it over, as after a pause of the process."""
-    written = stored_default.Turn.write
+    written = turns.Turn.write
 
     async def write(self: Any, *args: Any) -> None:
         await written(self, *args)
         place.raw["ttl_odm_policies"].update_one({"_id": KEY}, {"$set": {"changing.by": "bob"}})
 
-    monkeypatch.setattr(stored_default.Turn, "write", write)
+    monkeypatch.setattr(turns.Turn, "write", write)
     with pytest.raises(TTLError, match="Another client is changing"):
         await set_policy(place.model, 60, by="ann")
     assert place.seconds() == HOUR
@@ -228,7 +228,7 @@ async def test_a_shorter_life_is_one_of_the_index_only_when_no_note_says_otherwi
     mongodb_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, slept = [1000.0], []
-    monkeypatch.setattr("ttl_odm.beanie.policy.stored.monotonic", lambda: clock[0])
+    monkeypatch.setattr("ttl_odm.stored.beanie.lookup.monotonic", lambda: clock[0])
     model = declared(Stored(HOUR, max_staleness=5), purge="native")
     async with carts(mongodb_url, model) as place:
         place.add(1, age=600)
@@ -254,7 +254,7 @@ async def test_a_shorter_life_is_one_of_the_index_only_when_no_note_says_otherwi
                 assert row is not None
                 slept.append((seconds, row["ttl"], place.seconds()))
 
-        monkeypatch.setattr(stored_default, "sleep", sleep)
+        monkeypatch.setattr(turns, "sleep", sleep)
         await set_policy(place.model, 60, by="ann")
         assert slept == [(5, 60, HOUR)]
         assert place.seconds() == 60
@@ -267,7 +267,7 @@ async def test_a_shorter_life_is_one_of_the_index_only_when_no_note_says_otherwi
 async def test_what_deletes_goes_by_no_note(
     mongodb_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ttl_odm.beanie.policy.stored.monotonic", lambda: 1000.0)
+    monkeypatch.setattr("ttl_odm.stored.beanie.lookup.monotonic", lambda: 1000.0)
     async with carts(mongodb_url, declared(Stored(60, max_staleness=5))) as place:
         place.add(1, age=600, name="old")
         assert await place.shown() == set()
@@ -284,7 +284,7 @@ async def test_a_note_counts_only_as_long_as_who_changes_it_knows(
     mongodb_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("ttl_odm.beanie.policy.stored.monotonic", lambda: clock[0])
+    monkeypatch.setattr("ttl_odm.stored.beanie.lookup.monotonic", lambda: clock[0])
     async with carts(mongodb_url, declared(Stored(HOUR))) as place:
         place.model.__ttl__ = Stored(HOUR, max_staleness=5)  # a newer release, before its start
         place.add(1, age=600)
@@ -312,7 +312,7 @@ async def test_an_interrupted_change_is_mended_when_no_note_says_otherwise(
             if len(slept) == 1:
                 raise asyncio.CancelledError
 
-        monkeypatch.setattr(stored_default, "sleep", sleep)
+        monkeypatch.setattr(turns, "sleep", sleep)
         with pytest.raises(asyncio.CancelledError):
             await set_policy(place.model, 60, by="ann")
         assert place.seconds() == HOUR

@@ -13,7 +13,7 @@ from pymongo.errors import DuplicateKeyError
 from tests.mongo.stored import HOUR, KEY, Carts, carts
 from ttl_odm import InvalidTTL, Stored, TTLConfigurationError
 from ttl_odm.beanie import TTLMixin, ensure_indexes, policy_changes, set_policy, stored_policies
-from ttl_odm.beanie.policy.stored import MOST_SCOPES
+from ttl_odm.beanie.policy.sources import MOST_SCOPES
 from ttl_odm.forecast.change_mongodb import NotApprovedError, approve_policy, preview_policy
 
 if TYPE_CHECKING:

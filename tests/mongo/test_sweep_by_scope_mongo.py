@@ -10,7 +10,7 @@ from beanie import Document
 from tests.mongo.stored import HOUR, KEY, Carts, carts
 from ttl_odm import Stored
 from ttl_odm.beanie import TTLMixin, set_policy
-from ttl_odm.beanie.policy.stored import MOST_SCOPES
+from ttl_odm.beanie.policy.sources import MOST_SCOPES
 from ttl_odm.sweeper import FuseError, Hook, Progress, Purged
 from ttl_odm.sweeper.declarations import Archive
 

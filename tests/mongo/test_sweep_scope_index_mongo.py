@@ -15,8 +15,7 @@ from ttl_odm import Stored, TTLConfigurationError
 from ttl_odm.beanie import TTLMixin, ensure_indexes
 from ttl_odm.beanie.policy.binding import declared_policy
 from ttl_odm.beanie.policy.commands import RAW
-from ttl_odm.beanie.policy.notes import outline
-from ttl_odm.beanie.policy.stored import MOST_SCOPES
+from ttl_odm.beanie.policy.sources import MOST_SCOPES, outline
 from ttl_odm.beanie.policy.ttl_indexes import wanted_indexes
 from ttl_odm.sweeper import Pace, Skip
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EXTENSIONS = {
     "sqlalchemy": ("ttl_odm.follows", "ttl_odm.partitions", "ttl_odm.stored"),
     "django": ("ttl_odm.follows", "ttl_odm.partitions", "ttl_odm.stored"),
-    "beanie": ("ttl_odm.follows", "ttl_odm.partitions"),
+    "beanie": ("ttl_odm.follows", "ttl_odm.partitions", "ttl_odm.stored"),
 }
 """What each adapter does without, until a model asks for it."""
 
@@ -261,6 +261,31 @@ class Line(TTLMixin, Document):
     note: str
 """
 
+STORED_DOCUMENT = """
+from ttl_odm import Stored
+
+assert "ttl_odm.stored.beanie" not in sys.modules
+
+from ttl_odm.beanie import stored_policies
+
+
+class Page(TTLMixin, Document):
+    __ttl__ = Stored(3600)
+    id: str
+
+
+async def begin():
+    database = ttl_database(connect(url)[name])
+    await init_beanie(database=database, document_models=[Page])
+    await ensure_indexes(Page)
+    assert [policy.ttl for policy in await stored_policies(Page)] == [3600]
+    assert await Page.find().to_list() == []
+    await collection_of(Page).drop()
+
+
+asyncio.run(begin())
+"""
+
 MODELS = {
     "sqlalchemy": (PLAIN_MODEL, FOLLOWER),
     "django": (DJANGO_MODEL, DJANGO_FOLLOWER),
@@ -370,6 +395,16 @@ def test_a_django_model_whose_default_is_stored_brings_in_all_but_the_tables_of_
     assert "ttl_odm.stored.django.source" in modules
     assert not modules & {"ttl_odm.stored.django.models", "ttl_odm.stored.sqlalchemy"}
     assert not any(name.startswith(("ttl_odm.follows", "ttl_odm.partitions")) for name in modules)
+
+
+def test_a_document_whose_default_is_stored_brings_in_what_its_adapter_needs_for_that(
+    mongodb_database: tuple[str, str],
+) -> None:
+    modules = modules_after(PLAIN_DOCUMENT + STORED_DOCUMENT, *mongodb_database)
+
+    assert "ttl_odm.stored.beanie.source" in modules
+    others = ("ttl_odm.follows", "ttl_odm.partitions", "ttl_odm.stored.sqlalchemy")
+    assert not any(name.startswith(others) for name in modules)
 
 
 def test_a_model_that_is_cut_by_time_brings_in_what_its_adapter_and_the_sweeper_need() -> None:

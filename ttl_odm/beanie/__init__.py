@@ -9,13 +9,17 @@ MongoDB delete what has expired, `find_strays` and `repair_strays` see to what o
 This package imports the core; the core and the SQL adapters never import it.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
 from ttl_odm.beanie.declare.enable import disable, enable
 from ttl_odm.beanie.declare.mixin import TTLMixin
 from ttl_odm.beanie.gate.database import ttl_database
 from ttl_odm.beanie.gate.handle import keep_last_modified
 from ttl_odm.beanie.gate.migrations import keep_lifetimes
 from ttl_odm.beanie.indexes.ensure import ensure_indexes
-from ttl_odm.beanie.indexes.policies import policy_changes, set_policy, stored_policies
 from ttl_odm.beanie.indexes.strays import find_strays, repair_strays
 from ttl_odm.beanie.objects.ends import expires_at
 from ttl_odm.beanie.objects.lifetime import (
@@ -26,8 +30,11 @@ from ttl_odm.beanie.objects.lifetime import (
     touch,
 )
 from ttl_odm.beanie.policy.errors import ExpiredError
-from ttl_odm.stored.rows import PolicyChange, StoredPolicy
 from ttl_odm.sweeper.declarations import Archive
+
+if TYPE_CHECKING:
+    from ttl_odm.stored.beanie.changes import policy_changes, set_policy, stored_policies
+    from ttl_odm.stored.rows import PolicyChange, StoredPolicy
 
 __all__ = [
     "Archive",
@@ -53,3 +60,22 @@ __all__ = [
     "touch",
     "ttl_database",
 ]
+
+# The names of extensions, which are imported when they are asked for.
+_EXTENSIONS: Final = {
+    "PolicyChange": "ttl_odm.stored.rows",
+    "StoredPolicy": "ttl_odm.stored.rows",
+    "policy_changes": "ttl_odm.stored.beanie.changes",
+    "set_policy": "ttl_odm.stored.beanie.changes",
+    "stored_policies": "ttl_odm.stored.beanie.changes",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _EXTENSIONS:
+        return getattr(import_module(_EXTENSIONS[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

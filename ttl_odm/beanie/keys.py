@@ -10,9 +10,9 @@ It is always right to delete an expired document. So filters for holders may mat
 need not repeat what an index is partial on, or how it treats arrays.
 
 Expired documents that are in the way are purged like any others, at once (`purge_displaced`), by a
-stored default only while nobody can change it. Where their class archives, or has a hook in the
-transaction, that happens here too; the hooks after the commit are not told, since the commit is the
-application's.
+default that isn't in code only while nobody can change it. Where their class archives, or has a
+hook in the transaction, that happens here too; the hooks after the commit are not told, since the
+commit is the application's.
 
 This module must not know how writes are stamped, nor drivers beyond their common methods.
 """
@@ -31,7 +31,6 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 from ttl_odm.beanie.policy.commands import RawCollection, indexes_of
 from ttl_odm.beanie.policy.predicate import has, value_at
 from ttl_odm.beanie.policy.rules import Rule, rules_below
-from ttl_odm.beanie.policy.stored import hold, see
 from ttl_odm.beanie.purge.errors import is_conflict
 from ttl_odm.beanie.purge.removal import Remover, mode_of, transaction
 from ttl_odm.beanie.rewrite.filters import expired_filter
@@ -136,7 +135,7 @@ class KeyHolders:
         binding, session = self._entry, self._session
         if isinstance(binding, Rule):
             return await binding.remove(self._collection, filter, collation, session)
-        await see(binding, self._collection, anew=True)
+        await binding.source.see(self._collection, anew=True)
         policy = binding.enforced
         expired = None if policy is None else expired_filter(filter, policy)
         if expired is None:
@@ -220,12 +219,12 @@ async def purge_displaced(
     mode = mode_of(binding, collection.name)
     inside = tuple(entry for entry in mode.hooks.entries if entry[1].when == "transaction")
     mode = replace(mode, hooks=Hooks(inside))
-    dependents = rules_below(collection)
-    if not (inside or mode.sink or mode.archive or binding.stored or dependents):
+    dependents, is_known = rules_below(collection), binding.source.is_known
+    if not (inside or mode.sink or mode.archive or dependents) and is_known:
         return None
     outside = RawCollection(collection)
     doomed = expired_filter(filter, binding.policy)
-    if binding.stored and not (
+    if not is_known and not (
         doomed and await outside.within(session).find(doomed, limit=1, **_clauses(collation))
     ):
         return 0  # nobody has to wait for whoever holds the default
@@ -243,13 +242,13 @@ async def purge_displaced(
                 await admin.command({"abortTransaction": 1}, session=session)
             raise
     if not server.has_transactions:
-        if not (inside or mode.sink or mode.archive or binding.stored):
+        if not (inside or mode.sink or mode.archive) and is_known:
             # Dependents first: what is interrupted leaves an expired parent with fewer of them.
             return await _remove(outside, binding, remover, filter, collation)
         raise TTLConfigurationError(
-            f"{collection.name!r} has hooks, an archive or a stored default, and one of its "
-            "expired documents blocks this write. Removing it requires a transaction, which only "
-            "a replica set has."
+            f"{collection.name!r} has hooks, an archive or a default that the database stores, "
+            "and one of its expired documents blocks this write. Removing it requires a "
+            "transaction, which only a replica set has."
         )
     return await patiently(
         outside, lambda place: _remove(place, binding, remover, filter, collation)
@@ -283,7 +282,7 @@ async def _remove(
     filter: Filter,  # noqa: A002 (MongoDB's name for it)
     collation: Document | None,
 ) -> int:
-    policy = await hold(place, binding)
+    policy = await binding.source.hold(place)
     doomed = expired_filter(filter, policy)
     if doomed is None:
         return 0

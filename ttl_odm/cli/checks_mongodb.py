@@ -20,7 +20,6 @@ from ttl_odm.beanie.policy.binding import binding_of, collection_of, policy_of, 
 from ttl_odm.beanie.policy.commands import details_of, first_batch, indexes_of, run
 from ttl_odm.beanie.policy.rules import dependents, rules_below
 from ttl_odm.beanie.policy.signs import sign_of_ttl
-from ttl_odm.beanie.policy.stored import is_begun, see
 from ttl_odm.cli.errors import in_one_line
 from ttl_odm.core.policy import TTL, ExpireAt, instant_field
 from ttl_odm.core.values import MAX_TTL, NEVER
@@ -79,10 +78,12 @@ async def _forgotten(database: Any) -> list[Finding]:
 async def _stored(target: Target) -> list[Finding]:
     """See whether a default that is to be stored is."""
     binding = binding_of(target.entity)
-    if binding is None or binding.stored is None:
+    if binding is None or binding.source.is_known:
         return []
+    from ttl_odm.stored.beanie.lookup import is_begun  # noqa: PLC0415 (an extension)
+
     collection: Any = collection_of(target.entity)
-    await see(binding, collection)
+    await binding.source.see(collection)
     if await is_begun(collection):
         return []
     message = "its default ttl should be stored in the database, but isn't: nothing expires"

@@ -186,12 +186,11 @@ async def _policy(app: Application, target: Target) -> Policy | None:
     """The policy of a model; None where it has none."""
     if app.is_mongodb:
         from ttl_odm.beanie.policy import binding as documents  # noqa: PLC0415 (needs the extra)
-        from ttl_odm.beanie.policy.stored import see  # noqa: PLC0415 (as above)
 
         bound = documents.binding_of(target.entity)
         if bound is None:
             return None
-        await see(bound, documents.collection_of(target.entity))
+        await bound.source.see(documents.collection_of(target.entity))
         return bound.policy
     from ttl_odm.sqlalchemy.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
 

@@ -101,7 +101,7 @@ async def read(app: Application, targets: Sequence[Target], view: View) -> list[
     if not entities:
         return []
     if app.is_mongodb:
-        from ttl_odm.beanie.indexes import policies  # noqa: PLC0415 (needs the extra)
+        from ttl_odm.stored.beanie import changes as policies  # noqa: PLC0415 (needs the extra)
 
         rows: list[Any] = await getattr(policies, view.function)(*entities)
         return rows
@@ -217,7 +217,7 @@ def _stored(app: Application, target: Target) -> Stored | None:
         from ttl_odm.beanie.policy import binding as documents  # noqa: PLC0415 (needs the extra)
 
         document = documents.binding_of(target.entity)
-        return None if document is None else document.stored
+        return None if document is None else document.declared.stored
     from ttl_odm.sqlalchemy.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
 
     binding = binding_of(target.entity)

@@ -8,21 +8,22 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ttl_odm.beanie.indexes.policies import change, checked, scope_of, stored_of
 from ttl_odm.beanie.policy.commands import first_batch
-from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, completed
 from ttl_odm.beanie.policy.predicate import expired_expr
-from ttl_odm.beanie.policy.stored import beside, key_of, see
+from ttl_odm.beanie.policy.sources import completed
 from ttl_odm.forecast import mongodb
 from ttl_odm.forecast.approval import Change, NotApprovedError, PolicyPreview, keys_of
 from ttl_odm.forecast.text import Forecast
 from ttl_odm.inspection.evidence import SMALL
+from ttl_odm.stored.beanie.changes import change, checked, scope_of, stored_of
+from ttl_odm.stored.beanie.default_cache import WHOLE_COLLECTION
+from ttl_odm.stored.beanie.lookup import beside, key_of
 from ttl_odm.stored.rows import POLICIES, StoredNow
 
 if TYPE_CHECKING:
-    from ttl_odm.beanie.policy.binding import Binding
     from ttl_odm.core.policy import Policy
     from ttl_odm.stored import StoredTTL
+    from ttl_odm.stored.beanie.lookup import StoredDefault
 
 
 async def preview_policy(
@@ -49,9 +50,9 @@ async def preview_policy(
     """
     own = scope_of(target, scope)
     after = checked(target, ttl, own)
-    collection, binding = stored_of(target)
+    collection, default = stored_of(target)
     asked = await _change(target, own, after, secret)
-    current, planned = binding.policy, _planned(binding, own, after)
+    current, planned = default.policy, _planned(default, own, after)
     big = math.inf if deep else SMALL
     measured = await mongodb.measure(collection, current, planned, big)
     forecast = Forecast(collection.name, target.__name__, current, planned, measured)
@@ -85,13 +86,13 @@ async def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
     """
     own = scope_of(target, scope)
     after = checked(target, ttl, own)
-    collection, binding = stored_of(target)
+    collection, default = stored_of(target)
 
     async def check(stored: int | None) -> None:
         del stored  # of a scope without a default of its own the collection's counts
         asked = await _change(target, own, after, secret)
-        at_most, planned = asked.approved(token), _planned(binding, own, after)
-        lost = await _count_lost(collection, binding.policy, planned, at_most + 1)
+        at_most, planned = asked.approved(token), _planned(default, own, after)
+        lost = await _count_lost(collection, default.policy, planned, at_most + 1)
         asked.check(lost, at_most)
 
     await change(target, after, scope=own, by=by, reason=reason, check=check)
@@ -101,24 +102,23 @@ async def _change(
     target: type, scope: Any, after: int | None, secret: str | bytes | None
 ) -> Change:
     """What is asked for, by what is stored now."""
-    collection, binding = stored_of(target)
-    await see(binding, collection, anew=True)
+    collection, default = stored_of(target)
+    await default.see(collection, anew=True)
     # What `own` is for documents without one of their own is that of all others, as is meant.
     row = await beside(collection, POLICIES).find_one({"_id": key_of(collection)}, {"version": 1})
     version = (row or {}).get("version")  # which each change of one of them increments
-    own, others = map(binding.notes.default_of, (scope, WHOLE_COLLECTION))
+    own, others = map(default.notes.default_of, (scope, WHOLE_COLLECTION))
     now = StoredNow(own, others, last=str(version))
     named, where = None if scope == WHOLE_COLLECTION else str(scope), f"{target.__name__}.__ttl__"
-    stored = binding.declared.stored
-    has_scopes = stored is not None and stored.by is not None
+    has_scopes = default.declared.by is not None
     where = f"{where} = {after}"
     return Change(collection.name, named, now, after, where, keys_of(secret), has_scopes)
 
 
-def _planned(binding: Binding, scope: Any, after: int | None) -> Policy:
+def _planned(default: StoredDefault, scope: Any, after: int | None) -> Policy:
     """The policy as it would be."""
-    default, scopes = binding.notes.changed(scope, after)
-    return completed(binding.declared, default, scopes)
+    ttl, scopes = default.notes.changed(scope, after)
+    return completed(default.binding.declared, ttl, scopes)
 
 
 async def _count_lost(collection: Any, current: Policy, planned: Policy, limit: int) -> int:

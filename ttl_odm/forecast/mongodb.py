@@ -15,8 +15,7 @@ from ttl_odm.beanie.policy.binding import collection_of, expires_itself
 from ttl_odm.beanie.policy.commands import details_of, first_batch, run
 from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.rules import all_rules_below
-from ttl_odm.beanie.policy.scopes import own_scopes
-from ttl_odm.beanie.policy.stored import MOST_SCOPES
+from ttl_odm.beanie.policy.sources import MOST_SCOPES
 from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
 from ttl_odm.beanie.rewrite.linked import counted as stages_counting
 from ttl_odm.beanie.time import formats
@@ -30,7 +29,7 @@ from ttl_odm.inspection.readers.mongodb_units import misread
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ttl_odm.beanie.policy.scopes import OwnScopes
+    from ttl_odm.beanie.policy.sources import OwnScopes
     from ttl_odm.core.policy import Policy
     from ttl_odm.forecast.estimates import Measured
 
@@ -66,7 +65,7 @@ def as_stored(model: type | None, planned: Policy | None) -> Policy | None:
 def scopes_of(model: type | None, current: Policy | None) -> OwnScopes | None:
     """Return the scopes with a stored default of their own, by a policy that has just been read."""
     bound = None if model is None else binding.binding_of(model)
-    return None if bound is None or current is None else own_scopes(bound, current)
+    return None if bound is None or current is None else bound.source.own_scopes(current)
 
 
 async def measure(

@@ -10,7 +10,7 @@ An extension:
 - `scope_columns`: one form for each value that has a default of its own;
 - `scopes`: rows by such values, in reports;
 - `scope_walk`: how a sweep goes from one of these values to the next;
-- `sqlalchemy`, `django`: all that these adapters need for it. Beanie's part is in its rooms.
+- `sqlalchemy`, `beanie`, `django`: all that these adapters need for it.
 
 This module must not know how the value is stored, nor what else a policy says.
 """

@@ -21,16 +21,16 @@ from ttl_odm.beanie.policy.binding import (
     registry_of,
     reject_partitions,
 )
-from ttl_odm.beanie.policy.notes import outline
 from ttl_odm.beanie.policy.predicate import deciding_fields
 from ttl_odm.beanie.policy.rules import package_of
+from ttl_odm.beanie.policy.sources import outline, scope_of
 from ttl_odm.beanie.policy.ttl_indexes import azure_indexes, check_purge
 from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
 from ttl_odm.beanie.purge.removal import mode_of
 from ttl_odm.beanie.time.formats import mark_durations
 from ttl_odm.core.annotations import annotations_of
 from ttl_odm.core.declared import undeclared
-from ttl_odm.core.policy import TTL, instant_field
+from ttl_odm.core.policy import TTL, default_extension, instant_field
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def check(model: type) -> None:
 
 
 def checked_policy(model: type) -> Policy:
-    """Return the policy that a class declares, but for a default that is stored."""
+    """Return the policy that a class declares, but for a default that isn't in code."""
     policy = declared_policy(model)
     check_policy(policy)
     check_purge(policy, purge_of(model))
@@ -110,18 +110,14 @@ def bind(model: type[Document], collection: Collection) -> Any:
         package_of(extension).bind(model, extension, ours, database.ttl_backend)
         return ours
     policy, backend = declared_policy(model), database.ttl_backend
-    if policy.stored is not None and backend not in ("mongodb", "migrations"):
-        raise TTLConfigurationError(
-            f"{model.__name__}.__ttl__ = {policy!r}: a default can be stored only in MongoDB "
-            f"itself, and this is backend={backend!r}: give seconds."
-        )
-    if expires_itself(backend):  # refuses what it doesn't enforce: nobody would
-        azure_indexes(policy, purge_of(model))
+    if expires_itself(backend) and default_extension(policy) is None:
+        azure_indexes(policy, purge_of(model))  # refuses what isn't enforced: nobody would
     binding = registry.bind(model, database.name, ours.name, backend)
     mode_of(binding, ours.name)  # a slip is found now, not by the first write that meets it
     mark_durations(model)
-    scope = () if policy.stored is None or policy.stored.by is None else (policy.stored.by,)
-    prepare(model, (*deciding_fields(policy), *scope), stamp=_stamp_of(model, policy))
+    scope = scope_of(policy)
+    fields = (*deciding_fields(policy), *(() if scope is None else (scope,)))
+    prepare(model, fields, stamp=_stamp_of(model, policy))
     return ours
 
 

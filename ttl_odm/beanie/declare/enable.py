@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ttl_odm.beanie.drivers import Collection
+    from ttl_odm.core.extension import DefaultExtension
     from ttl_odm.core.policy import Policy
-    from ttl_odm.stored import Stored
     from ttl_odm.sweeper import ArchiveSink
     from ttl_odm.sweeper.declarations import Archive
 
@@ -45,7 +45,7 @@ _overlay: Final = Overlay()
 
 def enable(  # noqa: PLR0913 (what a class may declare)
     target: Any,
-    policy: Policy | Stored | float | timedelta | None,
+    policy: Policy | DefaultExtension | float | timedelta | None,
     *,
     purge: str | None = None,
     archive: Archive | ArchiveSink | None = None,

@@ -17,9 +17,11 @@ from ttl_odm.beanie.objects import lifetime
 from ttl_odm.beanie.objects.cache import TTLFindMany, TTLFindOne
 from ttl_odm.beanie.objects.copies import keeps_state, remember
 from ttl_odm.core import expiry
-from ttl_odm.core.extension import Extension  # noqa: TC001 - pydantic reads the annotations
+from ttl_odm.core.extension import (
+    DefaultExtension,  # noqa: TC001 - pydantic reads the annotations
+    Extension,  # noqa: TC001 - as above
+)
 from ttl_odm.core.policy import Policy  # noqa: TC001 - as above
-from ttl_odm.stored import Stored  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,7 +96,7 @@ class TTLMixin(_Base):
         ttl: The document's own ttl in seconds, -1 for never, None to inherit.
     """
 
-    __ttl__: ClassVar[int | float | timedelta | Policy | Stored | Extension | None]
+    __ttl__: ClassVar[int | float | timedelta | Policy | DefaultExtension | Extension | None]
     __ttl_purge__: ClassVar[str]
 
     last_modified: Optional[_LastModified] = Field(default=None, alias="_ts")  # noqa: UP045

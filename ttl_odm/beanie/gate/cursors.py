@@ -139,8 +139,7 @@ class Lifetime:
 class Sent:
     """A find's filter, as the user has it and with the predicate.
 
-    Where the default is stored and was not read yet, in the place of the latter one that matches
-    nothing.
+    Where the default has to be read first, in the place of the latter one that matches nothing.
     """
 
     filter: Filter
@@ -151,7 +150,7 @@ class Sent:
     def of(cls, handle: Handle, filter: object, *, expired: bool) -> Sent:
         """For a find that will be sent later."""
         asked = handle.filter_for(filter, expired=True)
-        if not expired and handle.is_stored:
+        if not expired and handle.unknown():
             return cls(asked, filters.insert_only(asked), is_open=True)
         return cls(asked, handle.filter_for(filter, expired=expired))
 

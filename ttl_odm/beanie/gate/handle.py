@@ -27,12 +27,11 @@ from ttl_odm.beanie.gate import views
 from ttl_odm.beanie.policy.entries import Judged
 from ttl_odm.beanie.policy.predicate import range_of_live
 from ttl_odm.beanie.policy.signs import sign_of_ttl
-from ttl_odm.beanie.policy.stored import see
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.pipelines import live_pipeline, names_in
 from ttl_odm.beanie.rewrite.stamps import empty_timestamps, stamping_of
 from ttl_odm.core.policy import TTL
-from ttl_odm.errors import TTLConfigurationError, TTLError
+from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Collection, Document, Filter
     from ttl_odm.beanie.policy.binding import Binding, Registry
     from ttl_odm.beanie.policy.entries import Entry, Own
+    from ttl_odm.beanie.policy.sources import Source
     from ttl_odm.beanie.rewrite.stamps import Stamping
     from ttl_odm.core.policy import Policy
 
@@ -118,7 +118,7 @@ class Handle:
 
     @property
     def outline(self) -> Policy | None:
-        """The same in all that doesn't hang on a default which the database stores."""
+        """The same in all that doesn't hang on a default which isn't in code."""
         binding = self.binding
         return None if binding is None or binding.enforced_by_others else binding.outline
 
@@ -154,49 +154,38 @@ class Handle:
         """Return how writes to any collection of the client are stamped."""
         return _stamping(self.registry.find(database or self.database, collection))
 
-    @property
-    def is_stored(self) -> bool:
-        """Whether the database stores the default of the collection."""
-        if not self.registry.has_stored:  # for nearly everybody that is all
-            return False
-        binding = self.binding
-        return binding is not None and binding.is_stored
+    def unknown(self, pipeline: object = ()) -> list[tuple[Source, Collection]]:
+        """Return the defaults that have to be read before an operation, and their collections.
 
-    def stored_in(self, pipeline: object = ()) -> list[tuple[Binding, Collection]]:
-        """Return what has a stored default: this collection, and those that a pipeline reaches."""
-        if not self.registry.has_stored:
+        That of this collection, and those of the ones that a pipeline reaches.
+        """
+        if not self.registry.has_unknown:  # for nearly everybody that is all
             return []
-        places = {(self.database, self.plain.name)}
-        places |= {(database or self.database, name) for database, name in names_in(pipeline)}
+        own = self.database, self.plain.name
+        places = {own}
+        if pipeline:
+            places |= {(database or self.database, name) for database, name in names_in(pipeline)}
         client = self.plain.database.client
         return [
-            (binding, client[database][name])
-            for database, name in sorted(places)
-            if (binding := self.registry.find(database, name)) is not None and binding.is_stored
+            (binding.source, self.plain if place == own else client[place[0]][place[1]])
+            for place in sorted(places)
+            if (binding := self.registry.find(*place)) is not None and not binding.source.is_known
         ]
 
     async def know(self, pipeline: object = ()) -> None:
-        """Prepare for an operation: know the defaults that the database stores."""
-        if not pipeline:
-            if self.is_stored and (binding := self.binding) is not None:
-                await see(binding, self.plain)
-            return
-        for binding, collection in self.stored_in(pipeline):
-            await see(binding, collection)
+        """Prepare for an operation: know the defaults that aren't in code."""
+        for source, collection in self.unknown(pipeline):
+            await source.see(collection)
 
     async def know_view(self, command: Any) -> None:
         """The same for the view that a database command makes, if it makes one."""
-        if isinstance(command, Mapping) and "viewOn" in command:
-            await self.know(views.as_pipeline(command["viewOn"], command.get("pipeline", ())))
+        if pipeline := views.read_by(command):
+            await self.know(pipeline)
 
-    def refuse_stored(self, method: str, pipeline: object = ()) -> None:
-        """Refuse a read that is complete before anything can be asked, by a stored default."""
-        if stored := self.stored_in(pipeline):
-            name = stored[0][1].full_name
-            raise TTLError(
-                f"{method} can't read {name!r}, whose default ttl is stored in the database and "
-                "has to be read first: use its collection's find() or aggregate()."
-            )
+    def check_complete(self, method: str, pipeline: object = ()) -> None:
+        """Reject a read that is complete before anything can be asked, if a default has to be."""
+        for source, collection in self.unknown(pipeline):
+            source.check_complete(method, collection.full_name)
 
     async def now(self) -> datetime:
         """Return an instant that the server has reached."""

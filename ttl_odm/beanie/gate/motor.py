@@ -10,7 +10,6 @@ As Motor's do, these start working when they are called, not when they are await
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,7 +35,7 @@ from ttl_odm.beanie.gate.cursors import (
 )
 from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
 from ttl_odm.beanie.gate.handle import Handle, takes_expired
-from ttl_odm.beanie.gate.views import as_pipeline
+from ttl_odm.beanie.gate.views import read_by
 from ttl_odm.beanie.policy.binding import registry_of
 from ttl_odm.beanie.rewrite.filters import NOTHING
 from ttl_odm.beanie.rewrite.pipelines import as_duplicate
@@ -88,7 +87,7 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
         """Run a pipeline that starts from no collection."""
         expired = takes_expired(kwargs)
         if not expired:
-            self._handle.refuse_stored("aggregate() of a database, with Motor,", pipeline)
+            self._handle.check_complete("aggregate() of a database, with Motor,", pipeline)
         gated = self._handle.pipeline_for(pipeline, expired=expired)
         return super().aggregate(gated, *args, **kwargs)
 
@@ -100,7 +99,7 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
             await self._handle.know_view(kwargs)
             return await create(*args, **self._handle.command_for(kwargs))
 
-        if self._reads_stored(kwargs):
+        if self._must_read(kwargs):
             return asyncio.ensure_future(later(), loop=self.get_io_loop())
         return create(*args, **self._handle.command_for(kwargs))
 
@@ -112,16 +111,14 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
             await self._handle.know_view(command)
             return await run(self._handle.command_for(command), *args, **kwargs)
 
-        if self._reads_stored(command):
+        if self._must_read(command):
             return asyncio.ensure_future(later(), loop=self.get_io_loop())
         return run(self._handle.command_for(command), *args, **kwargs)
 
-    def _reads_stored(self, command: Any) -> bool:
+    def _must_read(self, command: Any) -> bool:
         """Say whether a command makes a view by a default that has to be read first."""
-        if not isinstance(command, Mapping) or "viewOn" not in command:
-            return False
-        pipeline = as_pipeline(command["viewOn"], command.get("pipeline", ()))
-        return bool(self._handle.stored_in(pipeline))
+        pipeline = read_by(command)
+        return bool(pipeline) and bool(self._handle.unknown(pipeline))
 
     def dereference(self, dbref: Any, session: Session = None, **kwargs: Any) -> Any:
         """Fetch a live document by a reference."""
@@ -177,7 +174,7 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         """Find live documents; they are not judged again when they are read."""
         expired = takes_expired(kwargs)
         if not expired:
-            self._gate.refuse_stored("find_raw_batches()")
+            self._gate.check_complete("find_raw_batches()")
             if (rule := rule_of(self._gate)) is not None:
                 raise rule.rejected("raw", self._gate.plain.full_name)
         live = self._gate.filter_for(filter, expired=expired)
@@ -187,7 +184,7 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         """Run a pipeline on live documents, of other collections too."""
         expired = takes_expired(kwargs)
         lifetime = for_pipeline(self._gate, pipeline, expired=expired)
-        is_open = not expired and bool(self._gate.stored_in(pipeline))
+        is_open = not expired and bool(self._gate.unknown(pipeline))
         # That is rewritten when it is sent; until then it gives nothing.
         gated = (
             [{"$match": NOTHING}] if is_open else self._gate.pipeline_for(pipeline, expired=expired)
@@ -201,7 +198,7 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         """Run a pipeline on live documents; they are not judged again when they are read."""
         expired = takes_expired(kwargs)
         if not expired:
-            self._gate.refuse_stored("aggregate_raw_batches(), with Motor,", pipeline)
+            self._gate.check_complete("aggregate_raw_batches(), with Motor,", pipeline)
         gated = self._gate.pipeline_for(pipeline, expired=expired)
         return super().aggregate_raw_batches(gated, **kwargs)
 

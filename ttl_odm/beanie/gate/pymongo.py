@@ -144,7 +144,7 @@ class TTLCollection(AsyncCollection[Any]):
         """Find live documents; they are not judged again when they are read."""
         expired = takes_expired(kwargs)
         if not expired:
-            self._gate.refuse_stored("find_raw_batches()")
+            self._gate.check_complete("find_raw_batches()")
             if (rule := rule_of(self._gate)) is not None:
                 raise rule.rejected("raw", self._gate.plain.full_name)
         live = self._gate.filter_for(filter, expired=expired)

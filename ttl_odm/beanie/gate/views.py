@@ -9,6 +9,7 @@ This module must not know how views are read.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -44,6 +45,13 @@ def as_pipeline(source: str, pipeline: Sequence[Filter]) -> Pipeline:
     return [{"$unionWith": source}, *map(dict, pipeline)]
 
 
+def read_by(command: object) -> Pipeline:
+    """Return such a pipeline for the view that a database command makes; empty if it makes none."""
+    if not isinstance(command, Mapping) or "viewOn" not in command:
+        return []
+    return as_pipeline(command["viewOn"], command.get("pipeline", ()))
+
+
 async def ensure(
     collection: Collection,
     registry: Registry,
@@ -52,7 +60,7 @@ async def ensure(
 ) -> None:
     """Define a view as it should be, if a collection is one of Beanie's.
 
-    `know` reads the defaults that are stored of what a pipeline reaches.
+    `know` reads the defaults that aren't in code, of what a pipeline reaches.
     """
     known = _known.setdefault(registry, _Known())
     key = collection.database.name, collection.name
@@ -69,10 +77,10 @@ async def ensure(
         return
     if known.defined.get(key) == pipeline:
         return
-    stored = bson.decode(bson.encode({"viewOn": source, "pipeline": pipeline}))
+    defined = bson.decode(bson.encode({"viewOn": source, "pipeline": pipeline}))
     options = (await details_of(collection)).get("options", {})
-    if any(options.get(name) != value for name, value in stored.items()):
-        await run(collection, {"collMod": collection.name, **stored})
+    if any(options.get(name) != value for name, value in defined.items()):
+        await run(collection, {"collMod": collection.name, **defined})
     known.defined[key] = pipeline
 
 

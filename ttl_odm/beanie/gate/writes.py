@@ -120,7 +120,7 @@ async def send(handle: Handle, filter: Filter, change: Change, options: Document
     unless_expired = unless_expired_of(plain.full_name, filter) if upsert else None
 
     async def attempt() -> Any:
-        live = handle.filter_to_write(filter)  # a conflict may tell of another stored default
+        live = handle.filter_to_write(filter)  # a conflict may tell of another default
         try:
             result = await sent(method(live, change.live, **options))
         except DuplicateKeyError:

@@ -4,8 +4,7 @@
 - `changes`: what has to be done to turn the indexes that are there into those that are needed.
 - `ensure`: `ensure_indexes`: bring a collection's ``__ttl_*`` indexes to what its policy needs.
 - `live_view`: a view of a collection's live documents, for readers that go past the gate.
-- `policies`: reading and changing the defaults that the database stores.
-- `stored_default`: such a default, and the index by which MongoDB deletes, changed in one order.
+- `sources`: what a default ttl that isn't in code needs in the schema.
 - `strays`: documents that nobody who writes through ttl_odm would leave behind, found and fixed.
 - `validator`: a validator that keeps other writers from making MongoDB delete a document too
   early.

@@ -161,13 +161,13 @@ class Aim:
 def check_ttl_index(theirs: Document, collection: str, entry: Entry | None) -> None:
     """Refuse a TTL index that the application is about to create, if it contradicts its classes.
 
-    What the database stores of a default isn't known here, so that `ensure_indexes` has to compare.
+    A default that isn't in code isn't known here, so that `ensure_indexes` has to compare.
     """
     if entry is None or entry.enforced_by_others:
         return
     indexes: tuple[Index, ...] = ()
     if isinstance(entry, Binding):
-        if not entry.is_stored:
+        if entry.source.is_known:
             indexes = wanted_indexes(entry.declared, entry.purge)
         elif next(iter(theirs["key"])) in date_fields(entry.outline):
             return

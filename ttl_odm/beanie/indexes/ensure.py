@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pymongo.errors import OperationFailure
 
-from ttl_odm.beanie.indexes import stored_default
 from ttl_odm.beanie.indexes.archives import check_archive
 from ttl_odm.beanie.indexes.changes import Aim
 from ttl_odm.beanie.indexes.live_view import details_and_views, ensure_view
+from ttl_odm.beanie.indexes.sources import IndexedSource
 from ttl_odm.beanie.indexes.strays import examples
 from ttl_odm.beanie.indexes.validator import GUARD, ensure_guard, too_early
 from ttl_odm.beanie.policy import ttl_indexes
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection, Document
     from ttl_odm.beanie.indexes.changes import Step
-    from ttl_odm.beanie.indexes.stored_default import Ensure
+    from ttl_odm.beanie.indexes.sources import Ensure
     from ttl_odm.beanie.policy.binding import Binding
     from ttl_odm.beanie.policy.entries import Backend
     from ttl_odm.beanie.policy.rules import Rule
@@ -191,16 +191,16 @@ async def ensure_indexes(
             ensure = partial(
                 ensure, purge=binding.purge, backend=binding.backend, scope=binding.scope
             )
-            ensured = stored_default.ensure if binding.stored else _ensure
-            reports.append(await ensured(collection, binding, ensure))
+            source = binding.source
+            if isinstance(source, IndexedSource):
+                reports.append(await source.ensure(collection, ensure))
+            else:
+                reports.append(await _ensure(binding, ensure))
     return tuple(reports)
 
 
-async def _ensure(
-    collection: Collection, binding: Binding, ensure: Ensure[IndexReport]
-) -> IndexReport:
+async def _ensure(binding: Binding, ensure: Ensure[IndexReport]) -> IndexReport:
     """Do it for a policy that the class declares."""
-    del collection
     policy = binding.wanted
     is_ours = binding.purge == "native" and not binding.is_left_to_service
 
@@ -216,7 +216,7 @@ def _check_view(binding: Binding, view: str | bool) -> None:  # noqa: FBT001 (as
     policy, why = binding.declared, None
     if binding.backend != "mongodb":
         why = f"is only for MongoDB itself, and this is backend={binding.backend!r}"
-    elif isinstance(policy, TTL) and not policy.is_fixed and policy.stored is None:
+    elif isinstance(policy, TTL) and not policy.is_fixed and binding.source.is_known:
         why = "would contain the default as a number, but here a function returns the default"
     if why is not None:
         raise TTLConfigurationError(f"{binding.model.__name__}: view={view!r} {why}.")

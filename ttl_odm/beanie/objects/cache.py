@@ -3,8 +3,8 @@
 Beanie lets a class name its query classes; ours see to it that the class's cache is one that
 forgets results as soon as one of their documents has expired, and that queries which want expired
 documents leave the cache alone. What doesn't say when it expires (projections, fetched links,
-aggregations) is not cached. Of a default that the database stores counts what was noted, for
-ten seconds.
+aggregations) is not cached. Of a default that isn't in code counts what was noted
+of late.
 
 This module must not know how the gate works.
 """
@@ -21,7 +21,6 @@ from beanie.odm.utils.projection import get_projection
 from ttl_odm.beanie.objects.renewals import touch_many, touch_one
 from ttl_odm.beanie.policy.binding import binding_of, collection_of, registry_of
 from ttl_odm.beanie.policy.predicate import deciding_fields, end_of, has, never_expires
-from ttl_odm.beanie.policy.stored import is_known
 from ttl_odm.beanie.rewrite.pipelines import keeps
 from ttl_odm.core.expiry import is_expired
 from ttl_odm.errors import TTLError
@@ -59,7 +58,7 @@ class ExpiringCache(LRUCache):
 
     def _lives(self, value: object) -> bool:
         binding = binding_of(self._model)
-        if binding is None or not is_known(binding):
+        if binding is None or not binding.source.is_recent:
             return value is None
         policy = binding.policy
         if value is None or never_expires(policy):

@@ -12,7 +12,6 @@ from ttl_odm.beanie.policy.binding import binding_of, collection_of
 from ttl_odm.beanie.policy.errors import ExpiredError
 from ttl_odm.beanie.policy.predicate import deciding_fields
 from ttl_odm.beanie.policy.rules import rule_of
-from ttl_odm.beanie.policy.stored import see
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ async def expires_at(document: Document, *, session: Session = None) -> datetime
     binding = binding_of(model)
     if binding is None:
         raise TTLConfigurationError(f"{model.__name__} has no TTL: declare __ttl__ on it.")
-    await see(binding, collection)
+    await binding.source.see(collection)
     row = await collection.find_one(
         {"_id": document.id}, dict.fromkeys(deciding_fields(binding.policy), 1), session=session
     )

@@ -38,7 +38,6 @@ from ttl_odm.beanie.policy.binding import (
 from ttl_odm.beanie.policy.errors import ExpiredError
 from ttl_odm.beanie.policy.predicate import change_is, deciding_fields, modified_within, value_at
 from ttl_odm.beanie.policy.rules import rule_of
-from ttl_odm.beanie.policy.stored import see
 from ttl_odm.beanie.time import formats
 from ttl_odm.beanie.time.formats import stored, stored_expr
 from ttl_odm.core.expiry import instant_of, is_expired
@@ -267,7 +266,7 @@ async def policy_now(model: type[Document]) -> Policy:
     binding = binding_of(model)
     if binding is None:
         return policy_of(model)
-    await see(binding, collection_of(model))
+    await binding.source.see(collection_of(model))
     return binding.policy
 
 

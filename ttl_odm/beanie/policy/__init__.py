@@ -7,12 +7,10 @@
 - `entries`: what a client's registry keeps of a collection whose documents expire.
 - `errors`: what Beanie's users are told by an error of their own kind.
 - `forgotten`: collections whose documents expire, though no class with a policy has them here.
-- `notes`: what this process has noted of a default that the database stores.
 - `predicate`: the one predicate of the MongoDB side: which documents are expired, as the server
   sees it.
 - `rules`: the seam for documents that expire with those of another collection, by no policy of
   their own.
-- `scopes`: counting documents by those scopes that have a stored default of their own.
-- `stored`: a default that the database stores: where it is, and how it is read.
+- `sources`: the seam for default ttls that aren't in code.
 - `ttl_indexes`: the indexes by which MongoDB itself deletes what has expired, as plain values.
 """

@@ -3,10 +3,10 @@
 The policy is read from the class at each operation: a changed ``__ttl__`` acts at once. But where
 MongoDB itself deletes, a life must not get longer before `ensure_indexes` has told the server, or
 reads would show what its monitor deletes: until then the policy that it goes by is in force. A
-default that the database stores is the one that was noted last; who needs it has it noted before
-(`ttl_odm.beanie.policy.stored`). Which class a collection belongs to is known to a `Registry`, one
-for each client: it has the collections of all databases by name, so that a pipeline which starts at
-any of them finds the policies of those it looks into.
+default that isn't in code is the one that was noted last; who needs it has it noted before
+(`Source.see`). Which class a collection belongs to is known to a `Registry`, one for each client:
+it has the collections of all databases by name, so that a pipeline which starts at any of them
+finds the policies of those it looks into.
 
 This module must not know what is done to filters, pipelines or documents.
 """
@@ -19,17 +19,25 @@ import weakref
 from contextlib import suppress
 from datetime import date
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 from beanie.exceptions import CollectionWasNotInitialized
 
 from ttl_odm.beanie.policy.entries import GATED, Backend, Entry
-from ttl_odm.beanie.policy.notes import Notes, outline
+from ttl_odm.beanie.policy.sources import Fixed, outline
 from ttl_odm.beanie.policy.ttl_indexes import Purge, check_purge
 from ttl_odm.beanie.time.clock import ServerClock
 from ttl_odm.core.declared import DeclaredTTL, shape_of, unenforced
 from ttl_odm.core.extension import Extension
-from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy, instant_field
+from ttl_odm.core.policy import (
+    TTL,
+    ExpireAfter,
+    ExpireAt,
+    Policy,
+    default_extension,
+    instant_field,
+)
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import declarations
@@ -38,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ttl_odm.beanie.drivers import Collection
-    from ttl_odm.stored import Stored
+    from ttl_odm.beanie.policy.sources import Source
 
 Model = TypeVar("Model")
 
@@ -54,7 +62,7 @@ PURGES: Final[tuple[Purge, ...]] = ("native", "sweeper")
 class Binding(Entry):
     """A collection's policy, as the root of the classes that share the collection declares it.
 
-    `is_stored` says whether the database stores the default; `notes` has what is known of that.
+    `source` is where the default comes from.
     `deleting` is the policy by which MongoDB itself deletes, as far as this process knows: what was
     declared in the beginning, and then what `ensure_indexes` sees to. None where it doesn't.
     """
@@ -64,23 +72,26 @@ class Binding(Entry):
         self.model = model
         self.backend: Backend = backend
         self.deleting: Policy | None = None
-        self._default = _declared(model)
+        self._default = DeclaredTTL(model, read=partial(declaration, model), refine=self._refined)
         self._waiting: Policy | None = None
-        self.is_stored = self.declared.stored is not None
-        self.notes = Notes()
         self._outline: tuple[Policy, Policy] | None = None
+        declared = default_extension(declared_policy(model))
+        if declared is None:
+            self.source: Source = Fixed(self._default)
+        else:
+            self.source = import_module(declared.package("beanie")).source(self, declared)
 
     @property
     def policy(self) -> Policy:
         """How documents expire at this moment; functions have been asked for their defaults.
 
-        Of a default that is stored what was noted last.
+        Of a default that isn't in code what was noted last.
 
         Raises:
             TTLError: Nothing was noted.
         """
-        if self.is_stored:
-            return self._noted()
+        if not self.source.is_known:
+            return self.source.policy
         policy, deleting = self._default.settled, self.deleting
         if deleting is None or policy is deleting or _lasts_no_longer(policy, deleting):
             return policy
@@ -109,8 +120,8 @@ class Binding(Entry):
 
     @property
     def outline(self) -> Policy:
-        """The same as `policy` in all that doesn't hang on a default which is stored."""
-        if not self.is_stored:
+        """The same as `policy` in all that doesn't hang on a default which isn't in code."""
+        if self.source.is_known:
             return self.policy
         declared = self.declared
         if self._outline is None or self._outline[0] is not declared:
@@ -118,25 +129,10 @@ class Binding(Entry):
         return self._outline[1]
 
     @property
-    def stored(self) -> Stored | None:
-        """What is declared of a default that the database stores; None where the code has it."""
-        declared = self.declared
-        stored = declared.stored
-        if (stored is not None) != self.is_stored:
-            raise TTLConfigurationError(
-                f"{self.model.__name__}.__ttl__ became {declared!r}: whether the database stores "
-                "the default can't change while the application runs."
-            )
-        return stored
-
-    @property
     def scope(self) -> str | None:
-        """The field whose values may have stored defaults of their own; None if there is none."""
-        return None if self.stored is None else self.stored.by
-
-    def _noted(self) -> Policy:
-        declared, _ = self.declared, self.stored
-        return self.notes.policy(declared, self.model)
+        """The field whose values may have defaults of their own; None if there is none."""
+        scoping = self.source.scoping
+        return None if scoping is None else scoping.field
 
     @property
     def is_left_to_service(self) -> bool:
@@ -151,7 +147,7 @@ class Binding(Entry):
     @property
     def wanted(self) -> Policy:
         """How they shall expire, as soon as MongoDB knows."""
-        return self._noted() if self.is_stored else self._default.settled
+        return self.source.policy
 
     @property
     def is_time_series(self) -> bool:
@@ -161,8 +157,20 @@ class Binding(Entry):
 
     @property
     def declared(self) -> Policy:
-        """How documents expire, as the class declares it at this moment."""
+        """How documents expire, as the class declares it at this moment.
+
+        Raises:
+            TTLConfigurationError: The default was in code before, and isn't now, or the reverse.
+        """
         return self._default.policy
+
+    def _refined(self, policy: Policy) -> Policy:
+        if (default_extension(policy) is None) != self.source.is_known:
+            raise TTLConfigurationError(
+                f"{self.model.__name__}.__ttl__ became {policy!r}: whether the database stores "
+                "the default can't change while the application runs."
+            )
+        return as_stored(self.model, policy)
 
     @property
     def purge(self) -> Purge:
@@ -272,8 +280,8 @@ class Registry:
     def __init__(self) -> None:
         """Start without policies."""
         self.clock = ServerClock()
-        self.has_stored = False
-        """Whether any collection has, or had, a default that the database stores."""
+        self.has_unknown = False
+        """Whether any collection has, or had, a default that isn't in code."""
         self.without_ttl: set[tuple[str, str]] = set()
         """Collections without a policy in which nothing expires, as far as somebody has looked."""
         self.has_rules = False
@@ -297,9 +305,9 @@ class Registry:
             entry.check_shared(model, binding.declared)
         left = self._left.pop(place, None)
         deleting = left if known is None else known.deleting
-        if binding.stored is not None:
-            # `set_policy` and `ensure_indexes` see to it that MongoDB deletes by what is stored.
-            self.has_stored, deleting = True, None
+        if not binding.source.is_known:
+            # Who changes it, and `ensure_indexes`, see to it that MongoDB deletes by it.
+            self.has_unknown, deleting = True, None
         elif deleting is None and binding.purge == "native" and backend in GATED:
             deleting = binding.declared
         binding.deleting = deleting

@@ -121,55 +121,6 @@ class Range:
         return {"$expr": {"$and": bounds}}
 
 
-@dataclass(frozen=True, slots=True)
-class ScopedRange:
-    """The documents of some scopes, before a date, in an index that the scope leads.
-
-    The server goes from one scope to the next, and reads of each what is before that date. It does
-    so by conditions, not by the bounds of a `Range`, which are one piece of the index. Each branch
-    proves by itself that a partial index has what it matches, so each has all conditions.
-
-    Attributes:
-        index: The index.
-        field: The date's field.
-        high: The end of the range, outside of it.
-        scope: The scope's field.
-        scopes: The filter for the scopes, with a condition on that field.
-        branches: Filters that together match what is in the index.
-        low: The scope to begin with, None for the first one.
-        is_ordered: Whether the server can begin at a scope, and has them in order; not if an array
-            is in the index.
-    """
-
-    index: Hint
-    field: str
-    high: Any
-    scope: str
-    scopes: Filter
-    branches: tuple[Filter, ...]
-    low: Any = None
-    is_ordered: bool = True
-
-    def filter(self, *conditions: Filter) -> Document:
-        """Return the filter for those of its documents that meet more conditions."""
-        within = [self.scopes, {self.field: {"$lt": self.high}}, *conditions]
-        if self.low is not None:
-            # Of values of all types, as a plain condition is not.
-            within.append({"$expr": {"$gte": [f"${self.scope}", {"$literal": self.low}]}})
-        return {"$or": [{"$and": [branch, *within]} for branch in self.branches]}
-
-    def clauses(self) -> Document:
-        """Return the clauses of a find."""
-        order = {"sort": {self.scope: 1, self.field: 1}} if self.is_ordered else {}
-        return {"hint": self.index, **order}
-
-    def place_of(self, scope: object) -> Any:
-        """Return where to go on behind documents of a scope; None for where this begins."""
-        # A field that is missing comes before null, and NaN is not equal to itself.
-        is_place = self.is_ordered and scope is not None and scope == scope  # noqa: PLR0124
-        return scope if is_place else None
-
-
 def _bracket(value: object) -> type:
     """Return what a condition compares a value with: those of its type, or any number."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -224,13 +175,11 @@ class RawCollection:
 
     async def find_in(
         self,
-        reach: Range | ScopedRange,
+        reach: Range,
         filter: Filter,  # noqa: A002 (as above)
         **clauses: Any,
     ) -> list[RawBSONDocument]:
         """Find documents in a range, in its order."""
-        if isinstance(reach, ScopedRange):
-            return await self.find(reach.filter(filter), **clauses, **reach.clauses())
         if self.has_ranges:
             return await self.find(filter, **clauses, **reach.bounds())
         both = {"$and": [reach.condition(), filter]}

@@ -8,8 +8,8 @@ the last modification, over the documents that inherit the default, and one on `
 those with a ttl of their own. A limit to all lives (`TTL.max_lifetime`) is a third one, on the date
 of creation. A changed default changes the number of the first, and no document.
 
-Where values of a field have stored defaults of their own (`Stored.by`), that field leads the first
-one: a sweep reads the documents of each up to their own end. A collection may have the one that
+Where values of a field have defaults of their own (`Scoping`), that field leads the first one: a
+sweep reads the documents of each up to their own end. A collection may have the one that
 begins with the date (`Index.least`), and is then read by the shortest of these defaults.
 
 Three rules shape the partial filters:
@@ -33,13 +33,13 @@ from typing import Literal, TypeAlias
 from bson import Decimal128
 
 from ttl_odm.beanie.drivers import Document
-from ttl_odm.beanie.policy.notes import outline
 from ttl_odm.beanie.policy.predicate import (
     deciding_fields,
     expired_expr,
     shortest_default,
 )
-from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy
+from ttl_odm.beanie.policy.sources import outline, scope_of
+from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy, default_extension
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
 
@@ -76,7 +76,7 @@ class Index:
     """An index of ours on one field, ascending; its name begins with ``__ttl_``.
 
     With a `filter` it is partial; without `seconds` it deletes nothing. Another field leads it
-    whose values have stored defaults of their own: `scope`. That of a rule is sparse, and on `more`
+    whose values have defaults of their own: `scope`. That of a rule is sparse, and on `more`
     than one field perhaps.
     """
 
@@ -137,7 +137,7 @@ def has_key(existing: Document, index: Index) -> bool:
 def wanted_indexes(policy: Policy, purge: Purge, scope: str | None = None) -> tuple[Index, ...]:
     """Return the indexes that a collection with this policy needs.
 
-    `scope` is the field whose values may have stored defaults of their own, None for none.
+    `scope` is the field whose values may have defaults of their own, None for none.
 
     For "sweeper" they are of the same order as for "native", but without an expireAfterSeconds: by
     them a sweeper finds what it deletes.
@@ -266,9 +266,9 @@ def check_purge(policy: Policy, purge: Purge) -> None:
         reason = f"by dates, but this policy has unit={policy.unit!r}"
     elif isinstance(policy, TTL) and policy.by is not None:
         reason = f"after a fixed number of seconds, but here it depends on {policy.by!r}"
-    elif policy.stored is not None:
-        if policy.stored.by is not None:
-            reason = f"after a fixed number of seconds, but here it depends on {policy.stored.by!r}"
+    elif default_extension(policy) is not None:
+        if (scope := scope_of(policy)) is not None:
+            reason = f"after a fixed number of seconds, but here it depends on {scope!r}"
     elif isinstance(policy, TTL) and not policy.is_fixed:
         reason = "after a fixed number of seconds, but here a function returns it"
     if reason is not None:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection, Document
     from ttl_odm.beanie.policy.binding import Binding
-    from ttl_odm.beanie.policy.scopes import OwnScopes
+    from ttl_odm.beanie.policy.sources import OwnScopes
     from ttl_odm.core.policy import Policy
     from ttl_odm.sweeper.hooks import Reason
 

@@ -7,4 +7,5 @@
   clock.
 - `store`: the sweeper's store for MongoDB: `MongoStore`, over PyMongo's asynchronous driver or
   Motor.
+- `walks`: how a sweep goes from one default of a collection to the next.
 """

@@ -44,3 +44,8 @@ def first_date(value: object) -> DatetimeMS | None:
     values = value if isinstance(value, list) else [value]
     dates = [date for date in values if isinstance(date, DatetimeMS)]
     return min(dates, key=int, default=None)
+
+
+def reached(now: DatetimeMS, seconds: int) -> DatetimeMS:
+    """Return the first millisecond that is not yet so long ago."""
+    return DatetimeMS(int(now) - seconds * 1000 + 1)

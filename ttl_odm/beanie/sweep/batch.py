@@ -3,7 +3,7 @@
 A batch takes the next documents of a stage (`due.stages_of`), in one of two ways. A *window* is the
 piece of the index that holds so many of them, deleted by one command; a *list* is the documents
 themselves, found and then deleted by their keys, where somebody is to know of them, where they are
-counted by scopes that have a stored default of their own, where the index has no windows, as one
+counted by scopes that have a default of their own, where the index has no windows, as one
 that scopes lead, or where somebody else holds a document of the window. Whichever it is, the
 command that deletes decides again what has expired. A list is deleted at once, or as much of it as
 will go.
@@ -18,11 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pymongo.errors import OperationFailure
 
-from ttl_odm.beanie.policy.commands import BY_KEY, Range, ScopedRange, is_multikey
+from ttl_odm.beanie.policy.commands import BY_KEY, Range, is_multikey
 from ttl_odm.beanie.policy.predicate import deciding_fields, value_at
 from ttl_odm.beanie.policy.rules import dependents, rules_below
-from ttl_odm.beanie.policy.scopes import own_scopes
-from ttl_odm.beanie.policy.stored import hold, see
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, has_wrong_expiry, own_expiry
 from ttl_odm.beanie.purge.errors import in_short, is_conflict, is_passing
 from ttl_odm.beanie.purge.removal import Removed, Remover, Rows, transaction
@@ -30,7 +28,6 @@ from ttl_odm.beanie.sweep.ages import age_of, first_date
 from ttl_odm.beanie.sweep.due import Action, Resume, stages_of
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.stored.scopes import deleted_by_scope
 from ttl_odm.sweeper import (
     BatchResult,
     HookError,
@@ -49,6 +46,7 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Filter
     from ttl_odm.beanie.policy.binding import Binding
     from ttl_odm.beanie.policy.commands import RawCollection
+    from ttl_odm.beanie.policy.sources import Scoping
     from ttl_odm.beanie.purge.removal import Mode
     from ttl_odm.beanie.sweep.due import IndexRange, Layout
     from ttl_odm.core.policy import Policy
@@ -70,9 +68,10 @@ async def purge(
     if owner is not None:
         return await owner.purge(place, request)
     server = await place.server()
-    await see(binding, place.collection, anew=True)
+    source = binding.source
+    await source.see(place.collection, anew=True)
     policy, name = binding.policy, request.target
-    scopes = own_scopes(binding, policy)
+    scopes = source.own_scopes(policy)
     limit = request.size if rules_below(place.collection) else None
     remover = Remover(name, mode, policy, request.hooks, server.now, scopes=scopes, limit=limit)
     is_atomic = server.has_transactions and not layout.is_capped
@@ -87,11 +86,8 @@ async def purge(
         raise TTLConfigurationError(
             f"{name!r} has hooks or an archive, which require a transaction, and {where} has none."
         )
-    if binding.stored is not None and not is_atomic:
-        raise TTLConfigurationError(
-            f"{name!r} has a stored default, which mustn't change while documents are deleted by "
-            f"it. This requires a transaction, and {where} has none."
-        )
+    if not is_atomic:
+        source.check_unheld(name, where)
     resume: Any = request.resume or Resume()
     stages = stages_of(policy, layout, request.part, server.now)
     for number in range(resume.stage, len(stages)):
@@ -123,7 +119,8 @@ class _Batch:
 
     def __post_init__(self) -> None:
         if self.resume.low is not None:
-            rest = replace(self.stage.range, low=self.resume.low)
+            reach, low = self.stage.range, self.resume.low
+            rest = replace(reach, low=low) if isinstance(reach, Range) else reach.after(low)
             self.stage = replace(self.stage, range=rest)
 
     async def run(self) -> BatchResult:
@@ -145,17 +142,18 @@ class _Batch:
             yield self.place
 
     async def _hold(self, place: RawCollection) -> None:
-        """Keep a stored default as it is until the commit."""
-        if self.binding.stored is None:
+        """Keep a default that isn't in code as it is until the commit."""
+        source = self.binding.source
+        if source.is_known:
             return
         try:
-            held = await hold(place, self.binding)
+            held = await source.hold(place)
         except OperationFailure as error:
             if not is_conflict(error):
                 raise
-            raise TransientStoreError("Another client is changing the stored default.") from error
+            raise TransientStoreError("Another client is changing the default ttl.") from error
         if held != self.policy:
-            raise TransientStoreError(f"The stored default has just become {held!r}.")
+            raise TransientStoreError(f"The default ttl has just changed: {held!r}.")
 
     def _expired(self) -> Filter:
         return self.stage.expired(self.policy)
@@ -169,7 +167,7 @@ class _Batch:
         counted by scope, or where somebody else holds a document of it.
         """
         reach, most, known = self.stage.range, self.size, self.layout.several_keys
-        if isinstance(reach, ScopedRange) or not self.stage.branches or self.stage.is_undated:
+        if not isinstance(reach, Range) or not self.stage.branches or self.stage.is_undated:
             return None
         goes_by_key = self.remover.needs_transaction or self.remover.scopes is not None
         if goes_by_key or self.remover.limit is not None:  # where others go first
@@ -212,19 +210,20 @@ class _Batch:
         others = {"_id": {"$nin": list(left)}} if left else {}
         is_walk = self.stage.kind is Action.WALK
         deciding = deciding_fields(self.policy) if is_walk else ()
-        order = reach.scope if isinstance(reach, ScopedRange) else reach.field
-        fields = dict.fromkeys(("_id", order, *deciding), 1)
+        order = reach.field if isinstance(reach, Range) else reach.order
+        clauses = {"limit": self.size, "projection": dict.fromkeys(("_id", order, *deciding), 1)}
         with phase("find"):
-            rows = await self.place.find_in(
-                reach, {**others, **condition}, limit=self.size, projection=fields
-            )
+            if isinstance(reach, Range):
+                rows = await self.place.find_in(reach, {**others, **condition}, **clauses)
+            else:
+                rows = await reach.find(self.place, {**others, **condition}, **clauses)
         outcome = _Outcome()
         await outcome.reach(rows, commit)
         if outcome.has_more_dependents:  # the same once more
             resume: Resume | None = replace(self.resume, batch=self.resume.batch + 1)
         else:
             resume = self._after(rows, outcome.left)
-        result = outcome.result(resume, is_scoped=self.binding.scope is not None)
+        result = outcome.result(resume, self.binding.source.scoping)
         if not is_walk:
             return result
         # No index has said how late they are.
@@ -248,8 +247,8 @@ class _Batch:
     def _place_of(self, row: RawBSONDocument) -> Any:
         """Return the key of a document's first entry in the index; None if it isn't a date."""
         reach = self.stage.range
-        if isinstance(reach, ScopedRange):
-            return reach.place_of(value_at(row, reach.scope))
+        if not isinstance(reach, Range):
+            return reach.place_of(row)
         field = reach.field
         return row["_id"] if field == "_id" else first_date(value_at(row, field))
 
@@ -359,7 +358,7 @@ class _Outcome:
             if removed.rest and removed.deleted:
                 waiting.append(removed.rest)
 
-    def result(self, resume: Resume | None, *, is_scoped: bool) -> BatchResult:
+    def result(self, resume: Resume | None, scoping: Scoping | None) -> BatchResult:
         """Return it as the sweeper wants it."""
         return BatchResult(
             self.deleted,
@@ -370,6 +369,6 @@ class _Outcome:
             failure=self.failure,
             left=[(row["_id"],) for row in self.left] if self.failure else (),
             loaded=self.loaded,
-            facts=deleted_by_scope(self.by_scope) if is_scoped else {},
+            facts={} if scoping is None else scoping.deleted(self.by_scope),
             referring=dict(self.dependents),
         )

@@ -4,10 +4,9 @@ They are at the beginning of the indexes that `ttl_odm.beanie.policy.ttl_indexes
 order in which they expired. Documents with a ttl of their own that have no ``_exp``, because it is
 not valid or because nobody could tell when they were written, are at the beginning of the second
 one, before all dates. So a sweep goes through ranges of these indexes, part by part (`stages_of`).
-Where scopes have stored defaults of their own, and lead the first index, those with the same
-default are a range by themselves, up to their end, and so are all others. Without these indexes a
-collection is walked by its keys. What is due costs one look at the first
-entry of each range; only a dry run or a fuse wants documents counted.
+Where scopes have defaults of their own, and lead the first index, a `Walk` has the ranges. Without
+these indexes a collection is walked by its keys. What is due costs one look at the first entry of
+each range; only a dry run or a fuse wants documents counted.
 """
 
 from __future__ import annotations
@@ -23,18 +22,15 @@ from ttl_odm.beanie.policy.commands import (
     BY_KEY,
     Range,
     RawCollection,
-    ScopedRange,
     as_datetime,
     command_in,
     details_of,
     indexes_of,
-    is_multikey,
 )
 from ttl_odm.beanie.policy.predicate import (
     expired_expr,
     never_expires,
     shortest_default,
-    value_at,
 )
 from ttl_odm.beanie.policy.rules import dependents, rules_below
 from ttl_odm.beanie.policy.ttl_indexes import (
@@ -47,11 +43,11 @@ from ttl_odm.beanie.policy.ttl_indexes import (
     wanted_indexes,
 )
 from ttl_odm.beanie.rewrite.linked import descend
-from ttl_odm.beanie.sweep.ages import age_of
+from ttl_odm.beanie.sweep.ages import age_of, reached
+from ttl_odm.beanie.sweep.walks import walk_by
 from ttl_odm.beanie.time.clock import instant_of
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.core.values import NEVER
-from ttl_odm.stored.scopes import due_by_scope
 from ttl_odm.sweeper import Counted, Due, Part
 
 if TYPE_CHECKING:
@@ -59,14 +55,14 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ttl_odm.beanie.drivers import Collection, Database, Document, Filter, Pipeline
-    from ttl_odm.beanie.policy.scopes import OwnScopes
+    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.sources import Source
     from ttl_odm.beanie.policy.ttl_indexes import Index
+    from ttl_odm.beanie.sweep.walks import Walk, WalkedRange
     from ttl_odm.core.policy import Policy
     from ttl_odm.sweeper import Fact
 
 _FIRST_DATE: Final = DatetimeMS(-(2**63))
-_MOST_FINDS: Final = 50
-"""For the oldest document of many scopes, which takes about five for a hundred of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +71,15 @@ class Layout:
 
     `indexes` has the name of each index by which a sweep can go, and the first date that can be in
     it, by its field; it is empty if the collection has to be walked. Of a time series nobody
-    deletes single documents. `scope_index` is the name of the one that the scopes of a stored
-    default lead. `several_keys` is what has been found out about indexes: whether a document is in
-    one more than once, because of an array.
+    deletes single documents. `walk` leads through the one that scopes lead. `several_keys` is what
+    has been found out about indexes: whether a document is in one more than once, because of an
+    array.
     """
 
     indexes: Mapping[str, tuple[str, DatetimeMS]]
     is_capped: bool = False
     is_deleted_by_bucket: bool = False
-    scope_index: str | None = None
+    walk: Walk | None = None
     several_keys: dict[str, bool] = field(default_factory=dict)
 
 
@@ -108,7 +104,7 @@ class IndexRange:
     """
 
     kind: Action
-    range: Range | ScopedRange
+    range: Range | WalkedRange
     branches: tuple[Filter, ...] = ()
     policy: TTL | None = None
 
@@ -126,7 +122,7 @@ class IndexRange:
 class Resume:
     """Where a batch of a part goes on: in which of its stages, and from where in its range.
 
-    None for the range's beginning. In a `ScopedRange` the place is a scope. `left` are keys of
+    None for the range's beginning. `left` are keys of
     documents at exactly that place that the batches before have left; so many batches there were.
     """
 
@@ -136,13 +132,8 @@ class Resume:
     batch: int = 0
 
 
-async def layout_of(
-    collection: Collection, policy: Policy, scope: str | None, *, is_walked: bool
-) -> Layout:
-    """Look at a collection; where it is walked, its indexes don't matter.
-
-    `scope` is the field whose values may have stored defaults of their own, None for none.
-    """
+async def layout_of(collection: Collection, binding: Binding, *, is_walked: bool) -> Layout:
+    """Look at a collection; where it is walked, its indexes don't matter."""
     details = await details_of(collection)
     is_series = details.get("type") == "timeseries"
     is_capped = bool(details.get("options", {}).get("capped"))
@@ -150,6 +141,7 @@ async def layout_of(
     scope_index = None
     if not (is_series or is_walked):
         # Those of the policy, whoever is to delete by them; none if one is missing.
+        policy, scope = binding.outline, binding.scope
         native = wanted_indexes(policy, "native", scope)
         for existing in await indexes_of(collection):
             for index in (*native, *wanted_indexes(policy, "sweeper", scope)):
@@ -161,11 +153,10 @@ async def layout_of(
                     first = DatetimeMS(filtered["$gte"]) if "$gte" in filtered else _FIRST_DATE
                     indexes[index.field] = (str(existing["name"]), first)
         indexes = indexes if len(indexes) == len(native) else {}
-    layout = Layout(indexes, is_capped, is_series, scope_index if indexes else None)
-    if layout.scope_index is not None:
-        has_several = await is_multikey(RawCollection(collection), layout.scope_index)
-        layout.several_keys[layout.scope_index] = has_several
-    return layout
+    walk = None
+    if indexes and scope_index is not None:
+        walk = await walk_by(RawCollection(collection), binding.source, scope_index)
+    return Layout(indexes, is_capped, is_series, walk)
 
 
 def _is(existing: Document, index: Index) -> bool:
@@ -205,14 +196,14 @@ def stages_of(
         seconds = dated.seconds if isinstance(dated, ExpireAfter) else 0
         # Without branches: applications do have arrays here, on whose entries a condition with two
         # bounds uses one of them only.
-        reach = Range(name, dated.field, first, _before(now, seconds))
+        reach = Range(name, dated.field, first, reached(now, seconds))
         undated = IndexRange(Action.PURGE, Range(name, dated.field, MinKey(), first))
         has_undated = isinstance(dated, ExpireAt) and dated.null == "expired"
         return (*([undated] if has_undated else []), IndexRange(Action.PURGE, reach))
     if part is Part.INHERITING:
         return tuple(_inheriting(dated, layout, now))
     name, _ = layout.indexes[EXPIRY]
-    end, branches = _before(now, 0), tuple(own_branches(dated))
+    end, branches = reached(now, 0), tuple(own_branches(dated))
     return (
         IndexRange(Action.PURGE, Range(name, EXPIRY, MinKey(), _FIRST_DATE), branches),
         IndexRange(Action.PURGE, Range(name, EXPIRY, _FIRST_DATE, end), branches),
@@ -223,43 +214,13 @@ def stages_of(
 def _inheriting(policy: TTL, layout: Layout, now: DatetimeMS) -> Iterator[IndexRange]:
     """Give the ranges of those that inherit."""
     shortest = shortest_default(policy)
-    if layout.scope_index is not None:
-        for seconds, reach in _scoped_ranges(policy, layout, layout.scope_index, now):
-            yield IndexRange(Action.PURGE, reach, policy=policy.with_default(seconds))
+    if layout.walk is not None:
+        for own, reach in layout.walk.ranges(policy, now):
+            yield IndexRange(Action.PURGE, reach, policy=own)
     elif shortest is not None and shortest != NEVER:
         name, first = layout.indexes[policy.last_modified]
-        dates = Range(name, policy.last_modified, first, _before(now, shortest))
+        dates = Range(name, policy.last_modified, first, reached(now, shortest))
         yield IndexRange(Action.PURGE, dates, tuple(inheriting_branches(policy)))
-
-
-def _scoped_ranges(
-    policy: TTL, layout: Layout, index: str, now: DatetimeMS
-) -> Iterator[tuple[int, ScopedRange]]:
-    """Give one for the scopes without a default of their own, and one for each default, with it."""
-    assert policy.by is not None  # noqa: S101 (or no scope leads the index)
-    scopes: dict[int | None, list[Any]] = {}
-    for scope, seconds in policy.defaults.items():
-        scopes.setdefault(seconds, []).append(scope)
-    # An array is none of the scopes in it, but the index has it with each of them.
-    is_array, has_arrays = {"$isArray": [f"${policy.by}"]}, layout.several_keys[index]
-    single = {"$expr": {"$not": [is_array]}}
-    ranges: list[tuple[int | None, Filter, Filter]] = [
-        (policy.default, {"$nin": [*policy.defaults]}, single),
-        *((seconds, {"$in": same}, single) for seconds, same in scopes.items()),
-    ]
-    if has_arrays:
-        ranges.append((policy.default, {"$nin": []}, {"$expr": is_array}))
-    field, branches = policy.last_modified, tuple(inheriting_branches(policy))
-    for seconds, condition, kind in ranges:
-        if seconds is not None and seconds != NEVER:
-            which = {policy.by: condition, **kind}
-            reach = (index, field, _before(now, seconds), policy.by, which, branches)
-            yield seconds, ScopedRange(*reach, is_ordered=not has_arrays)
-
-
-def _before(now: DatetimeMS, seconds: int) -> DatetimeMS:
-    """The first millisecond that is not yet so long ago."""
-    return DatetimeMS(int(now) - seconds * 1000 + 1)
 
 
 async def find_due(place: RawCollection, policy: Policy, layout: Layout) -> Due | None:
@@ -288,8 +249,8 @@ async def _ages(
 ) -> list[float]:
     """Return for how long the first document has expired; nothing where there is nothing to do."""
     reach, expired = stage.range, stage.expired(policy)
-    if isinstance(reach, ScopedRange):
-        return await _ages_by_scope(place, policy, reach, expired, now)
+    if not isinstance(reach, Range):
+        return await reach.ages(place, policy, expired, now)
     due = expired
     if isinstance(policy, TTL) and reach.field == EXPIRY:
         due = {"$or": [expired, {"$expr": has_wrong_expiry(policy)}]}
@@ -303,38 +264,17 @@ async def _ages(
     return [age]
 
 
-async def _ages_by_scope(
-    place: RawCollection, policy: Policy, reach: ScopedRange, expired: Filter, now: DatetimeMS
-) -> list[float]:
-    """Do so where each scope has a first document.
-
-    The next one that counts is older, and of a later scope: the first of a scope is its oldest. So
-    each scope is looked at once, by few finds. Where later scopes have ever older documents there
-    would be many; after fifty the age of the last one found has to do.
-    """
-    ages: list[float] = []
-    while len(ages) < _MOST_FINDS:
-        first = await place.find_in(reach, expired, limit=1)
-        if not first:
-            break
-        ages.append(age_of(policy, first[0], now))
-        low, high = reach.place_of(value_at(first[0], reach.scope)), first[0][reach.field]
-        reach = replace(reach, low=reach.low if low is None else low, high=high)
-    return ages
-
-
-async def count(
-    place: RawCollection, policy: Policy, layout: Layout, scopes: OwnScopes | None
-) -> Counted:
+async def count(place: RawCollection, policy: Policy, layout: Layout, source: Source) -> Counted:
     """Count what there is to purge; see `ttl_odm.sweeper.AsyncCounting`.
 
     No command says both numbers at once. Where documents came or went between them, that of all is
     an estimate.
     """
     before = await _all(place)
+    scoping, scopes = source.scoping, source.own_scopes(policy)
     due = await _due(place, policy, layout, None if scopes is None else scopes.number)
     rows = await _all(place)
-    facts = {} if scopes is None else due_by_scope(scopes.named(due))
+    facts = {} if scoping is None else scoping.due({} if scopes is None else scopes.named(due))
     return Counted(due.total(), rows, is_estimated=rows != before, facts=facts)
 
 
@@ -406,8 +346,8 @@ def _countable(policy: Policy, stage: IndexRange) -> Iterator[list[Filter]]:
     """
     if stage.kind is not Action.PURGE:
         return
-    if isinstance(stage.range, ScopedRange):
-        yield [stage.range.filter()]
+    if not isinstance(stage.range, Range):
+        yield [stage.range.condition()]
         return
     field, array = stage.range.field, {"$type": "array"}
     where: Filter = {field: None if stage.is_undated else {"$lt": stage.range.high}}

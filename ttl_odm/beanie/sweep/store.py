@@ -20,8 +20,6 @@ from ttl_odm.beanie.policy.binding import (
 )
 from ttl_odm.beanie.policy.commands import RawCollection
 from ttl_odm.beanie.policy.rules import rule_of
-from ttl_odm.beanie.policy.scopes import own_scopes
-from ttl_odm.beanie.policy.stored import see
 from ttl_odm.beanie.purge.errors import store_errors
 from ttl_odm.beanie.purge.removal import mode_of
 from ttl_odm.beanie.sweep.batch import purge
@@ -35,7 +33,6 @@ from ttl_odm.beanie.sweep.due import (
 )
 from ttl_odm.beanie.sweep.leases import CollectionLeases
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.stored.scopes import due_by_scope
 from ttl_odm.sweeper import Hooks, Pace
 from ttl_odm.sweeper.declarations import sweep_of
 
@@ -74,7 +71,7 @@ class _Target:
 
     async def policy(self) -> Policy:
         """How documents expire, at this moment."""
-        await see(self.binding, self.collection, anew=True)
+        await self.binding.source.see(self.collection, anew=True)
         return self.binding.policy
 
     @property
@@ -90,8 +87,7 @@ class _Target:
     async def layout(self) -> Layout:
         """Look at the collection; its indexes don't matter where it is read as a whole."""
         is_walked = sweep_of(self.binding.model) == "scan" or not self.binding.has_ranges
-        policy, scope = self.binding.outline, self.binding.scope
-        return await layout_of(self.collection, policy, scope, is_walked=is_walked)
+        return await layout_of(self.collection, self.binding, is_walked=is_walked)
 
 
 class MongoStore:
@@ -180,10 +176,7 @@ class MongoStore:
         with store_errors():
             layout = await swept.layout()
             policy = await swept.policy()
-            scopes = own_scopes(swept.binding, policy)
-            counted = await count(swept.place(), policy, layout, scopes)
-        is_scoped = swept.binding.scope is not None and not counted.facts
-        return replace(counted, facts=due_by_scope({})) if is_scoped else counted
+            return await count(swept.place(), policy, layout, swept.binding.source)
 
     async def count_facts(self, target: str) -> dict[str, Fact]:
         """Count what goes along with the expired documents of a collection."""

@@ -137,7 +137,7 @@ class Following(CollectionRule):
                 f"{name} has no lifetime in the same database; declare __ttl__ on it, and pass it "
                 "to init_beanie(), too"
             )
-        if binding.is_stored:
+        if not binding.source.is_known:
             raise self._refused_with(
                 "stored", binding.model.__name__, declared=repr(binding.declared.stored)
             )

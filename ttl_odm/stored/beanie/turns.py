@@ -19,26 +19,25 @@ from asyncio import sleep
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
 from pymongo.errors import PyMongoError
 
 from ttl_odm.beanie.policy.commands import RawCollection, run
-from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, completed, with_scope
-from ttl_odm.beanie.policy.stored import (
-    MOST_SCOPES,
+from ttl_odm.beanie.policy.sources import MOST_SCOPES, completed
+from ttl_odm.beanie.purge.errors import is_conflict
+from ttl_odm.beanie.purge.removal import transaction
+from ttl_odm.core.values import lenient_ttl
+from ttl_odm.errors import TTLConfigurationError, TTLError
+from ttl_odm.stored.beanie.default_cache import WHOLE_COLLECTION, with_scope
+from ttl_odm.stored.beanie.lookup import (
     all_of,
     beside,
     key_of,
     scopes_in,
     seconds_of,
-    see,
 )
-from ttl_odm.beanie.purge.errors import is_conflict
-from ttl_odm.beanie.purge.removal import transaction
-from ttl_odm.core.values import lenient_ttl
-from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.stored.rows import CHANGES, INHERIT, POLICIES
 
 if TYPE_CHECKING:
@@ -47,12 +46,11 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection, Document
     from ttl_odm.beanie.indexes.changes import Step
-    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.indexes.sources import Ensure
     from ttl_odm.core.policy import Policy
+    from ttl_odm.stored.beanie.lookup import StoredDefault
 
 Report = TypeVar("Report")
-Ensure: TypeAlias = "Callable[..., Awaitable[Report]]"
-"""What brings the indexes to what a policy needs, as `ensure_collection` does."""
 
 _TURN_SECONDS: Final = 30
 """For which a turn is had after it was last asked for, over the seconds that it waits itself."""
@@ -65,19 +63,18 @@ class _TurnNeededError(Exception):
     """There is something to do."""
 
 
-async def ensure(collection: Collection, binding: Binding, ensure: Ensure[Report]) -> Report:
+async def ensure(collection: Collection, default: StoredDefault, ensure: Ensure[Report]) -> Report:
     """Bring the indexes to what is stored; where nothing is yet, to what a default begins with."""
-    stored = binding.stored
-    assert stored is not None  # noqa: S101 (who calls this has looked)
+    stored = default.declared
     await check_server(collection)
     row = await _row(collection)
     if "ttl" in row and seconds_of(row.get("max_staleness")) >= (stored.max_staleness or 0):
         with suppress(_TurnNeededError):
-            await see(binding, collection, anew=True)
-            return await ensure(binding.policy, show=_refuse_step, begin_view=_refuse)
+            await default.see(collection, anew=True)
+            return await ensure(default.policy, show=_refuse_step, begin_view=_refuse)
     async with turn_at(collection) as turn:
-        await turn.read_scopes(binding)
-        policy = turn.policy(binding)
+        await turn.read_scopes(default)
+        policy = turn.policy(default)
 
         async def show(step: Step | None) -> None:
             if step is not None and step.spares:
@@ -88,20 +85,20 @@ async def ensure(collection: Collection, binding: Binding, ensure: Ensure[Report
             if step is not None and turn.rest:  # a change was interrupted
                 await sleep(turn.rest)
                 await turn.renew()
-            turn.check(binding, policy)
+            turn.check(default, policy)
 
         async def begin_view() -> None:
             await turn.renew()
-            turn.check(binding, policy)
+            turn.check(default, policy)
 
         report = await ensure(policy, show=show, begin_view=begin_view)
-    await see(binding, collection, anew=True)
+    await default.see(collection, anew=True)
     return report
 
 
 async def change(  # noqa: PLR0913 (two by keyword)
     collection: Collection,
-    binding: Binding,
+    default: StoredDefault,
     ensure: Ensure[Any],
     ttl: int | None,
     *,
@@ -116,7 +113,7 @@ async def change(  # noqa: PLR0913 (two by keyword)
     """
     await check_server(collection)
     async with turn_at(collection) as turn:
-        await turn.read_scopes(binding)
+        await turn.read_scopes(default)
         is_whole = scope == WHOLE_COLLECTION
         before = turn.scopes.get(scope, INHERIT)
         if is_whole:
@@ -131,7 +128,7 @@ async def change(  # noqa: PLR0913 (two by keyword)
             await check(before)
         if before == ttl == INHERIT:
             return before
-        policy = turn.policy(binding, {scope: ttl})
+        policy = turn.policy(default, {scope: ttl})
         is_written = False
 
         async def show(step: Step | None) -> None:
@@ -142,12 +139,12 @@ async def change(  # noqa: PLR0913 (two by keyword)
                 values = {"ttl": ttl, "changed_by": by, "reason": reason}
                 await turn.write(scope, values, before)
                 is_written = True
-                await see(binding, collection, anew=True)
+                await default.see(collection, anew=True)
                 if step is not None:  # others may go by what they have noted
                     await sleep(seconds_of(turn.row.get("max_staleness")))
             if step is not None:
                 await turn.renew()
-                turn.check(binding, policy)
+                turn.check(default, policy)
 
         await ensure(policy, show=show, begin_view=turn.renew)
     return before
@@ -175,21 +172,22 @@ class Turn:
     scopes: dict[Any, int | None] = field(default_factory=dict)
     has_begun: bool = False
 
-    async def read_scopes(self, binding: Binding) -> None:
+    async def read_scopes(self, default: StoredDefault) -> None:
         """See the defaults of single values, which nobody else changes meanwhile."""
-        if binding.scope is not None:
+        if default.declared.by is not None:
             rows = beside(self.collection, POLICIES).find(all_of(self.collection))
             self.scopes = scopes_in(await rows.to_list(None))
 
-    def policy(self, binding: Binding, changes: Mapping[Any, int | None] | None = None) -> Policy:
+    def policy(
+        self, default: StoredDefault, changes: Mapping[Any, int | None] | None = None
+    ) -> Policy:
         """Return a policy by what is stored, or else begins, or is to become."""
-        stored, scopes = binding.stored, dict(self.scopes)
+        scopes = dict(self.scopes)
         for scope, ttl in (changes or {}).items():
             scopes = with_scope(scopes, scope, ttl)
-        assert stored is not None  # noqa: S101 (who calls this has looked)
-        default = lenient_ttl(self.row["ttl"]) if "ttl" in self.row else stored.start
-        default = scopes.pop(WHOLE_COLLECTION, default)
-        return completed(binding.declared, default, scopes)
+        ttl = lenient_ttl(self.row["ttl"]) if "ttl" in self.row else default.declared.start
+        ttl = scopes.pop(WHOLE_COLLECTION, ttl)
+        return completed(default.binding.declared, ttl, scopes)
 
     @property
     def rest(self) -> float:
@@ -227,9 +225,9 @@ class Turn:
             raise _lost(self.collection)
         self.row = row
 
-    def check(self, binding: Binding, policy: Policy) -> None:
+    def check(self, default: StoredDefault, policy: Policy) -> None:
         """Raise an error if another program has changed what is stored."""
-        if self.policy(binding) != policy:
+        if self.policy(default) != policy:
             raise _lost(self.collection)
 
     async def write(self, scope: Any, values: Document, before: int | None) -> None:

@@ -1,7 +1,7 @@
 """What this process has noted of a default that the database stores.
 
 Each operation has it noted anew before it begins, or may go by what was noted shortly before
-(`ttl_odm.beanie.policy.stored`). Instants here are those of this host's monotonic clock.
+(`ttl_odm.stored.beanie.lookup`). Instants here are those of this host's monotonic clock.
 
 This module must not know how a default is asked for.
 """
@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ttl_odm.core.policy import TTL
-from ttl_odm.core.values import NEVER
+from ttl_odm.beanie.policy.sources import completed
 from ttl_odm.errors import TTLError
 from ttl_odm.stored.rows import INHERIT
 
@@ -109,25 +108,3 @@ def with_scope(
     """Return the defaults of scopes, with another one for one of them, or none (`INHERIT`)."""
     others = {each: seconds for each, seconds in scopes.items() if each != scope}
     return others if ttl == INHERIT else {**others, scope: ttl}
-
-
-def outline(policy: Policy) -> Policy:
-    """Return a policy with -1 for a default that the database stores.
-
-    For all that doesn't hang on the default: fields, stamps, what can't be read.
-    """
-    return completed(policy, NEVER)
-
-
-def completed(
-    policy: Policy, default: int | None, scopes: Mapping[Any, int | None] | None = None
-) -> Policy:
-    """Return a policy with what the database stores in the place of where it does.
-
-    `scopes` are the defaults for single values of `Stored.by`: kinds of documents like others.
-    """
-    if not isinstance(policy, TTL) or policy.stored is None:
-        return policy
-    if policy.stored.by is None:
-        return policy.with_default(default)
-    return policy.with_kinds(scopes or {}, by=policy.stored.by, other=default)

@@ -25,8 +25,9 @@ from bson.codec_options import CodecOptions
 from pymongo import ReadPreference
 from pymongo.read_concern import ReadConcern
 
-from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION, Noted, completed
+from ttl_odm.beanie.policy.sources import MOST_SCOPES, completed
 from ttl_odm.core.values import lenient_ttl
+from ttl_odm.stored.beanie.default_cache import WHOLE_COLLECTION, Noted, Notes
 from ttl_odm.stored.rows import POLICIES
 from ttl_odm.stored.scope_columns import is_encodable
 
@@ -37,9 +38,7 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.policy.binding import Binding
     from ttl_odm.beanie.policy.commands import RawCollection
     from ttl_odm.core.policy import Policy
-
-MOST_SCOPES: Final = 1_000
-"""Of a collection: each of them stands in each filter."""
+    from ttl_odm.stored import Stored
 
 KNOWN_FOR: Final = 10.0
 """Seconds for which what was noted decides about results in memory."""
@@ -76,26 +75,77 @@ def beside(collection: Collection, name: str) -> Collection:
     )
 
 
-async def see(binding: Binding, collection: Collection, *, anew: bool = False) -> None:
-    """Note the default that is stored, if there is one and what was noted may not be used again.
+class StoredDefault:
+    """The default of a collection as the database stores it, with those of scopes.
 
-    Not in a session: a transaction would see the default as it was when it began.
+    Attributes:
+        binding: The policy of the collection.
+        notes: What is known of the default.
     """
-    stored = binding.stored
-    if stored is None or (not anew and binding.notes.may_be_used(monotonic())):
-        return
-    asked, policies = monotonic(), beside(collection, POLICIES)
-    fields = {"ttl": 1, "max_staleness": 1, "version": 1}
-    row = await policies.find_one({"_id": key_of(collection)}, fields) or {}
-    # As long as nobody who changes it knows of a longer one.
-    allowed = min(stored.max_staleness or 0, seconds_of(row.get("max_staleness")))
-    version = row.get("version")
-    scopes = {} if binding.scope is None else binding.notes.scopes_of(version)
-    if scopes is None:  # what is read after the version is no older than it
-        every = await policies.find(all_of(collection), {"ttl": 1}).to_list(None)
-        scopes = scopes_in(every)
-    default = lenient_ttl(row.get("ttl"))
-    binding.notes.take(Noted(default, asked, asked + allowed, scopes, version))
+
+    def __init__(self, binding: Binding) -> None:
+        self.binding = binding
+        self.notes = Notes()
+
+    @property
+    def declared(self) -> Stored:
+        """What the class declares of it at this moment."""
+        stored = self.binding.declared.stored
+        assert stored is not None  # noqa: S101 (the binding has looked)
+        return stored
+
+    @property
+    def policy(self) -> Policy:
+        """The policy with what was noted last; TTLError if nothing was."""
+        return self.notes.policy(self.binding.declared, self.binding.model)
+
+    @property
+    def is_recent(self) -> bool:
+        """Whether what is known decides about results in memory."""
+        return self.notes.is_asked_since(monotonic() - KNOWN_FOR)
+
+    async def see(self, collection: Collection, *, anew: bool = False) -> None:
+        """Note what is stored, unless what was noted may be used again.
+
+        Not in a session: a transaction would see the default as it was when it began.
+        """
+        stored = self.declared
+        if not anew and self.notes.may_be_used(monotonic()):
+            return
+        asked, policies = monotonic(), beside(collection, POLICIES)
+        fields = {"ttl": 1, "max_staleness": 1, "version": 1}
+        row = await policies.find_one({"_id": key_of(collection)}, fields) or {}
+        # As long as nobody who changes it knows of a longer one.
+        allowed = min(stored.max_staleness or 0, seconds_of(row.get("max_staleness")))
+        version = row.get("version")
+        scopes = {} if stored.by is None else self.notes.scopes_of(version)
+        if scopes is None:  # what is read after the version is no older than it
+            every = await policies.find(all_of(collection), {"ttl": 1}).to_list(None)
+            scopes = scopes_in(every)
+        default = lenient_ttl(row.get("ttl"))
+        self.notes.take(Noted(default, asked, asked + allowed, scopes, version))
+
+    async def hold(self, place: RawCollection) -> Policy:
+        """Return the policy by which documents may be deleted now.
+
+        Nobody changes it before the commit of the transaction that the place is in. Raises an
+        OperationFailure (a write conflict) where somebody is changing it, or deletes by it.
+        """
+        reply = await place.run(
+            {
+                "findAndModify": POLICIES,
+                "query": {"_id": key_of(place.collection)},
+                # The server takes what changes nothing for no write.
+                "update": {"$inc": {"purges": 1}},
+                "fields": {"ttl": 1, "version": 1},
+            }
+        )
+        row, every = reply["value"] or {}, all_of(place.collection)
+        scopes = {} if self.declared.by is None else self.notes.scopes_of(row.get("version"))
+        if scopes is None:
+            found = {"find": POLICIES, "filter": every, "batchSize": MOST_SCOPES * 2}
+            scopes = scopes_in((await place.run(found))["cursor"]["firstBatch"])
+        return completed(self.binding.declared, lenient_ttl(row.get("ttl")), scopes)
 
 
 def scopes_in(rows: Iterable[Filter]) -> dict[Any, int | None]:
@@ -117,35 +167,6 @@ async def is_begun(collection: Collection) -> bool:
     """Say whether anything is stored for a collection."""
     own = {"_id": key_of(collection), "ttl": {"$exists": True}}
     return await beside(collection, POLICIES).find_one(own, {"_id": 1}) is not None
-
-
-def is_known(binding: Binding) -> bool:
-    """Say whether what is known of a default decides about results in memory."""
-    return not binding.is_stored or binding.notes.is_asked_since(monotonic() - KNOWN_FOR)
-
-
-async def hold(place: RawCollection, binding: Binding) -> Policy:
-    """Return the policy by which documents may be deleted now; nobody changes it before the commit.
-
-    The place is in a transaction, if the default is stored. Raises an OperationFailure (a write
-    conflict) where somebody is changing it, or deletes by it.
-    """
-    if binding.stored is None:
-        return binding.policy
-    reply = await place.run(
-        {
-            "findAndModify": POLICIES,
-            "query": {"_id": key_of(place.collection)},
-            "update": {"$inc": {"purges": 1}},  # the server takes what changes nothing for no write
-            "fields": {"ttl": 1, "version": 1},
-        }
-    )
-    row = reply["value"] or {}
-    scopes = {} if binding.scope is None else binding.notes.scopes_of(row.get("version"))
-    if scopes is None:
-        found = {"find": POLICIES, "filter": all_of(place.collection), "batchSize": MOST_SCOPES * 2}
-        scopes = scopes_in((await place.run(found))["cursor"]["firstBatch"])
-    return completed(binding.declared, lenient_ttl(row.get("ttl")), scopes)
 
 
 def seconds_of(value: object) -> int:

@@ -9,25 +9,22 @@ from typing import TYPE_CHECKING, Any
 from bson import ObjectId
 from pydantic import TypeAdapter, ValidationError
 
-from ttl_odm.beanie.indexes import stored_default
 from ttl_odm.beanie.indexes.ensure import ensure_collection
 from ttl_odm.beanie.policy.binding import binding_of, collection_of
-from ttl_odm.beanie.policy.notes import WHOLE_COLLECTION
-from ttl_odm.beanie.policy.stored import (
-    all_of,
-    beside,
-    is_scope,
-)
 from ttl_odm.core.values import lenient_ttl, short_repr
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.stored.beanie import turns
+from ttl_odm.stored.beanie.default_cache import WHOLE_COLLECTION
+from ttl_odm.stored.beanie.lookup import all_of, beside, is_scope
+from ttl_odm.stored.beanie.source import StoredSource
 from ttl_odm.stored.rows import CHANGES, POLICIES, PolicyChange, StoredPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ttl_odm.beanie.drivers import Collection, Document
-    from ttl_odm.beanie.policy.binding import Binding
     from ttl_odm.stored import Stored, StoredTTL
+    from ttl_odm.stored.beanie.lookup import StoredDefault
 
 
 async def stored_policies(model: type, *models: type) -> list[StoredPolicy]:
@@ -115,7 +112,8 @@ async def change(  # noqa: PLR0913 (all but two by keyword)
 
     `check` gets what it was while nobody else can change it, and may raise before anything is.
     """
-    collection, binding = stored_of(model)
+    collection, default = stored_of(model)
+    binding = default.binding
     ensure = partial(
         ensure_collection,
         collection,
@@ -123,7 +121,7 @@ async def change(  # noqa: PLR0913 (all but two by keyword)
         backend=binding.backend,
         scope=binding.scope,
     )
-    make = partial(stored_default.change, collection, binding, ensure)
+    make = partial(turns.change, collection, default, ensure)
     return await make(ttl, scope=scope, by=by, reason=reason, check=check)
 
 
@@ -166,20 +164,19 @@ def scope_of(model: type, scope: object) -> Any:
 
 
 def _declared(model: type) -> Stored:
-    stored = stored_of(model)[1].stored
-    assert stored is not None  # noqa: S101 (stored_of has looked)
-    return stored
+    return stored_of(model)[1].declared
 
 
-def stored_of(model: type) -> tuple[Collection, Binding]:
-    """Return a class's collection and its policy; raises where its default isn't stored."""
+def stored_of(model: type) -> tuple[Collection, StoredDefault]:
+    """Return a class's collection and its default; raises where that isn't stored."""
     binding = binding_of(model)
-    if binding is None or binding.stored is None:
+    source = None if binding is None else binding.source
+    if not isinstance(source, StoredSource):
         raise TTLConfigurationError(
             f"The default ttl of {model.__name__} isn't stored in the database: to store it, "
             "declare __ttl__ = Stored(3600)."
         )
-    return collection_of(model), binding
+    return collection_of(model), source.default
 
 
 def _collections(*models: type) -> list[Collection]:

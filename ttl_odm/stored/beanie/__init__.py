@@ -1,0 +1,37 @@
+"""Stored defaults on MongoDB; imported when the first document class declares one.
+
+- `source`: all that the base asks: `StoredSource` of a collection.
+- `lookup`: where a default is, and how it is read.
+- `default_cache`: what a process has noted of one.
+- `turns`: a default, and the index by which MongoDB deletes, changed in one order.
+- `changes`: reading and changing one.
+- `scope_ranges`: the way of a sweep from scope to scope.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ttl_odm.beanie.policy.binding import declared_policy
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.stored.beanie.source import StoredSource
+
+if TYPE_CHECKING:
+    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.stored import Stored
+
+
+def source(binding: Binding, declared: Stored) -> StoredSource:
+    """Return the source of a collection's default that the database stores.
+
+    Raises:
+        TTLConfigurationError: The service can't store it.
+    """
+    del declared  # it may change while the application runs
+    if binding.backend not in ("mongodb", "migrations"):
+        model = binding.model
+        raise TTLConfigurationError(
+            f"{model.__name__}.__ttl__ = {declared_policy(model)!r}: a default can be stored only "
+            f"in MongoDB itself, and this is backend={binding.backend!r}: give seconds."
+        )
+    return StoredSource(binding)

@@ -1,0 +1,150 @@
+"""The way of a sweep from scope to scope, by an index that the scope leads.
+
+Scopes with the same default are a range by themselves, up to their end, and so are all others.
+
+This module must not know which documents are deleted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from ttl_odm.beanie.policy.commands import is_multikey
+from ttl_odm.beanie.policy.predicate import value_at
+from ttl_odm.beanie.policy.ttl_indexes import inheriting_branches
+from ttl_odm.beanie.sweep.ages import age_of, reached
+from ttl_odm.core.values import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bson import DatetimeMS
+    from bson.raw_bson import RawBSONDocument
+
+    from ttl_odm.beanie.drivers import Document, Filter
+    from ttl_odm.beanie.policy.commands import Hint, RawCollection
+    from ttl_odm.core.policy import TTL, Policy
+
+_MOST_FINDS: Final = 50
+"""For the oldest document of many scopes, which takes about five for a hundred of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScopedRange:
+    """The documents of some scopes, before a date, in an index that the scope leads.
+
+    The server goes from one scope to the next, and reads of each what is before that date. It does
+    so by conditions, not by the bounds of a `Range`, which are one piece of the index. Each branch
+    proves by itself that a partial index has what it matches, so each has all conditions.
+
+    Attributes:
+        index: The index.
+        field: The date's field.
+        high: The end of the range, outside of it.
+        order: The scope's field.
+        scopes: The filter for the scopes, with a condition on that field.
+        branches: Filters that together match what is in the index.
+        low: The scope to begin with, None for the first one.
+        is_ordered: Whether the server can begin at a scope, and has them in order; not if an array
+            is in the index.
+    """
+
+    index: Hint
+    field: str
+    high: Any
+    order: str
+    scopes: Filter
+    branches: tuple[Filter, ...]
+    low: Any = None
+    is_ordered: bool = True
+
+    def after(self, low: Any) -> ScopedRange:
+        """Return the rest of it, from a scope."""
+        return replace(self, low=low)
+
+    def place_of(self, row: Filter) -> Any:
+        """Return the scope to go on with behind a document; None for where this begins."""
+        scope = value_at(row, self.order)
+        # A field that is missing comes before null, and NaN is not equal to itself.
+        is_place = self.is_ordered and scope is not None and scope == scope  # noqa: PLR0124
+        return scope if is_place else None
+
+    def condition(self, *conditions: Filter) -> Document:
+        """Return the filter for those of its documents that meet more conditions."""
+        within = [self.scopes, {self.field: {"$lt": self.high}}, *conditions]
+        if self.low is not None:
+            # Of values of all types, as a plain condition is not.
+            within.append({"$expr": {"$gte": [f"${self.order}", {"$literal": self.low}]}})
+        return {"$or": [{"$and": [branch, *within]} for branch in self.branches]}
+
+    async def find(
+        self,
+        place: RawCollection,
+        filter: Filter,  # noqa: A002 (MongoDB's name for it)
+        **clauses: Any,
+    ) -> list[RawBSONDocument]:
+        """Find documents in it, from scope to scope."""
+        if self.is_ordered:
+            clauses["sort"] = {self.order: 1, self.field: 1}
+        return await place.find(self.condition(filter), **clauses, hint=self.index)
+
+    async def ages(
+        self, place: RawCollection, policy: Policy, expired: Filter, now: DatetimeMS
+    ) -> list[float]:
+        """Return for how many seconds the first document of each scope has been expired.
+
+        The next one that counts is older, and of a later scope: the first of a scope is its oldest.
+        So each scope is looked at once, by few finds. Where later scopes have ever older documents
+        there would be many; after fifty the age of the last one found has to do.
+        """
+        ages: list[float] = []
+        reach = self
+        while len(ages) < _MOST_FINDS:
+            first = await reach.find(place, expired, limit=1)
+            if not first:
+                break
+            ages.append(age_of(policy, first[0], now))
+            low, high = reach.place_of(first[0]), first[0][reach.field]
+            reach = replace(reach, low=reach.low if low is None else low, high=high)
+        return ages
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeWalk:
+    """The way through an index that the scope leads.
+
+    `has_arrays` says whether a document is, or was, in it more than once.
+    """
+
+    index: str
+    has_arrays: bool
+
+    def ranges(self, policy: TTL, now: DatetimeMS) -> Iterator[tuple[TTL, ScopedRange]]:
+        """Give one for the scopes without a default of their own, and one for each default."""
+        by = policy.by
+        assert by is not None  # noqa: S101 (or no scope leads the index)
+        scopes: dict[int | None, list[Any]] = {}
+        for scope, seconds in policy.defaults.items():
+            scopes.setdefault(seconds, []).append(scope)
+        # An array is none of the scopes in it, but the index has it with each of them.
+        is_array = {"$isArray": [f"${by}"]}
+        single = {"$expr": {"$not": [is_array]}}
+        ranges: list[tuple[int | None, Filter, Filter]] = [
+            (policy.default, {"$nin": [*policy.defaults]}, single),
+            *((seconds, {"$in": same}, single) for seconds, same in scopes.items()),
+        ]
+        if self.has_arrays:
+            ranges.append((policy.default, {"$nin": []}, {"$expr": is_array}))
+        field, branches = policy.last_modified, tuple(inheriting_branches(policy))
+        for seconds, condition, kind in ranges:
+            if seconds is not None and seconds != NEVER:
+                which = {by: condition, **kind}
+                reach = (self.index, field, reached(now, seconds), by, which, branches)
+                own = policy.with_default(seconds)
+                yield own, ScopedRange(*reach, is_ordered=not self.has_arrays)
+
+
+async def scope_walk(place: RawCollection, index: str) -> ScopeWalk:
+    """Return that way after a look at the index."""
+    return ScopeWalk(index, await is_multikey(place, index))

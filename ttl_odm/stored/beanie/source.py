@@ -1,0 +1,109 @@
+"""All that Beanie's adapter asks of stored defaults: `StoredSource`, one for each collection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from ttl_odm.beanie.indexes.sources import IndexedSource
+from ttl_odm.beanie.policy.sources import Scoping
+from ttl_odm.beanie.sweep.walks import SweptSource
+from ttl_odm.errors import TTLConfigurationError, TTLError
+from ttl_odm.stored.beanie import turns
+from ttl_odm.stored.beanie.lookup import StoredDefault
+from ttl_odm.stored.beanie.scope_ranges import scope_walk
+from ttl_odm.stored.scopes import deleted_by_scope, due_by_scope
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TypeVar
+
+    from ttl_odm.beanie.drivers import Collection
+    from ttl_odm.beanie.indexes.sources import Ensure
+    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.commands import RawCollection
+    from ttl_odm.core.policy import Policy
+    from ttl_odm.stored.beanie.scope_ranges import ScopeWalk
+    from ttl_odm.sweeper import Fact
+
+    Report = TypeVar("Report")
+
+
+class StoredScopes(Scoping):
+    """The scopes of a stored default: the values of `Stored.by`."""
+
+    __slots__ = ()
+
+    def due(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
+        """Their expired documents."""
+        return due_by_scope(rows)
+
+    def deleted(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
+        """Their documents that a batch has deleted."""
+        return deleted_by_scope(rows)
+
+
+class StoredSource(IndexedSource, SweptSource):
+    """The default of a collection as the database stores it, and those of scopes.
+
+    Attributes:
+        default: What is known of it.
+    """
+
+    is_known: ClassVar[bool] = False
+
+    def __init__(self, binding: Binding) -> None:
+        self.default = StoredDefault(binding)
+
+    @property
+    def scoping(self) -> StoredScopes | None:
+        """By the values of `Stored.by`."""
+        by = self.default.declared.by
+        return None if by is None else StoredScopes(by)
+
+    # In operations
+
+    async def see(self, collection: Collection, *, anew: bool = False) -> None:
+        """Note what is stored."""
+        await self.default.see(collection, anew=anew)
+
+    @property
+    def policy(self) -> Policy:
+        """By what was noted last."""
+        return self.default.policy
+
+    @property
+    def is_recent(self) -> bool:
+        """Whether it was noted in the last ten seconds."""
+        return self.default.is_recent
+
+    def check_complete(self, method: str, collection: str) -> None:
+        """Reject all such reads."""
+        raise TTLError(
+            f"{method} can't read {collection!r}, whose default ttl is stored in the database and "
+            "has to be read first: use its collection's find() or aggregate()."
+        )
+
+    # In transactions that delete
+
+    async def hold(self, place: RawCollection) -> Policy:
+        """By what is stored; who changes it meets a write conflict until the commit."""
+        return await self.default.hold(place)
+
+    def check_unheld(self, collection: str, where: str) -> None:
+        """Reject all such sweeps."""
+        raise TTLConfigurationError(
+            f"{collection!r} has a stored default, which mustn't change while documents are "
+            f"deleted by it. This requires a transaction, and {where} has none."
+        )
+
+    # In sweeps
+
+    async def walk(self, place: RawCollection, index: str) -> ScopeWalk:
+        """From scope to scope."""
+        return await scope_walk(place, index)
+
+    # In the schema
+
+    async def ensure(self, collection: Collection, ensure: Ensure[Report]) -> Report:
+        """Bring the indexes to what is stored, while nobody else changes it."""
+        return await turns.ensure(collection, self.default, ensure)
