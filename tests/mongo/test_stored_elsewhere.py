@@ -193,6 +193,23 @@ async def test_copies_of_a_find_follow_it_whatever_the_find_has_of_it(
             assert len(await rewound.to_list(None)) == size
 
 
+async def test_all_that_reads_a_page_follows_it(place: Carts) -> None:
+    place.add(*range(6), age=600)
+    page: Any = {"skip": 1, "limit": 3}
+    for ttl, size in ((60, 0), (HOUR, 3)):
+        place.put(ttl)
+        assert await place.collection.count_documents({}, **page) == size
+        place.put(60 + HOUR - ttl)
+        assert await place.model.find(**page).count() == 3 - size
+        place.put(ttl)
+        assert len(await place.model.find(**page).to_list()) == size
+        first = await place.collection.find_one({}, skip=1)
+        assert (first is not None) is (size > 0)
+        stages = [{"$sort": {"_id": 1}}, {"$skip": 1}, {"$limit": 3}]
+        assert len(await place.model.aggregate(stages).to_list()) == size
+        assert len([row async for row in place.model.find(**page)]) == size
+
+
 @pytest.mark.parametrize("is_begun", [False, True])
 async def test_the_plan_of_a_find_is_that_of_what_is_sent(place: Carts, *, is_begun: bool) -> None:
     place.add(*range(6), age=600)

@@ -282,7 +282,7 @@ async def _remove(
     filter: Filter,  # noqa: A002 (MongoDB's name for it)
     collation: Document | None,
 ) -> int:
-    policy = await binding.source.hold(place)
+    policy = await binding.source.hold(place, binding.policy)
     doomed = expired_filter(filter, policy)
     if doomed is None:
         return 0

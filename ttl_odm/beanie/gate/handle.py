@@ -161,15 +161,19 @@ class Handle:
         """
         if not self.registry.has_unknown:  # for nearly everybody that is all
             return []
-        own = self.database, self.plain.name
-        places = {own}
-        if pipeline:
-            places |= {(database or self.database, name) for database, name in names_in(pipeline)}
+        if not pipeline:
+            binding = self.binding
+            if binding is None or binding.source.is_known:
+                return []
+            return [(binding.source, self.plain)]
+        places = {(self.database, self.plain.name)}
+        places |= {(database or self.database, name) for database, name in names_in(pipeline)}
         client = self.plain.database.client
         return [
-            (binding.source, self.plain if place == own else client[place[0]][place[1]])
-            for place in sorted(places)
-            if (binding := self.registry.find(*place)) is not None and not binding.source.is_known
+            (binding.source, client[database][name])
+            for database, name in sorted(places)
+            if (binding := self.registry.find(database, name)) is not None
+            and not binding.source.is_known
         ]
 
     async def know(self, pipeline: object = ()) -> None:

@@ -137,8 +137,12 @@ class Source(ABC):
     # In transactions that delete
 
     @abstractmethod
-    async def hold(self, place: RawCollection) -> Policy:
+    async def hold(self, place: RawCollection, policy: Policy) -> Policy:
         """Return the policy by which documents may be deleted; nobody changes it before the commit.
+
+        Args:
+            place: The collection, in a transaction.
+            policy: The policy by what is known so far.
 
         Raises:
             OperationFailure: A write conflict: another client is changing it, or deletes by it.
@@ -185,9 +189,9 @@ class Fixed(Source):
     def check_complete(self, method: str, collection: str) -> None:
         """Do nothing: there is nothing to read."""
 
-    async def hold(self, place: RawCollection) -> Policy:  # noqa: ARG002 (the seam's)
+    async def hold(self, place: RawCollection, policy: Policy) -> Policy:  # noqa: ARG002 (the seam's)
         """The same policy: no transaction changes a class."""
-        return self.policy
+        return policy
 
     def check_unheld(self, collection: str, where: str) -> None:
         """Do nothing, as above."""

@@ -143,11 +143,8 @@ class _Batch:
 
     async def _hold(self, place: RawCollection) -> None:
         """Keep a default that isn't in code as it is until the commit."""
-        source = self.binding.source
-        if source.is_known:
-            return
         try:
-            held = await source.hold(place)
+            held = await self.binding.source.hold(place, self.policy)
         except OperationFailure as error:
             if not is_conflict(error):
                 raise

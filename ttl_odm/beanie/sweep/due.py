@@ -122,8 +122,8 @@ class IndexRange:
 class Resume:
     """Where a batch of a part goes on: in which of its stages, and from where in its range.
 
-    None for the range's beginning. `left` are keys of
-    documents at exactly that place that the batches before have left; so many batches there were.
+    None for the range's beginning. `left` are keys of documents at exactly that place that the
+    batches before have left; so many batches there were.
     """
 
     stage: int = 0

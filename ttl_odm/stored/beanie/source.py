@@ -85,7 +85,7 @@ class StoredSource(IndexedSource, SweptSource):
 
     # In transactions that delete
 
-    async def hold(self, place: RawCollection) -> Policy:
+    async def hold(self, place: RawCollection, policy: Policy) -> Policy:  # noqa: ARG002 (the seam's)
         """By what is stored; who changes it meets a write conflict until the commit."""
         return await self.default.hold(place)
 
