@@ -18,9 +18,9 @@ from ttl_odm.dialects.jobs import ARCHIVE_NOTE, JOB, JOB_LOG, JOB_NOTE
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.sources import finite_defaults
 from ttl_odm.sqlalchemy.purge.archive import Copy
+from ttl_odm.sqlalchemy.sweep.due import needs_of, stored_indexes
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
 from ttl_odm.sqlalchemy.sweep.leases import declared_lease_table
-from ttl_odm.sqlalchemy.sweep.stored_indexes import needs_of, stored_indexes
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.stored.sqlalchemy.locks import locked_row
 from ttl_odm.sweeper.declarations import Archive, archive_of

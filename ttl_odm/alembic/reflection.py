@@ -20,7 +20,7 @@ from ttl_odm.dialects.definitions import check_on, column_line
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
-from ttl_odm.sqlalchemy.sweep.stored_indexes import stored_indexes
+from ttl_odm.sqlalchemy.sweep.due import stored_indexes
 from ttl_odm.stored.rows import LONGEST_SCOPE
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from ttl_odm.cli.errors import in_one_line
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
-from ttl_odm.sqlalchemy.sweep.stored_indexes import needs_of, stored_indexes
+from ttl_odm.sqlalchemy.sweep.due import needs_of, stored_indexes
 from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper.findings import Finding, Severity, fix_of_unreadable

@@ -23,7 +23,8 @@ from ttl_odm.inspection.readers.sql import kind_of
 from ttl_odm.inspection.readers.sql_units import misread
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.removal import expired_in
-from ttl_odm.sqlalchemy.sweep.due import PartIndex, measure
+from ttl_odm.sqlalchemy.sweep.counts import measure
+from ttl_odm.sqlalchemy.sweep.due import PartIndex
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import Seconds
 from ttl_odm.sqlalchemy.time.instants import kept_type

@@ -50,9 +50,8 @@ from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL, include_ex
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.rules import all_rules_below
 from ttl_odm.sqlalchemy.policy.sources import Variant
-from ttl_odm.sqlalchemy.purge.statements import SweepSelect, in_subquery
+from ttl_odm.sqlalchemy.purge.statements import SweepSelect, count_rows, in_subquery
 from ttl_odm.sqlalchemy.sweep.counts import dependents_of_row, estimate
-from ttl_odm.sqlalchemy.sweep.due import count_rows
 from ttl_odm.sqlalchemy.sweep.table_walk import Tid, count_pages, ctid
 from ttl_odm.sqlalchemy.sweep.whereabouts import whereabouts_of
 from ttl_odm.sqlalchemy.time.clock import clock_of

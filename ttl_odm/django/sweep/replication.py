@@ -53,7 +53,7 @@ def unlogged(using: str, *, replicate: bool) -> Iterator[None]:
 def under_origin(using: str, *, replicate: bool) -> Iterator[None]:
     """Let all that a transaction writes have the origin, on PostgreSQL.
 
-    See `ttl_odm.sqlalchemy.sweep.replication.under_origin`.
+    See `ttl_odm.sqlalchemy.sweep.transactions.under_origin`.
     """
     connection = connections[using]
     if replicate or connection.vendor != "postgresql":

@@ -13,8 +13,13 @@ from sqlalchemy import ColumnElement, and_, exists, false, not_, or_, select
 from ttl_odm.follows.sqlalchemy.removal import FollowersRemoval, all_followings
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect
-from ttl_odm.sqlalchemy.sweep.replication import unlogged
-from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading, writing, zone_settings
+from ttl_odm.sqlalchemy.sweep.transactions import (
+    prepared,
+    reading,
+    unlogged,
+    writing,
+    zone_settings,
+)
 from ttl_odm.sweeper import BatchResult
 
 if TYPE_CHECKING:

@@ -39,8 +39,8 @@ from ttl_odm.dialects import family_named
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.inspection.evidence import SMALL, Field, Kind, Table
 from ttl_odm.inspection.names import is_about_expiry
+from ttl_odm.sqlalchemy.purge.statements import count_rows
 from ttl_odm.sqlalchemy.sweep.counts import estimate
-from ttl_odm.sqlalchemy.sweep.due import count_rows
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from ttl_odm.partitions.sqlalchemy.work import (
     PartitionWork,
 )
 from ttl_odm.sqlalchemy.purge.errors import is_away, is_locked
-from ttl_odm.sqlalchemy.sweep.due import count_rows
+from ttl_odm.sqlalchemy.purge.statements import count_rows
 from ttl_odm.sqlalchemy.sweep.transactions import reading
 from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 from ttl_odm.sweeper import BatchResult, StoreError

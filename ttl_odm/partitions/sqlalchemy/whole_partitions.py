@@ -45,10 +45,15 @@ from ttl_odm.partitions.sqlalchemy.work import (
 )
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.errors import is_away
-from ttl_odm.sqlalchemy.sweep.due import count_rows
-from ttl_odm.sqlalchemy.sweep.replication import unlogged
+from ttl_odm.sqlalchemy.purge.statements import count_rows
 from ttl_odm.sqlalchemy.sweep.table_walk import ctid
-from ttl_odm.sqlalchemy.sweep.transactions import limit_statements, prepared, reading, writing
+from ttl_odm.sqlalchemy.sweep.transactions import (
+    limit_statements,
+    prepared,
+    reading,
+    unlogged,
+    writing,
+)
 from ttl_odm.sweeper import BatchResult, StoreError
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""The sweepers' own statements, and the conditions that pick rows by their keys."""
+"""The sweepers' own statements, and the conditions that pick rows by their keys.
+
+That includes counting rows, which is done past the gate: expired or not.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,20 @@ from sqlalchemy import (
     Update,
     and_,
     false,
+    func,
+    literal_column,
     or_,
     select,
     tuple_,
 )
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from sqlalchemy import Connection, Table
+    from sqlalchemy import Connection, FromClause, Table
 
     from ttl_odm.sqlalchemy.policy.binding import SubBinding
 
@@ -129,3 +135,27 @@ def padded(alternatives: Iterable[T]) -> list[T]:
     length = len(result)
     full = 1 << (length - 1).bit_length() if length < _STEP else -(-length // _STEP) * _STEP
     return result + result[-1:] * (full - length)
+
+
+def count_rows(
+    connection: Connection,
+    source: FromClause,
+    *criteria: ColumnElement[bool],
+    limit: int | None = None,
+) -> int:
+    """Count rows, expired or not, up to a limit."""
+    counted = counting(source, *criteria, limit=limit).options(include_expired())
+    return int(connection.execute(counted).scalar_one())
+
+
+def counting(
+    source: FromClause,
+    *criteria: ColumnElement[bool],
+    limit: int | ColumnElement[int] | None = None,
+) -> Select[Any]:
+    """What counts rows, up to a limit; expired ones too, if the statement that it is in does."""
+    rows: Select[Any] = select(literal_column("1")).select_from(source).where(*criteria)
+    if limit is None:
+        return rows.with_only_columns(func.count())
+    some = rows.limit(limit).options(include_expired()).subquery()
+    return select(func.count()).select_from(some)

@@ -1,20 +1,18 @@
 """The sweeper's store.
 
-- `store`: the sweeper's stores for SQLAlchemy, and what they sweep.
-- `due`: what has expired, by the sweeper's indexes: whether, and where next.
+- `store`: the sweeper's stores for SQLAlchemy, what they sweep, and what their workers share.
+- `batch`: purging one batch of expired rows.
+- `due`: what has expired, by the sweeper's indexes: whether, and where next; and which of these
+  indexes a table has.
 - `walks`: how a sweep goes from one default to the next.
 - `table_walk`: where the next expired rows are without an index: the table is read in stretches.
 - `whereabouts`: the seam for tables whose rows aren't all in one place, or can go whole.
-- `batch`: purging one batch of expired rows, and dividing what is left among several workers;
-  `batch_rows`: removing the rows of one.
 - `rings`: expired rows that stay only because expired rows refer to them.
-- `stored_indexes`: the indexes that a table really has, and those that a sweep needs.
 - `foreign_keys`: foreign keys that refer to a swept table, as the live database has them.
 - `job_losses`: what a database's own sweep leaves behind.
 - `counts`: how many rows a table has, and how many of them have expired.
 - `transactions`: a connection in the sweeper's hands: its transactions are short, its errors are
-  the sweeper's.
-- `replication`: a connection whose writes replicas and subscribers don't hear of.
+  the sweeper's, and its writes can be kept from replicas.
 - `leases`: leases in a table: which sweeper of a database is at work, by the database's own clock.
 - `advisory_leases`: leases by PostgreSQL's advisory locks: one that ends with its holder, at once.
 """

@@ -1,10 +1,11 @@
-"""Purging one batch of expired rows, and dividing what is left among several workers.
+"""Purging one batch of expired rows.
 
 A batch is a short transaction. It reads the next range of rows (`due` with an index, `table_walk`
 without) and removes them by one statement, which holds the predicate. Where that meets a row that
 somebody holds, or that a foreign key protects, the batch begins anew and is careful: it locks the
 rows that are free with ``SKIP LOCKED``, leaves those that others refer to, and deletes the rest.
 On MySQL, which can't be told not to wait, the one statement does that already.
+A batch is careful at once where a cascade would delete rows that have to be archived or reported.
 The sweeper doesn't stand in a queue behind a writer, with its own locks in the way of others, and a
 row that can't go doesn't keep others from going.
 
@@ -13,47 +14,77 @@ Everything goes through a `Connection`; asynchronous engines run it by ``run_syn
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import StaticPool
+from sqlalchemy import any_, func, not_, select, tuple_
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm.exc import StaleDataError
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.dialects.mysql import LOCKS_FIRST
+from ttl_odm.sqlalchemy.keys.displace import referred_rows, referring
 from ttl_odm.sqlalchemy.policy.binding import key_columns
-from ttl_odm.sqlalchemy.policy.foreign_keys import Change
-from ttl_odm.sqlalchemy.policy.rules import dependents, root_of
-from ttl_odm.sqlalchemy.purge.errors import in_short, is_locked, is_refused, is_restricted
-from ttl_odm.sqlalchemy.purge.removal import Removal
-from ttl_odm.sqlalchemy.purge.statements import SweepSelect
+from ttl_odm.sqlalchemy.policy.foreign_keys import Change, is_recorded
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.rules import dependents, remove_dependents, root_of
+from ttl_odm.sqlalchemy.purge.errors import (
+    in_short,
+    is_locked,
+    is_passing,
+    is_refused,
+    is_restricted,
+)
+from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in
+from ttl_odm.sqlalchemy.purge.statements import (
+    SweepDelete,
+    SweepSelect,
+    count_rows,
+    hinted,
+    is_mysql,
+    is_one_of,
+)
 from ttl_odm.sqlalchemy.sweep import table_walk
-from ttl_odm.sqlalchemy.sweep.batch_rows import Batch, Beside, CarefulBatch, beside
 from ttl_odm.sqlalchemy.sweep.due import PartIndex
-from ttl_odm.sqlalchemy.sweep.replication import unlogged
+from ttl_odm.sqlalchemy.sweep.rings import Rings, may_have_rings
 from ttl_odm.sqlalchemy.sweep.transactions import (
+    at_once,
     has_no_wait,
     prepared,
     reading,
+    unlogged,
     writing,
     zone_settings,
 )
 from ttl_odm.sqlalchemy.sweep.walks import walk_of
+from ttl_odm.sqlalchemy.sweep.whereabouts import has_children
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
-    from sqlalchemy import Connection, Table
+    from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
     from ttl_odm.sqlalchemy.sweep.walks import Walk
     from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds, KeyRange, Whereabouts
-    from ttl_odm.sweeper import BatchRequest
+    from ttl_odm.sweeper import BatchRequest, Fact
+
+
+_UNDELETED: Final = (
+    "some rows weren't deleted by session.delete(): an ORM event or a do_orm_execute criterion "
+    "of the application, such as a soft delete, keeps them"
+)
+
+_MOST_BESIDE: Final = 500
+"""Rows of a crowd that a statement leaves out by their keys."""
 
 
 def purge(
@@ -224,39 +255,308 @@ def _left_behind(batch: Batch, reason: Skip, failure: HookError | RefusedError) 
     )
 
 
-def divide(
-    connection: Connection,
-    binding: Binding,
-    request: BatchRequest,
-    shares: int,
-    where: Whereabouts,
-) -> Sequence[object]:
-    """Find the marks between the stretches of several workers; see `ttl_odm.sweeper.Dividing`.
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Where a sweep goes on among rows that no bound tells apart; some of them have to stay."""
 
-    By an index into ranges of what it is ordered by, which is what batches go by: so no worker
-    comes to a row that another has locked. A table that is walked, into ranges of its pages, on
-    PostgreSQL. SQLite has one writer at a time, and a walk by the primary key reads more than it
-    deletes: there one worker does it all. So it does where scopes are gone through one by one.
-    """
-    dialect = connection.dialect.name
-    has_marks = dialect == "postgresql" or (
-        dialect in MYSQL_FAMILY and request.part is not Part.ALL
-    )
-    is_single = isinstance(connection.engine.pool, StaticPool)  # has one connection for everybody
-    if not has_marks or is_single or isinstance(request.resume, Beside):
-        return ()
-    if request.part is Part.INHERITING and walk_of(connection, binding) is not None:
-        return ()
+    at: object
+    keys: tuple[tuple[Any, ...], ...]
 
-    def marks(source: Table, stretch: tuple[Any, Any]) -> list[Any]:
-        if request.part is Part.ALL:
-            resume, until = stretch
-            return [] if resume is None else table_walk.marks(resume, until, shares)
-        index = PartIndex(binding, request.part, clock_of(connection.dialect), source)
-        return index.marks(connection, request.size, stretch, shares)
+    def narrowed(self, rows: KeyRange, binding: Binding) -> KeyRange:
+        """The rows without those."""
 
-    with (
-        prepared(connection, request.timeout, settings=zone_settings(connection, binding)),
-        reading(connection, request.timeout),
-    ):
-        return where.divide(connection, request, shares, marks)
+        def bounds(source: FromClause) -> list[ColumnElement[bool]]:
+            own = [source.c[key.key] for key in key_columns(binding.table)]
+            return [*rows.bounds(source), not_(is_one_of(own, self.keys))]
+
+        return replace(rows, bounds=bounds, again=Beside(rows.again, self.keys))
+
+
+def beside(rows: KeyRange, keys: Sequence[tuple[Any, ...]]) -> Beside | None:
+    """Where to go on in a range without some of its rows; None if these are too many."""
+    at = rows.again if isinstance(rows.again, Beside) else Beside(rows.again, ())
+    if len(at.keys) + len(keys) > _MOST_BESIDE:
+        return None
+    return replace(at, keys=(*at.keys, *keys))
+
+
+@dataclass(slots=True)
+class Batch:
+    """The rows of a range, removed by what they have in common."""
+
+    connection: Connection
+    binding: Binding
+    request: BatchRequest
+    range: KeyRange
+    source: Table
+    waits: bool = field(default=False, kw_only=True)
+    removals: list[Removal] = field(init=False)
+    referring: Counter[str] = field(init=False, default_factory=Counter)
+    notes: list[str] = field(init=False, default_factory=list)
+    _has_more: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        removal = Removal(self.connection, self.binding, self.request.hooks, source=self.source)
+        self.removals = [removal]
+
+    @property
+    def _dialect(self) -> str:
+        return self.connection.dialect.name
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the range may have more rows than the batch."""
+        return self.range.rows > self.request.size
+
+    def is_worth_care(self, error: Exception) -> bool:
+        """Whether some of the rows may go although this came of all of them together."""
+        if is_refused(error) or is_locked(error):
+            return True
+        # The archive may have refused a row, which only the archive's own statement shows.
+        return self.removals[0].mode.copy is not None and not is_passing(error)
+
+    def run(self) -> BatchResult:
+        """Remove the rows, and report them; DBAPIError where one is held, or referred to."""
+        deleted = self._remove()
+        # The rows before those that they referred to.
+        purged = [item for removal in reversed(self.removals) for item in removal.report()]
+        undeleted = self.removals[0].undeleted
+        is_full = deleted + len(undeleted) == self.request.size
+        again = (self.is_crowded and is_full) or self._has_more
+        for removal in self.removals:
+            self.referring += removal.dependents
+        skips = self._skips() if deleted < self.range.rows and not again else {}
+        resume = self.range.again if again else self.range.resume
+        if undeleted:
+            self.notes.append(_UNDELETED)
+            if again:
+                resume = beside(self.range, undeleted) or self.range.resume
+            if Skip.LOCKED in skips:
+                skips[Skip.LOCKED] -= len(undeleted)
+            skips[Skip.REFUSED] = len(undeleted)
+        own = self.referring.pop(self.binding.table.fullname, 0)
+        return BatchResult(
+            deleted + own,
+            resume,
+            archived=self.removals[0].archived,
+            skipped={reason: rows for reason, rows in skips.items() if rows},
+            referring=self.referring,
+            purged=tuple(purged),
+            oldest=self.range.oldest,
+            loaded=sum(removal.loaded for removal in self.removals),
+            notes=self.notes,
+            facts=self._facts(),
+        )
+
+    def _facts(self) -> Mapping[str, Fact]:
+        scoping = self.binding.source.scoping
+        if scoping is None:
+            return {}
+        own = (removal.by_scope for removal in self.removals if removal.binding is self.binding)
+        return scoping.deleted(sum(own, Counter()))
+
+    def _remove(self) -> int:
+        removal = self.removals[0]
+        if not removal.takes_statements:
+            return self._remove_by_key(CHUNK)
+        if is_mysql(self.connection):
+            # Its shortest wait is a second, with rows locked that others may want.
+            return self._remove_free()
+        statement = SweepDelete(self.source).where(*self.range.criteria(self.source))
+        if self.is_crowded:
+            if self._dialect not in MYSQL_FAMILY:
+                return self._remove_free()
+            limit = {"mysql_limit": self.request.size, "mariadb_limit": self.request.size}
+            statement = statement.with_dialect_options(**limit)
+        with self._at_once(removal):
+            return removal.by_statement(statement)
+
+    def _remove_free(self) -> int:
+        """Remove those that nobody holds."""
+        removal, source, dialect = self.removals[0], self.source, self._dialect
+        if removal.takes_statements and dialect == "sqlite":  # select and delete in one statement
+            alias, columns = source.alias(), key_columns(source)
+            free = self._free(alias, *(alias.c[column.key] for column in columns))
+            key = columns[0] if len(columns) == 1 else tuple_(*columns)
+            return removal.by_statement(SweepDelete(source).where(key.in_(free)))
+        if removal.takes_statements and is_mysql(self.connection):
+            return removal.by_statement(self._of_free_rows())
+        if (
+            removal.takes_statements
+            and dialect == "postgresql"
+            and not has_children(self.connection, source)
+        ):
+            # Lock and delete in one: PostgreSQL finds a row again by its physical place.
+            free = self._free(source.alias(), table_walk.ctid)
+            chosen = table_walk.ctid == any_(func.array(free.scalar_subquery()))
+            expired = self.range.expired(source)
+            return removal.by_statement(SweepDelete(source).where(chosen, expired))
+        # On small tables MariaDB prefers to read all rows to looking a few keys up, and waits for
+        # those that are held.
+        return self._remove_by_key(1 if dialect in MYSQL_FAMILY else CHUNK)
+
+    def _of_free_rows(self) -> SweepDelete:
+        """A DELETE for MySQL that locks the rows first, those that nobody holds."""
+        source, columns = self.source, key_columns(self.source)
+        alias = source.alias()
+        free = self._free(alias, *(alias.c[column.key] for column in columns)).subquery("ttl_free")
+        same = (column == own for column, own in zip(columns, free.c, strict=True))
+        statement = SweepDelete(source).where(*same, self.range.expired(source))
+        return hinted(statement, self.connection, LOCKS_FIRST, rows=free.name)
+
+    def _remove_by_key(self, chunk: int, *others: ColumnElement[bool]) -> int:
+        criteria = [*self.range.criteria(self.source), *others]
+        return self._remove_chosen(self.removals[0], criteria, chunk)
+
+    def _remove_chosen(
+        self, removal: Removal, criteria: Sequence[ColumnElement[bool]], chunk: int
+    ) -> int:
+        rows = removal.choose(criteria, limit=self.request.size)
+        with self._at_once(removal):
+            # Those of one row may be more than a batch: then they go first, and the row later.
+            keys = removal.keys(rows)
+            removed = remove_dependents(self.connection, removal.binding, keys, self.request.size)
+            self.referring += removed.rows
+            if not removed.is_done:
+                self._has_more = True
+                return 0
+            return removal.by_key(rows, chunk=chunk)
+
+    def _at_once(self, removal: Removal) -> AbstractContextManager[None]:
+        # What an application does by events of the ORM waits as it does elsewhere.
+        waits = self.waits or removal.mode.orm is not None
+        return nullcontext() if waits else at_once(self.connection)
+
+    def _free(self, source: FromClause, *columns: ColumnElement[Any]) -> Select[Any]:
+        """Lock the rows that nobody holds, and find columns of them; SQLite has no such locks."""
+        free = select(*columns).select_from(source).where(*self.range.criteria(source))
+        free = free.limit(self.request.size).with_for_update(skip_locked=True)
+        return free.options(include_expired())
+
+    def count(self, *others: ColumnElement[bool]) -> int:
+        """Count the expired rows that are in the range now."""
+        return count_rows(self.connection, self.source, *self.range.criteria(self.source), *others)
+
+    def _skips(self) -> dict[Skip, int]:
+        return {Skip.LOCKED: self.count()}
+
+
+@dataclass(slots=True)
+class CarefulBatch(Batch):
+    """The rows of a range of which some may have to stay."""
+
+    keys: ReferringKeys = field(kw_only=True)
+    _blocked: ColumnElement[bool] | None = None
+
+    def _remove(self) -> int:
+        table = self.binding.table
+        change = Change(table)
+        if self.removals[0].mode.orm is not None:
+            # Its cascades may see to the rows that refer to these, so nobody knows but by trying;
+            # except for those that its events and cascades don't record.
+            self._remove_referring(change, self.range.criteria(table), (change,), recorded=True)
+            self._blocked = self._blocks(self.binding, self.source, recorded_only=True)
+            self._remove_rings(self._blocks(self.binding, self.source))
+            free = [] if self._blocked is None else [not_(self._blocked)]
+            return self._remove_by_key(1, *free)
+        self._remove_referring(change, self.range.criteria(table), (change,))
+        self._blocked = self._blocks(self.binding, self.source)
+        if self._blocked is None and self.removals[0].mode.copy is None and not self.is_crowded:
+            return self._remove_free()
+        # By its key a row is copied and deleted by a statement each, of which one will say what
+        # is wrong; and it is known which of a crowd were tried.
+        free = [] if self._blocked is None else [not_(self._blocked)]
+        deleted = self._remove_by_key(1 if self._dialect in MYSQL_FAMILY else CHUNK, *free)
+        self._remove_rings(self._blocked)
+        return deleted
+
+    def _remove_rings(self, blocked: ColumnElement[bool] | None) -> None:
+        """Remove rows that only expired ones keep, with these."""
+        if blocked is None or not may_have_rings(self.binding, self.request.hooks):
+            return
+        kept = SweepSelect(*key_columns(self.source)).where(*self.range.criteria(self.source))
+        keys = self.connection.execute(kept.where(blocked).limit(self.request.size)).all()
+        if not keys:
+            return
+        rings = Rings(self.connection, self.keys, self.request.hooks)
+        for removal, rows in rings.remove(self.binding, map(tuple, keys)):
+            self.referring += Counter({removal.binding.table.fullname: rows})
+            self.removals.append(removal)
+
+    def _remove_referring(
+        self,
+        change: Change,
+        doomed: Sequence[ColumnElement[bool]],
+        above: tuple[Change, ...],
+        *,
+        recorded: bool = False,
+    ) -> None:
+        """Remove expired rows that refer to these, whatever their tables' place in the sweep.
+
+        Their tables are swept first. But rows that are written together expire together, perhaps
+        between the sweep of the one table and that of the other. With `recorded`, only those whose
+        model archives or reports them.
+        """
+        hooks = self.request.hooks
+        for consequence in change.consequences(hooks):
+            child = consequence.binding
+            below = consequence.change if child is None else Change(child.table)
+            if below is None or below in above[1:] or not consequence.is_certain:
+                continue
+            is_known = child is None or consequence.is_silent or is_recorded(child, hooks.named)
+            if recorded and not is_known:
+                continue
+            referred = referred_rows(consequence, change.table, *doomed)
+            theirs = [referring(consequence, referred.options(include_expired()))]
+            if child is None:
+                self._remove_referring(below, theirs, (*above, below), recorded=recorded)
+                continue
+            removal = Removal(self.connection, child, hooks)
+            if removal.mode.orm is not None:
+                continue
+            theirs.append(expired_in(self.connection, child))
+            if below != change:
+                self._remove_referring(below, theirs, (*above, below))
+            blocked = self._blocks(child)
+            free = [] if blocked is None else [not_(blocked)]
+            deleted = self._remove_chosen(removal, [*theirs, *free], CHUNK)
+            if deleted == self.request.size:
+                self._has_more = True
+            self.referring += Counter({child.table.fullname: deleted})
+            self.removals.append(removal)
+
+    def _blocks(
+        self,
+        binding: Binding,
+        source: FromClause | None = None,
+        *,
+        recorded_only: bool = False,
+    ) -> ColumnElement[bool] | None:
+        """The condition for rows that others keep, but for those that go before them."""
+        return self.keys.blocks(
+            self.connection,
+            binding,
+            source,
+            self.keys.linking(self.connection, binding),
+            recorded_only=recorded_only,
+        )
+
+    def _skips(self) -> dict[Skip, int]:
+        rows = self.count()
+        restricted = self.count(self._blocked) if self._blocked is not None and rows else 0
+        if restricted:
+            self.keys.log(self.connection, self.binding)
+            self._note_recorded()
+        return {Skip.RESTRICTED: restricted, Skip.LOCKED: rows - restricted}
+
+    def _note_recorded(self) -> None:
+        """Let the report say that rows stay for the sake of recorded ones."""
+        recorded = self._blocks(self.binding, self.source, recorded_only=True)
+        if recorded is None or not self.count(recorded):
+            return
+        keys = self.keys.recorded(self.connection, self.binding)
+        self.notes += [
+            f"rows that {key} refers to are kept until the referring rows are gone: ON DELETE "
+            "CASCADE would delete those without their archive, hooks or ORM events"
+            for key in keys
+        ]

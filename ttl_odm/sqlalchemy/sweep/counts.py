@@ -30,22 +30,15 @@ from sqlalchemy import table as bare_table
 
 from ttl_odm.database_sweep.jobs import database_sweep
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.dialects.family import seconds_between
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.rules import all_rules_below, dependents, rules_below
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.purge.removal import expired_in
-from ttl_odm.sqlalchemy.purge.statements import SweepSelect, in_subquery
+from ttl_odm.sqlalchemy.purge.statements import SweepSelect, count_rows, counting, in_subquery
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
-from ttl_odm.sqlalchemy.sweep.due import (
-    PartIndex,
-    count_rows,
-    counting,
-    is_ttl_on,
-    measuring,
-    overdue_of,
-)
-from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked
+from ttl_odm.sqlalchemy.sweep.due import PartIndex, is_ttl_on, is_walked
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.sweep.walks import walk_of
 from ttl_odm.sqlalchemy.sweep.whereabouts import name_of, regclass
@@ -61,6 +54,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.sources import Scoping
     from ttl_odm.sqlalchemy.sweep.walks import Walk
     from ttl_odm.sqlalchemy.sweep.whereabouts import Whereabouts
+    from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.sweeper import Fact
 
 _FEW: Final = 100_000
@@ -304,3 +298,40 @@ def estimate(connection: Connection, table: Table) -> int | None:
         return None
     number = connection.execute(estimated).scalar_one_or_none()
     return None if number is None else int(number)
+
+
+def measure(
+    connection: Connection,
+    binding: Binding,
+    source: FromClause,
+    *criteria: ColumnElement[bool],
+    limit: int | None = None,
+) -> tuple[int, float | None]:
+    """Count expired rows, up to a limit, and say for how long the first of them has been expired.
+
+    None for an age that nobody can tell: a NULL that is expired has no instant.
+    """
+    clock = clock_of(connection.dialect)
+    measured = measuring(clock, binding, source, *criteria, limit=limit)
+    row: Any = connection.execute(measured.options(include_expired())).one()
+    number, oldest = row
+    return int(number), overdue_of(oldest, clock)
+
+
+def measuring(
+    clock: Clock,
+    binding: Binding,
+    source: FromClause,
+    *criteria: ColumnElement[bool],
+    limit: int | None = None,
+) -> Any:
+    """What counts expired rows so, and has the age of the first of them: see `overdue_of`."""
+    overdue = Predicate(clock).overdue(binding, binding.columns_of(source))
+    rows = select(overdue.label("overdue")).select_from(source).where(*criteria).limit(limit)
+    some = rows.options(include_expired()).subquery()
+    return select(func.count(), func.max(some.c.overdue)).select_from(some)
+
+
+def overdue_of(oldest: Any, clock: Clock) -> float | None:
+    """The seconds of an age that was measured; None where there is none."""
+    return None if oldest is None else max(0.0, seconds_between(oldest, clock.per_second))

@@ -1,8 +1,9 @@
 """What has expired and was not purged yet, by the sweeper's indexes: whether, and where next.
 
 One statement reads the first entry of each index (`find_due`); a sweep that finds nothing to do
-has then done all that it does. A table that has to be walked isn't asked: that would be a walk by
-itself, see `table_walk`.
+has then done all that it does. A table that lacks an index that it needs (`needs_of`) isn't asked:
+that would be a walk by itself, see `table_walk`. What the catalogue is asked about indexes, and
+what makes one lead to expired rows, is in `ttl_odm.dialects.indexes`.
 
 What a batch deletes is a `KeyRange`: a stretch that holds no more rows than a batch may have, found
 by reading before anything is locked (`PartIndex.next_range`). What it says of its rows is outdated
@@ -18,28 +19,35 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import (
     ColumnElement,
+    Table,
     case,
     func,
+    inspect,
     literal,
     literal_column,
     select,
+    text,
     true,
     type_coerce,
 )
 from sqlalchemy.types import BigInteger, Integer
 
 from ttl_odm.dialects.family import seconds_between
+from ttl_odm.dialects.indexes import IndexNeed, StoredIndex, stored_index
+from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.rules import dependents, rules_below
+from ttl_odm.sqlalchemy.policy.schema import can_lead
 from ttl_odm.sqlalchemy.purge.modes import mode_of
-from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked
+from ttl_odm.sqlalchemy.purge.statements import count_rows
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.sweep.walks import walk_of
-from ttl_odm.sqlalchemy.sweep.whereabouts import KeyRange
+from ttl_odm.sqlalchemy.sweep.whereabouts import KeyRange, name_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.column_types import PartEnd
 from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
@@ -48,14 +56,22 @@ from ttl_odm.sweeper import Due, Part
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Connection, FromClause, Select, Table
+    from sqlalchemy import Connection, FromClause, Select
+    from sqlalchemy.engine import Dialect
 
+    from ttl_odm.dialects import Family
     from ttl_odm.sqlalchemy.policy.binding import Binding, MaxLifetime
     from ttl_odm.sqlalchemy.policy.sources import Seconds
     from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds, Whereabouts
     from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.sqlalchemy.time.column_types import ColumnFormat
     from ttl_odm.sqlalchemy.time.dialect_time import DialectTime
+
+
+_Seen = dict["IndexNeed", StoredIndex]
+
+_seen: WeakKeyDictionary[Table, WeakKeyDictionary[Dialect, _Seen]] = WeakKeyDictionary()
+"""The needs that an index was seen for, and where: they are not looked for again."""
 
 
 def find_due(connection: Connection, binding: Binding, where: Whereabouts) -> Due | None:
@@ -123,7 +139,7 @@ def _rows_due(
     parts = dict.fromkeys(
         part for (part, *_), (first, _) in zip(lives, answers, strict=True) if first is not None
     )
-    ages = [seconds_of(age, clock) for _, age in answers if age is not None]
+    ages = [seconds_between(age, clock.per_second) for _, age in answers if age is not None]
     if walked is not None:
         parts = {Part.INHERITING: None, **parts}
         ages.append(walked)
@@ -133,9 +149,74 @@ def _rows_due(
     return Due(tuple(parts), max(ages, default=0.0), loads_rows)
 
 
-def seconds_of(overdue: Any, clock: Clock) -> float:
-    """The seconds of a difference between two instants, as the database has it."""
-    return seconds_between(overdue, clock.per_second)
+def needs_of(binding: Binding, family: Family) -> list[IndexNeed]:
+    """The indexes that lead to all expired rows of a table; none where indexes can't do that.
+
+    Rows whose own ttl is in a column of the application's, and NULLs that are expired, are in no
+    index at the place where they end.
+    """
+    stamp, own, limit = binding.last_modified, binding.override, binding.max_lifetime
+    if binding.nulls_expire or (own is not None and not binding.instants.native):
+        return []
+    if own is None:
+        needs = [IndexNeed(Part.INHERITING, stamp.name)]
+    elif not family.indexes_parts:
+        return []
+    elif isinstance(family, MySQL):  # which have no partial indexes, but virtual columns
+        needs = [IndexNeed(Part.INHERITING, INHERITED_END), IndexNeed(Part.OWN, OWN_END)]
+    else:
+        needs = [IndexNeed(part, stamp.name, own.name) for part in (Part.INHERITING, Part.OWN)]
+    scope = None if binding.source.scoping is None else binding.discriminator
+    if own is not None and scope is not None and can_lead(scope, family):
+        needs[0] = needs[0]._replace(scope=scope.name)
+    return needs if limit is None else [*needs, IndexNeed(Part.CAPPED, limit.created.name)]
+
+
+def is_walked(connection: Connection, binding: Binding) -> bool:
+    """Whether a sweep has to walk a table: it was declared so, or lacks an index.
+
+    The connection is fresh from the pool. The database is asked until it has all that are needed.
+    """
+    needs = needs_of(binding, clock_of(connection.dialect))
+    if binding.sweep == "scan" or not needs:
+        return True
+    seen = seen_indexes(connection, binding, needs)
+    return not all(need in seen or need.least in seen for need in needs)
+
+
+def seen_indexes(connection: Connection, binding: Binding, needs: Sequence[IndexNeed]) -> _Seen:
+    """The needs for which the database has an index, or has had one.
+
+    The connection is fresh from the pool.
+    """
+    places = _seen.setdefault(binding.table, WeakKeyDictionary())
+    seen = places.setdefault(connection.dialect, {})
+    if any(need not in seen for need in needs):
+        with prepared(connection), reading(connection):
+            stored = stored_indexes(connection, binding.table)
+        every = {*needs, *(need.least for need in needs)}
+        seen |= {need: index for need in every for index in stored if index.leads_to(need)}
+    return seen
+
+
+def stored_indexes(connection: Connection, table: Table) -> list[StoredIndex]:
+    """The indexes of a table as the database's catalogue has them.
+
+    By SQLAlchemy's inspector only where the database isn't one of ours: it warns of indexes over
+    expressions on SQLite, and knows neither which are valid nor how they are ordered.
+    """
+    schema, name = name_of(connection, table)
+    family = clock_of(connection.dialect)
+    query = family.indexes_query(schema, name)
+    if query is not None:
+        rows = connection.execute(text(query.replace(":", "\\:"))).mappings()
+        return [stored_index({key.lower(): value for key, value in row.items()}) for row in rows]
+    if not family.is_inspected:
+        return []
+    return [
+        StoredIndex(str(index["name"]), index["column_names"][0], "", True, True, "")  # noqa: FBT003
+        for index in inspect(connection).get_indexes(name, schema)
+    ]
 
 
 class PartIndex:
@@ -367,7 +448,9 @@ class PartIndex:
         oldest, youngest, is_worth_it, first = found
         if not is_worth_it:
             return []
-        oldest, youngest = seconds_of(oldest, self._clock), seconds_of(youngest, self._clock)
+        oldest, youngest = (
+            seconds_between(age, self._clock.per_second) for age in (oldest, youngest)
+        )
         step = (oldest - youngest) / shares
         ages = dict.fromkeys(int(oldest - step * number) for number in range(1, shares))
         cutoffs = (self._cutoff(seconds, age) for age in ages)
@@ -401,64 +484,3 @@ class _After(NamedTuple):
     """All that comes after a value."""
 
     value: Any
-
-
-def count_rows(
-    connection: Connection,
-    source: FromClause,
-    *criteria: ColumnElement[bool],
-    limit: int | None = None,
-) -> int:
-    """Count rows, expired or not, up to a limit."""
-    counted = counting(source, *criteria, limit=limit).options(include_expired())
-    return int(connection.execute(counted).scalar_one())
-
-
-def counting(
-    source: FromClause,
-    *criteria: ColumnElement[bool],
-    limit: int | ColumnElement[int] | None = None,
-) -> Select[Any]:
-    """What counts rows, up to a limit; expired ones too, if the statement that it is in does."""
-    rows: Select[Any] = select(literal_column("1")).select_from(source).where(*criteria)
-    if limit is None:
-        return rows.with_only_columns(func.count())
-    some = rows.limit(limit).options(include_expired()).subquery()
-    return select(func.count()).select_from(some)
-
-
-def measure(
-    connection: Connection,
-    binding: Binding,
-    source: FromClause,
-    *criteria: ColumnElement[bool],
-    limit: int | None = None,
-) -> tuple[int, float | None]:
-    """Count expired rows, up to a limit, and say for how long the first of them has been expired.
-
-    None for an age that nobody can tell: a NULL that is expired has no instant.
-    """
-    clock = clock_of(connection.dialect)
-    measured = measuring(clock, binding, source, *criteria, limit=limit)
-    row: Any = connection.execute(measured.options(include_expired())).one()
-    number, oldest = row
-    return int(number), overdue_of(oldest, clock)
-
-
-def measuring(
-    clock: Clock,
-    binding: Binding,
-    source: FromClause,
-    *criteria: ColumnElement[bool],
-    limit: int | None = None,
-) -> Any:
-    """What counts expired rows so, and has the age of the first of them: see `overdue_of`."""
-    overdue = Predicate(clock).overdue(binding, binding.columns_of(source))
-    rows = select(overdue.label("overdue")).select_from(source).where(*criteria).limit(limit)
-    some = rows.options(include_expired()).subquery()
-    return select(func.count(), func.max(some.c.overdue)).select_from(some)
-
-
-def overdue_of(oldest: Any, clock: Clock) -> float | None:
-    """The seconds of an age that was measured; None where there is none."""
-    return None if oldest is None else max(0.0, seconds_of(oldest, clock))

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Engine, MetaData, Table, inspect, select
+from sqlalchemy import Engine, MetaData, StaticPool, Table, inspect, select
 from sqlalchemy.exc import DBAPIError, NoSuchTableError
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.exc import UnmappedClassError
 from sqlalchemy.schema import sort_tables_and_constraints
 
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
@@ -25,15 +26,23 @@ from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
 from ttl_odm.sqlalchemy.policy.rules import root_of, rule_of
 from ttl_odm.sqlalchemy.purge.modes import mode_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
-from ttl_odm.sqlalchemy.sweep.batch import divide, purge
+from ttl_odm.sqlalchemy.sweep import table_walk
+from ttl_odm.sqlalchemy.sweep.batch import Beside, purge
 from ttl_odm.sqlalchemy.sweep.counts import count, count_facts
-from ttl_odm.sqlalchemy.sweep.due import find_due
+from ttl_odm.sqlalchemy.sweep.due import PartIndex, find_due
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
 from ttl_odm.sqlalchemy.sweep.leases import AsyncTableLeases, TableLeases, declared_lease_table
-from ttl_odm.sqlalchemy.sweep.transactions import store_errors, undivided
+from ttl_odm.sqlalchemy.sweep.transactions import (
+    prepared,
+    reading,
+    store_errors,
+    undivided,
+    zone_settings,
+)
+from ttl_odm.sqlalchemy.sweep.walks import walk_of
 from ttl_odm.sqlalchemy.sweep.whereabouts import Whereabouts, name_of, whereabouts_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sweeper import Hooks, MissingTargetError
+from ttl_odm.sweeper import Hooks, MissingTargetError, Part
 from ttl_odm.sweeper.declarations import hooks_of
 
 R = TypeVar("R")
@@ -216,6 +225,44 @@ def on_table(
         if inspect(connection).has_table(table, schema):
             raise
         raise MissingTargetError(f"There is no table {binding.table.fullname!r}.") from error
+
+
+def divide(
+    connection: Connection,
+    binding: Binding,
+    request: BatchRequest,
+    shares: int,
+    where: Whereabouts,
+) -> Sequence[object]:
+    """Find the marks between the stretches of several workers; see `ttl_odm.sweeper.Dividing`.
+
+    By an index into ranges of what it is ordered by, which is what batches go by: so no worker
+    comes to a row that another has locked. A table that is walked, into ranges of its pages, on
+    PostgreSQL. SQLite has one writer at a time, and a walk by the primary key reads more than it
+    deletes: there one worker does it all. So it does where scopes are gone through one by one.
+    """
+    dialect = connection.dialect.name
+    has_marks = dialect == "postgresql" or (
+        dialect in MYSQL_FAMILY and request.part is not Part.ALL
+    )
+    is_single = isinstance(connection.engine.pool, StaticPool)  # has one connection for everybody
+    if not has_marks or is_single or isinstance(request.resume, Beside):
+        return ()
+    if request.part is Part.INHERITING and walk_of(connection, binding) is not None:
+        return ()
+
+    def marks(source: Table, stretch: tuple[Any, Any]) -> list[Any]:
+        if request.part is Part.ALL:
+            resume, until = stretch
+            return [] if resume is None else table_walk.marks(resume, until, shares)
+        index = PartIndex(binding, request.part, clock_of(connection.dialect), source)
+        return index.marks(connection, request.size, stretch, shares)
+
+    with (
+        prepared(connection, request.timeout, settings=zone_settings(connection, binding)),
+        reading(connection, request.timeout),
+    ):
+        return where.divide(connection, request, shares, marks)
 
 
 class SQLAlchemyStore(_Tables):

@@ -17,8 +17,8 @@ from sqlalchemy.types import BigInteger, UserDefinedType
 from ttl_odm.sqlalchemy.policy.binding import key_columns
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
-from ttl_odm.sqlalchemy.sweep.due import PartIndex, measure
-from ttl_odm.sqlalchemy.sweep.stored_indexes import is_narrowed
+from ttl_odm.sqlalchemy.sweep.counts import measure
+from ttl_odm.sqlalchemy.sweep.due import PartIndex, needs_of, stored_indexes
 from ttl_odm.sqlalchemy.sweep.whereabouts import KeyRange, regclass
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Part
@@ -78,7 +78,12 @@ def _pages_to_walk(connection: Connection, binding: Binding, source: Table) -> i
     pages = count_pages(connection, source)
     index = PartIndex(binding, Part.INHERITING, clock_of(connection.dialect), source)
     seconds = index.shortest
-    if pages <= _PAGES or seconds is None or not is_narrowed(connection, binding, source):
+    if pages <= _PAGES or seconds is None:
+        return pages
+    needs = needs_of(binding, clock_of(connection.dialect))
+    if len(needs) != 1 or not any(
+        index.narrows(needs[0]) for index in stored_indexes(connection, source)
+    ):
         return pages
     _, past, _ = index.criteria(seconds)
     # As a text, which every driver reads: "(page,number)".

@@ -1,13 +1,15 @@
 """A connection in the sweeper's hands: its transactions are short, its errors are the sweeper's.
 
-What is set here ends with the transaction, or is set back before the pool gets the connection.
+What is set here ends with the transaction, or is set back before the pool gets the connection,
+also after an error; where that fails, the connection is closed. That includes what keeps writes
+from replicas and subscribers, for ``replicate=False``.
 """
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack, contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -16,22 +18,30 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.dialects.errors import is_forbidden
+from ttl_odm.dialects.errors import is_forbidden, is_taken
 from ttl_odm.dialects.mysql import NO_WAIT, SHORT_WAITS
 from ttl_odm.dialects.postgresql import milliseconds
+from ttl_odm.dialects.replication import (
+    CHECK_DEFERRED,
+    FIND_ORIGIN,
+    GIVE_ORIGIN_BACK,
+    MAKE_ORIGIN,
+    TAKE_ORIGIN,
+    denial,
+    unlogged_setting,
+)
 from ttl_odm.dialects.sqlite import FILE_WAIT
 from ttl_odm.sqlalchemy.purge.default_locks import lock_defaults
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_away, is_passing
 from ttl_odm.sqlalchemy.purge.modes import depends_on_zone
 from ttl_odm.sqlalchemy.purge.statements import take_file
-from ttl_odm.sqlalchemy.sweep.replication import under_origin
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.timestamps import UTC, has_timestamp
 from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
     from sqlalchemy import Connection, Select, Table
     from sqlalchemy.engine import Dialect
@@ -280,3 +290,100 @@ def writing(  # noqa: PLR0913 (three by keyword)
                 raise
             raise StoreError(": ".join([in_short(error), *error.detail])) from error
         yield
+
+
+@contextmanager
+def unlogged(connection: Connection, *, replicate: bool) -> Iterator[None]:
+    """Let nothing of further transactions be logged for replicas, on MariaDB and MySQL.
+
+    Where a transaction has that for itself (PostgreSQL) see that there is an origin: `reading`.
+    """
+    dialect = connection.dialect
+    if replicate:
+        yield
+    elif dialect.name in MYSQL_FAMILY:
+        name, off = unlogged_setting(is_mariadb=bool(getattr(dialect, "is_mariadb", False)))
+        with connection.begin():
+            before = connection.exec_driver_sql(f"SELECT @@{name}").scalar_one()
+        put = partial(_put, connection, name)
+        with _undone(connection, partial(put, off), partial(put, before)):
+            yield
+    else:
+        _make_origin(connection)
+        yield
+
+
+@contextmanager
+def under_origin(connection: Connection, *, replicate: bool) -> Iterator[None]:
+    """Let all that a transaction writes have the origin, on PostgreSQL.
+
+    The origin is the session's, and no rollback gives it back. So that is done before the
+    transaction ends: behind a pooler such as PgBouncer the session is another client's after that.
+    """
+    if replicate or connection.dialect.name != "postgresql":
+        yield
+        return
+    take, give_back = (
+        partial(connection.exec_driver_sql, sql) for sql in (TAKE_ORIGIN, GIVE_ORIGIN_BACK)
+    )
+    # What fails undoes the savepoint, and the transaction goes on until that is done.
+    with _undone(connection, take, give_back), connection.begin_nested():
+        yield
+        connection.exec_driver_sql(CHECK_DEFERRED)
+
+
+@contextmanager
+def _undone(
+    connection: Connection, do: Callable[[], object], undo: Callable[[], object]
+) -> Iterator[None]:
+    """Do something, and undo it at the end, or close the connection."""
+    is_done = True
+    try:
+        try:
+            with _rights_named(connection):
+                do()
+        except Exception:
+            is_done = False
+            raise
+        try:
+            yield
+        except Exception:
+            if not connection.invalidated:
+                undo()
+                is_done = False
+            raise
+        undo()
+        is_done = False
+    finally:
+        if is_done:
+            connection.invalidate()
+
+
+@contextmanager
+def _rights_named(connection: Connection) -> Iterator[None]:
+    """Say which right a user lacks, in place of the driver's error."""
+    try:
+        yield
+    except DBAPIError as error:
+        if not is_forbidden(error.orig):
+            raise
+        is_postgresql = connection.dialect.name == "postgresql"
+        raise StoreError(denial(in_short(error), is_postgresql=is_postgresql)) from error
+
+
+def _put(connection: Connection, name: str, value: int) -> None:
+    with connection.begin():
+        connection.exec_driver_sql(f"SET SESSION {name} = {value:d}")
+
+
+def _make_origin(connection: Connection) -> None:
+    """Make the origin, if there is none yet."""
+    with connection.begin():
+        if connection.exec_driver_sql(FIND_ORIGIN).scalar_one():
+            return
+    try:
+        with _rights_named(connection), connection.begin():
+            connection.exec_driver_sql(MAKE_ORIGIN)
+    except DBAPIError as error:
+        if not is_taken(error.orig):  # somebody else has just made it
+            raise

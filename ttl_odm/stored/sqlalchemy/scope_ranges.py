@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import and_, or_
 
-from ttl_odm.sqlalchemy.purge.statements import padded
-from ttl_odm.sqlalchemy.sweep.due import PartIndex, count_rows
+from ttl_odm.sqlalchemy.purge.statements import count_rows, padded
+from ttl_odm.sqlalchemy.sweep.due import PartIndex
 from ttl_odm.sqlalchemy.sweep.whereabouts import KeyRange
 from ttl_odm.stored.scope_walk import (
     CountIn,

@@ -9,7 +9,7 @@ from sqlalchemy import Boolean, Integer, and_, case, literal_column, or_, type_c
 from ttl_odm.core.values import FOREVER
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN
 from ttl_odm.sqlalchemy.policy.sources import Scoping
-from ttl_odm.sqlalchemy.sweep.stored_indexes import is_walked, needs_of, seen_indexes
+from ttl_odm.sqlalchemy.sweep.due import is_walked, needs_of, seen_indexes
 from ttl_odm.sqlalchemy.sweep.walks import SweptSource
 from ttl_odm.sqlalchemy.time.clock import SQLTemplate, clock_of
 from ttl_odm.stored.scopes import deleted_by_scope, due_by_scope
