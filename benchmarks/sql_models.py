@@ -26,7 +26,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
 
 from ttl_odm.sqlalchemy import TTLMixin
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
-from ttl_odm.sqlalchemy.time.column_types import LastModified, Seconds
+from ttl_odm.sqlalchemy.time.clock import LastModified, Seconds
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

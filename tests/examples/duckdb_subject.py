@@ -15,7 +15,7 @@ from tests.contract import on_sqlalchemy, raw_tables
 from tests.contract.raw_tables import RawTables
 from tests.contract.tables import DECLARED
 from ttl_odm.dialects import EPOCH
-from ttl_odm.sqlalchemy.time.column_types import LastModified, Seconds
+from ttl_odm.sqlalchemy.time.clock import LastModified, Seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -312,7 +312,7 @@ def naming_convention() -> Any:
 
 
 def imperative() -> Any:
-    from ttl_odm.sqlalchemy.time.column_types import LastModified
+    from ttl_odm.sqlalchemy.time.clock import LastModified
 
     mapping = registry()
     table = Table(

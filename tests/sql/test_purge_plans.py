@@ -17,8 +17,7 @@ from tests.sql.adopted import KINDS
 from tests.sql.statements import plan_of
 from ttl_odm import TTL
 from ttl_odm.sqlalchemy import TTLMixin
-from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.column_types import LastModified
+from ttl_odm.sqlalchemy.time.clock import LastModified, clock_of
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ from ttl_odm.sqlalchemy import (
     set_policy,
     stored_policies,
 )
-from ttl_odm.sqlalchemy.time.column_types import LastModified
+from ttl_odm.sqlalchemy.time.clock import LastModified
 from ttl_odm.stored.sqlalchemy import default_cache
 from ttl_odm.sweeper import AsyncSweeper, Sweeper
 

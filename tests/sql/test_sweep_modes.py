@@ -32,8 +32,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, rela
 from tests.sql.sweeping import HOUR, add, cart, left, servers
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import Archive, TTLMixin, include_expired
-from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.column_types import LastModified
+from ttl_odm.sqlalchemy.time.clock import LastModified, clock_of
 from ttl_odm.sweeper import AsyncSweeper, Hook, HookError, Purged, Skip, Sweeper
 
 if TYPE_CHECKING:

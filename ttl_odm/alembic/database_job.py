@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ttl_odm.alembic.steps import Steps
     from ttl_odm.alembic.target_schema import TargetSchema
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.time.column_types import Instants
+    from ttl_odm.sqlalchemy.time.clock import Instants
 
 BATCH: Final = 1_000
 """Rows of a transaction; others wait for no longer than it takes."""

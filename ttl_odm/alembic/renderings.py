@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ttl_odm.sqlalchemy.time.column_types import LastModified, Seconds
+from ttl_odm.sqlalchemy.time.clock import LastModified, Seconds
 
 if TYPE_CHECKING:
     from alembic.autogenerate.api import AutogenContext

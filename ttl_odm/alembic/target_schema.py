@@ -26,8 +26,7 @@ from ttl_odm.sqlalchemy.policy import schema as declared
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.whole import note_of
-from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.column_types import Seconds
+from ttl_odm.sqlalchemy.time.clock import Seconds, clock_of
 from ttl_odm.stored.sqlalchemy.lookup import age_of
 from ttl_odm.stored.sqlalchemy.tables import declared_policy_tables
 

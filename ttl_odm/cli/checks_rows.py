@@ -25,8 +25,7 @@ from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.sweep.counts import measure
 from ttl_odm.sqlalchemy.sweep.due import PartIndex
-from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.column_types import Seconds
+from ttl_odm.sqlalchemy.time.clock import Seconds, clock_of
 from ttl_odm.sqlalchemy.time.instants import kept_type
 from ttl_odm.sweeper import Part
 from ttl_odm.sweeper.findings import AHEAD, WRONG_UNIT, Finding, overdue

@@ -28,8 +28,7 @@ from ttl_odm.sqlalchemy.policy.rules import dependents, rules_below
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_indexes
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
 from ttl_odm.sqlalchemy.sweep.whereabouts import whereabouts_of
-from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.column_types import Seconds
+from ttl_odm.sqlalchemy.time.clock import Seconds, clock_of
 from ttl_odm.sqlalchemy.time.instants import kept_type
 from ttl_odm.sweeper import Part
 from ttl_odm.sweeper.findings import is_misread

@@ -15,7 +15,7 @@ from sqlmodel import Field, SQLModel
 
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
-from ttl_odm.sqlalchemy.time.column_types import LastModified, Seconds
+from ttl_odm.sqlalchemy.time.clock import LastModified, Seconds
 
 _LIFETIME: Final = {"last_modified", "ttl"}
 

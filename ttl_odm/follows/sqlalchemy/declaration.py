@@ -25,7 +25,7 @@ from ttl_odm.sqlalchemy.policy.binding import (
 )
 from ttl_odm.sqlalchemy.policy.rules import Links, bind_rule, rule_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import equal_columns
-from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
+from ttl_odm.sqlalchemy.time.clock import UnwrappedConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.sqlalchemy.gate.functions import expired, expires_at, live, render
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
-from ttl_odm.sqlalchemy.time.column_types import LastModified
+from ttl_odm.sqlalchemy.time.clock import LastModified
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

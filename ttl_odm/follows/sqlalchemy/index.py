@@ -10,7 +10,7 @@ from sqlalchemy.exc import InvalidRequestError
 from ttl_odm.follows.sqlalchemy.following import following_of
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy import schema
-from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
+from ttl_odm.sqlalchemy.time.clock import UnwrappedConfigurationError
 from ttl_odm.sweeper.declarations import sweep_of
 
 if TYPE_CHECKING:

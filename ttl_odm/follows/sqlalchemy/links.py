@@ -27,6 +27,7 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.follows.sqlalchemy.conditions import under
 from ttl_odm.follows.sqlalchemy.following import following_of
 from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.compat import SQLTemplate
 from ttl_odm.sqlalchemy.keys.conversions import as_sql
 from ttl_odm.sqlalchemy.keys.defaults import (
     UNKNOWN,
@@ -39,7 +40,6 @@ from ttl_odm.sqlalchemy.keys.lookup import Key
 from ttl_odm.sqlalchemy.rewrite.from_clauses import Assigned
 from ttl_odm.sqlalchemy.rewrite.stamps import is_sql, selected_columns, selected_rows
 from ttl_odm.sqlalchemy.rewrite.targets import column_key
-from ttl_odm.sqlalchemy.time.clock import SQLTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

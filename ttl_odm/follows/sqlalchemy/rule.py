@@ -21,7 +21,7 @@ from ttl_odm.follows.sqlalchemy.removal import FollowersRemoval, all_followings,
 from ttl_odm.follows.sqlalchemy.renewals import RenewedParents
 from ttl_odm.sqlalchemy.gate.preparations import Several
 from ttl_odm.sqlalchemy.policy.rules import Removed, root_of
-from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
+from ttl_odm.sqlalchemy.time.clock import UnwrappedConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

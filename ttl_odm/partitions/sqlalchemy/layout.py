@@ -37,8 +37,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
 from ttl_odm.sqlalchemy.policy.schema import as_ddl
-from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.column_types import LastModified
+from ttl_odm.sqlalchemy.time.clock import LastModified, clock_of
 from ttl_odm.sqlalchemy.time.instants import kept_type
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """What of SQLAlchemy has no public name, and what differs between its versions 2.0 and 2.1.
 
-- `core`: statements, elements of them, types and engines.
+- `core`: statements, elements of them, types and engines; `SQLTemplate`, for SQL that
+  SQLAlchemy has no words for.
 - `batches`: INSERTs of several parameter sets.
 - `orm`: what is replaced of the ORM; mappers, sessions, flushes and loads.
 

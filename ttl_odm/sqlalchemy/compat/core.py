@@ -10,7 +10,9 @@ from sqlalchemy import ClauseElement, Delete, Insert, Select, Update, select, tr
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.elements import _anonymous_label
 from sqlalchemy.sql.expression import CompoundSelect
+from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.selectable import ForUpdateArg
+from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.util import immutabledict
 
 if TYPE_CHECKING:
@@ -411,3 +413,34 @@ def set_parameter(context: Any, number: int, name: str, value: object) -> None:
     places = zip(compiled.positiontup, sent, strict=True)
     changed = [value if place == name else old for place, old in places]
     context.parameters[number] = context.dialect.execute_sequence_format(changed)
+
+
+class SQLTemplate(FunctionElement[Any]):
+    """SQL that SQLAlchemy has no words for: a text in which ``{0}``, ``{1}``... are expressions.
+
+    There is nothing in the text that comes from outside of this package. It puts parentheses around
+    the expressions that need them, and around itself if it does.
+    """
+
+    inherit_cache = True
+    _traverse_internals = [  # noqa: RUF012 (SQLAlchemy's)
+        *FunctionElement._traverse_internals,
+        ("text", InternalTraversal.dp_string),
+        ("type", InternalTraversal.dp_type),
+    ]
+
+    def __init__(self, text: str, type_: TypeEngine[Any], *parts: ColumnElement[Any]) -> None:
+        super().__init__(*parts)
+        self.text = text
+        self.type = type_
+
+    def self_group(self, against: object = None) -> Any:  # noqa: ARG002 (SQLAlchemy's signature)
+        """As it is: a condition needs no ``= 1`` on databases without booleans."""
+        return self
+
+
+@compiles(SQLTemplate)
+def _render_template(element: SQLTemplate, compiler: SQLCompiler, **kw: object) -> str:
+    kw.pop("add_to_result_map", None)  # the element itself is the result column, not its parts
+    kw["within_columns_clause"] = False
+    return element.text.format(*(compiler.process(part, **kw) for part in element.clauses))

@@ -24,7 +24,7 @@ from ttl_odm.core.values import row_ttl
 from ttl_odm.sqlalchemy.gate import functions
 from ttl_odm.sqlalchemy.objects import lifetime
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
-from ttl_odm.sqlalchemy.time.column_types import LastModified, Seconds
+from ttl_odm.sqlalchemy.time.clock import LastModified, Seconds
 
 _BASES: Final = frozenset({DeclarativeBase, DeclarativeBaseNoMeta})
 

@@ -20,8 +20,7 @@ from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
 from ttl_odm.sqlalchemy.rewrite.sources import leaves, table_of
 from ttl_odm.sqlalchemy.rewrite.statement_rules import statement_rule_of
-from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.column_types import LastModified, UnwrappedConfigurationError
+from ttl_odm.sqlalchemy.time.clock import LastModified, UnwrappedConfigurationError, clock_of
 
 if TYPE_CHECKING:
     from datetime import datetime

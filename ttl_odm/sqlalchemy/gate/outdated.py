@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
+from ttl_odm.sqlalchemy.time.clock import UnwrappedConfigurationError
 
 if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ttl_odm.core.lifetime import OnlyIf
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.policy.sources import SourceColumns
-    from ttl_odm.sqlalchemy.time.column_types import Instants
+    from ttl_odm.sqlalchemy.time.clock import Instants
 
     SQL = ColumnElement[Any]
 

@@ -24,7 +24,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.compat import ANNOTATED, attach
 from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL
 from ttl_odm.sqlalchemy.policy.sources import Fixed, SourceColumns
-from ttl_odm.sqlalchemy.time.column_types import Seconds, refuse_in_revision
+from ttl_odm.sqlalchemy.time.clock import Seconds, refuse_in_revision
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.core.extension import Layout
     from ttl_odm.sqlalchemy.policy.sources import Source, Variant
-    from ttl_odm.sqlalchemy.time.column_types import Instants
+    from ttl_odm.sqlalchemy.time.clock import Instants
 
 INFO_KEY: Final = "ttl_odm"
 

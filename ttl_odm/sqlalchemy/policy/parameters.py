@@ -26,7 +26,7 @@ from ttl_odm.core.policy import TTL, Policy
 from ttl_odm.core.values import FOREVER, NEVER, OFF
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.sqlalchemy.compat import all_options
-from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError, UnwrappedInvalidTTL
+from ttl_odm.sqlalchemy.time.clock import UnwrappedConfigurationError, UnwrappedInvalidTTL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

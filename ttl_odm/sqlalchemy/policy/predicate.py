@@ -17,16 +17,15 @@ from sqlalchemy.types import Integer
 from ttl_odm.core.values import FOREVER, MAX_TTL
 from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.sqlite import SQLite
+from ttl_odm.sqlalchemy.compat import SQLTemplate
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.policy.sources import Moment
-from ttl_odm.sqlalchemy.time.clock import SQLTemplate
 
 if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.policy.parameters import Part
     from ttl_odm.sqlalchemy.policy.sources import SourceColumns
-    from ttl_odm.sqlalchemy.time.clock import Clock
-    from ttl_odm.sqlalchemy.time.column_types import Instants
+    from ttl_odm.sqlalchemy.time.clock import Clock, Instants
 
     SQL = ColumnElement[Any]
     Condition = ColumnElement[bool]

@@ -35,8 +35,7 @@ from sqlalchemy.types import Integer
 from ttl_odm.dialects import MYSQL_FAMILY, index_name
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.column_types import PartEnd
+from ttl_odm.sqlalchemy.time.clock import PartEnd, clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

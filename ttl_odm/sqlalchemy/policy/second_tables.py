@@ -34,7 +34,7 @@ from ttl_odm.sqlalchemy.policy.binding import (
     may_be_second,
     sub_binding_of,
 )
-from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
+from ttl_odm.sqlalchemy.time.clock import UnwrappedConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -19,8 +19,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
-from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.column_types import LastModified
+from ttl_odm.sqlalchemy.time.clock import LastModified, clock_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement

@@ -46,8 +46,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.parameters import KeepFlag
 from ttl_odm.sqlalchemy.rewrite.from_clauses import WithoutSources
 from ttl_odm.sqlalchemy.rewrite.targets import column_key, is_renamed, known_values, plain
-from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.column_types import LastModified
+from ttl_odm.sqlalchemy.time.clock import LastModified, clock_of
 from ttl_odm.sqlalchemy.time.instants import Stored
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
 from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.rewrite.stamps import stamp_unless_kept, typed
-from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.column_types import UnwrappedConfigurationError
+from ttl_odm.sqlalchemy.time.clock import UnwrappedConfigurationError, clock_of
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement

@@ -48,9 +48,8 @@ from ttl_odm.sqlalchemy.purge.statements import count_rows
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.sweep.walks import walk_of
 from ttl_odm.sqlalchemy.sweep.whereabouts import KeyRange, name_of
-from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.column_types import PartEnd
-from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
+from ttl_odm.sqlalchemy.time.clock import PartEnd, clock_of
+from ttl_odm.sqlalchemy.time.dialect_time import dialect_time_of
 from ttl_odm.sweeper import Due, Part
 
 if TYPE_CHECKING:
@@ -63,8 +62,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding, MaxLifetime
     from ttl_odm.sqlalchemy.policy.sources import Seconds
     from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds, Whereabouts
-    from ttl_odm.sqlalchemy.time.clock import Clock
-    from ttl_odm.sqlalchemy.time.column_types import ColumnFormat
+    from ttl_odm.sqlalchemy.time.clock import Clock, ColumnFormat
     from ttl_odm.sqlalchemy.time.dialect_time import DialectTime
 
 

@@ -43,8 +43,7 @@ from ttl_odm.sqlalchemy.sweep.transactions import (
     undivided,
 )
 from ttl_odm.sqlalchemy.sweep.whereabouts import qualified_name
-from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.column_types import LastModified
+from ttl_odm.sqlalchemy.time.clock import LastModified, clock_of
 from ttl_odm.sweeper import Lease, LeaseState, StoreError
 from ttl_odm.sweeper.leases import ROW_WAIT
 

@@ -1,10 +1,8 @@
 """The database's clock, and columns that hold instants.
 
 - `clock`: the database's clock: in SQLAlchemy's expressions, and as this process knows it without
-  asking.
-- `column_types`: the two columns of the contract: their types, and how ``_ts`` is compared.
-- `dialect_time`: what instants look like on each database, in columns that are not ours.
-- `family_times`: which of these a family has, and what they are where somebody else brings one.
+  asking; and the two columns of the contract: their types, and how ``_ts`` is compared with it.
+- `dialect_time`: what instants look like on each family of databases, in columns that are not ours.
 - `formats`: how columns that are not ours keep instants, and how each kind is compared with now.
 - `instants`: the column that lifetimes are counted from: what it may be, and how a policy reads
   it.

@@ -27,14 +27,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.mysql import TIMESTAMP as MYSQL_TIMESTAMP
 
-from ttl_odm.sqlalchemy.time.clock import SQLTemplate
-from ttl_odm.sqlalchemy.time.column_types import ColumnFormat
-from ttl_odm.sqlalchemy.time.dialect_time import (
-    NO_NUMBER,
-    PER_SECOND,
-    clock_face,
-)
-from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
+from ttl_odm.sqlalchemy.compat import SQLTemplate
+from ttl_odm.sqlalchemy.time.clock import ColumnFormat
+from ttl_odm.sqlalchemy.time.dialect_time import NO_NUMBER, PER_SECOND, clock_face, dialect_time_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -2,7 +2,7 @@
 
 It is checked when a policy is put on a table (`instants_of`), so that a column which can't hold
 instants, or of which nobody knows how it does, is found before a row is at stake. The contract's
-own column is in `ttl_odm.sqlalchemy.time.column_types`; what the others mean for a database is
+own column is in `ttl_odm.sqlalchemy.time.clock`; what the others mean for a database is
 `ttl_odm.sqlalchemy.time.formats`.
 """
 
@@ -40,15 +40,16 @@ from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.time.clock import SQLTemplate, clock_of, sample_of
-from ttl_odm.sqlalchemy.time.column_types import (
+from ttl_odm.sqlalchemy.compat import SQLTemplate
+from ttl_odm.sqlalchemy.time.clock import (
     ColumnFormat,
     Instants,
     LastModified,
     UnwrappedInvalidTTL,
+    clock_of,
+    sample_of,
 )
-from ttl_odm.sqlalchemy.time.dialect_time import PER_SECOND
-from ttl_odm.sqlalchemy.time.family_times import dialect_time_of
+from ttl_odm.sqlalchemy.time.dialect_time import PER_SECOND, dialect_time_of
 from ttl_odm.sqlalchemy.time.formats import (
     Days,
     Epochs,

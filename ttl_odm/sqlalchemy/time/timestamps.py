@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import TIMESTAMP
 
-from ttl_odm.sqlalchemy.time.clock import SQLTemplate
+from ttl_odm.sqlalchemy.compat import SQLTemplate
 from ttl_odm.sqlalchemy.time.instants import kept_type
 
 if TYPE_CHECKING:

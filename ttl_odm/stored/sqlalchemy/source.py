@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sqlalchemy import Boolean, Integer, and_, case, literal_column, or_, type_coerce
 
 from ttl_odm.core.values import FOREVER
+from ttl_odm.sqlalchemy.compat import SQLTemplate
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN
 from ttl_odm.sqlalchemy.policy.sources import Scoping
 from ttl_odm.sqlalchemy.sweep.due import is_walked, needs_of, seen_indexes
 from ttl_odm.sqlalchemy.sweep.walks import SweptSource
-from ttl_odm.sqlalchemy.time.clock import SQLTemplate, clock_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.stored.scopes import deleted_by_scope, due_by_scope
 from ttl_odm.stored.sqlalchemy import default_cache, lookup
 from ttl_odm.stored.sqlalchemy.locks import lock_row

@@ -38,8 +38,7 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy import schema
 from ttl_odm.sqlalchemy.policy.binding import binding_of
-from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.column_types import LastModified
+from ttl_odm.sqlalchemy.time.clock import LastModified, clock_of
 from ttl_odm.stored.rows import CHANGES, LONGEST_SCOPE, POLICIES, WHOLE_TABLE
 
 if TYPE_CHECKING:
