@@ -31,7 +31,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import all_subtables
 from ttl_odm.sqlalchemy.policy.rules import reason_of_dependents
 from ttl_odm.sqlalchemy.policy.sources import finite_defaults
-from ttl_odm.sqlalchemy.purge.modes import mode_of
+from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Part

@@ -18,7 +18,7 @@ from ttl_odm.partitions.sqlalchemy.catalogue import (
 )
 from ttl_odm.partitions.sqlalchemy.leaf_tables import Resume, divide_leaves, next_in_leaves
 from ttl_odm.partitions.sqlalchemy.whole_partitions import purge_partition
-from ttl_odm.sqlalchemy.purge.modes import mode_of
+from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.sweep.whereabouts import Further, Whereabouts
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import ColumnElement, Table, and_, inspect, select
+from sqlalchemy import ColumnElement, Table, and_, inspect, not_, select
 from sqlalchemy.exc import DBAPIError, NoSuchTableError
 from sqlalchemy.sql.visitors import cloned_traverse
 
@@ -23,20 +24,29 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import Binding, bound_tables, key_columns, sub_binding_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.rules import Rule, root_of, rules_below
 from ttl_odm.sqlalchemy.policy.second_tables import on_first
-from ttl_odm.sqlalchemy.purge.default_locks import lock_defaults
-from ttl_odm.sqlalchemy.purge.errors import is_restricted, kept_by_live_rows
-from ttl_odm.sqlalchemy.purge.modes import DELETE, depends_on_zone, subtables
-from ttl_odm.sqlalchemy.purge.removal import expired_by_rule, expired_in, purge_displaced
+from ttl_odm.sqlalchemy.purge.errors import is_passing, is_restricted, kept_by_live_rows
+from ttl_odm.sqlalchemy.purge.removal import (
+    DELETE,
+    Removal,
+    depends_on_zone,
+    expired_in,
+    mode_of,
+    subtables,
+)
 from ttl_odm.sqlalchemy.purge.statements import (
+    SweepDelete,
     SweepSelect,
     at_root,
     in_subquery,
     is_one_of,
+    lock_defaults,
     take_file,
 )
-from ttl_odm.sqlalchemy.purge.ties import displace_together, ties
+from ttl_odm.sqlalchemy.purge.ties import Together, remove_together, ties
+from ttl_odm.sqlalchemy.rewrite.from_clauses import LiveRows, binding_of_source
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.timestamps import in_utc, shown_in_utc
 
@@ -172,7 +182,7 @@ class KeyReclaimer:
         if isinstance(policy, Binding):
             expired = expired_in(self.connection, policy)
         else:
-            expired = expired_by_rule(self.connection, policy)
+            expired = _expired_by_rule(self.connection, policy)
         rows = SweepSelect(*columns).where(expired)
         return rows.with_for_update(read=True) if self.current else rows
 
@@ -280,9 +290,22 @@ class KeyReclaimer:
         rows: dict[Table, tuple[Binding, dict[Sequence[Any], None]]] = {}
         for below, keys in doomed:
             rows.setdefault(below.table, (below, {}))[1].update(dict.fromkeys(map(tuple, keys)))
-        parts = [(below, list(keys)) for below, keys in rows.values()]
-        with self._purging(parts[-1][0].table):
-            return displace_together(self.connection, parts)
+        connection = self.connection
+        with self._purging(list(rows)[-1]):
+            parts = [
+                Together(
+                    Removal(connection, below, mode_of(below).hooks, reason="displaced"),
+                    list(keys),
+                )
+                for below, keys in rows.values()
+            ]
+            take_file(connection, next(iter(rows)))
+            for part in parts:
+                part.choose(waits=True)
+            deleted = remove_together(parts)
+            for part in parts:
+                part.removal.report()
+            return deleted
 
     def _is_here(self, table: Table) -> bool:
         """Whether a table is in the database of this connection."""
@@ -305,7 +328,7 @@ class KeyReclaimer:
         """Archive and delete as the model says."""
         doomed = and_(expired_in(self.connection, binding, locking=True), criterion)
         with self._purging(binding.table):
-            return purge_displaced(self.connection, binding, doomed)
+            return _purge_displaced(self.connection, binding, doomed)
 
     @contextmanager
     def _purging(self, table: Table) -> Iterator[None]:
@@ -406,6 +429,42 @@ class KeyReclaimer:
             referred = referred_rows(consequence, parent.table, rows)
             refers = referring(consequence, referred.options(include_expired()))
             yield _as_now(refers) if self.current else refers
+
+
+def _purge_displaced(connection: Connection, binding: Binding, doomed: ColumnElement[bool]) -> int:
+    """Delete rows that are in the way of a write, in the write's transaction; return how many.
+
+    They are archived like any others, and the hooks of their model that run inside the
+    transaction are called. Those after the commit are not: the commit is the application's.
+    IntegrityError: a live row refers to one of them, and the foreign key restricts it. HookError:
+    the archive has refused one, or a hook has failed.
+    """
+    removal = Removal(connection, binding, mode_of(binding).hooks, reason="displaced")
+    if removal.takes_statements:
+        copy = removal.mode.copy
+        try:
+            deleted = removal.by_statement(SweepDelete(binding.table).where(doomed))
+        except DBAPIError as error:
+            # It is the archive's, unless a row that refers to these is in the way.
+            if copy is None or is_passing(error) or is_restricted(error):
+                raise
+            raise removal.not_archived(copy, error) from error
+    else:
+        take_file(connection, binding.table)
+        deleted = removal.by_key(removal.choose([doomed], waits=True))
+    removal.report()
+    return deleted
+
+
+def _expired_by_rule(connection: Connection, rule: Rule) -> ColumnElement[bool]:
+    """The condition for rows of a table with a rule that have expired, in a statement of ours."""
+    dialect = connection.dialect
+    predicate = Predicate(clock_of(dialect), writing=True)
+    rows = LiveRows(
+        lambda binding, source: predicate.live(binding, binding.columns_of(source)),
+        partial(binding_of_source, dialect=dialect),
+    )
+    return not_(and_(*rows.where([rule.table])))
 
 
 def _as_now(clause: Any) -> Any:

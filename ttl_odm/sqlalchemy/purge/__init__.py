@@ -1,10 +1,8 @@
 """Removing rows inside a transaction.
 
 - `removal`: removing expired rows as their model declares it, and reporting them to its hooks.
-- `modes`: what a model says of its expired rows.
 - `archive`: copying expired rows to another table, in the transaction that deletes them.
 - `ties`: removing rows together that refer to one another.
-- `statements`: the statement that deletes expired rows, and the conditions that pick rows by their
-  keys.
+- `statements`: the sweepers' own statements, and the conditions that pick rows by their keys.
 - `errors`: what SQLAlchemy's errors say of a database; `ExpiredError`.
 """

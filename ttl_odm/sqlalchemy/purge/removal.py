@@ -4,7 +4,9 @@ A `Removal` takes rows of one table. By one statement, where that suffices: a DE
 the rows by RETURNING, or passes them to the archive on PostgreSQL. Otherwise it locks the rows,
 copies what has to be copied, and deletes them by their keys, or as objects in the mode ``"orm"``.
 
-Writes that displace expired rows come here too: `purge_displaced`.
+What a model declares of that is its `Mode`. It is read when rows are purged (`mode_of`), since an
+archive may be declared after its model. With joined inheritance a row continues in sub-tables.
+These refer to the table at the root, so what they hold of a row goes first: see `subtables`.
 """
 
 from __future__ import annotations
@@ -12,38 +14,48 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from sqlalchemy import and_, func, insert, inspect, not_, select
+from sqlalchemy import func, insert, inspect, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.util import await_only
 
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.mysql import BY_KEY
+from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import key_columns, root_binding_of
+from ttl_odm.sqlalchemy.policy.binding import (
+    SubBinding,
+    all_subtables,
+    binding_of,
+    key_columns,
+    root_binding_of,
+)
+from ttl_odm.sqlalchemy.policy.foreign_keys import is_recorded
 from ttl_odm.sqlalchemy.policy.parameters import base_row_written, include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
-from ttl_odm.sqlalchemy.policy.rules import remove_dependents, rules_below
+from ttl_odm.sqlalchemy.policy.rules import remove_dependents, rule_of, rules_below
+from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.purge.errors import (
     in_short,
     is_passing,
-    is_restricted,
     kept_by_live_rows,
 )
-from ttl_odm.sqlalchemy.purge.modes import Mode, mode_of, subtables
 from ttl_odm.sqlalchemy.purge.statements import (
     SweepDelete,
     SweepSelect,
     hinted,
     is_mysql,
     is_one_of,
-    take_file,
 )
-from ttl_odm.sqlalchemy.rewrite.from_clauses import LiveRows, binding_of_source
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.timestamps import (
+    has_timestamp,
+    has_timestamp_key,
+    timestamp_tables,
+)
 from ttl_odm.sweeper import (
     HookError,
     Hooks,
@@ -54,25 +66,121 @@ from ttl_odm.sweeper import (
     archive_async,
     weight,
 )
+from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of, purge_of
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from sqlalchemy import ColumnElement, Connection, FromClause, Row, Select, Table
+    from sqlalchemy import ColumnElement, Connection, FromClause, MetaData, Row, Select, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.policy.rules import Rule
-    from ttl_odm.sqlalchemy.purge.archive import Copy
+    from ttl_odm.sweeper import ArchiveSink
     from ttl_odm.sweeper.hooks import Reason
 
     Keys = Sequence[tuple[Any, ...]]
+
+DELETE: Final = "delete"
+ORM: Final = "orm"
+PURGES: Final[tuple[Literal["delete", "orm"], ...]] = (DELETE, ORM)
+"""What ``__ttl_purge__`` may be: ``"orm"`` deletes through a session, with the ORM's cascades and
+events."""
 
 _SCOPE: Final = "ttl_odm_scope"
 """The name of a row's scope among what is read of it."""
 
 CHUNK: Final = 500
 """Keys in one statement: well below every database's limit of bound values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What a model says of its expired rows: where they are kept, and whom to call.
+
+    With `orm` they are deleted through a session, as objects of that class.
+    """
+
+    copy: Copy | None = None
+    sink: ArchiveSink | None = None
+    orm: type | None = None
+    hooks: Hooks = field(default_factory=Hooks)
+
+
+def mode_of(binding: Binding) -> Mode:
+    """Read what the owner of a table's policy declares; TTLConfigurationError if it can't be."""
+    owner = binding.default.owner
+    purge, archive = purge_of(owner, PURGES), archive_of(owner)
+    hooks = hooks_of(owner, binding.table.fullname)
+    if archive is None:
+        return Mode(orm=owner if purge == ORM else None, hooks=hooks)
+    where = f"{owner.__name__}.__ttl_archive__"
+    if all_subtables(binding):
+        raise TTLConfigurationError(
+            f"{where}: rows of joined subclasses are spread over several tables, which can't be "
+            f"archived; write __ttl_purge__ = {ORM!r}, and archive in an ORM event."
+        )
+    if purge == ORM:
+        from ttl_odm.combinations import combination  # noqa: PLC0415 (only if it is wrong)
+
+        line = combination("sqlalchemy", "archive", "orm")
+        raise TTLConfigurationError(f"{where}: {line.reason}; {line.instead}.")
+    if isinstance(archive, Archive):
+        return Mode(copy=Copy.of(binding, archive, where), hooks=hooks)
+    return Mode(sink=archive, hooks=hooks)
+
+
+def depends_on_zone(connection: Connection, metadata: MetaData) -> bool:
+    """Whether the session's time zone matters where rows of a MetaData are removed.
+
+    It does on MariaDB and MySQL if a ``TIMESTAMP`` is in a key, in what leads rows to a parent, or
+    in a row that is archived; see `ttl_odm.sqlalchemy.time.timestamps`.
+    """
+    if connection.dialect.name not in MYSQL_FAMILY:
+        return False
+    tables = timestamp_tables(metadata)
+    return (
+        has_timestamp_key(tables)
+        or any(
+            getattr(binding.default.owner, "__ttl_archive__", None) is not None
+            for binding in filter(None, map(binding_of, tables))
+        )
+        or any(has_timestamp(rule.links().own) for rule in filter(None, map(rule_of, tables)))
+    )
+
+
+def subtables(binding: Binding, dialect: str) -> list[SubBinding]:
+    """The sub-tables that the database doesn't see to.
+
+    Where the foreign key says ON DELETE CASCADE it does; on SQLite only if the connection was told
+    to enforce foreign keys, which can't be relied on.
+    """
+
+    def cascades(sub: SubBinding) -> bool:
+        own = {column for column, _ in sub.keys}
+        return any(
+            (constraint.ondelete or "").upper() == "CASCADE"
+            for constraint in sub.table.foreign_key_constraints
+            if own.issuperset(constraint.columns)
+        )
+
+    return [sub for sub in all_subtables(binding) if dialect == "sqlite" or not cascades(sub)]
+
+
+def orm_takes_along(owner: type, hooks: Hooks) -> bool:
+    """Whether cascades of the ORM delete rows of models that are archived or reported to hooks."""
+    waiting, seen = [owner], {owner}
+    while waiting:
+        mapper: Any = inspect(waiting.pop())
+        for relation in mapper.relationships:
+            target = relation.mapper.class_
+            if not relation.cascade.delete or relation.viewonly or target in seen:
+                continue
+            binding = root_binding_of(relation.mapper.local_table)
+            if binding is not None and is_recorded(binding, hooks):
+                return True
+            seen.add(target)
+            waiting += [target, *(sub.class_ for sub in relation.mapper.self_and_descendants)]
+    return False
 
 
 @dataclass(slots=True)
@@ -424,32 +532,6 @@ class Removal:
         )
 
 
-def purge_displaced(connection: Connection, binding: Binding, doomed: ColumnElement[bool]) -> int:
-    """Delete rows that are in the way of a write, in the write's transaction; return how many.
-
-    They are archived like any others, and the hooks of their model that run inside the
-    transaction are called. Those after the commit are not: the commit is the application's.
-    IntegrityError: a live row refers to one of them, and the foreign key restricts it. HookError:
-    the archive has refused one, or a hook has failed.
-    """
-    removal = Removal(connection, binding, mode_of(binding).hooks, reason="displaced")
-    if removal.takes_statements:
-        copy = removal.mode.copy
-        try:
-            deleted = removal.by_statement(SweepDelete(binding.table).where(doomed))
-        except (
-            DBAPIError
-        ) as error:  # of the archive, unless a row that refers to these is in the way
-            if copy is None or is_passing(error) or is_restricted(error):
-                raise
-            raise removal.not_archived(copy, error) from error
-    else:
-        take_file(connection, binding.table)
-        deleted = removal.by_key(removal.choose([doomed], waits=True))
-    removal.report()
-    return deleted
-
-
 def expired_in(
     connection: Connection,
     binding: Binding,
@@ -466,17 +548,6 @@ def expired_in(
     return predicate.expired(
         binding, binding.columns_of(binding.table if source is None else source)
     )
-
-
-def expired_by_rule(connection: Connection, rule: Rule) -> ColumnElement[bool]:
-    """The condition for rows of a table with a rule that have expired, in a statement of ours."""
-    dialect = connection.dialect
-    predicate = Predicate(clock_of(dialect), writing=True)
-    rows = LiveRows(
-        lambda binding, source: predicate.live(binding, binding.columns_of(source)),
-        partial(binding_of_source, dialect=dialect),
-    )
-    return not_(and_(*rows.where([rule.table])))
 
 
 def _check(done: int, rows: int) -> None:

@@ -1,6 +1,7 @@
 """The sweepers' own statements, and the conditions that pick rows by their keys.
 
-That includes counting rows, which is done past the gate: expired or not.
+That includes counting rows, which is done past the gate, and locking the defaults by which a
+transaction deletes, where others may change them meanwhile.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from sqlalchemy import (
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from sqlalchemy import Connection, FromClause, Table
 
-    from ttl_odm.sqlalchemy.policy.binding import SubBinding
+    from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding
 
 T = TypeVar("T")
 
@@ -159,3 +161,27 @@ def counting(
         return rows.with_only_columns(func.count())
     some = rows.limit(limit).options(include_expired()).subquery()
     return select(func.count()).select_from(some)
+
+
+def lock_defaults(
+    connection: Connection,
+    bindings: Iterable[Binding],
+    execute: Callable[[Any], object] | None = None,
+) -> None:
+    """Let the default ttls of tables stay as they are until the transaction ends.
+
+    Args:
+        connection: The connection of the transaction.
+        bindings: The policies of the tables; those whose defaults Python knows are ignored.
+        execute: Executes a statement on the connection, with options of the caller's.
+    """
+    sources = {
+        binding.first.table: binding.first.source
+        for binding in bindings
+        if not binding.source.is_known
+    }
+    if not sources or not clock_of(connection.dialect).locks_rows:
+        return
+    # In one order, or two transactions deadlock.
+    for table in sorted(sources, key=lambda table: str(table.fullname)):
+        sources[table].lock(execute or connection.execute)

@@ -17,13 +17,12 @@ from sqlalchemy import column as bare_column
 from ttl_odm.sqlalchemy.policy.binding import key_columns, sub_binding_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
-from ttl_odm.sqlalchemy.purge.modes import mode_of
 from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in
-from ttl_odm.sqlalchemy.purge.statements import SweepUpdate, is_one_of, take_file
+from ttl_odm.sqlalchemy.purge.statements import SweepUpdate, is_one_of
 from ttl_odm.sweeper import Hooks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sqlalchemy import Column, ColumnElement, Connection, FromClause, Row, Table
 
@@ -122,18 +121,3 @@ def _untie(
     for rows in chunks(part.rows):
         theirs = is_one_of(keys, part.removal.keys(rows))
         connection.execute(SweepUpdate(bare).where(theirs).values(nothing))
-
-
-def displace_together(connection: Connection, doomed: Iterable[tuple[Binding, Keys]]) -> int:
-    """Remove expired rows that are in the way of a write; see `removal.purge_displaced`."""
-    parts = [
-        Together(Removal(connection, binding, mode_of(binding).hooks, reason="displaced"), keys)
-        for binding, keys in doomed
-    ]
-    take_file(connection, parts[0].removal.binding.table)
-    for part in parts:
-        part.choose(waits=True)
-    deleted = remove_together(parts)
-    for part in parts:
-        part.removal.report()
-    return deleted

@@ -43,7 +43,7 @@ from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.rules import dependents, rules_below
 from ttl_odm.sqlalchemy.policy.schema import can_lead
-from ttl_odm.sqlalchemy.purge.modes import mode_of
+from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.purge.statements import count_rows
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.sweep.walks import walk_of

@@ -28,7 +28,7 @@ from ttl_odm.sqlalchemy.policy.binding import (
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change, is_recorded
 from ttl_odm.sqlalchemy.policy.rules import all_rules_below, rule_of
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
-from ttl_odm.sqlalchemy.purge.modes import mode_of, orm_takes_along
+from ttl_odm.sqlalchemy.purge.removal import mode_of, orm_takes_along
 from ttl_odm.sqlalchemy.sweep.transactions import reading
 from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 from ttl_odm.sqlalchemy.time.clock import clock_of

@@ -24,7 +24,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import Binding, binding_of, bound_tables
 from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
 from ttl_odm.sqlalchemy.policy.rules import root_of, rule_of
-from ttl_odm.sqlalchemy.purge.modes import mode_of
+from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
 from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.batch import Beside, purge

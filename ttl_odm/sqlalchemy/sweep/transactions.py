@@ -31,10 +31,9 @@ from ttl_odm.dialects.replication import (
     unlogged_setting,
 )
 from ttl_odm.dialects.sqlite import FILE_WAIT
-from ttl_odm.sqlalchemy.purge.default_locks import lock_defaults
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_away, is_passing
-from ttl_odm.sqlalchemy.purge.modes import depends_on_zone
-from ttl_odm.sqlalchemy.purge.statements import take_file
+from ttl_odm.sqlalchemy.purge.removal import depends_on_zone
+from ttl_odm.sqlalchemy.purge.statements import lock_defaults, take_file
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.timestamps import UTC, has_timestamp
 from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError
