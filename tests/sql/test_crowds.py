@@ -10,7 +10,7 @@ from sqlalchemy import create_engine
 from tests.crowds import CONNECTIONS, HOUR, Load
 from tests.sql.crowds import Log, Plain, Shop
 from ttl_odm import Stored
-from ttl_odm.sqlalchemy.objects import written_rows
+from ttl_odm.sqlalchemy.objects import ends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ def test_no_transaction_fails_on_hot_families(
     crowd: Engine, policy: Any, margin: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # With the longer one, each object is near its end.
-    monkeypatch.setattr(written_rows, "MARGIN", margin)
+    monkeypatch.setattr(ends, "MARGIN", margin)
     load = Load(Shop(crowd, policy=policy), TRANSACTIONS).run()
     assert load.errors == {}
 

@@ -12,7 +12,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from tests.clocks import age
 from tests.locks import is_locked_by_others, wait_until_blocked
 from ttl_odm.sqlalchemy import TTLMixin
-from ttl_odm.sqlalchemy.objects import written_rows
+from ttl_odm.sqlalchemy.objects import ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,7 +65,7 @@ def test_a_row_near_its_end_is_not_locked_before_the_rows_written_first(
     near: list[int],
 ) -> None:
     # So long that no row expires during the test.
-    monkeypatch.setattr(written_rows, "MARGIN", HOUR // 2)
+    monkeypatch.setattr(ends, "MARGIN", HOUR // 2)
     Base.metadata.create_all(engine)
     with Session(engine) as session, session.begin():
         session.add_all([Code(id=key) for key in KEYS])

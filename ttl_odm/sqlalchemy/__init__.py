@@ -15,7 +15,7 @@ from ttl_odm.sqlalchemy.gate.answers import RawSQLError, RawSQLWarning
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.functions import expired, expires_at, live
 from ttl_odm.sqlalchemy.gate.guard import guard
-from ttl_odm.sqlalchemy.objects import arrivals, bulk, deletes, flush, identity_map
+from ttl_odm.sqlalchemy.objects import arrivals, bulk, flush, identity_map
 from ttl_odm.sqlalchemy.objects.lifetime import (
     expire_at,
     expire_in,
@@ -44,13 +44,13 @@ compat.install(
     {
         "class attribute": mapper.checking_defaults,
         "session.flush": flush.flushing,
-        "session.delete": deletes.marking,
+        "session.delete": flush.marking,
         "session.merge": identity_map.live_merges,
         "identity lookup": identity_map.live_lookups,
         "flush updates": flush.checking_updates,
-        "flush deletes": deletes.checking_deletes,
+        "flush deletes": flush.checking_deletes,
         "flush post-updates": flush.checking_post_updates,
-        "flush ties": flush.releasing_ties,
+        "flush ties": flush.releasing_secondary_rows,
         "bulk save": flush.checking_bulk_saves,
         "reload": identity_map.whole_reloads,
         "bulk update": bulk.stamping,

@@ -2,8 +2,8 @@
 
 - `arrivals`: rows that come for objects in memory, and may be new ones under old keys.
 - `bulk`: ``session.execute(update(Model))``: objects in memory agree with the rows.
-- `ends`: what a session knows of the ends of the rows that it has in memory.
-- `deletes`: the DELETEs of a flush; `written_rows`: whether the rows are still its objects'.
+- `ends`: what a session knows of the ends of the rows that it has in memory, and whether the rows
+  that a flush writes are still its objects'.
 - `flush`: a flush that meets an expired row: `ExpiredError` instead of silence.
 - `identity_map`: the identity map never serves an expired object.
 - `lifetime`: what a program does with one row's lifetime, whichever columns hold it.

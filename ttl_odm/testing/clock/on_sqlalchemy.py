@@ -33,7 +33,7 @@ from ttl_odm.dialects import EPOCH, FAMILIES, MYSQL_FAMILY, General
 from ttl_odm.dialects.entry_points import brought_family
 from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.sqlalchemy.gate import context
-from ttl_odm.sqlalchemy.objects import flush, written_rows
+from ttl_odm.sqlalchemy.objects import ends, flush
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
 from ttl_odm.sqlalchemy.sweep import leases
@@ -75,7 +75,7 @@ def install(clock: TTLClock) -> Callable[[], None]:
             (context, "observe", partial(_observe, database_clock.observe)),
             # By which a flush knows how old a row is without having its stamp.
             (flush, "monotonic", partial(_moment, clock)),
-            (written_rows, "monotonic", partial(_moment, clock)),
+            (ends, "monotonic", partial(_moment, clock)),
             (leases, "_now", _now_of_leases),
             (sys.modules[__name__], "_in_use", clock),
         ):
