@@ -13,17 +13,14 @@ from uuid import UUID
 
 from sqlalchemy import (
     BigInteger,
-    BindParameter,
     Boolean,
     ColumnElement,
     String,
-    Table,
     Uuid,
     case,
     cast,
     collate,
     func,
-    literal_column,
     select,
 )
 from sqlalchemy.ext.compiler import compiles
@@ -31,7 +28,13 @@ from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.visitors import InternalTraversal
 
-from ttl_odm.core.values import FOREVER, NEVER, OFF
+from ttl_odm.sqlalchemy.policy.looked_up import (
+    FOREVER_SECONDS,
+    OFF_SECONDS,
+    Overruling,
+    age_in,
+    number,
+)
 from ttl_odm.stored.rows import LONGEST_SCOPE, WHOLE_TABLE
 from ttl_odm.stored.sqlalchemy.tables import name_of, tables_of
 
@@ -41,39 +44,9 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, Part
     from ttl_odm.sqlalchemy.policy.sources import SourceColumns
 
     SQL = ColumnElement[Any]
-
-
-class Overruling(BindParameter[Any]):
-    """NULL, so that what is stored counts; `OFF` in an execution that asks for `overruled_by`."""
-
-    inherit_cache = True
-
-    def __init__(self, default: DefaultTTL, overruled_by: str) -> None:
-        self._default = default
-        self.overruled_by = overruled_by
-        super().__init__("ttl_overruled", None, unique=True, type_=BigInteger())
-
-    @property
-    def value(self) -> Any:
-        """None; raises where the model declares by now that its default isn't stored."""
-        default = self._default
-        if getattr(default.owner, "__ttl__", None) is not default.seen:
-            default.check()
-        return None
-
-    @value.setter
-    def value(self, value: object) -> None:
-        """SQLAlchemy's constructor sets one."""
-
-
-@compiles(Overruling)
-def _render_overruling(element: Overruling, compiler: SQLCompiler, **kw: Any) -> str:
-    # Of a NULL that is written out, as in a view, SQLAlchemy would warn.
-    return "NULL" if kw.get("literal_binds") else str(compiler.visit_bindparam(element, **kw))  # type: ignore[no-untyped-call]
 
 
 class Literal(ColumnElement[str]):
@@ -90,38 +63,6 @@ class Literal(ColumnElement[str]):
 @compiles(Literal)
 def _render_literal(element: Literal, compiler: SQLCompiler, **_: object) -> str:
     return str(compiler.render_literal_value(element.text, element.type))
-
-
-def stored_seconds(
-    binding: Binding,
-    columns: SourceColumns,
-    part: Part,
-    overruled_by: str,
-    *,
-    locking: bool = False,
-) -> SQL:
-    """What the stored default means: a part of `LifetimeSeconds`, read by the statement itself.
-
-    Where no row is stored, or one that is not a ttl (as a CHECK keeps out), TTL is off: nothing
-    expires. An age is to be put into `once`, by itself or with what is made of it. `locking`: see
-    `age_of`.
-    """
-    scope = None if binding.source.scoping is None else columns.discriminator
-    age = age_of(binding, scope, overruled_by, locking=locking)
-    if part == "inherited_age":
-        return age
-    age = once(binding, age)
-    if part == "inherited_life":
-        return case((age < _FOREVER, age))
-    limit = binding.max_lifetime
-    longest = _OFF if limit is None else _number(limit.seconds)
-    while_on, while_off = {
-        "own_slack": (_number(0), _OFF),
-        "own_life": (_number(0), None),
-        "max_age": (longest, _OFF),
-        "max_life": (longest, None),
-    }[part]
-    return case((age <= _FOREVER, while_on), else_=while_off)
 
 
 def age_of(
@@ -141,21 +82,21 @@ def age_of(
     table = binding.first.table
     policies = tables_of(table).policies
     is_of_table = policies.c.name == Literal(name_of(table))
-    row = select(_seconds_of(policies)).where(is_of_table).correlate(None)
+    row = select(age_in(policies.c.ttl)).where(is_of_table).correlate(None)
     if locking:
         row = row.with_for_update(read=True)
     of_all = row.where(policies.c.scope == Literal(WHOLE_TABLE)).scalar_subquery()
-    ages: list[SQL] = [Overruling(binding.default, overruled_by), of_all, _OFF]
+    ages: list[SQL] = [Overruling(binding.default, overruled_by), of_all, OFF_SECONDS]
     if scope is not None and collation is None:
         ages.insert(1, row.where(same_scope(policies.c.scope, scope)).scalar_subquery())
     age = func.coalesce(*ages, type_=BigInteger())
     if scope is None or collation is None:
         return age
     alike = collate(policies.c.scope, collation)
-    least = func.min(_seconds_of(policies), type_=BigInteger()).label("age")
+    least = func.min(age_in(policies.c.ttl), type_=BigInteger()).label("age")
     own = select(alike.label("scope"), least).where(is_of_table).group_by(alike).subquery()
     of_own = select(own.c.age).where(own.c.scope == of_outer(scope)).correlate(None)
-    shortest = func.coalesce(of_own.scalar_subquery(), _OFF, type_=BigInteger())
+    shortest = func.coalesce(of_own.scalar_subquery(), OFF_SECONDS, type_=BigInteger())
     return case((shortest < age, shortest), else_=age)
 
 
@@ -173,14 +114,9 @@ def shortest_age(binding: Binding) -> SQL:
     """The least age at which any row that inherits expires, whatever its scope: an index has it."""
     c = tables_of(binding.first.table).policies.c
     is_of_table = c.name == Literal(name_of(binding.first.table))
-    shortest = select(func.min(c.ttl)).where(is_of_table, c.ttl > literal_column("0"))
+    shortest = select(func.min(c.ttl)).where(is_of_table, c.ttl > number(0))
     looked_up = shortest.correlate(None).scalar_subquery()
-    return func.coalesce(looked_up, _FOREVER, type_=BigInteger())
-
-
-def _seconds_of(policies: Table) -> SQL:
-    ttl = policies.c.ttl
-    return case((ttl > literal_column("0"), ttl), (ttl == _NEVER, _FOREVER), else_=_OFF)
+    return func.coalesce(looked_up, FOREVER_SECONDS, type_=BigInteger())
 
 
 class _OfOuter(Grouping[Any]):
@@ -272,23 +208,3 @@ def scope_of(column: ColumnElement[Any], value: object, dialect: Dialect | None)
         identifier = UUID(str(value))  # a str where the column has as_uuid=False
         return str(identifier) if is_native else identifier.hex
     return str(value)
-
-
-def once(binding: Binding, expression: SQL) -> SQL:
-    """What is made of a stored default as a subquery, which databases compute once for all rows.
-
-    What has a subquery in it SQLite would compute for each row otherwise. Where each row may have
-    another default, it stays as it is.
-    """
-    if binding.source.scoping is not None:
-        return expression
-    return select(expression).correlate(None).scalar_subquery()
-
-
-def _number(value: int) -> SQL:
-    return literal_column(str(value), BigInteger())
-
-
-_NEVER: Final = _number(NEVER)
-_FOREVER: Final = _number(FOREVER)
-_OFF: Final = _number(OFF)

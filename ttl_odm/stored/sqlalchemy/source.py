@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Boolean, Integer, and_, case, literal_column, or_, type_coerce
 
 from ttl_odm.core.values import FOREVER
 from ttl_odm.sqlalchemy.compat import SQLTemplate
-from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN
+from ttl_odm.sqlalchemy.policy.looked_up import LookedUp
 from ttl_odm.sqlalchemy.policy.sources import Scoping
 from ttl_odm.sqlalchemy.sweep.due import is_walked, needs_of, seen_indexes
 from ttl_odm.sqlalchemy.sweep.walks import SweptSource
@@ -21,7 +21,7 @@ from ttl_odm.stored.sqlalchemy.scopes import due_in_scopes, table_age
 from ttl_odm.stored.sqlalchemy.tables import begin_when_created, tables_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from sqlalchemy import ColumnElement, Connection, Table
     from sqlalchemy.engine import Dialect
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ttl_odm.core.policy import TTL
     from ttl_odm.dialects.indexes import StoredIndex
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.policy.parameters import Part
     from ttl_odm.sqlalchemy.policy.sources import Moment, Seconds, SourceColumns
     from ttl_odm.sqlalchemy.sweep.walks import EndIndex
     from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds
@@ -61,34 +60,31 @@ class StoredScopes(Scoping):
         return deleted_by_scope(rows)
 
 
-class StoredSource(SweptSource):
+class StoredSource(LookedUp, SweptSource):
     """The default of a table as the database stores it, and those of scopes."""
 
-    is_known: ClassVar[bool] = False
-
     def __init__(self, binding: Binding, *, has_scopes: bool) -> None:
-        self._binding = binding
+        super().__init__(binding)
         self.scoping = StoredScopes(binding) if has_scopes else None
 
     @property
     def tables(self) -> tuple[Table]:
         """The table that stores the default."""
-        return (tables_of(self._binding.first.table).policies,)
+        return (tables_of(self.binding.first.table).policies,)
 
     # In statements
 
-    def seconds(self, columns: SourceColumns, part: Part, moment: Moment) -> SQL:
-        """What the statement itself reads."""
-        overruled_by, locking = moment.overruled_by, moment.locking
-        return lookup.stored_seconds(self._binding, columns, part, overruled_by, locking=locking)
+    def age(self, columns: SourceColumns, overruled_by: str, *, locking: bool) -> SQL:
+        """That of the row's scope, or else the table's.
 
-    def once(self, expression: SQL) -> SQL:
-        """As a subquery; as it is where each row may have another default."""
-        return lookup.once(self._binding, expression)
+        Where no row is stored, or one that is not a ttl (as a CHECK keeps out), TTL is off.
+        """
+        scope = None if self.scoping is None else columns.discriminator
+        return lookup.age_of(self.binding, scope, overruled_by, locking=locking)
 
     def shortest(self) -> SQL | None:
         """The least default of all scopes, which an index has."""
-        return None if self.scoping is None else lookup.shortest_age(self._binding)
+        return None if self.scoping is None else lookup.shortest_age(self.binding)
 
     def live_by_age(self, columns: SourceColumns, moment: Moment) -> Condition | None:
         """Where scopes have defaults of their own: one look-up, and for few rows.
@@ -99,8 +95,8 @@ class StoredSource(SweptSource):
         shortest = self.shortest()
         if shortest is None:
             return None
-        clock, nevers = moment.clock, self._binding.nevers
-        column_format, start = self._binding.instants.on(clock), columns.last_modified
+        clock, nevers = moment.clock, self.binding.nevers
+        column_format, start = self.binding.instants.on(clock), columns.last_modified
         own, none = type_coerce(columns.override, Integer()), _integer(0)
         has_own = own > none
         least = case(
@@ -121,50 +117,43 @@ class StoredSource(SweptSource):
 
     def see(self, connection: Connection) -> None:
         """Note what is stored."""
-        default_cache.see_to(connection, self._binding)
+        default_cache.see_to(connection, self.binding)
 
     def policy_on(self, dialect: Dialect, scope: object) -> TTL | None:
         """By what was noted of late."""
-        return default_cache.policy_on(self._binding, dialect, scope)
+        return default_cache.policy_on(self.binding, dialect, scope)
 
     def policy_as_noted(self, dialect: Dialect | None, scope: object) -> TTL:
         """By what was noted last."""
-        return default_cache.policy_as_noted(self._binding, dialect, scope)
+        return default_cache.policy_as_noted(self.binding, dialect, scope)
 
     # In transactions that delete
 
     def lock(self, execute: Callable[[Any], object]) -> None:
         """Lock the row that stands for all stored defaults of the table, shared."""
-        lock_row(self._binding.first.table, execute)
+        lock_row(self.binding.first.table, execute)
 
     # In sweeps
 
     def defaults(self, connection: Connection) -> list[int | None]:
         """As the database has them."""
-        return default_cache.defaults_now(connection, self._binding)
-
-    def ages(self) -> Iterator[tuple[Seconds, list[Condition]]]:
-        """One for all rows: who lives longer is left to the predicate."""
-        yield self.shortest_age(), []
+        return default_cache.defaults_now(connection, self.binding)
 
     def shortest_age(self) -> SQL:
-        """What looks the age up."""
+        """The least of all scopes, where there are scopes."""
         shortest = self.shortest()
-        if shortest is not None:
-            return shortest
-        columns = self._binding.columns_of(self._binding.table)
-        return lookup.stored_seconds(self._binding, columns, "inherited_age", BASE_ROW_WRITTEN)
+        return super().shortest_age() if shortest is None else shortest
 
     def walk(self, connection: Connection) -> ScopeWalk | None:
         """From scope to scope, where an index leads there."""
-        index = scope_index(connection, self._binding)
-        return None if index is None else ScopeWalk(self._binding, index, connection)
+        index = scope_index(connection, self.binding)
+        return None if index is None else ScopeWalk(self.binding, index, connection)
 
     # In the schema
 
     def prepare_schema(self) -> None:
         """Let the table's row be made with it."""
-        begin_when_created(self._binding)
+        begin_when_created(self.binding)
 
 
 class ScopeWalk:
