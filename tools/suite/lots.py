@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from environments import ROOT
+from suite.without import EXTENSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -190,6 +191,8 @@ def everything(development: Environment, lowest: Environment, choice: Choice) ->
     further = () if choice.turn is not None else ((ONLY_NEWEST, 60),)
     for names, seconds in ((FIRST, 50), *LOTS_OF_LOWEST, *further):
         yield _lot(lowest, names, choice.lowest(), seconds)
+    if choice.turn is None:
+        yield from _without_extensions(development, choice)
 
 
 def _lot(
@@ -198,6 +201,21 @@ def _lot(
     """Describe the lot of some folders, which is empty at most if databases are left out."""
     lot = pytest(environment, ", ".join(names), [*_paths(names), *options], seconds)
     return replace(lot, may_be_empty="--only" in options)
+
+
+def _without_extensions(environment: Environment, choice: Choice) -> Iterator[Task]:
+    """Describe what runs the base's tests without an extension, for each one."""
+    databases = [name for name in (SQLITE, "mongodb") if name in choice.databases]
+    if not databases:
+        return
+    paths = _paths((*FIRST, "sql", "django_app", "mongo"))
+    for extension in EXTENSIONS:
+        command = (
+            environment.program("python"),
+            str(ROOT / "tools" / "suite" / "without.py"),
+            *(extension, "--", *paths, *only_on(databases)),
+        )
+        yield Task(environment.folder.name, f"without {extension}", command, 400, tests=False)
 
 
 def _divided(
