@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ttl_odm.sqlalchemy.gate import raw_leaks
+from ttl_odm.guard.sqlalchemy import leaks
 from ttl_odm.sqlalchemy.policy.rules import gated_tables, root_of
 
 if TYPE_CHECKING:
@@ -46,4 +46,4 @@ def know_only(monkeypatch: pytest.MonkeyPatch, *packages: str, but: str | None =
     Where models have different policies for a name, raw SQL is refused, and nothing is guessed.
     """
     known = _Known(packages, () if but is None else (but,))
-    monkeypatch.setattr(raw_leaks, "gated_tables", known)
+    monkeypatch.setattr(leaks, "gated_tables", known)

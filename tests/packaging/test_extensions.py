@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 EXTENSIONS = {
-    "sqlalchemy": ("ttl_odm.follows", "ttl_odm.partitions", "ttl_odm.stored"),
+    "sqlalchemy": ("ttl_odm.follows", "ttl_odm.guard", "ttl_odm.partitions", "ttl_odm.stored"),
     "django": ("ttl_odm.follows", "ttl_odm.partitions", "ttl_odm.stored"),
     "beanie": ("ttl_odm.follows", "ttl_odm.partitions", "ttl_odm.stored"),
 }
@@ -107,6 +107,23 @@ Base.metadata.create_all(engine)
 with engine.connect() as connection:
     assert [policy.ttl for policy in stored_policies(connection, Page)] == [3600]
     assert connection.scalars(select(Page)).all() == []
+"""
+
+GUARDED = """
+from ttl_odm.sqlalchemy import RawSQLError, guard
+
+assert "ttl_odm.guard.sqlalchemy.engines" not in sys.modules
+assert "sqlglot" not in sys.modules
+
+guard(engine, raw="raise")
+with engine.connect() as connection:
+    assert connection.scalars(select(Note.name)).all() == []
+    try:
+        connection.execute(text("SELECT name FROM notes"))
+    except RawSQLError as error:
+        assert "names notes without a condition on notes._ts" in str(error), error
+    else:
+        raise AssertionError("raw SQL was sent")
 """
 
 DJANGO_MODEL = """
@@ -404,6 +421,14 @@ def test_a_document_whose_default_is_stored_brings_in_what_its_adapter_needs_for
 
     assert "ttl_odm.stored.beanie.source" in modules
     others = ("ttl_odm.follows", "ttl_odm.partitions", "ttl_odm.stored.sqlalchemy")
+    assert not any(name.startswith(others) for name in modules)
+
+
+def test_an_engine_that_is_guarded_brings_in_what_reads_raw_sql() -> None:
+    modules = modules_after(PLAIN_MODEL + GUARDED)
+
+    assert {"ttl_odm.guard.sqlalchemy.engines", "ttl_odm.guard.tables"} <= modules
+    others = ("ttl_odm.follows", "ttl_odm.partitions", "ttl_odm.stored")
     assert not any(name.startswith(others) for name in modules)
 
 

@@ -41,8 +41,8 @@ from sqlalchemy.orm import (
 import ttl_odm
 from tests.clocks import age
 from tests.sql.models import web_session
+from ttl_odm.guard.sqlalchemy.leaks import meant_by
 from ttl_odm.sqlalchemy import TTLMixin, include_expired
-from ttl_odm.sqlalchemy.gate.raw_leaks import meant_by
 from ttl_odm.sweeper import Sweeper
 from ttl_odm.testing import assert_no_leaks
 

@@ -35,6 +35,7 @@ from tests.clocks import age
 from tests.policies import know_only
 from tests.sql.models import web_session
 from ttl_odm import TTLConfigurationError
+from ttl_odm.guard.sqlalchemy import leaks
 from ttl_odm.sqlalchemy import (
     RawSQLError,
     RawSQLWarning,
@@ -42,7 +43,6 @@ from ttl_odm.sqlalchemy import (
     guard,
     include_expired,
 )
-from ttl_odm.sqlalchemy.gate import raw_leaks
 from ttl_odm.sweeper import Sweeper
 from ttl_odm.testing import assert_no_leaks
 
@@ -289,13 +289,13 @@ def test_statements_of_the_gate_and_hot_texts_are_not_parsed(
     engine: Engine, filled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed: list[str] = []
-    parse = raw_leaks.parse
+    parse = leaks.parse
 
     def counting(sql: str, *arguments: Any) -> Any:
         parsed.append(sql)
         return parse(sql, *arguments)
 
-    monkeypatch.setattr(raw_leaks, "parse", counting)
+    monkeypatch.setattr(leaks, "parse", counting)
     guard(engine, raw="rewrite")
     rows = filled.__table__
     with Session(engine) as session:
@@ -362,7 +362,7 @@ def test_a_schema_says_which_table_is_meant(engine: Engine, filled: Any) -> None
         named = f"SELECT s.id FROM {default}.web_sessions s ORDER BY 1"  # noqa: S608
         assert connection.scalars(text(named)).all() == ["b", "c"]
         dialect = connection.dialect
-    meant = raw_leaks.meant_by(("elsewhere", "web_sessions"), dialect.default_schema_name)
+    meant = leaks.meant_by(("elsewhere", "web_sessions"), dialect.default_schema_name)
     assert meant == []
 
 
@@ -528,7 +528,7 @@ def test_the_parser_is_imported_by_whoever_uses_it_only() -> None:
     )
     without = "import sys; sys.modules['sqlglot'] = None\n"
     for use in (
-        "import ttl_odm.sqlalchemy.gate.guarded",
+        "import ttl_odm.guard.sqlalchemy.engines",
         "from ttl_odm.testing import assert_no_leaks",
     ):
         failed = run(without + use)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ttl_odm.sqlalchemy.rewrite.raw_sql import Kind, RawSQL, Source, parse, replaced
-from ttl_odm.sqlalchemy.rewrite.raw_words import Marks
+from ttl_odm.guard.tables import Kind, RawSQL, Source, parse, replaced
+from ttl_odm.guard.words import Marks
 
 POSTGRES, MYSQL, SQLITE = "postgresql", "mysql", "sqlite"
 

@@ -11,10 +11,8 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare import mapper
 from ttl_odm.sqlalchemy.declare.enable import disable, enable
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin
-from ttl_odm.sqlalchemy.gate.answers import RawSQLError, RawSQLWarning
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.functions import expired, expires_at, live
-from ttl_odm.sqlalchemy.gate.guard import guard
 from ttl_odm.sqlalchemy.objects import arrivals, bulk, flush, identity_map
 from ttl_odm.sqlalchemy.objects.lifetime import (
     expire_at,
@@ -34,6 +32,8 @@ from ttl_odm.sqlalchemy.sweep.leases import lease_table
 from ttl_odm.sweeper.declarations import Archive
 
 if TYPE_CHECKING:
+    from ttl_odm.guard.sqlalchemy import guard
+    from ttl_odm.guard.sqlalchemy.answers import RawSQLError, RawSQLWarning
     from ttl_odm.stored.rows import PolicyChange, StoredPolicy
     from ttl_odm.stored.sqlalchemy.changes import policy_changes, set_policy, stored_policies
     from ttl_odm.stored.sqlalchemy.tables import create_policies, policy_tables
@@ -97,8 +97,11 @@ __all__ = [
 # The names of extensions, which are imported when they are asked for.
 _EXTENSIONS: Final = {
     "PolicyChange": "ttl_odm.stored.rows",
+    "RawSQLError": "ttl_odm.guard.sqlalchemy.answers",
+    "RawSQLWarning": "ttl_odm.guard.sqlalchemy.answers",
     "StoredPolicy": "ttl_odm.stored.rows",
     "create_policies": "ttl_odm.stored.sqlalchemy.tables",
+    "guard": "ttl_odm.guard.sqlalchemy",
     "policy_changes": "ttl_odm.stored.sqlalchemy.changes",
     "policy_tables": "ttl_odm.stored.sqlalchemy.tables",
     "set_policy": "ttl_odm.stored.sqlalchemy.changes",

@@ -6,8 +6,8 @@
 - `contract.families`: `FamilyContract`, what a family of databases has to bring, on SQLAlchemy
 - `memory`, `memory_leases`: a store in memory, and its leases
 - `cleanup`: `empty` and `async_empty`, with a module for each adapter
-- `leaks`: `assert_no_leaks`, which finds SQL that goes around the gate (with sqlglot, which the
-  extra ``guard`` brings)
+- `assert_no_leaks`, which finds SQL that goes around the gate, from `ttl_odm.guard` (with sqlglot,
+  which the extra ``guard`` brings)
 
 Importing this package imports neither pytest nor a database library: each name is loaded when it
 is first asked for, and only `StoreContract` needs pytest. (``ttl_odm.testing.plugin``, which pytest
@@ -20,11 +20,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ttl_odm.guard.sqlalchemy.watcher import assert_no_leaks
     from ttl_odm.testing.cleanup import async_empty, empty
     from ttl_odm.testing.clock import TTLClock
     from ttl_odm.testing.contract import StoreContract
     from ttl_odm.testing.contract.families import FamilyContract
-    from ttl_odm.testing.leaks import assert_no_leaks
     from ttl_odm.testing.memory import AsyncInMemoryStore, InMemoryStore
     from ttl_odm.testing.memory_leases import AsyncInMemoryLeases, InMemoryLeases
     from ttl_odm.testing.rig import StoreRig
@@ -55,7 +55,7 @@ _HOMES = {
     "StoreContract": "ttl_odm.testing.contract",
     "StoreRig": "ttl_odm.testing.rig",
     "TTLClock": "ttl_odm.testing.clock",
-    "assert_no_leaks": "ttl_odm.testing.leaks",
+    "assert_no_leaks": "ttl_odm.guard.sqlalchemy.watcher",
     "async_empty": "ttl_odm.testing.cleanup",
     "empty": "ttl_odm.testing.cleanup",
 }

@@ -2,12 +2,8 @@
 
 - `compiler`: the gate: SQLAlchemy's statement compiler puts the live predicate into every statement
   (`GatedCompiler._compose_select_body` into a SELECT's WHERE).
-- `answers`: what an engine may do with raw SQL that leaks, and its error and warning.
-- `callers`: the line of an application that a statement came from.
 - `context`: the execution context in which such a statement runs.
 - `functions`: the predicate and the expiry for users, as SQL: `live`, `expired`, `expires_at`.
-- `guard`: raw SQL, for engines that ask for it; `guarded`: what does that; `raw_leaks`: which
-  tables raw SQL means, and whether it has a condition.
 - `outdated`: statements that the next execution compiles again.
 - `policy_change`: no statement is compiled while a policy changes.
 - `preparations`: what has to happen just before a compiled statement runs.

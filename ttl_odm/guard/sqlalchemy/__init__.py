@@ -1,8 +1,12 @@
 """`guard`: what an engine does with raw SQL that names a TTL table and has no condition.
 
-The gate sees what SQLAlchemy's compiler makes of models and Tables. Here raw SQL is looked at as
-well, for engines that ask for it. What does the work, and needs a parser of SQL, is imported when
-they do: `ttl_odm.sqlalchemy.gate.guarded`.
+What needs a parser of SQL is imported when the first engine is guarded.
+
+- `answers`: what an engine may do with raw SQL that leaks, and its error and warning.
+- `engines`: what guards an engine, by its compiler and its execution context.
+- `leaks`: which tables raw SQL means, and whether it has a condition.
+- `callers`: the line of an application that a statement came from.
+- `watcher`: `assert_no_leaks`, for tests.
 """
 
 from __future__ import annotations
@@ -12,8 +16,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from sqlalchemy import Engine
 
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.guard.sqlalchemy.answers import Answer
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.gate.answers import Answer
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -50,6 +54,6 @@ def guard(engine: Engine | AsyncEngine, *, raw: Answer) -> None:
         raise TTLConfigurationError(
             f"guard() needs an Engine or an AsyncEngine, not {type(engine).__name__}."
         )
-    from ttl_odm.sqlalchemy.gate.guarded import install  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.guard.sqlalchemy.engines import install  # noqa: PLC0415 (needs the extra)
 
     install(engine, raw)

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from ttl_odm.dialects import MYSQL_FAMILY
 
 # First: it says what to install where sqlglot is missing.
-from ttl_odm.sqlalchemy.rewrite.raw_words import Marks, Words  # isort: split
+from ttl_odm.guard.words import Marks, Words  # isort: split
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from ttl_odm.sqlalchemy.rewrite.raw_statements import NotUnderstoodError, check_words, chunks
+from ttl_odm.guard.statements import NotUnderstoodError, check_words, chunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Table, literal_column, select
 
+from ttl_odm.guard.sqlalchemy.answers import RawSQLError, RawSQLWarning
+from ttl_odm.guard.sqlalchemy.callers import line_of_user
+from ttl_odm.guard.sqlalchemy.leaks import RawLeaks, is_unknown, leaks_in, leaks_of
+from ttl_odm.guard.tables import Source, replaced
+from ttl_odm.guard.words import Marks
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.gate.answers import RawSQLError, RawSQLWarning
-from ttl_odm.sqlalchemy.gate.callers import line_of_user
 from ttl_odm.sqlalchemy.gate.outdated import current, outdate
-from ttl_odm.sqlalchemy.gate.raw_leaks import RawLeaks, is_unknown, leaks_in, leaks_of
 from ttl_odm.sqlalchemy.gate.recompile import compiled_statements
 from ttl_odm.sqlalchemy.policy.binding import bound_tables
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED, includes_expired
 from ttl_odm.sqlalchemy.policy.rules import root_of
 from ttl_odm.sqlalchemy.policy.second_tables import is_migrating
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
-from ttl_odm.sqlalchemy.rewrite.raw_sql import Source, replaced
-from ttl_odm.sqlalchemy.rewrite.raw_words import Marks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from sqlalchemy.engine.default import DefaultExecutionContext
     from sqlalchemy.sql.compiler import SQLCompiler
 
-    from ttl_odm.sqlalchemy.gate.answers import Answer
-    from ttl_odm.sqlalchemy.rewrite.raw_sql import Kind
+    from ttl_odm.guard.sqlalchemy.answers import Answer
+    from ttl_odm.guard.tables import Kind
 
     Compiler = SQLCompiler
     Context = DefaultExecutionContext

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import Table
 
+from ttl_odm.guard.statements import may_compose
+from ttl_odm.guard.tables import RawSQL, Source, parse
 from ttl_odm.sqlalchemy.policy.binding import (
     binding_of,
     first_of,
@@ -24,16 +26,14 @@ from ttl_odm.sqlalchemy.policy.second_tables import (
     is_plain,
     names_of_different_policies,
 )
-from ttl_odm.sqlalchemy.rewrite.raw_sql import RawSQL, Source, parse
-from ttl_odm.sqlalchemy.rewrite.raw_statements import may_compose
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from sqlalchemy.engine import Dialect
 
-    from ttl_odm.sqlalchemy.rewrite.raw_sql import Kind
-    from ttl_odm.sqlalchemy.rewrite.raw_words import Marks
+    from ttl_odm.guard.tables import Kind
+    from ttl_odm.guard.words import Marks
 
 
 _ESCAPES: Final = (*((mark, 2 * mark) for mark in '"`]%'), (":", r"\:"))

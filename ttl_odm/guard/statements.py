@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from ttl_odm.dialects import MYSQL_FAMILY
 
 # First: it says what to install where sqlglot is missing.
-from ttl_odm.sqlalchemy.rewrite.raw_words import READING, WRITING, Words, word_of  # isort: split
+from ttl_odm.guard.words import READING, WRITING, Words, word_of  # isort: split
 
 import sqlglot
 from sqlglot import TokenType, exp

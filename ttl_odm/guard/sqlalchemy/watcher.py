@@ -20,26 +20,26 @@ from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.sql import visitors
 from sqlalchemy.sql.elements import ColumnClause
 
-from ttl_odm.sqlalchemy.compat import async_types, from_elements
-from ttl_odm.sqlalchemy.gate.callers import line_of_user
-from ttl_odm.sqlalchemy.gate.raw_leaks import (
+from ttl_odm.guard.sqlalchemy.callers import line_of_user
+from ttl_odm.guard.sqlalchemy.leaks import (
     is_unknown,
     may_name_tables,
     meant_by,
     stamp_of,
     tables_named,
 )
+from ttl_odm.guard.tables import parse
+from ttl_odm.guard.words import Marks
+from ttl_odm.sqlalchemy.compat import async_types, from_elements
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED, includes_expired
 from ttl_odm.sqlalchemy.policy.rules import gated_tables
-from ttl_odm.sqlalchemy.rewrite.raw_sql import parse
-from ttl_odm.sqlalchemy.rewrite.raw_words import Marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlalchemy import Connection, Engine, Table
 
-    from ttl_odm.sqlalchemy.rewrite.raw_sql import Kind
+    from ttl_odm.guard.tables import Kind
 
 _SQL_LENGTH: Final = 300
 """Characters of a statement that a report has."""
