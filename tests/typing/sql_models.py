@@ -22,7 +22,7 @@ from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.sql.elements import ColumnElement
 from typing_extensions import assert_type
 
-from ttl_odm import NEVER, TTL, ExpireAfter, ExpireAt, Follows, InvalidTTL, TTLError
+from ttl_odm import NEVER, TTL, ExpireAfter, ExpireAt, Follows, InvalidTTL, Stored, TTLError
 from ttl_odm.sqlalchemy import (
     Archive,
     ExpiredError,
@@ -60,6 +60,13 @@ class Item(TTLMixin, Base):
     __ttl__ = Follows(Cart, on={"cart_id": "id"}, orphan="live")
     id: Mapped[int] = mapped_column(primary_key=True)
     cart_id: Mapped[int]
+
+
+class Wish(TTLMixin, Base):
+    __tablename__ = "wishes"
+    __ttl__ = Stored(3600, by="tenant", least=60)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    tenant: Mapped[int]
 
 
 class Token(TTLMixin, Base):
@@ -132,6 +139,7 @@ async def an_asynchronous_query(session: AsyncSession) -> None:
 def a_table_of_others(table: Table, model: type[Any]) -> None:
     enable(table, ExpireAfter("created_at", timedelta(days=1)))
     enable(model, 3600)
+    enable(model, Stored(3600))
     enable(model, TTL(lambda: 60, last_modified="issued_at", never=(0,)))
 
 

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Mapper
     from sqlalchemy.types import TypeEngine
 
-    from ttl_odm.core.extension import Layout
+    from ttl_odm.core.extension import DefaultExtension, Layout
     from ttl_odm.sweeper import ArchiveSink
     from ttl_odm.sweeper.declarations import Archive
 
-    Declaration = Policy | float | timedelta | None
+    Declaration = Policy | DefaultExtension | float | timedelta | None
 
 _TYPE_BEFORE: Final = "ttl_odm_type_before"
 _OURS: Final = frozenset(("_ts", "ttl"))
@@ -74,7 +74,8 @@ def enable(  # noqa: PLR0913 (what a class may declare)
     Args:
         target: A mapped class (declared, automapped, or from another package), the base or a
             single-table subclass of a hierarchy, or a Table (declared or reflected).
-        policy: Any value of ``__ttl__``: seconds, -1, None, `TTL`, `ExpireAfter`, `ExpireAt`.
+        policy: Any value of ``__ttl__``: seconds, -1, None, `Stored`, `TTL`, `ExpireAfter`,
+            `ExpireAt`.
         purge: Any value of ``__ttl_purge__``: how expired rows are deleted, "delete" or "orm". For
             this and the next four arguments, None keeps what the class declares or was given
             before.

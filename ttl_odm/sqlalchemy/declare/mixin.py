@@ -18,7 +18,7 @@ from sqlalchemy.orm import (
 )
 
 from ttl_odm.core.annotations import annotations_of
-from ttl_odm.core.extension import Extension, Layout
+from ttl_odm.core.extension import DefaultExtension, Extension, Layout
 from ttl_odm.core.policy import TTL, Policy, as_policy
 from ttl_odm.core.values import row_ttl
 from ttl_odm.sqlalchemy.gate import functions
@@ -84,7 +84,7 @@ class TTLMixin:
             attribute.
     """
 
-    __ttl__: ClassVar[int | float | timedelta | Policy | Extension | None] = None
+    __ttl__: ClassVar[int | float | timedelta | Policy | DefaultExtension | Extension | None] = None
     __ttl_sweep__: ClassVar[str] = "index"
     __ttl_purge__: ClassVar[str] = "delete"
     __ttl_archive__: ClassVar[Any] = None
