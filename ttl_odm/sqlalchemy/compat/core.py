@@ -6,12 +6,23 @@ import sys
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from sqlalchemy import ClauseElement, Delete, Insert, Select, Update, select, true
+from sqlalchemy import (
+    Alias,
+    ClauseElement,
+    Delete,
+    Insert,
+    Join,
+    Select,
+    TableSample,
+    Update,
+    select,
+    true,
+)
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.elements import _anonymous_label
 from sqlalchemy.sql.expression import CompoundSelect
 from sqlalchemy.sql.functions import FunctionElement
-from sqlalchemy.sql.selectable import ForUpdateArg
+from sqlalchemy.sql.selectable import ForUpdateArg, FromGrouping
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.util import immutabledict
 
@@ -65,6 +76,24 @@ def original(element: Element) -> Element:
     the original.
     """
     return getattr(element, ANNOTATED, element)
+
+
+def leaves(source: FromClause) -> Iterator[FromClause]:
+    """The FROM elements that a join is made of; an element that is not a join, itself."""
+    if isinstance(source, Join):
+        yield from leaves(source.left)
+        yield from leaves(source.right)
+    elif isinstance(source, FromGrouping):
+        yield from leaves(source.element)
+    else:
+        yield source
+
+
+def table_of(source: object) -> object:
+    """The table that an alias or a sample stands for, or what it is itself."""
+    while isinstance(source, (Alias, TableSample)):
+        source = source.element
+    return original(source)
 
 
 def copied(element: Copied, /, **attributes: Any) -> Copied:

@@ -47,7 +47,6 @@ from ttl_odm.sqlalchemy.rewrite.from_clauses import (
     WithoutSources,
     binding_of_source,
 )
-from ttl_odm.sqlalchemy.rewrite.sources import table_of
 from ttl_odm.sqlalchemy.rewrite.stamps import stamped_insert, stamped_update
 from ttl_odm.sqlalchemy.rewrite.statement_rules import statement_rule_of
 from ttl_odm.sqlalchemy.rewrite.targets import targets_of, unreadable_tables
@@ -342,7 +341,8 @@ def _live_rows(compiler: GatedCompiler) -> LiveRows:
 def _policy_of(compiler: GatedCompiler, source: FromClause) -> Binding | None:
     """The policy of a FROM element of the statement that is being compiled."""
     binding = binding_of_source(source, compiler.dialect)
-    if binding is None and may_be_second(table_of(source)) and is_migrating(compiler.dialect):
+    table = compat.table_of(source)
+    if binding is None and may_be_second(table) and is_migrating(compiler.dialect):
         _needs_context(compiler)
         compiler.ttl_migrating = True
     return binding

@@ -14,11 +14,10 @@ from sqlalchemy.sql import operators
 from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sqlalchemy.compat import mapper_of
+from ttl_odm.sqlalchemy.compat import leaves, mapper_of, table_of
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
-from ttl_odm.sqlalchemy.rewrite.sources import leaves, table_of
 from ttl_odm.sqlalchemy.rewrite.statement_rules import statement_rule_of
 from ttl_odm.sqlalchemy.time.clock import LastModified, UnwrappedConfigurationError, clock_of
 

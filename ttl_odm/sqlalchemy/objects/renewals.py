@@ -29,13 +29,12 @@ from sqlalchemy.sql.visitors import InternalTraversal
 
 from ttl_odm.core.lifetime import check_only_if, interval, life_seconds
 from ttl_odm.errors import TTLConfigurationError, TTLError
-from ttl_odm.sqlalchemy.compat import mapper_of, memo_of
+from ttl_odm.sqlalchemy.compat import mapper_of, memo_of, table_of
 from ttl_odm.sqlalchemy.gate.functions import ExpiresAt
 from ttl_odm.sqlalchemy.objects import lifetime
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
-from ttl_odm.sqlalchemy.rewrite.sources import table_of
 from ttl_odm.sqlalchemy.rewrite.stamps import Ago, Granted, IfGranted, Stamp
 from ttl_odm.sqlalchemy.time.clock import clock_of
 

@@ -4,7 +4,6 @@
 - `from_clauses`: which condition a FROM element needs, by the way it enters a statement.
 - `partial_indexes`: the conditions of unique indexes over some rows.
 - `prefixes`: unique indexes of MariaDB and MySQL over the first characters of a column.
-- `sources`: the tables in a FROM element.
 - `stamps`: what an INSERT or UPDATE writes: ``_ts`` by the server's clock, and the rest by column
   key.
 - `statement_rules`: what a table's rule makes of statements.

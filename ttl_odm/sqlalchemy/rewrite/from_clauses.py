@@ -34,7 +34,7 @@ from sqlalchemy.sql import operators
 from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, ColumnClause, Grouping
 from sqlalchemy.sql.selectable import FromGrouping
 
-from ttl_odm.sqlalchemy.compat import copied
+from ttl_odm.sqlalchemy.compat import copied, leaves, table_of
 from ttl_odm.sqlalchemy.policy.binding import (
     Binding,
     binding_of,
@@ -43,7 +43,6 @@ from ttl_odm.sqlalchemy.policy.binding import (
 )
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.second_tables import carry_over
-from ttl_odm.sqlalchemy.rewrite.sources import leaves, table_of
 from ttl_odm.sqlalchemy.rewrite.statement_rules import statement_rule_of
 
 if TYPE_CHECKING:
