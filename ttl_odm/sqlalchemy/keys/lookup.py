@@ -41,9 +41,9 @@ from ttl_odm.sqlalchemy.keys.defaults import (
 from ttl_odm.sqlalchemy.keys.displace import must_select_first, purge_conditions, with_hint
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, at_root
-from ttl_odm.sqlalchemy.rewrite.prefixes import Prefix
 from ttl_odm.sqlalchemy.rewrite.stamps import is_sql
 from ttl_odm.sqlalchemy.rewrite.targets import uniques
+from ttl_odm.sqlalchemy.rewrite.unique_indexes import Prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
     from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding
-    from ttl_odm.sqlalchemy.rewrite.partial_indexes import IndexCondition
+    from ttl_odm.sqlalchemy.rewrite.unique_indexes import IndexCondition
 
     Row = Mapping[str, Any]
     Rows = Callable[..., Select[Any]]

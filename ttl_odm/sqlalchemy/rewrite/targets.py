@@ -33,8 +33,7 @@ from sqlalchemy.sql.elements import ColumnClause, Grouping
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.compat import Resolved, leaves, table_of
-from ttl_odm.sqlalchemy.rewrite.partial_indexes import IndexCondition
-from ttl_odm.sqlalchemy.rewrite.prefixes import index_parts
+from ttl_odm.sqlalchemy.rewrite.unique_indexes import IndexCondition, index_parts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

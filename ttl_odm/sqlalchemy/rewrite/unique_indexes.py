@@ -1,8 +1,12 @@
-"""Unique indexes over some rows of a table: their conditions.
+"""Unique indexes of which databases have forms of their own: over some rows, and over prefixes.
 
 ``Index("u", t.c.email, unique=True, postgresql_where=t.c.deleted_at.is_(None))`` concerns rows that
 meet the condition, so a row comes into it by a change of ``deleted_at`` alone. Each dialect has an
 option of its own; on others it is an index over all rows.
+
+``Index("u", t.c.name, unique=True, mysql_length=10)`` of MariaDB and MySQL is over the first
+characters of a column: no two rows have the same ten. On other databases it is an index over the
+whole column.
 """
 
 from __future__ import annotations
@@ -10,12 +14,24 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Boolean, Column, Null, TextClause, text
+from sqlalchemy import (
+    Boolean,
+    Column,
+    ColumnElement,
+    Integer,
+    Null,
+    TextClause,
+    func,
+    literal_column,
+    text,
+)
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import operators, visitors
 from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, Grouping
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.visitors import InternalTraversal
+
+from ttl_odm.dialects import MYSQL_FAMILY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,8 +60,7 @@ class IndexCondition(FunctionElement[bool]):
     @classmethod
     def of(cls, index: Index) -> IndexCondition | None:
         """That of an index; None where it has none."""
-        # By name, and not by its dialect: to ask for that would import it.
-        options = {name: index.dialect_kwargs[name] for name in index.dialect_kwargs}
+        options = _options(index)
         clauses = {
             name.removesuffix("_where"): text(where) if isinstance(where, str) else where
             for name, where in options.items()
@@ -69,7 +84,7 @@ class IndexCondition(FunctionElement[bool]):
 
 
 @compiles(IndexCondition)
-def _render(element: IndexCondition, compiler: SQLCompiler, **kw: object) -> str:
+def _render_index_condition(element: IndexCondition, compiler: SQLCompiler, **kw: object) -> str:
     for name, clause in zip(element.dialects.split(), element.clauses, strict=True):
         if name == compiler.dialect.name:
             # As in the index: the database has to recognise it, and knows no parameters.
@@ -105,3 +120,67 @@ def _nulls(clause: Any) -> Iterator[str]:
         and isinstance(clause.right, Null)
     ):
         yield clause.left.name.lower()
+
+
+class Prefix(FunctionElement[Any]):
+    """The first characters of a column, or of a value for it; elsewhere all of it."""
+
+    inherit_cache = True
+
+    def __init__(self, column: Column[Any], length: int) -> None:
+        super().__init__(column, literal_column(str(length), Integer()))
+        self.type = column.type
+
+    def may_begin(self, column: ColumnElement[Any]) -> ColumnElement[bool]:
+        """A condition that holds for columns which begin like this, and that an index answers."""
+        # Trailing spaces don't count where strings are compared, but for LIKE.
+        text: Any = func.rtrim(self)
+        for mark in "|%_":
+            text = func.replace(text, mark, f"|{mark}")
+        return _WithPrefixes(column.like(func.concat(text, "%"), escape="|"))
+
+
+class _WithPrefixes(FunctionElement[bool]):
+    """A condition for databases with such indexes; elsewhere it says nothing."""
+
+    inherit_cache = True
+    type = Boolean()
+
+    def self_group(self, against: Any = None) -> Any:  # noqa: ARG002 (SQLAlchemy's signature)
+        """The condition as it is: SQLAlchemy would write ``= 1``, and no index would answer it."""
+        return self
+
+
+@compiles(Prefix)
+def _render_prefix(element: Prefix, compiler: SQLCompiler, **kw: object) -> str:
+    whole, length = (compiler.process(clause, **kw) for clause in element.clauses)
+    return f"LEFT({whole}, {length})" if compiler.dialect.name in MYSQL_FAMILY else whole
+
+
+@compiles(_WithPrefixes)
+def _render_with_prefixes(element: _WithPrefixes, compiler: SQLCompiler, **kw: object) -> str:
+    if compiler.dialect.name not in MYSQL_FAMILY:
+        return "1 = 1"
+    return f"({compiler.process(element.clauses, **kw)})"
+
+
+def index_parts(index: Index) -> tuple[Any, ...]:
+    """What an index is over: columns, their first characters, or expressions."""
+    options = _options(index)
+    length = options.get("mariadb_length") or options.get("mysql_length")
+    if not length:
+        return tuple(index.expressions)
+
+    def shortened(part: Any) -> Any:
+        if not isinstance(part, Column):
+            return part
+        characters = length.get(part.name) if isinstance(length, dict) else length
+        return Prefix(part, characters) if characters else part
+
+    return tuple(map(shortened, index.expressions))
+
+
+def _options(index: Index) -> dict[str, Any]:
+    """What an index has of dialects' options."""
+    # By name, and not by its dialect: to ask for that would import it.
+    return {name: index.dialect_kwargs[name] for name in index.dialect_kwargs}
