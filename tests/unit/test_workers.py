@@ -31,7 +31,7 @@ from ttl_odm.sweeper import (
 from ttl_odm.sweeper import commands as c
 from ttl_odm.sweeper.crew import Crew
 from ttl_odm.sweeper.options import settings_of
-from ttl_odm.sweeper.places import Place, Places
+from ttl_odm.sweeper.target import Range, Ranges
 from ttl_odm.testing import AsyncInMemoryStore, InMemoryStore
 
 if TYPE_CHECKING:
@@ -354,32 +354,32 @@ def test_nothing_is_learned_of_one_or_of_no_time() -> None:
     assert (one.size, still.size) == (1, 2)
 
 
-# --- places ---------------------------------------------------------------------------------------
+# --- ranges ---------------------------------------------------------------------------------------
 
 
 def test_parts_are_not_mixed() -> None:
-    first, second, other = Place(Part.OWN, 1, 5), Place(Part.OWN, 5), Place(Part.CAPPED)
-    places = Places([first, second, other])
-    assert places.next([]) is first
-    assert places.next([first]) is second
-    assert places.next([first, second]) is None
+    first, second, other = Range(Part.OWN, 1, 5), Range(Part.OWN, 5), Range(Part.CAPPED)
+    ranges = Ranges([first, second, other])
+    assert ranges.next([]) is first
+    assert ranges.next([first]) is second
+    assert ranges.next([first, second]) is None
 
 
 def test_what_goes_whole_and_first_batches_are_alone() -> None:
     whole = Part("volumes", whole=True)
     for part in (whole, Part.OWN):
-        place = Place(part)
-        assert not place.may_have_company
-        assert Places([place, Place(Part.CAPPED)]).next([place]) is None
-    assert not Place(whole, 5).may_have_company
+        range_ = Range(part)
+        assert not range_.is_shareable
+        assert Ranges([range_, Range(Part.CAPPED)]).next([range_]) is None
+    assert not Range(whole, 5).is_shareable
 
 
 def test_one_that_has_failed_waits_for_the_others_and_is_next() -> None:
-    first, second = Place(Part.OWN, 1, 5), Place(Part.OWN, 5)
+    first, second = Range(Part.OWN, 1, 5), Range(Part.OWN, 5)
     second.error = BUSY
-    places = Places([first, second])
-    assert places.next([first]) is None
-    assert places.next([]) is second
+    ranges = Ranges([first, second])
+    assert ranges.next([first]) is None
+    assert ranges.next([]) is second
 
 
 # --- the drivers ----------------------------------------------------------------------------------

@@ -17,14 +17,13 @@ How a sweep goes:
 
 - `plan`: a sweep as a generator of commands, from taking the lease to the report.
 - `turns`: the order of its targets, and what each gets of a sweep that is limited.
-- `target`: the sweep of one target, batch after batch.
-- `places`: where a target is to be purged: parts, and the stretches that workers make of them.
+- `target`: the sweep of one target, batch after batch: the ranges that are left to purge, and the
+  search for rows that make their batch fail.
 - `crew`: how many of these are purged at once.
 - `schedule`: sweep after sweep, and when the next one begins.
 - `commands`: what a plan can ask for.
 - `drive`: the two drivers that carry a plan out, what they may touch, and what they log.
 - `batch_gate`: whether the next batch may begin.
-- `culprits`: the search for the rows that keep their batch from going.
 - `tenure`: holding the lease, and the history beside it.
 - `fuse`, `pace`, `window`: far too much at once, batch sizes, hours of the day; arithmetic only.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ttl_odm.sweeper import BatchResult, Skip
-from ttl_odm.sweeper.culprits import SINGLED_OUT, CulpritSearch
+from ttl_odm.sweeper.target import SINGLED_OUT, CulpritSearch
 
 FAILED = BatchResult(0, skipped={Skip.REFUSED: 1})
 
@@ -21,5 +21,5 @@ def test_a_batch_that_went_lets_as_many_rows_be_singled_out_as_before() -> None:
     search = CulpritSearch()
     first = limits_of_rows_in_a_row(search)
     assert first == [1] * SINGLED_OUT + [2]
-    search.goes_on(1_000)
+    search.grow(1_000)
     assert limits_of_rows_in_a_row(search) == first
