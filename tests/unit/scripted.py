@@ -25,8 +25,7 @@ from ttl_odm.sweeper import (
 )
 from ttl_odm.sweeper import commands as c
 from ttl_odm.sweeper.options import Limits, Settings
-from ttl_odm.sweeper.plan import run_once
-from ttl_odm.sweeper.schedule import run_forever
+from ttl_odm.sweeper.plan import run_forever, run_once
 from ttl_odm.sweeper.tenure import Claim
 
 if TYPE_CHECKING:

@@ -15,12 +15,11 @@ What users hold:
 
 How a sweep goes:
 
-- `plan`: a sweep as a generator of commands, from taking the lease to the report.
-- `turns`: the order of its targets, and what each gets of a sweep that is limited.
+- `plan`: sweeps as generators of commands, from taking the lease to the report; the order of the
+  targets, and what each gets of a sweep that is limited.
 - `target`: the sweep of one target, batch after batch: the ranges that are left to purge, and the
   search for rows that make their batch fail.
 - `crew`: how many of these are purged at once.
-- `schedule`: sweep after sweep, and when the next one begins.
 - `commands`: what a plan can ask for.
 - `drive`: the two drivers that carry a plan out, what they may touch, and what they log.
 - `batch_gate`: whether the next batch may begin.

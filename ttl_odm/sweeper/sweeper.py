@@ -24,8 +24,7 @@ from ttl_odm.sweeper.options import (
     leases_of,
     settings_of,
 )
-from ttl_odm.sweeper.plan import run_once
-from ttl_odm.sweeper.schedule import run_forever
+from ttl_odm.sweeper.plan import run_forever, run_once
 from ttl_odm.sweeper.stop import Stop
 from ttl_odm.sweeper.store import AsyncStore, Store
 from ttl_odm.sweeper.tenure import Claim

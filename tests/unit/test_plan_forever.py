@@ -25,7 +25,7 @@ from tests.unit.test_batch_gate import NIGHT, at
 from ttl_odm.sweeper import Ending, StoreError
 from ttl_odm.sweeper.batch_gate import LOOK
 from ttl_odm.sweeper.commands import Acquire, FindDue, Renew
-from ttl_odm.sweeper.schedule import OPENS, run_forever
+from ttl_odm.sweeper.plan import OPENS, run_forever
 
 
 def idle(**given: Any) -> Script:

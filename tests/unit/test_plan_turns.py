@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.unit.scripted import BUSY, CLAIM, NOTHING, OWN, Script, due, full, unhurried
 from ttl_odm.sweeper import BatchResult, Due, Ending, Part, StoreError
 from ttl_odm.sweeper.commands import FindDue, PurgeBatch
-from ttl_odm.sweeper.turns import LEAST, after, weights_of
+from ttl_odm.sweeper.plan import LEAST, targets_after, weights_of
 
 if TYPE_CHECKING:
     from ttl_odm.sweeper import SweepReport
@@ -182,7 +182,7 @@ def test_after_a_sweep_that_came_to_its_end_the_order_is_that_of_the_store() -> 
     [(None, "abc"), ("a", "bca"), ("b", "cab"), ("c", "abc"), ("dropped meanwhile", "abc")],
 )
 def test_the_order_begins_with_the_one_after_the_last(last: str | None, order: str) -> None:
-    assert after(last, ["a", "b", "c"]) == list(order)
+    assert targets_after(last, ["a", "b", "c"]) == list(order)
 
 
 # whatever there is
