@@ -14,8 +14,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import BatchResult, Ending, Pace, Part, StoreError
 from ttl_odm.sweeper.batch_gate import BRIEF, LOOK, REASONS, Budget
 from ttl_odm.sweeper.commands import AskThrottle, DatabaseNow, FindDue, PurgeBatch
-from ttl_odm.sweeper.options import Limits
-from ttl_odm.sweeper.window import DailyWindow
+from ttl_odm.sweeper.options import DailyWindow, Limits
 
 # max_rows
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper.window import DailyWindow
+from ttl_odm.sweeper.options import DailyWindow
 
 if TYPE_CHECKING:
     from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp

@@ -7,7 +7,7 @@ database.
 What users hold:
 
 - `sweeper`: `Sweeper` and `AsyncSweeper`: a store, the plan and the driver that fits.
-- `options`: the keyword arguments of a sweeper: `SweepOptions`.
+- `options`: the keyword arguments of a sweeper: `SweepOptions`; what the plan gets of them.
 - `hooks`: who hears of purged rows, and what: `Purged`, `Hook`, `ArchiveSink`.
 - `declarations`: what a model declares besides its policy: purge, `Archive`, hooks, sweep.
 - `report`: what a sweep reports: `Progress`, `SweepReport`.
@@ -24,7 +24,7 @@ How a sweep goes:
 - `drive`: the two drivers that carry a plan out, what they may touch, and what they log.
 - `batch_gate`: whether the next batch may begin.
 - `tenure`: holding the lease, and the history beside it.
-- `fuse`, `pace`, `window`: far too much at once, batch sizes, hours of the day; arithmetic only.
+- `fuse`, `pace`: far too much at once, batch sizes; arithmetic only.
 
 What a database brings:
 

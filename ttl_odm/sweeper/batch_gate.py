@@ -1,10 +1,11 @@
-"""Everything that is looked at between two batches, in one place: may the next one begin?
+"""May the next batch begin? Everything that is checked between two batches.
 
-`BatchGate.clear` returns when it may, having waited for what had to be waited for, and raises
-`Halt` when the sweep has to end. Waits are cut into pieces, and each piece ends in the same look,
-so that no wait is deaf to a stop, a pause or a lost lease. `Budget` counts what bounds a sweep.
+`BatchGate.clear` returns when the next batch may begin, after any wait, and raises `Halt` when the
+sweep has to end. Waits are cut into pieces, with the same checks after each piece, so that no wait
+overlooks a stop, a pause or a lost lease. `Budget` counts what the limits allow.
 
-This module must not know a clock: its readings are the driver's.
+This module must not know a clock: its readings are the driver's, and instants for the window are
+the database's.
 """
 
 from __future__ import annotations
@@ -34,22 +35,154 @@ R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")
 
 ATTEMPTS: Final = 5
-"""How often something is tried before it is given up, while the database answers."""
+"""The most attempts at a command while the database is reachable."""
 
 AWAY: Final = 60.0
-"""Seconds for which a database may be away, as while its server is restarted."""
+"""Seconds for which a database may be unreachable, such as during a restart of its server."""
 
 LOOK: Final = 5.0
-"""Seconds of a wait after which to look around, at most."""
+"""The most seconds of a wait between two checks."""
 
 BRIEF: Final = 0.05
-"""Seconds that a throttle's wait lasts at least: one that says 1e-9 is not to be asked all day."""
+"""The fewest seconds that a throttle's wait lasts, so that 1e-9 doesn't make a busy loop."""
 
 THROTTLED: Final = 1.0
-"""Seconds to wait where a throttle gives a reason and no number."""
+"""Seconds to wait if a throttle returns a reason and no number."""
 
 REASONS: Final = 20
-"""Reasons to wait that a report tells apart: a throttle may put numbers into its own."""
+"""The most reasons to wait in a report, since a throttle's reasons may contain numbers."""
+
+
+class BatchGate:
+    """Lets the batches of one sweep through, or ends it by a `Halt`.
+
+    Attributes:
+        waited: Seconds spent waiting, by reason.
+    """
+
+    def __init__(self, settings: Settings, tenure: Tenure) -> None:
+        self.waited: dict[str, float] = {}
+        self._settings = settings
+        self._tenure = tenure
+        self._budget = Budget(settings.limits, rest=settings.pace.rest, began=0.0)
+        self._owed = ("rest", 0.0)
+        self._zero: datetime | None = None
+        """The database's time at 0 of the monotonic clock."""
+        self._step = min(LOOK, tenure.look_after or LOOK)
+
+    def begin(self, began: float) -> Plan[None]:
+        """Read the clocks, and check for the first time."""
+        settings = self._settings
+        self._budget = Budget(settings.limits, rest=settings.pace.rest, began=began)
+        if settings.window is not None:
+            instant = yield from self.persist(DatabaseNow)
+            self._zero = instant - timedelta(seconds=(yield from Now()))
+        yield from self.look()
+
+    def cap(self, size: int, promised: int = 0) -> int:
+        """Return how many of `size` rows the next batch may have; see `Budget.cap`."""
+        return self._budget.cap(size, promised)
+
+    def spend(
+        self,
+        result: BatchResult,
+        *,
+        period: tuple[float, float] | None = None,
+        is_whole: bool = False,
+    ) -> None:
+        """Count a batch, and owe the wait that it costs; see `Budget.spend`."""
+        owed = self._budget.spend(result, period=period, is_whole=is_whole)
+        self._owed = max(self._owed, owed, key=itemgetter(1))
+
+    def begin_turn(self, share: float) -> Plan[None]:
+        """Give a target a share, from 0 to 1, of what the limits have left."""
+        self._budget.begin_turn(share, (yield from Now()))
+
+    def clear(self) -> Plan[bool]:
+        """Wait until the next batch may begin; return False if the target's turn is over."""
+        if not self._budget.has_rows:
+            raise Halt(Ending.MAX_ROWS)
+        if self._settings.limits.are_shared and self._budget.ends_turn((yield from Now())):
+            return False
+        (reason, seconds), self._owed = self._owed, ("rest", 0.0)
+        yield from self.wait(seconds, reason)
+        yield from self.look()
+        while self._settings.throttle:
+            try:
+                throttled = _wait_of((yield from AskThrottle()))
+            except Exception as error:
+                raise _halt(error) from error
+            if throttled is not None:
+                yield from self.wait(*throttled)
+            yield from self.look()  # the throttle may have taken long, or been cut short by a stop
+            if throttled is None:
+                break
+        return True
+
+    def look(self) -> Plan[None]:
+        """Check everything that may end a sweep."""
+        if (yield from IsStopping()):
+            raise Halt(Ending.STOPPED)
+        try:
+            yield from self._tenure.keep()
+            if not self._settings.dry_run:
+                yield from self._tenure.obey()
+        except Exception as error:
+            raise _halt(error) from error
+        window, zero = self._settings.window, self._zero
+        if zero is None and self._budget.deadline is None:
+            return
+        now = yield from Now()
+        if not self._budget.has_time(now):
+            raise Halt(Ending.MAX_SECONDS)
+        if window and zero and not window.is_open(zero + timedelta(seconds=now)):
+            raise Halt(Ending.WINDOW)
+
+    def wait(self, seconds: float, reason: str) -> Plan[None]:
+        """Wait, with a check every few seconds."""
+        while seconds > 0:
+            step = min(seconds, self._step)
+            yield from Pause(step)
+            if reason not in self.waited and len(self.waited) >= REASONS:
+                reason = "other"
+            self.waited[reason] = self.waited.get(reason, 0.0) + step
+            seconds -= step
+            if seconds > 0:
+                yield from self.look()
+
+    def persist(
+        self, command: Callable[[], Asks[R]], failed: Callable[[], None] = lambda: None
+    ) -> Plan[R]:
+        """Give a command, and again after transient failures, up to `ATTEMPTS` times.
+
+        A database that is unreachable for longer than `AWAY` ends the sweep.
+
+        Args:
+            command: Makes the command anew for each attempt.
+            failed: Called before another attempt, unless the database is just unreachable.
+        """
+        failures = 0
+        lost: list[float] = []  # when it was unreachable, since it was reached the last time
+        while True:
+            try:
+                reply = yield from command()
+            except UnreachableStoreError as error:
+                lost.append((yield from Now()))
+                if lost[-1] - lost[0] >= AWAY:
+                    raise Halt(Ending.FAILED, error) from error
+                tries = len(lost)
+            except TransientStoreError:
+                failures += 1
+                if failures == ATTEMPTS:
+                    raise
+                lost.clear()
+                tries = failures
+            else:
+                return reply
+            if len(lost) <= 1:  # while it is unreachable, the batch is not at fault
+                failed()
+            yield from self.wait(backoff(tries, self._settings.jitter()), "retry")
+            yield from self.look()
 
 
 class Asks(Protocol[R_co]):
@@ -60,29 +193,48 @@ class Asks(Protocol[R_co]):
         ...
 
 
+def _halt(error: Exception) -> Halt:
+    # A lease or a throttle that fails is not a failure of the target at hand.
+    return error if isinstance(error, Halt) else Halt(Ending.FAILED, error)
+
+
+def _wait_of(answer: object) -> tuple[float, str] | None:
+    """Return the seconds and the reason that a throttle's answer means; None to go on."""
+    if isinstance(answer, str):
+        return (THROTTLED, answer) if answer else None
+    if answer is None or answer is False:
+        return None
+    if isinstance(answer, (int, float)) and math.isfinite(answer) and answer >= 0:
+        return (max(float(answer), BRIEF), "throttle") if answer else None
+    raise TTLConfigurationError(
+        f"The throttle returned {answer!r}: return None to continue, a number of seconds to wait, "
+        "or a reason to stop."
+    )
+
+
 class Budget:
     """What one sweep may still take: rows, seconds, rows per second, rest.
 
-    It began at an instant of a monotonic clock, by which its ``deadline`` is too; ``rest`` is in
-    seconds for each second of work, where the limits don't say.
+    Attributes:
+        deadline: When it is over, by the monotonic clock of `began`; None for never.
     """
 
     def __init__(self, limits: Limits, *, rest: float, began: float) -> None:
+        """Start full; `rest` is seconds for each second of work, unless `limits.nice` says it."""
         self._limits = limits
         self._rows = limits.max_rows
         self._rest = rest if limits.nice is None else limits.nice
         self.deadline = None if limits.max_seconds is None else began + limits.max_seconds
         self._paid_until = 0.0
-        """For which instant the rows are enough of batches that ran beside each other, at the rate
-        that is allowed."""
+        """When the rows of all batches so far are within the rate, for batches that run at once."""
         self._rows_of_turn, self._end_of_turn = self._rows, self.deadline
         self._is_new_turn = True
 
     def begin_turn(self, share: float, now: float) -> None:
-        """Let what follows have a share, from 0 to 1, of what is left; one batch in any case."""
+        """Give the next turn a share, from 0 to 1, of what is left; one batch in any case."""
         self._is_new_turn = True
         if self._rows is not None:
-            # Rounded up, it would be at the expense of those that come after.
+            # Rounding up would be at the expense of later turns.
             self._rows_of_turn = max(1, math.floor(round(self._rows * share, 9)))
         if self.deadline is not None:
             self._end_of_turn = now + (self.deadline - now) * share
@@ -94,9 +246,9 @@ class Budget:
         return not self._is_new_turn and not (has_rows and has_time)
 
     def cap(self, size: int, promised: int = 0) -> int:
-        """Return the rows that a batch may have, which would otherwise have `size`.
+        """Return how many of `size` rows a batch may have.
 
-        None while batches that are under way may take all the rows that are left.
+        That is 0 while running batches, which were `promised` so many, may take all that is left.
         """
         most = self._limits.max_rows_per_second
         if most is not None:
@@ -112,10 +264,13 @@ class Budget:
         period: tuple[float, float] | None = None,
         is_whole: bool = False,
     ) -> tuple[str, float]:
-        """Count a batch in, and return why to wait before the next one, and how many seconds.
+        """Count a batch, and return why to wait before the next one, and for how many seconds.
 
-        What is dropped as a whole costs no time by its rows. Of batches beside others the period is
-        given, by the monotonic clock, since all of them share the seconds that pass.
+        Args:
+            result: The batch.
+            period: When it began and ended by the monotonic clock, if others ran at the same time:
+                all of them share the seconds that pass.
+            is_whole: Whether it went whole, which costs no time by its rows.
         """
         rows = result.deleted + sum(result.referring.values())
         self._is_new_turn = False
@@ -141,155 +296,3 @@ class Budget:
     def has_time(self, now: float) -> bool:
         """Whether another batch may begin."""
         return self.deadline is None or now < self.deadline
-
-
-class BatchGate:
-    """The state of one sweep as far as it decides whether the sweep goes on.
-
-    Whatever ends the sweep is raised as a `Halt`. ``waited`` is in seconds, by reason.
-    """
-
-    def __init__(self, settings: Settings, tenure: Tenure) -> None:
-        self.waited: dict[str, float] = {}
-        self._settings = settings
-        self._tenure = tenure
-        self._budget = Budget(settings.limits, rest=settings.pace.rest, began=0.0)
-        self._owed = ("rest", 0.0)
-        self._zero: datetime | None = None  # the database's instant at 0 of the monotonic clock
-        self._step = min(LOOK, tenure.look_after or LOOK)
-
-    def begin(self, began: float) -> Plan[None]:
-        """Set the clocks, and look for the first time."""
-        settings = self._settings
-        self._budget = Budget(settings.limits, rest=settings.pace.rest, began=began)
-        if settings.window is not None:
-            instant = yield from self.persist(DatabaseNow)
-            self._zero = instant - timedelta(seconds=(yield from Now()))
-        yield from self.look()
-
-    def cap(self, size: int, promised: int = 0) -> int:
-        """Return the rows that the next batch may have, which would otherwise have `size`.
-
-        So many are `promised` to batches that are under way.
-        """
-        return self._budget.cap(size, promised)
-
-    def spend(
-        self,
-        result: BatchResult,
-        *,
-        period: tuple[float, float] | None = None,
-        is_whole: bool = False,
-    ) -> None:
-        """Count a batch in, or what goes whole; see `Budget.spend`.
-
-        What it costs in rest is waited for before the next one.
-        """
-        owed = self._budget.spend(result, period=period, is_whole=is_whole)
-        self._owed = max(self._owed, owed, key=itemgetter(1))
-
-    def begin_turn(self, share: float) -> Plan[None]:
-        """Let a target have a share, from 0 to 1, of what the limits have left."""
-        self._budget.begin_turn(share, (yield from Now()))
-
-    def clear(self) -> Plan[bool]:
-        """Wait until the next batch may begin; return False if the target's turn is over."""
-        if not self._budget.has_rows:
-            raise Halt(Ending.MAX_ROWS)
-        if self._settings.limits.are_shared and self._budget.ends_turn((yield from Now())):
-            return False
-        (reason, seconds), self._owed = self._owed, ("rest", 0.0)
-        yield from self.wait(seconds, reason)
-        yield from self.look()
-        while self._settings.throttle:
-            try:
-                throttled = _wait_of((yield from AskThrottle()))
-            except Exception as error:
-                raise _halt(error) from error
-            if throttled is not None:
-                yield from self.wait(*throttled)
-            yield from self.look()  # asking may have taken long, and been cut short by a stop
-            if throttled is None:
-                break
-        return True
-
-    def look(self) -> Plan[None]:
-        """Look at everything that may end a sweep."""
-        if (yield from IsStopping()):
-            raise Halt(Ending.STOPPED)
-        try:
-            yield from self._tenure.keep()
-            if not self._settings.dry_run:
-                yield from self._tenure.obey()
-        except Exception as error:
-            raise _halt(error) from error
-        window, zero = self._settings.window, self._zero
-        if zero is None and self._budget.deadline is None:
-            return
-        now = yield from Now()
-        if not self._budget.has_time(now):
-            raise Halt(Ending.MAX_SECONDS)
-        if window and zero and not window.is_open(zero + timedelta(seconds=now)):
-            raise Halt(Ending.WINDOW)
-
-    def wait(self, seconds: float, reason: str) -> Plan[None]:
-        """Wait, and look around now and then."""
-        while seconds > 0:
-            step = min(seconds, self._step)
-            yield from Pause(step)
-            if reason not in self.waited and len(self.waited) >= REASONS:
-                reason = "other"
-            self.waited[reason] = self.waited.get(reason, 0.0) + step
-            seconds -= step
-            if seconds > 0:
-                yield from self.look()
-
-    def persist(
-        self, command: Callable[[], Asks[R]], failed: Callable[[], None] = lambda: None
-    ) -> Plan[R]:
-        """Give a command, and again after failures that may pass, up to `ATTEMPTS` times.
-
-        It is made anew for each attempt. A database that is away for longer than `AWAY` ends the
-        sweep.
-        """
-        failures = 0
-        lost: list[float] = []  # when it wasn't reached, since it was reached the last time
-        while True:
-            try:
-                reply = yield from command()
-            except UnreachableStoreError as error:
-                lost.append((yield from Now()))
-                if lost[-1] - lost[0] >= AWAY:
-                    raise Halt(Ending.FAILED, error) from error
-                tries = len(lost)
-            except TransientStoreError:
-                failures += 1
-                if failures == ATTEMPTS:
-                    raise
-                lost.clear()
-                tries = failures
-            else:
-                return reply
-            if len(lost) <= 1:  # while it is away, the batch is not at fault
-                failed()
-            yield from self.wait(backoff(tries, self._settings.jitter()), "retry")
-            yield from self.look()
-
-
-def _halt(error: Exception) -> Halt:
-    # A lease or a throttle that fails is not a failure of the target at hand.
-    return error if isinstance(error, Halt) else Halt(Ending.FAILED, error)
-
-
-def _wait_of(answer: object) -> tuple[float, str] | None:
-    """Read what a throttle says: nothing, seconds, or a reason."""
-    if isinstance(answer, str):
-        return (THROTTLED, answer) if answer else None
-    if answer is None or answer is False:
-        return None
-    if isinstance(answer, (int, float)) and math.isfinite(answer) and answer >= 0:
-        return (max(float(answer), BRIEF), "throttle") if answer else None
-    raise TTLConfigurationError(
-        f"The throttle returned {answer!r}: return None to continue, a number of seconds to wait, "
-        "or a reason to stop."
-    )

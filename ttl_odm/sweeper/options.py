@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import time
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from ttl_odm.errors import TTLConfigurationError
@@ -30,9 +32,10 @@ from ttl_odm.sweeper.store import (
     Replicating,
     backend_of,
 )
-from ttl_odm.sweeper.window import DailyWindow, zone_of
 
 if TYPE_CHECKING:
+    from datetime import datetime, tzinfo
+
     from ttl_odm.sweeper.store import AsyncStore, Store
 
 OnProgress: TypeAlias = Callable[[Progress], object]
@@ -153,6 +156,56 @@ class Limits:
     def are_shared(self) -> bool:
         """Whether what one target takes is lost to the others."""
         return self.max_rows is not None or self.max_seconds is not None
+
+
+@dataclass(frozen=True, slots=True)
+class DailyWindow:
+    """Hours of the day by the wall clock of a time zone, so the same in summer and in winter.
+
+    It lasts over midnight if it ends before it starts. An hour that the clocks skip isn't there,
+    and one that they repeat counts twice.
+    """
+
+    start: time
+    end: time
+    zone: tzinfo
+
+    @classmethod
+    def of(cls, text: str, timezone: str) -> DailyWindow:
+        """Read ``"01:00-05:00"`` and the IANA name of a time zone."""
+        hours = re.fullmatch(r"\s*(\d\d:\d\d)\s*-\s*(\d\d:\d\d)\s*", str(text))
+        try:
+            start, end = (
+                time() if hour == "24:00" else time.fromisoformat(hour)
+                for hour in (hours.groups() if hours else ("", ""))
+            )
+        except ValueError:
+            start = end = time()
+        if start == end:
+            raise TTLConfigurationError(
+                f"window = {text!r}: give hours of the day, such as '01:00-05:00' or '22:00-04:00'."
+            )
+        return cls(start, end, zone_of(timezone))
+
+    def is_open(self, instant: datetime) -> bool:
+        """Whether an aware instant lies in it."""
+        wall = instant.astimezone(self.zone).time()
+        if self.start < self.end:
+            return self.start <= wall < self.end
+        return wall >= self.start or wall < self.end
+
+
+def zone_of(name: str) -> tzinfo:
+    """Read the IANA name of a time zone."""
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415 (few sweepers need it)
+
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
+        raise TTLConfigurationError(
+            f"timezone = {name!r}: give an IANA name that this machine knows, such as "
+            "'Europe/Berlin' (the package tzdata brings them where the system doesn't)."
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
