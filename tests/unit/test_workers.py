@@ -29,8 +29,8 @@ from ttl_odm.sweeper import (
     Sweeper,
 )
 from ttl_odm.sweeper import commands as c
-from ttl_odm.sweeper.crew import Crew
 from ttl_odm.sweeper.options import settings_of
+from ttl_odm.sweeper.pace import Crew
 from ttl_odm.sweeper.target import Range, Ranges
 from ttl_odm.testing import AsyncInMemoryStore, InMemoryStore
 

@@ -19,12 +19,11 @@ How a sweep goes:
   targets, and what each gets of a sweep that is limited.
 - `target`: the sweep of one target, batch after batch: the ranges that are left to purge, and the
   search for rows that make their batch fail.
-- `crew`: how many of these are purged at once.
 - `commands`: what a plan can ask for.
 - `drive`: the two drivers that carry a plan out, what they may touch, and what they log.
 - `batch_gate`: whether the next batch may begin.
 - `tenure`: holding the lease, and the history beside it.
-- `fuse`, `pace`: far too much at once, batch sizes; arithmetic only.
+- `fuse`, `pace`: far too much at once, batch sizes and workers; arithmetic only.
 
 What a database brings:
 

@@ -17,11 +17,10 @@ from datetime import time
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper.crew import MOST_WORKERS
 from ttl_odm.sweeper.fuse import Fuse
 from ttl_odm.sweeper.hooks import Hook, Hooks, OnPurged
 from ttl_odm.sweeper.leases import AsyncLeases, Leases
-from ttl_odm.sweeper.pace import Pace, Pacing
+from ttl_odm.sweeper.pace import MOST_WORKERS, Pace, Pacing
 from ttl_odm.sweeper.report import Progress, SweepReport
 from ttl_odm.sweeper.store import (
     Clocked,

@@ -1,12 +1,13 @@
-"""How many rows one batch deletes, and how long to wait: arithmetic without a clock.
+"""How many rows one batch deletes, how many batches run at once, and how long to wait.
 
-A batch should take about as long as a database's other users can bear to stand behind it. How
-many rows that is depends on indexes, row width, caches and load, so it is found by measuring:
-each batch that took longer or shorter than its target changes the size of the next one, by at
-most a factor of two.
+A batch should take about as long as other users of the database can bear to wait for it. How many
+rows that is depends on indexes, row width, caches and load, so it is measured: each batch that took
+longer or shorter than its target changes the size of the next one, by at most a factor of two. What
+another worker gains depends on cores, disks, locks and other users, and is measured, too: see
+`Crew`.
 
-This module must not know what a batch does, nor a clock or a source of chance: what was measured,
-and what was drawn, is passed in.
+This module must not know what a batch does, nor a clock or a source of randomness: it receives what
+was measured, and what was drawn.
 """
 
 from __future__ import annotations
@@ -99,26 +100,135 @@ class Pace:
 
 
 _GENTLE: Final = Pace(start=100, lowest=10, highest=500, target=0.002, rest=4.0)
-"""A fifth of a core, in pieces that are over before anybody waits for long."""
+"""A fifth of a core, in batches so short that nobody waits for long."""
 
 BUDGET: Final = 16 * 1024 * 1024
-"""Bytes of rows that a batch may bring to Python, as far as the one before it tells."""
+"""Bytes of rows that a batch may load into Python, judging by the one before it."""
 
 FIRST_LOADED: Final = 10
 MOST_LOADED: Final = 1_000
-"""Rows in the first batch, and in any, where rows come to Python: they may be wide."""
+"""The most rows in the first batch, and in any, if rows are loaded: they may be wide."""
 
 
-def fitting(size: int, rows: int, loaded: int) -> int:
-    """Return as much of a batch's size as Python has room for, if `rows` took so many bytes."""
+def loadable(size: int, rows: int, loaded: int) -> int:
+    """Return how many of `size` rows Python has room for, if `rows` took so many bytes."""
     room = BUDGET * rows // loaded if loaded and rows else size
     return max(1, min(size, room, MOST_LOADED))
 
 
 def backoff(failures: int, jitter: float) -> float:
-    """Return the seconds to wait before trying again, after so many failures in a row (from 1).
+    """Return the seconds to wait before the next attempt, after so many failures in succession.
 
-    The whole wait is drawn by lot (evenly from 0 to 1), so that several who failed together don't
-    meet again.
+    The whole wait is random (`jitter` is uniform from 0 to 1), so that several sweepers that failed
+    together don't collide again.
     """
     return min(_FIRST_BACKOFF * 2.0 ** (failures - 1), _LONGEST_BACKOFF) * jitter
+
+
+MOST_WORKERS: Final = 64
+"""Each takes a connection, and a thread."""
+
+GAIN: Final = 1.15
+"""How many times faster it has to be with another worker for that one to stay."""
+
+SLOW: Final = 0.75
+"""The share of a batch's size below which the size that a pace wants means trouble, not noise."""
+
+_FIRST_WAIT: Final = 8
+_LONGEST_WAIT: Final = 256
+"""Rounds between two trials."""
+
+
+@dataclass(slots=True)
+class _Round:
+    began: float
+    rows: int = 0
+    batches: int = 0
+    is_slow: bool = False
+
+
+class Crew:
+    """How many workers purge a target at once, of at most so many.
+
+    All begin. Now and then a round has one worker fewer, or one more, as a trial: where fewer do
+    almost as much, the other one was in the way, of other users, too. Where batches suddenly take
+    much longer than they should, somebody else needs the database: one worker goes at once, and
+    comes back when there is room.
+
+    Attributes:
+        size: The workers of the next round.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.size = most
+        self._settled = most
+        self._rate: float | None = None
+        self._wait = _FIRST_WAIT
+        self._rounds = 0
+        self._tries_fewer = True
+        self._round: _Round | None = None
+
+    def take(self, rows: int, now: float, *, is_full: bool, is_slow: bool) -> None:
+        """Count a batch that has ended.
+
+        As many full batches in succession as there are workers make a round. A batch that isn't
+        full tells nothing, and neither does the round that it is in.
+
+        Args:
+            rows: Rows that it deleted.
+            now: When it ended, by a monotonic clock.
+            is_full: Whether it was as large as it might be.
+            is_slow: Whether the pace wants much smaller batches.
+        """
+        if not is_full:
+            self._round = None
+        elif self._round is None:
+            self._round = _Round(now)
+        else:
+            current, size = self._round, self.size
+            current.rows += rows
+            current.batches += 1
+            current.is_slow = current.is_slow or is_slow
+            if current.batches >= size:
+                self.learn(current.rows, now - current.began, is_slow=current.is_slow)
+                self._round = _Round(now) if size == self.size else None
+
+    def learn(self, rows: int, seconds: float, *, is_slow: bool) -> None:
+        """Choose the size by a round of full batches.
+
+        Args:
+            rows: Rows that all of them deleted.
+            seconds: Seconds that the round took.
+            is_slow: Whether the pace wants much smaller batches.
+        """
+        if self._most == 1 or seconds <= 0:
+            return
+        rate = rows / seconds
+        if self.size != self._settled:
+            self._judge_trial(rate)
+        elif is_slow and self._settled > 1:
+            self._settle(self._settled - 1, None)
+            self._tries_fewer = False
+        else:
+            self._rate = rate if self._rate is None else (self._rate + rate) / 2
+            self._rounds += 1
+            if self._rounds >= self._wait:
+                size = self._settled + (-1 if self._tries_fewer else 1)
+                self._tries_fewer = not self._tries_fewer
+                self._rounds = 0
+                self.size = size if 1 <= size <= self._most else self.size
+
+    def _judge_trial(self, rate: float) -> None:
+        """Compare a round of another size with those before it."""
+        before = self._rate or 0.0
+        if rate * GAIN >= before if self.size < self._settled else rate >= before * GAIN:
+            self._tries_fewer = self.size < self._settled  # one more step may be better still
+            self._settle(self.size, rate)
+            return
+        self.size, self._rounds = self._settled, 0
+        self._wait = min(self._wait * 2, _LONGEST_WAIT)
+
+    def _settle(self, size: int, rate: float | None) -> None:
+        self.size = self._settled = size
+        self._rate, self._rounds, self._wait = rate, 0, _FIRST_WAIT

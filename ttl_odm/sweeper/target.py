@@ -17,10 +17,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from ttl_odm.sweeper import commands as c
-from ttl_odm.sweeper.crew import SLOW, Crew
 from ttl_odm.sweeper.facts import among, latest, of_rows
 from ttl_odm.sweeper.hooks import HookError
-from ttl_odm.sweeper.pace import FIRST_LOADED, fitting
+from ttl_odm.sweeper.pace import FIRST_LOADED, SLOW, Crew, loadable
 from ttl_odm.sweeper.report import LIMITS, Progress, TargetReport, in_one_line
 from ttl_odm.sweeper.store import (
     BatchRequest,
@@ -363,7 +362,7 @@ class TargetSweep:
             if size >= self._size or fit < size:
                 self._size = fit
             if self._loads:
-                self._size = fitting(self._size, result.deleted, result.loaded)
+                self._size = loadable(self._size, result.deleted, result.loaded)
         if result.deleted and is_sized:
             search.grow(self._size)
 

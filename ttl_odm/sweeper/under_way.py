@@ -11,7 +11,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from ttl_odm.sweeper.crew import MOST_WORKERS
+from ttl_odm.sweeper.pace import MOST_WORKERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
