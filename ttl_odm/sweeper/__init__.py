@@ -20,7 +20,7 @@ How a sweep goes:
 - `target`: the sweep of one target, batch after batch: the ranges that are left to purge, and the
   search for rows that make their batch fail.
 - `commands`: what a plan can ask for.
-- `drive`: the two drivers that carry a plan out, what they may touch, and what they log.
+- `drive`: the two drivers that carry a plan out, how they answer it, and what they log.
 - `batch_gate`: whether the next batch may begin.
 - `tenure`: holding the lease, and the history beside it.
 - `fuse`, `pace`: far too much at once, batch sizes and workers; arithmetic only.

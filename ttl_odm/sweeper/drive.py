@@ -1,13 +1,13 @@
-"""Carrying a plan out: the two drivers, one for a `Store`, one for an `AsyncStore`.
+"""The two drivers that carry a plan out: one for a `Store`, one for an `AsyncStore`.
 
 A driver asks the store, measures, waits and reports; it decides nothing. What the store raises
 goes into the plan. What ends the driver itself (a closed terminal, a cancelled task, an error in
-the caller's own callback) closes the plan, gives the lease back, and goes on to the caller.
-`Ports` is what both may touch, and how each command is answered.
+the caller's own callback) closes the plan, releases the lease, and goes on to the caller.
 
-What goes on is logged by the standard library's ``logging``, as ``ttl_odm.sweeper``. A record's
-message is for people; the same is in its attributes (``extra``), which formatters for machines
-print as fields. docs/metrics.md lists them.
+From top to bottom: `drive`, its twin `drive_async`, the `Ports` by which both answer commands,
+batches that run at once (in `Threads` or `Tasks`), and the log. The logger is ``ttl_odm.sweeper``;
+a record's message is for people, and its attributes (``extra``) have the same as fields for
+machines. docs/metrics.md lists them.
 """
 
 from __future__ import annotations
@@ -17,158 +17,33 @@ import inspect
 import logging
 import time
 from contextlib import ExitStack, closing, suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ttl_odm.sweeper import commands as c
 from ttl_odm.sweeper.hooks import Hooks
+from ttl_odm.sweeper.pace import MOST_WORKERS
 from ttl_odm.sweeper.phases import timed
 from ttl_odm.sweeper.report import Progress, SweepReport
 from ttl_odm.sweeper.stop import Stop
 from ttl_odm.sweeper.store import FactCounting, Hooking, TransientStoreError, backend_of
 from ttl_odm.sweeper.text import visible
-from ttl_odm.sweeper.under_way import Tasks, Threads
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from concurrent.futures import Future, ThreadPoolExecutor
 
     from ttl_odm.sweeper.facts import Fact
     from ttl_odm.sweeper.leases import Lease
     from ttl_odm.sweeper.options import OnProgress, OnReport, Throttle
     from ttl_odm.sweeper.phases import Stopwatch
-    from ttl_odm.sweeper.store import Counted
+    from ttl_odm.sweeper.store import BatchRequest, Counted
 
 T = TypeVar("T")
 
 logger: Final = logging.getLogger("ttl_odm.sweeper")
-
-
-def _count_with_facts(store: Any, target: str) -> Any:
-    """What a store counts, with further facts; an awaitable if the store is asynchronous."""
-    counted = store.count(target)
-    if inspect.isawaitable(counted):
-        return _await_with_facts(store, target, counted)
-    return _with(counted, store.count_facts(target)) if counted.due else counted
-
-
-async def _await_with_facts(store: Any, target: str, counting: Awaitable[Counted]) -> Counted:
-    counted = await counting
-    return _with(counted, await store.count_facts(target)) if counted.due else counted
-
-
-def _with(counted: Counted, facts: Mapping[str, Fact]) -> Counted:
-    return replace(counted, facts={**counted.facts, **facts})
-
-
-@dataclass(slots=True)
-class Ports:
-    """What one run of a plan may touch, and what it has to give back.
-
-    Attributes:
-        leases: Where leases are kept; None if nothing asks for one.
-        lease: The one that is held.
-        cancelled: The cancellation that is to be obeyed when the plan has come to its end.
-        trouble: What the database has said since it last answered.
-    """
-
-    store: Any
-    leases: Any = None
-    throttle: Throttle | None = None
-    on_progress: OnProgress | None = None
-    on_report: OnReport | None = None
-    stop: Stop = field(default_factory=Stop)
-    lease: Lease | None = None
-    cancelled: asyncio.CancelledError | None = None
-    trouble: str = ""
-
-    def is_stopping(self) -> bool:
-        """Whether anything wants the plan to come to its end."""
-        return self.stop.asked or self.cancelled is not None
-
-    def callback(self, event: Progress | SweepReport) -> Callable[[], object] | None:
-        """The caller's function for an event, with the event, which is logged as well."""
-        if isinstance(event, Progress):
-            _log_batch(event, self.store)
-            return self.on_progress and partial(self.on_progress, event)
-        _log_report(event, self.store)
-        return self.on_report and partial(self.on_report, event)
-
-    def local(self, command: c.Command[Any]) -> Callable[[], Any] | None:
-        """Return what answers a command without a database; None where one has to be asked."""
-        match command:
-            case c.Now():
-                return time.monotonic
-            case c.IsStopping():
-                return self.is_stopping
-            case c.ListTargets():
-                return partial(self.store.targets)
-            case c.ListHooks():
-                return lambda: self.store.hooks if isinstance(self.store, Hooking) else Hooks()
-        return None
-
-    def remote(self, command: c.Command[Any]) -> Callable[[], Any]:
-        """Return what asks the database, or the service that keeps the leases."""
-        asks: Callable[[], Any] | None = None
-        match command:
-            case c.DatabaseNow():
-                asks = partial(self.store.now)
-            case c.FindDue(target):
-                asks = partial(self.store.due, target)
-            case c.CountDue(target, with_facts):
-                asks = partial(self.store.count, target)
-                if with_facts and isinstance(self.store, FactCounting):
-                    asks = partial(_count_with_facts, self.store, target)
-            case c.PurgeBatch(request):
-                asks = partial(self.store.purge, request)
-            case c.Divide(request, shares):
-                asks = partial(self.store.divide, request, shares)
-        return asks or self._of_leases(command)
-
-    def _of_leases(self, command: c.Command[Any]) -> Callable[[], Any]:
-        match command:
-            case c.Acquire(name, holder, duration):
-                return partial(self.leases.acquire, name, holder, duration)
-            case c.Renew(lease):
-                return partial(self.leases.renew, lease)
-            case c.ReadLease(name):
-                return partial(self.leases.read, name)
-            case c.Record(lease, history):
-                return partial(self.leases.record, lease, history)
-        raise TypeError(f"No driver knows the command {command!r}.")
-
-    def noted(self, command: c.Command[Any], reply: Any, watch: Stopwatch) -> Any:
-        """Remember the lease, and write down how long a batch took, and for what."""
-        if not isinstance(command, c.ReadLease):  # which is looked at between two tries
-            self.trouble = ""
-        match command:
-            case c.Acquire():
-                self.lease = reply or self.lease
-            case c.Renew() if not reply:
-                self.lease = None
-            case c.PurgeBatch():
-                return replace(reply, elapsed=sum(watch.seconds.values()), phases=watch.seconds)
-        return reply
-
-    def refused(self, command: c.Command[Any], error: Exception) -> None:
-        """Log that a command has failed, and may be given again; the same trouble only once.
-
-        Batches have records of their own, and what doesn't pass is in the report.
-        """
-        passes = isinstance(error, TransientStoreError) and not isinstance(command, c.PurgeBatch)
-        if passes and str(error) != self.trouble:
-            self.trouble = str(error)
-            name = type(command).__name__
-            fields = {
-                "event": "trouble",
-                "backend": backend_of(self.store),
-                "command": name,
-                "error": self.trouble,
-                "error_type": type(error).__name__,
-            }
-            # In one line: drivers add hints in further lines, which log viewers take for records.
-            message = "The database doesn't answer (%s); retrying: %s"
-            logger.warning(message, name, " ".join(self.trouble.split()), extra=fields)
 
 
 def drive(plan: c.Plan[T], ports: Ports) -> T:
@@ -189,7 +64,7 @@ def drive(plan: c.Plan[T], ports: Ports) -> T:
                 try:
                     step = partial(plan.send, _do(command, ports, threads))
                 except Exception as error:  # noqa: BLE001 (the plan decides)
-                    ports.refused(command, error)
+                    ports.log_trouble(command, error)
                     step = partial(plan.throw, error)
     finally:
         with ExitStack() as ending:
@@ -231,14 +106,14 @@ def _do(  # noqa: PLR0911 (one for each kind)
 def _ask(command: c.Command[Any], ports: Ports) -> Any:
     with timed() as watch:
         reply = ports.remote(command)()
-    return ports.noted(command, reply, watch)
+    return ports.reply(command, reply, watch)
 
 
 async def drive_async(plan: c.Plan[T], ports: Ports) -> T:
     """Carry a plan out with an asynchronous store, and return what it returns.
 
-    A task that is cancelled finishes the command at hand, stops as if it had been asked to, and is
-    cancelled then. See `_undivided`.
+    A cancelled task finishes the current command, stops as if by `Stop`, and is cancelled then.
+    See `_uncancelled`.
     """
     step: Callable[[], c.Command[Any]] = partial(next, plan)
     tasks = Tasks()
@@ -258,16 +133,16 @@ async def drive_async(plan: c.Plan[T], ports: Ports) -> T:
                 try:
                     step = partial(plan.send, await _do_async(command, ports, tasks))
                 except Exception as error:  # noqa: BLE001 (the plan decides)
-                    ports.refused(command, error)
+                    ports.log_trouble(command, error)
                     step = partial(plan.throw, error)
-    except asyncio.CancelledError:  # for the second time, or there is none left
-        await tasks.close(in_a_hurry=True)
+    except asyncio.CancelledError:  # the second one, or one that came after the last command
+        await tasks.close(cancels=True)
         raise
     finally:
-        await tasks.close(in_a_hurry=False)
+        await tasks.close(cancels=False)
         if ports.lease is not None:
             try:
-                await _undivided(ports.leases.release(ports.lease), ports)
+                await _uncancelled(ports.leases.release(ports.lease), ports)
             except Exception as error:  # noqa: BLE001 (see there)
                 _not_released(error)
 
@@ -277,7 +152,7 @@ async def _do_async(  # noqa: PLR0911 (one for each kind)
 ) -> object:
     match command:
         case c.IsStopping():
-            # A task that was cancelled hears of it when it waits the next time: now.
+            # A cancelled task gets its CancelledError where it waits the next time: here.
             await _interruptible(partial(asyncio.sleep, 0), ports)
             return ports.is_stopping()
         case c.Pause(seconds):
@@ -287,28 +162,28 @@ async def _do_async(  # noqa: PLR0911 (one for each kind)
         case c.AskThrottle():
             return ports.throttle and await _interruptible(ports.throttle, ports)
         case c.CallHooks(hooks, purged):
-            return await _undivided(hooks.call_async(purged, "commit"), ports)
+            return await _uncancelled(hooks.call_async(purged, "commit"), ports)
         case c.Begin(request):
             tasks.begin(request, lambda each: _ask_async(c.PurgeBatch(each), ports))
             return None
         case c.AwaitBatch():
-            return await _undivided(tasks.next(), ports)
+            return await _uncancelled(tasks.next(), ports)
     local = ports.local(command)
-    return local() if local is not None else await _undivided(_ask_async(command, ports), ports)
+    return local() if local is not None else await _uncancelled(_ask_async(command, ports), ports)
 
 
 async def _ask_async(command: c.Command[Any], ports: Ports) -> Any:
     with timed() as watch:
         reply = await ports.remote(command)()
-    return ports.noted(command, reply, watch)
+    return ports.reply(command, reply, watch)
 
 
-async def _undivided(work: Coroutine[Any, Any, T], ports: Ports) -> T:
-    """Await something to its end, also when our own task is cancelled meanwhile.
+async def _uncancelled(work: Coroutine[Any, Any, T], ports: Ports) -> T:
+    """Await something to its end, even if our own task is cancelled meanwhile.
 
-    Drivers take a cancellation in the middle of a statement badly: aiosqlite's thread goes on and
-    keeps the file locked, others throw the connection away. And whether the batch was committed
-    would be anybody's guess. A second cancellation does interrupt it, where a store lets it.
+    Database drivers handle a cancellation in the middle of a statement badly: aiosqlite's thread
+    goes on and keeps the file locked, others discard the connection. And nobody would know whether
+    the batch was committed. A second cancellation does interrupt it, if the store permits.
     """
     task = asyncio.ensure_future(work)
     while True:
@@ -318,7 +193,7 @@ async def _undivided(work: Coroutine[Any, Any, T], ports: Ports) -> T:
             if task.cancelled():
                 raise
             if ports.cancelled is not None:
-                while not task.done():  # what is under way isn't left alone, whoever is in a hurry
+                while not task.done():  # even then, no batch outlives the driver
                     task.cancel()
                     with suppress(asyncio.CancelledError):
                         await asyncio.wait([task])
@@ -327,7 +202,7 @@ async def _undivided(work: Coroutine[Any, Any, T], ports: Ports) -> T:
 
 
 async def _interruptible(call: Callable[[], Any], ports: Ports) -> Any:
-    """Call something, await it if need be, and end at once when our own task is cancelled."""
+    """Call something, await it if needed, and return at once if our own task is cancelled."""
     try:
         reply = call()
         return await reply if inspect.isawaitable(reply) else reply
@@ -338,8 +213,189 @@ async def _interruptible(call: Callable[[], Any], ports: Ports) -> Any:
         return None
 
 
+@dataclass(slots=True)
+class Ports:
+    """What one run of a plan may use, and how it answers commands.
+
+    Attributes:
+        leases: Where leases are kept; None if the sweeper has none.
+        lease: The lease to release in the end.
+        cancelled: The cancellation to raise when the plan has ended.
+        trouble: The last error since the database answered, so that it is logged once.
+    """
+
+    store: Any
+    leases: Any = None
+    throttle: Throttle | None = None
+    on_progress: OnProgress | None = None
+    on_report: OnReport | None = None
+    stop: Stop = field(default_factory=Stop)
+    lease: Lease | None = None
+    cancelled: asyncio.CancelledError | None = None
+    trouble: str = ""
+
+    def is_stopping(self) -> bool:
+        """Whether the plan is to end."""
+        return self.stop.asked or self.cancelled is not None
+
+    def callback(self, event: Progress | SweepReport) -> Callable[[], object] | None:
+        """Log an event; return the caller's function for it, None if there is none."""
+        if isinstance(event, Progress):
+            _log_batch(event, self.store)
+            return self.on_progress and partial(self.on_progress, event)
+        _log_report(event, self.store)
+        return self.on_report and partial(self.on_report, event)
+
+    def local(self, command: c.Command[Any]) -> Callable[[], Any] | None:
+        """Return what answers a command without a database; None for other commands."""
+        match command:
+            case c.Now():
+                return time.monotonic
+            case c.IsStopping():
+                return self.is_stopping
+            case c.ListTargets():
+                return partial(self.store.targets)
+            case c.ListHooks():
+                return lambda: self.store.hooks if isinstance(self.store, Hooking) else Hooks()
+        return None
+
+    def remote(  # noqa: C901, PLR0911 (one for each kind)
+        self, command: c.Command[Any]
+    ) -> Callable[[], Any]:
+        """Return what asks the database, or the service that keeps the leases."""
+        match command:
+            case c.DatabaseNow():
+                return partial(self.store.now)
+            case c.FindDue(target):
+                return partial(self.store.due, target)
+            case c.CountDue(target, with_facts=True) if isinstance(self.store, FactCounting):
+                return partial(_count_with_facts, self.store, target)
+            case c.CountDue(target):
+                return partial(self.store.count, target)
+            case c.PurgeBatch(request):
+                return partial(self.store.purge, request)
+            case c.Divide(request, shares):
+                return partial(self.store.divide, request, shares)
+            case c.Acquire(name, holder, duration):
+                return partial(self.leases.acquire, name, holder, duration)
+            case c.Renew(lease):
+                return partial(self.leases.renew, lease)
+            case c.ReadLease(name):
+                return partial(self.leases.read, name)
+            case c.Record(lease, history):
+                return partial(self.leases.record, lease, history)
+        raise TypeError(f"No driver knows the command {command!r}.")
+
+    def reply(self, command: c.Command[Any], reply: Any, watch: Stopwatch) -> Any:
+        """Return the reply, with the times of a batch; keep the lease for its release."""
+        if not isinstance(command, c.ReadLease):  # which is read between two attempts
+            self.trouble = ""
+        match command:
+            case c.Acquire():
+                self.lease = reply or self.lease
+            case c.Renew() if not reply:
+                self.lease = None
+            case c.PurgeBatch():
+                return replace(reply, elapsed=sum(watch.seconds.values()), phases=watch.seconds)
+        return reply
+
+    def log_trouble(self, command: c.Command[Any], error: Exception) -> None:
+        """Log that a command failed temporarily; the same error in succession only once.
+
+        Batches have records of their own, and permanent errors are in the report.
+        """
+        passes = isinstance(error, TransientStoreError) and not isinstance(command, c.PurgeBatch)
+        if passes and str(error) != self.trouble:
+            self.trouble = str(error)
+            name = type(command).__name__
+            fields = {
+                "event": "trouble",
+                "backend": backend_of(self.store),
+                "command": name,
+                "error": self.trouble,
+                "error_type": type(error).__name__,
+            }
+            # In one line: drivers add hints in further lines, which log viewers take for records.
+            message = "The database doesn't answer (%s); retrying: %s"
+            logger.warning(message, name, " ".join(self.trouble.split()), extra=fields)
+
+
+def _count_with_facts(store: Any, target: str) -> Any:
+    """Count with further facts; returns an awaitable if the store is asynchronous."""
+    counted = store.count(target)
+    if inspect.isawaitable(counted):
+        return _await_with_facts(store, target, counted)
+    return _with(counted, store.count_facts(target)) if counted.due else counted
+
+
+async def _await_with_facts(store: Any, target: str, counting: Awaitable[Counted]) -> Counted:
+    counted = await counting
+    return _with(counted, await store.count_facts(target)) if counted.due else counted
+
+
+def _with(counted: Counted, facts: Mapping[str, Fact]) -> Counted:
+    return replace(counted, facts={**counted.facts, **facts})
+
+
+class Threads:
+    """Batches that run in a thread each; they need the lease, so no batch outlives the driver."""
+
+    def __init__(self) -> None:
+        """Start no thread before there is a batch."""
+        self._pool: ThreadPoolExecutor | None = None
+        self._batches: dict[Future[Any], BatchRequest] = {}
+
+    def begin(self, request: BatchRequest, purge: Callable[[BatchRequest], Any]) -> None:
+        """Start `purge` in a copy of the caller's context: its trace, its user."""
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (few need it)
+
+            self._pool = ThreadPoolExecutor(MOST_WORKERS, thread_name_prefix="ttl_odm-sweeper")
+        self._batches[self._pool.submit(copy_context().run, purge, request)] = request
+
+    def next(self) -> tuple[BatchRequest, Any]:
+        """Wait for a batch to end; return its result or its error."""
+        from concurrent.futures import FIRST_COMPLETED, wait  # noqa: PLC0415 (see above)
+
+        over = wait(self._batches, return_when=FIRST_COMPLETED).done
+        batch = next(each for each in self._batches if each in over)
+        return self._batches.pop(batch), batch.exception() or batch.result()
+
+    def close(self) -> None:
+        """Wait for all of them."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+class Tasks:
+    """Batches that run in a task each; see `Threads`."""
+
+    def __init__(self) -> None:
+        self._batches: dict[asyncio.Task[Any], BatchRequest] = {}
+
+    def begin(
+        self, request: BatchRequest, purge: Callable[[BatchRequest], Coroutine[Any, Any, Any]]
+    ) -> None:
+        """Start `purge`."""
+        self._batches[asyncio.ensure_future(purge(request))] = request
+
+    async def next(self) -> tuple[BatchRequest, Any]:
+        """Wait for a batch to end; return its result or its error."""
+        over, _ = await asyncio.wait(self._batches, return_when=asyncio.FIRST_COMPLETED)
+        batch = next(each for each in self._batches if each in over)
+        return self._batches.pop(batch), batch.exception() or batch.result()
+
+    async def close(self, *, cancels: bool) -> None:
+        """Wait for all of them, even if cancelled again; `cancels` them if the store permits."""
+        while left := [batch for batch in self._batches if not batch.done()]:
+            for batch in left * cancels:
+                batch.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait(left)
+
+
 def _not_released(error: Exception) -> None:
-    # It ends by itself; what brought us here must not be hidden.
+    # It expires by itself; an error that is under way must not be hidden by this one.
     logger.warning("The lease could not be released, so it lasts until it expires: %s", error)
 
 
@@ -362,7 +418,7 @@ def _log_report(report: SweepReport, store: object) -> None:
 
 
 def _log_batch(progress: Progress, store: object) -> None:
-    """Log a batch: DEBUG, or INFO when it failed (it may be tried again; the sweep will tell)."""
+    """Log a batch: DEBUG, or INFO when it failed (it may be retried; the sweep's record tells)."""
     level = logging.DEBUG if progress.error is None else logging.INFO
     if not logger.isEnabledFor(level):
         return
