@@ -24,6 +24,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 EXTENSIONS: Final[dict[str, tuple[str, ...]]] = {
     "follows": ("Follows",),
+    "guard": ("guard", "RawSQLError", "RawSQLWarning", "assert_no_leaks"),
     "partitions": ("Partitions",),
     "stored": ("Stored",),
 }
