@@ -176,15 +176,20 @@ class Handle:
             and not binding.source.is_known
         ]
 
+    def unknown_to_view(self, command: Any) -> list[tuple[Source, Collection]]:
+        """Return the same for the view that a database command makes, if it makes one."""
+        pipeline = views.read_by(command) if self.registry.has_unknown else []
+        return self.unknown(pipeline) if pipeline else []
+
     async def know(self, pipeline: object = ()) -> None:
         """Prepare for an operation: know the defaults that aren't in code."""
         for source, collection in self.unknown(pipeline):
             await source.see(collection)
 
     async def know_view(self, command: Any) -> None:
-        """The same for the view that a database command makes, if it makes one."""
-        if pipeline := views.read_by(command):
-            await self.know(pipeline)
+        """The same before a database command."""
+        for source, collection in self.unknown_to_view(command):
+            await source.see(collection)
 
     def check_complete(self, method: str, pipeline: object = ()) -> None:
         """Reject a read that is complete before anything can be asked, if a default has to be."""

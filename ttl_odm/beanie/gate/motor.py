@@ -35,7 +35,6 @@ from ttl_odm.beanie.gate.cursors import (
 )
 from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
 from ttl_odm.beanie.gate.handle import Handle, takes_expired
-from ttl_odm.beanie.gate.views import read_by
 from ttl_odm.beanie.policy.binding import registry_of
 from ttl_odm.beanie.rewrite.filters import NOTHING
 from ttl_odm.beanie.rewrite.pipelines import as_duplicate
@@ -99,7 +98,7 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
             await self._handle.know_view(kwargs)
             return await create(*args, **self._handle.command_for(kwargs))
 
-        if self._must_read(kwargs):
+        if self._handle.unknown_to_view(kwargs):
             return asyncio.ensure_future(later(), loop=self.get_io_loop())
         return create(*args, **self._handle.command_for(kwargs))
 
@@ -111,14 +110,9 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
             await self._handle.know_view(command)
             return await run(self._handle.command_for(command), *args, **kwargs)
 
-        if self._must_read(command):
+        if self._handle.unknown_to_view(command):
             return asyncio.ensure_future(later(), loop=self.get_io_loop())
         return run(self._handle.command_for(command), *args, **kwargs)
-
-    def _must_read(self, command: Any) -> bool:
-        """Say whether a command makes a view by a default that has to be read first."""
-        pipeline = read_by(command)
-        return bool(pipeline) and bool(self._handle.unknown(pipeline))
 
     def dereference(self, dbref: Any, session: Session = None, **kwargs: Any) -> Any:
         """Fetch a live document by a reference."""
