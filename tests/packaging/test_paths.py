@@ -16,6 +16,8 @@ import pytest
 
 import ttl_odm
 
+pytestmark = pytest.mark.slow
+
 PINS = {
     ("sqlalchemy", "select"): (13, 3),
     ("sqlalchemy", "insert_over_expired"): (23, 15),

@@ -83,7 +83,7 @@ _UNDELETED: Final = (
     "of the application, such as a soft delete, keeps them"
 )
 
-_MOST_BESIDE: Final = 500
+_MOST_WITHOUT: Final = 500
 """Rows of a crowd that a statement leaves out by their keys."""
 
 
@@ -176,7 +176,7 @@ def _carefully(batch: Batch, keys: ReferringKeys) -> BatchResult:
         connection,
         binding.table,
         request.timeout,
-        judged=(binding, *_referring(Change(binding.table), set())),
+        judged=(binding, *_policies_below(Change(binding.table), set())),
         replicate=request.replicate,
     )
     try:
@@ -190,7 +190,7 @@ def _carefully(batch: Batch, keys: ReferringKeys) -> BatchResult:
         return CarefulBatch(*again, keys=keys, waits=True).run()
 
 
-def _referring(change: Change, seen: set[Change]) -> Iterator[Binding]:
+def _policies_below(change: Change, seen: set[Change]) -> Iterator[Binding]:
     """The policies of the tables whose expired rows may keep the rows of a table."""
     seen.add(change)
     for consequence in change.consequences():
@@ -201,7 +201,7 @@ def _referring(change: Change, seen: set[Change]) -> Iterator[Binding]:
         root = None if isinstance(child, Change) else root_of(child.table)
         if root is not None:
             yield root
-        yield from _referring(below, seen)
+        yield from _policies_below(below, seen)
 
 
 def _next_range(
@@ -213,21 +213,21 @@ def _next_range(
 ) -> tuple[Table, KeyRange | None]:
     """Find the next rows, and the table that they are in."""
     resume = request.resume
-    if isinstance(resume, Beside):
+    if isinstance(resume, Without):
         at = replace(request, resume=resume.at)
         source, rows = _next_range(connection, binding, at, where, walk)
         return source, rows and resume.narrowed(rows, binding)
 
     def find(
-        source: Table, stretch: tuple[Any, Any], beside: Bounds | None = None
+        source: Table, stretch: tuple[Any, Any], bounds: Bounds | None = None
     ) -> KeyRange | None:
         if request.part is Part.ALL:
             rows = table_walk.next_range(connection, binding, source, request.size, stretch)
-            return rows and rows.with_bounds(beside)
+            return rows and rows.with_bounds(bounds)
         if walk is not None:
-            ranges = walk.ranges(source, beside)
+            ranges = walk.ranges(source, bounds)
             return ranges.next_range(connection, request.size, stretch[0])
-        index = PartIndex(binding, request.part, clock_of(connection.dialect), source, beside)
+        index = PartIndex(binding, request.part, clock_of(connection.dialect), source, bounds)
         return index.next_range(connection, request.size, *stretch)
 
     return where.next_range(connection, request, find)
@@ -244,7 +244,7 @@ def _left_behind(batch: Batch, reason: Skip, failure: HookError | RefusedError) 
         keys = tuple(tuple(key) for key in batch.connection.execute(chosen))
         resume, left = rows.resume, len(keys)
         if batch.is_crowded:
-            at = beside(rows, keys)
+            at = without(rows, keys)
             if at is not None:
                 resume = at
             else:
@@ -256,7 +256,7 @@ def _left_behind(batch: Batch, reason: Skip, failure: HookError | RefusedError) 
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class Without:
     """Where a sweep goes on among rows that no bound tells apart; some of them have to stay."""
 
     at: object
@@ -269,13 +269,13 @@ class Beside:
             own = [source.c[key.key] for key in key_columns(binding.table)]
             return [*rows.bounds(source), not_(is_one_of(own, self.keys))]
 
-        return replace(rows, bounds=bounds, again=Beside(rows.again, self.keys))
+        return replace(rows, bounds=bounds, again=Without(rows.again, self.keys))
 
 
-def beside(rows: KeyRange, keys: Sequence[tuple[Any, ...]]) -> Beside | None:
+def without(rows: KeyRange, keys: Sequence[tuple[Any, ...]]) -> Without | None:
     """Where to go on in a range without some of its rows; None if these are too many."""
-    at = rows.again if isinstance(rows.again, Beside) else Beside(rows.again, ())
-    if len(at.keys) + len(keys) > _MOST_BESIDE:
+    at = rows.again if isinstance(rows.again, Without) else Without(rows.again, ())
+    if len(at.keys) + len(keys) > _MOST_WITHOUT:
         return None
     return replace(at, keys=(*at.keys, *keys))
 
@@ -330,7 +330,7 @@ class Batch:
         if undeleted:
             self.notes.append(_UNDELETED)
             if again:
-                resume = beside(self.range, undeleted) or self.range.resume
+                resume = without(self.range, undeleted) or self.range.resume
             if Skip.LOCKED in skips:
                 skips[Skip.LOCKED] -= len(undeleted)
             skips[Skip.REFUSED] = len(undeleted)

@@ -220,7 +220,7 @@ def stored_indexes(connection: Connection, table: Table) -> list[StoredIndex]:
 class PartIndex:
     """The index over one part of a table's rows (any but `Part.ALL`), by the end of their lives.
 
-    `source` is where they are, if not in the binding's table. `beside` are further conditions.
+    `source` is where they are, if not in the binding's table. `bounds` are further conditions.
     """
 
     def __init__(
@@ -229,19 +229,19 @@ class PartIndex:
         part: Part,
         clock: Clock,
         source: Table | None = None,
-        beside: Bounds | None = None,
+        bounds: Bounds | None = None,
     ) -> None:
-        self._beside = beside
+        self._bounds = bounds
         self._seconds: Seconds | None = None
         self._binding = binding
         self._source = binding.table if source is None else source
         self._part = part
         self._clock = clock
 
-    def among(self, beside: Bounds, seconds: Seconds) -> PartIndex:
+    def among(self, bounds: Bounds, seconds: Seconds) -> PartIndex:
         """The index over some of these rows, which live for so long."""
         index = copy(self)
-        index._beside, index._seconds = beside, seconds  # noqa: SLF001 (its own)
+        index._bounds, index._seconds = bounds, seconds  # noqa: SLF001 (its own)
         return index
 
     def holds(self, source: FromClause) -> ColumnElement[bool]:
@@ -387,8 +387,8 @@ class PartIndex:
         if self._is_by_column:
             # Rows that are near their end, or hold no date, may be within these bounds too.
             entries = entries.where(expired)
-        if self._beside is not None:
-            entries = entries.where(*self._beside(self._source))
+        if self._bounds is not None:
+            entries = entries.where(*self._bounds(self._source))
         if resume is not None:
             bound = self.bound(resume)
             entries = entries.where(
@@ -468,7 +468,7 @@ class PartIndex:
 
         expired = partial(self.expired, writing=True)
         found = KeyRange(rows, bounds, expired, again=first, resume=resume)
-        return found.with_bounds(self._beside)
+        return found.with_bounds(self._bounds)
 
     def bound(self, value: Any) -> Any:
         """A bookmark, to compare an end with."""

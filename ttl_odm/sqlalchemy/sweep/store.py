@@ -27,7 +27,7 @@ from ttl_odm.sqlalchemy.policy.rules import root_of, rule_of
 from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
 from ttl_odm.sqlalchemy.sweep import table_walk
-from ttl_odm.sqlalchemy.sweep.batch import Beside, purge
+from ttl_odm.sqlalchemy.sweep.batch import Without, purge
 from ttl_odm.sqlalchemy.sweep.counts import count, count_facts
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, find_due
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
@@ -246,7 +246,7 @@ def divide(
         dialect in MYSQL_FAMILY and request.part is not Part.ALL
     )
     is_single = isinstance(connection.engine.pool, StaticPool)  # has one connection for everybody
-    if not has_marks or is_single or isinstance(request.resume, Beside):
+    if not has_marks or is_single or isinstance(request.resume, Without):
         return ()
     if request.part is Part.INHERITING and walk_of(connection, binding) is not None:
         return ()

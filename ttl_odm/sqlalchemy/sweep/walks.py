@@ -69,7 +69,7 @@ class Walk(Protocol):
         """For how many seconds the first row that it leads to has been expired; None for none."""
         ...
 
-    def ranges(self, source: Table, beside: Bounds | None = None) -> Ranges:
+    def ranges(self, source: Table, bounds: Bounds | None = None) -> Ranges:
         """The ranges of all rows that inherit, in a table or a child of it, and in such bounds."""
         ...
 

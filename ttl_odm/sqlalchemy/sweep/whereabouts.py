@@ -81,7 +81,7 @@ class Find(Protocol):
     """Finds the next rows to delete."""
 
     def __call__(
-        self, source: Table, stretch: Stretch, beside: Bounds | None = None, /
+        self, source: Table, stretch: Stretch, bounds: Bounds | None = None, /
     ) -> KeyRange | None:
         """Look in a stretch of a table, among the rows that further bounds leave."""
         ...

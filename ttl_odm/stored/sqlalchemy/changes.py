@@ -129,7 +129,7 @@ def change(  # noqa: PLR0913 (three by keyword)
     whose = {"name": default.name, "scope": scope}
     said = {"changed_by": by, "reason": reason}
     with _in_short_tries(connection, tables.policies) as execute:
-        # Whoever deletes by any default of the table holds this row: see `default_locks`. A
+        # Whoever deletes by any default of the table holds this row: see `lock_defaults`. A
         # transaction with an older snapshot fails on it, as it is written. And SQLite, which has
         # no FOR UPDATE, locks the file by this.
         execute(update(tables.policies).where(*whole).values(ttl=old))

@@ -49,12 +49,12 @@ class ScopeRanges:
         clock: Clock,
         stored: StoredIndex,
         source: Table,
-        beside: Bounds | None = None,
+        bounds: Bounds | None = None,
     ) -> None:
         self.binding = binding
         self._stored = stored
         self._source = source
-        self._beside = beside
+        self._bounds = bounds
         self._index = PartIndex(binding, Part.INHERITING, clock, source)
 
     def next_range(self, connection: Connection, size: int, resume: object) -> KeyRange | None:
@@ -113,4 +113,4 @@ class ScopeRanges:
         return column
 
     def _more(self, source: FromClause) -> list[ColumnElement[bool]]:
-        return [] if self._beside is None else self._beside(source)
+        return [] if self._bounds is None else self._bounds(source)

@@ -175,9 +175,9 @@ class ScopeWalk:
         scopes = due_in_scopes(connection, index, self._index)
         return max((scope.overdue for scope in scopes), default=None)
 
-    def ranges(self, source: Table, beside: Bounds | None = None) -> ScopeRanges:
+    def ranges(self, source: Table, bounds: Bounds | None = None) -> ScopeRanges:
         """The ranges of the rows that inherit."""
-        return ScopeRanges(self._binding, self._clock, self._index, source, beside)
+        return ScopeRanges(self._binding, self._clock, self._index, source, bounds)
 
 
 def scope_index(connection: Connection, binding: Binding) -> StoredIndex | None:
