@@ -25,7 +25,7 @@ from ttl_odm.guard.sqlalchemy.leaks import RawLeaks, is_unknown, leaks_in, leaks
 from ttl_odm.guard.tables import Source, replaced
 from ttl_odm.guard.words import Marks
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.gate.outdated import current, outdate
+from ttl_odm.sqlalchemy.gate.execution import current, outdate
 from ttl_odm.sqlalchemy.gate.recompile import compiled_statements
 from ttl_odm.sqlalchemy.policy.binding import bound_tables
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED, includes_expired

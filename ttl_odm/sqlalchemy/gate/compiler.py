@@ -8,7 +8,7 @@ once and then served from SQLAlchemy's statement cache.
 Which condition goes where is decided by how a table enters the statement: see `LiveRows`.
 Values that change while the application runs (the default ttl, ``include_expired``) are
 bound, never part of the SQL. What one execution asks for reaches them in the execution context
-(`ttl_odm.sqlalchemy.gate.context`).
+(`ttl_odm.sqlalchemy.gate.execution`).
 
 The compiler and what puts it in place stand together: a reader of one statement meets both.
 """
@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from sqlalchemy import Delete, Join, Update, and_
 
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.gate.context import gate_contexts
-from ttl_odm.sqlalchemy.gate.outdated import current
+from ttl_odm.sqlalchemy.gate.execution import Trial, current, gate_contexts, tried, try_again
 from ttl_odm.sqlalchemy.gate.policy_change import policy_change
 from ttl_odm.sqlalchemy.gate.preparations import (
     ChangedReferences,
@@ -32,7 +31,6 @@ from ttl_odm.sqlalchemy.gate.preparations import (
     StampedBase,
 )
 from ttl_odm.sqlalchemy.gate.recompile import compiled_statements, some_are_unknown
-from ttl_odm.sqlalchemy.gate.retry import Trial, tried, try_again
 from ttl_odm.sqlalchemy.keys.upserts import MetRows
 from ttl_odm.sqlalchemy.keys.writes import InnerInserts, InsertedKeys, UpdatedKeys
 from ttl_odm.sqlalchemy.policy.binding import binding_of, may_be_second, sub_binding_of

@@ -1,9 +1,8 @@
 """What has to happen just before a compiled statement runs.
 
 The gate decides it while it compiles a statement (`ttl_odm.sqlalchemy.gate.compiler`), and does it
-in the execution context (`ttl_odm.sqlalchemy.gate.context`). The keys of writes are
-`ttl_odm.sqlalchemy.keys.writes`; when they are freed, and what comes after a write that failed, is
-`ttl_odm.sqlalchemy.gate.retry`.
+when it executes one (`ttl_odm.sqlalchemy.gate.execution`, which also decides when keys are freed,
+and what comes after a write that failed). The keys of writes are `ttl_odm.sqlalchemy.keys.writes`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ What the gate adds is part of compiled SQL, and SQLAlchemy keeps that: in the ca
 of each mapper (for flushes), in one that a user passes as ``compiled_cache``, or in a variable. A
 policy in the cache keys would not do, for statements remember their keys. So the gate notes each
 statement that is compiled, by a weak reference. Those that name the table are outdated, wherever
-they are kept, and compiled again when they are executed (`ttl_odm.sqlalchemy.gate.outdated`). What
+they are kept, and compiled again when they are executed (`ttl_odm.sqlalchemy.gate.execution`). What
 was compiled before the gate was there, the garbage collector knows: the first
 `ttl_odm.sqlalchemy.enable` of a process asks it, which takes a fraction of a second.
 
@@ -20,8 +20,7 @@ from weakref import WeakValueDictionary
 
 from sqlalchemy.sql.compiler import CompilerState, SQLCompiler
 
-from ttl_odm.sqlalchemy.gate.context import gate_contexts
-from ttl_odm.sqlalchemy.gate.outdated import outdate
+from ttl_odm.sqlalchemy.gate.execution import gate_contexts, outdate
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -4,7 +4,7 @@ The default ttl, which its owner may declare anew at any moment, and the two way
 contract: `include_expired` and ``keep_last_modified``. All are bound values, so that SQLAlchemy's
 statement cache, which knows no execution options, keeps one entry whatever happens to them. What
 one execution alone asks for is passed to it as parameters of these names, see `overruled` and
-`ttl_odm.sqlalchemy.gate.context`.
+`ttl_odm.sqlalchemy.gate.execution`.
 
 `include_expired` exists as a loader option too: that one is part of the cache key, takes the
 predicate out of the SQL, and travels with the loaded objects into their lazy loads.

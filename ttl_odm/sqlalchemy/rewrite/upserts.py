@@ -55,7 +55,7 @@ def gated_on_duplicate_key(
     """MariaDB's and MySQL's ``ON DUPLICATE KEY UPDATE``, which has no WHERE.
 
     Assignments are made in order. The first resets ``_ts`` if the row is live (or leaves a date
-    that no write resets), and fails if not; `ttl_odm.sqlalchemy.gate.retry` then deletes the
+    that no write resets), and fails if not; `ttl_odm.sqlalchemy.gate.execution` then deletes the
     row and runs the statement again.
     """
     binding = _binding_of(table)

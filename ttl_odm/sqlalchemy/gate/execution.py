@@ -1,4 +1,10 @@
-"""Writes that are sent before anything is asked, and once more after a key was in their way.
+"""How a gated statement is executed: what goes before it, and a second try after a taken key.
+
+In the execution context, what one execution asks for (``include_expired``,
+``keep_last_modified``) is put among the bound values, the database's clock is looked at once in a
+while, and what has to happen before the statement does. A statement that is out of date is compiled
+again there, for all further executions. The old one stays as it is, since another thread may be
+running it: SQL and bound values have to be of one and the same compilation.
 
 Nearly always the keys that a write takes are free, so a look at them beforehand would be a round
 trip for nothing. A write that can be tried goes first (`Trial`); where it meets a key that is taken
@@ -18,30 +24,47 @@ none.
 
 An answer can still be changed only in the dialect's functions that hand a statement to the driver;
 an engine that writes to a TTL table has others in their place.
+
+This module must not know how a statement was compiled, but for what the compiler notes on it, nor
+why one is out of date.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Update, literal_column, select
-from sqlalchemy.engine.interfaces import ExecuteStyle
+from sqlalchemy.engine.interfaces import CacheStats, ExecuteStyle
 from sqlalchemy.exc import DBAPIError
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.errors import is_denied, is_restricted, is_taken
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
+from ttl_odm.sqlalchemy.policy.parameters import (
+    INCLUDE_EXPIRED,
+    KEEP_LAST_MODIFIED,
+    base_row_written,
+    overruled,
+)
+from ttl_odm.sqlalchemy.policy.second_tables import is_migrating
 from ttl_odm.sqlalchemy.rewrite.targets import uniques
-from ttl_odm.sqlalchemy.time.clock import clock_of, monotonic
+from ttl_odm.sqlalchemy.time.clock import (
+    UnwrappedConfigurationError,
+    clock_of,
+    forget,
+    monotonic,
+    observe,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import Connection, Insert, Table
+    from sqlalchemy import Connection, Executable, Insert, PoolProxiedConnection, Table
     from sqlalchemy.engine import Dialect
+    from sqlalchemy.engine.default import DefaultExecutionContext
     from sqlalchemy.engine.interfaces import DBAPICursor
     from sqlalchemy.sql.compiler import SQLCompiler
 
@@ -50,14 +73,155 @@ if TYPE_CHECKING:
     Name = tuple[str | None, str]
     """A table's schema and name, as the database has them."""
 
+    Row = dict[str, object]
     Send = Callable[..., None]
     """What hands a cursor, a statement, its parameters and its context to the driver."""
+    Context = DefaultExecutionContext
+else:
+    Context = object
 
 _SAVEPOINT: Final = "ttl_odm_second_try"
 
 _SEES_ALL: Final = frozenset({"READ COMMITTED", "READ UNCOMMITTED", "AUTOCOMMIT"})
 """Isolation levels in which PostgreSQL's ON CONFLICT passes each row that is in the way. In others
 it fails on one that the transaction doesn't see, where an INSERT says that the key is taken."""
+
+
+def gate_contexts(dialect: Dialect) -> None:
+    """See that statements of a dialect, if they are gated, run in a gated context."""
+    context_class = dialect.execution_ctx_cls  # asked once: another thread may replace it
+    if not issubclass(context_class, GatedContext):
+        forget(dialect)
+        make: Any = _gated_context  # mypy takes a class that defines __eq__ for unhashable
+        dialect.execution_ctx_cls = make(context_class)
+
+
+class GatedContext(Context):
+    """Mixed in before a dialect's own execution context, see `_gated_context`.
+
+    It is put there the first time that a statement with a TTL table is compiled for the dialect,
+    which is before that statement's context is made. It is on the way of every statement of the
+    engine, so it steps aside at once for all that have no TTL table, and does nothing after the
+    start for those that have nothing to prepare.
+    """
+
+    ttl_trial: Trial | None = None
+    ttl_batch: Any = None
+    ttl_does_nothing: bool = False  # whatever it was to write was left out
+
+    def fetchall_for_returning(self, cursor: Any) -> Any:
+        """The rows of a batch that is inserted."""
+        rows = super().fetchall_for_returning(cursor)  # type: ignore[no-untyped-call]
+        trial = self.ttl_trial
+        return rows if trial is None else trial.complete(self, rows)
+
+    def pre_exec(self) -> None:
+        """See to the database's clock, and to expired rows that are in the way."""
+        compiled: Any = self.compiled
+        if getattr(compiled, "ttl_gated", False):
+            if monotonic() >= self.root_connection.dialect.ttl_odm_stale_at:  # type: ignore[attr-defined]
+                observe(self.root_connection)
+            if compiled.ttl_preparation is not None:
+                compiled.ttl_preparation.prepare(self)
+        super().pre_exec()  # type: ignore[no-untyped-call]
+
+
+@cache
+def _gated_context(context_class: type[Any]) -> type[Any]:
+    """The gated subclass of a dialect's context class."""
+    init = context_class._init_compiled  # noqa: SLF001 (a subclass's)
+
+    # With every argument by name, since packing and unpacking them would double what this adds
+    # to each statement of the engine. (SQLAlchemy 2.0 has no `param_dict`.)
+    def _init_compiled(  # noqa: PLR0913, PLR0917 (SQLAlchemy's signature)
+        cls: type[GatedContext],
+        dialect: Any,
+        connection: Connection,
+        dbapi_connection: PoolProxiedConnection,
+        execution_options: Mapping[str, object],
+        compiled: Any,
+        parameters: list[Row],
+        invoked_statement: Executable,
+        extracted_parameters: Sequence[object] | None,
+        cache_hit: CacheStats = CacheStats.CACHING_DISABLED,
+        param_dict: Mapping[str, object] | None = None,
+    ) -> Any:
+        make: Any = init if cls is gated else super(gated, cls)._init_compiled
+        is_gated = getattr(compiled, "ttl_gated", False)
+        if is_gated and compiled.ttl_outdated:
+            compiled = current(compiled)
+            is_gated = getattr(compiled, "ttl_gated", False)
+        if is_gated:
+            if compiled.ttl_migrating and not is_migrating(dialect):
+                outdate(compiled)
+                compiled = current(compiled)
+            if (
+                INCLUDE_EXPIRED in execution_options
+                or KEEP_LAST_MODIFIED in execution_options
+                or base_row_written.get()
+            ):
+                parameters = overruled(compiled, parameters, execution_options)
+            # Only the gated class looks again before the cursor is used.
+            if compiled.ttl_preparation is not None or monotonic() >= dialect.ttl_odm_stale_at:
+                make = super(gated, cls)._init_compiled
+        rest = (cache_hit,) if param_dict is None else (cache_hit, param_dict)
+        return make(
+            dialect,
+            connection,
+            dbapi_connection,
+            execution_options,
+            compiled,
+            parameters,
+            invoked_statement,
+            extracted_parameters,
+            *rest,
+        )
+
+    name = f"Gated{context_class.__name__}"
+    members = {"_init_compiled": classmethod(_init_compiled)}
+    gated: Any = type(name, (GatedContext, context_class), members)
+    return gated  # type: ignore[no-any-return]
+
+
+def outdate(compiled: Any) -> None:
+    """Let the next execution of a statement compile it again; it has to run in a gated context."""
+    compiled.ttl_renewed = None
+    compiled.ttl_gated = compiled.ttl_outdated = True
+
+
+def current(compiled: Any) -> Any:
+    """The statement as it is compiled now, in the place of one that is outdated.
+
+    Raises:
+        TTLConfigurationError: It can't be compiled any more.
+    """
+    newest: Any = compiled
+    while getattr(newest, "ttl_outdated", False):
+        after: Any = newest.ttl_renewed
+        if after is None:
+            after = newest.ttl_renewed = _compiled_again(newest)
+        newest = after
+    if newest is not compiled:
+        compiled.ttl_renewed = newest
+    return newest
+
+
+def _compiled_again(compiled: Any) -> SQLCompiler:
+    """Compile a statement once more; TTLConfigurationError where that can't be."""
+    try:
+        return compiled.dialect.statement_compiler(  # type: ignore[no-any-return]
+            compiled.dialect,
+            compiled.statement,
+            cache_key=compiled.cache_key,
+            column_keys=compiled.column_keys,
+            for_executemany=compiled.for_executemany,
+            linting=compiled.linting,
+            schema_translate_map=compiled.schema_translate_map,
+        )
+    except Exception as error:
+        raise UnwrappedConfigurationError(
+            f"This statement can't apply the policy that its table has meanwhile: {error}"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
