@@ -19,8 +19,7 @@ from ttl_odm.core.policy import TTL, Policy, as_policy
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mapper import bind_mapper, bind_table, without_own
-from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
-from ttl_odm.sqlalchemy.gate.policy_change import policy_change
+from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers, policy_change
 from ttl_odm.sqlalchemy.gate.recompile import recompile
 from ttl_odm.sqlalchemy.policy.binding import binding_of, root_binding_of, tables_like, unbind
 from ttl_odm.sqlalchemy.policy.foreign_keys import names_above
