@@ -133,8 +133,8 @@ def test_a_history_forgets_the_oldest() -> None:
 
 def test_a_history_keeps_the_rate_of_the_last_sweep_that_deleted_any() -> None:
     history = History()
-    history.note("a", 1_000, 4.0)
-    history.note("a", 0, 1.0)
+    history.add_rate("a", 1_000, 4.0)
+    history.add_rate("a", 0, 1.0)
     again = History.loads(history.dumps())
     assert (again.rate_of("a"), again.rate_of("b")) == (250.0, None)
 

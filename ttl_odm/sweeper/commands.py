@@ -1,9 +1,9 @@
-"""What a plan can ask for: one small frozen value for each thing that a driver does.
+"""The commands of a plan: one small frozen value for each thing that a driver does.
 
 A command's ``__iter__`` yields the command itself and returns the reply, which gives
 ``result = yield from PurgeBatch(...)`` its type. Errors of the store are thrown into the plan.
 
-A new command goes here and into the two drivers in `ttl_odm.sweeper.drive`, and nowhere else.
+A new command goes here and into `ttl_odm.sweeper.drive`, and nowhere else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 class Command(Generic[R]):
-    """Something for a driver to do; the reply is an ``R``."""
+    """An order to the driver, whose reply is an ``R``."""
 
     __slots__ = ()
 
@@ -44,17 +44,17 @@ class Now(Command[float]):
 
 @dataclass(frozen=True, slots=True)
 class DatabaseNow(Command[datetime]):
-    """Ask a `Clocked` store for its instant."""
+    """Ask a `Clocked` store for the database's time."""
 
 
 @dataclass(frozen=True, slots=True)
 class IsStopping(Command[bool]):
-    """Ask whether somebody wants the sweeper to stop."""
+    """Ask whether the sweeper is to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause(Command[None]):
-    """Wait for some seconds, or until somebody wants the sweeper to stop."""
+    """Wait for some seconds, or until the sweeper is to stop."""
 
     seconds: float
 
@@ -83,9 +83,9 @@ class FindDue(Command[Due | None]):
 
 @dataclass(frozen=True, slots=True)
 class CountDue(Command[Counted]):
-    """Let a `Counting` store count what has expired in a target.
+    """Ask a `Counting` store to count what has expired in a target.
 
-    With further facts about these rows, if they are wanted and the store can count them.
+    `with_facts` is for the facts of a `FactCounting` store, too.
     """
 
     target: str
@@ -94,14 +94,14 @@ class CountDue(Command[Counted]):
 
 @dataclass(frozen=True, slots=True)
 class PurgeBatch(Command[BatchResult]):
-    """Let the store delete one batch."""
+    """Ask the store to delete one batch."""
 
     request: BatchRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Divide(Command[Sequence[object]]):
-    """Let a `Dividing` store cut what is left of a stretch, of which a batch would be next."""
+    """Ask a `Dividing` store to split the rest of a range among workers."""
 
     request: BatchRequest
     shares: int
@@ -109,14 +109,14 @@ class Divide(Command[Sequence[object]]):
 
 @dataclass(frozen=True, slots=True)
 class Begin(Command[None]):
-    """Let the store delete a batch beside those of other stretches that are under way."""
+    """Ask the store to delete a batch while others run; see `AwaitBatch`."""
 
     request: BatchRequest
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitBatch(Command[tuple[BatchRequest, BatchResult | Exception]]):
-    """Wait for one of those to be over; one that fails says nothing of the others."""
+    """Wait for a batch that `Begin` started; one that failed comes with its error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class CallHooks(Command[None]):
 
 @dataclass(frozen=True, slots=True)
 class Acquire(Command[Lease | None]):
-    """Take the lease. The driver gives it back in the end, whatever happens to the plan."""
+    """Acquire the lease, which the driver releases in the end, whatever happens to the plan."""
 
     name: str
     holder: str
@@ -138,14 +138,14 @@ class Acquire(Command[Lease | None]):
 
 @dataclass(frozen=True, slots=True)
 class Renew(Command[bool]):
-    """Prolong the lease."""
+    """Renew the lease."""
 
     lease: Lease
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLease(Command[LeaseState]):
-    """Look at the lease."""
+    """Read the state of the lease."""
 
     name: str
 
@@ -160,6 +160,6 @@ class Record(Command[bool]):
 
 @dataclass(frozen=True, slots=True)
 class Emit(Command[None]):
-    """Report to whoever watches; what that raises is the caller's, and ends the driver."""
+    """Pass an event to the log and to the caller, whose exception ends the driver."""
 
     event: Progress | SweepReport

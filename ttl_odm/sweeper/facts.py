@@ -1,9 +1,9 @@
-"""What an extension reports of a target: `Fact`, which the sweeper passes on and doesn't know.
+"""What an extension reports of a target: a `Fact`, which the sweeper passes on without knowing it.
 
 A store puts facts into `Due`, `Counted` and `BatchResult`, under the names that they have in JSON.
-They come out of reports, progress, errors of the fuse, and the commands that print a status: as
-text, as plain values and as numbers for monitoring systems. A `Fact` is about the target as it is,
-and the latest one counts. A `RowsFact` is about its rows, and is added up from batch to batch.
+They appear in reports, progress, errors of the fuse, and in what the status commands print: as
+text, as plain values and as numbers for monitoring systems. A `Fact` is about the target as it is:
+the latest one counts. A `RowsFact` is about rows, and is added up over the batches.
 
 This module must not know any extension.
 """
@@ -29,8 +29,8 @@ class Number:
     """One number of a monitoring system.
 
     Attributes:
-        name: Its name, without the prefix ``ttl_odm_`` and without what a system appends.
-        kind: What a system makes of it.
+        name: Its name, without the prefix ``ttl_odm_`` and a system's suffix.
+        kind: Its type in a monitoring system.
         about: Its meaning, in a sentence.
         labels: Its labels besides the backend. A fact's number has ``table`` and at most one more.
         unit: ``s`` for seconds, else empty.
@@ -77,11 +77,11 @@ class Reported(Protocol):
 
 
 class Fact(ABC):
-    """Something that an extension reports of a target as it is; immutable.
+    """A fact about a target as it is; immutable.
 
-    ``str(fact)`` is a line for people, or several, in which names that others chose are escaped by
-    `ttl_odm.sweeper.text.visible`. Reports and status print each line behind the target's name. A
-    fact that is false is not printed and not in JSON; only its numbers count.
+    ``str(fact)`` is one or more lines for people, with foreign names escaped by
+    `ttl_odm.sweeper.text.visible`. Reports and status print each line after the target's name. A
+    fact that is false has only its numbers: it isn't printed, and not in JSON.
     """
 
     __slots__ = ()
@@ -102,36 +102,36 @@ class Fact(ABC):
         return None
 
     def numbers(self, target: Reported) -> Iterable[Reading]:  # noqa: ARG002 (for those that do)
-        """Return what a sweep's report says to monitoring systems."""
+        """Return the numbers of a sweep's report for monitoring systems."""
         return ()
 
 
 class RowsFact(Fact):
-    """Something that an extension reports of expired rows, or of deleted ones."""
+    """A fact about expired or deleted rows."""
 
     __slots__ = ()
 
     @abstractmethod
     def plus(self, earlier: RowsFact) -> Self:
-        """Return the fact about these rows and those of `earlier`, which is of this class."""
+        """Return the fact about these rows and those of `earlier`, of the same class."""
 
     def among(self, rows: int) -> Self:  # noqa: ARG002 (as above)
-        """Return the fact as it is reported, about so many rows in all."""
+        """Return the fact as it is reported, of so many rows in total."""
         return self
 
     @property
     def brief(self) -> str:
-        """A few words in parentheses after the number of rows; empty if there is nothing to say."""
+        """A few words for parentheses after the number of rows; may be empty."""
         return ""
 
     @property
     def along(self) -> int:
-        """Rows of other tables that will be deleted with these."""
+        """The number of rows of other tables that will be deleted with these."""
         return 0
 
 
 def latest(earlier: Mapping[str, Fact], facts: Mapping[str, Fact]) -> dict[str, Fact]:
-    """Return what is known after another batch."""
+    """Return the facts after another batch."""
     added = {
         name: _added(fact, earlier.get(name)) if isinstance(fact, RowsFact) else fact
         for name, fact in facts.items()
@@ -144,7 +144,7 @@ def _added(fact: F, earlier: Fact | None) -> F:
 
 
 def among(rows: int, facts: Mapping[str, Fact]) -> dict[str, Fact]:
-    """Return facts as they are reported, about so many rows in all."""
+    """Return facts as they are reported, of so many rows in total."""
     return {
         name: fact.among(rows) if isinstance(fact, RowsFact) else fact
         for name, fact in facts.items()
@@ -162,7 +162,7 @@ def of_target(facts: Mapping[str, Fact]) -> dict[str, Fact]:
 
 
 def lines(facts: Iterable[Fact]) -> Iterator[str]:
-    """Return what is printed of facts."""
+    """Return the printed lines of facts."""
     for fact in facts:
         if fact:
             yield from map(visible, str(fact).split("\n"))

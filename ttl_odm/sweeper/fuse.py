@@ -1,11 +1,9 @@
-"""The blast-radius fuse: far more has expired at once than is likely, so nothing is deleted.
+"""The fuse: if far more has expired at once than is plausible, nothing is deleted.
 
 A wrong default, a clock that jumped, a restored backup: each makes rows expire by the million, and
-the sweeper would make that final. With `max_fraction` or `max_jump` set, a target is counted
-before anything of it is deleted. If the fuse blows, the target fails with the numbers, at every
-sweep until a person has looked and says ``force=True``.
-
-It compares with what the last sweeps found: see `ttl_odm.sweeper.tenure.History`.
+the sweeper would make that final. With `max_fraction` or `max_jump`, a target is counted before
+anything of it is deleted. If the fuse blows, the target fails with the numbers, in every sweep
+until a person has looked and passes ``force=True``.
 """
 
 from __future__ import annotations
@@ -24,10 +22,10 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.store import Counted
 
 FLOOR: Final = 1_000
-"""So many rows are never too many: in small numbers every ratio is soon exceeded."""
+"""Rows that are never too many, since small numbers exceed any ratio."""
 
 NEEDED: Final = 3
-"""Sweeps that have to be remembered before `max_jump` says anything."""
+"""Sweeps that the history must have before `max_jump` applies."""
 
 
 class FuseError(DueFacts, TTLError):
@@ -59,17 +57,13 @@ class FuseError(DueFacts, TTLError):
 
 @dataclass(frozen=True, slots=True)
 class Fuse:
-    """How much may be due at once; None for any number.
-
-    ``max_fraction`` is a share of the target's rows, from 0 to 1, ``max_jump`` so many times the
-    most that one of the remembered sweeps found.
-    """
+    """How many rows may be due at once; see `SweepOptions`."""
 
     max_fraction: float | None = None
     max_jump: float | None = None
 
     def check(self, target: str, counted: Counted, past: Sequence[int]) -> None:
-        """Blow with a `FuseError`, or don't; ``past`` is what the last sweeps found there."""
+        """Raise a `FuseError` if too many are due; `past` is what the last sweeps found there."""
         due = counted.due
         if self.max_fraction is not None:
             rows = max(counted.rows, due)  # an estimate may be less than was counted
@@ -81,9 +75,11 @@ class Fuse:
             most = max(past)
             allowed = max(FLOOR, int(most * self.max_jump))
             if due > allowed:
-                usual = f"max_jump={self.max_jump:g} times {most:,} rows, the most that one of "
-                usual = f"{usual}the last {len(past)} sweeps found"
-                raise self._blown(target, counted, allowed, usual)
+                limit = (
+                    f"max_jump={self.max_jump:g} times {most:,} rows, the most that one of the "
+                    f"last {len(past)} sweeps found"
+                )
+                raise self._blown(target, counted, allowed, limit)
 
     @staticmethod
     def _blown(target: str, counted: Counted, allowed: int, limit: str) -> FuseError:

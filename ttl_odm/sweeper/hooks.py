@@ -1,9 +1,9 @@
-"""Who hears of rows that were purged, and what: `Purged`, `Hook`, `Hooks`, `ArchiveSink`.
+"""Hooks, which are notified of purged rows: `Purged`, `Hook`, `Hooks`, `ArchiveSink`.
 
 A hook runs at one of two moments. Inside the deleting transaction it can write to the same
 database, so that both happen or neither does (an outbox); if it raises, the batch rolls back.
-After the commit it knows that the rows are gone, but if the process dies in between nobody hears
-of them.
+After the commit the rows are certainly gone, but the hook isn't called if the process dies in
+between.
 
 This module must not know any database, nor whether its caller is a coroutine: `Hooks.call` and
 `Hooks.call_async` are the only two places that differ.
@@ -29,7 +29,7 @@ When: TypeAlias = Literal["transaction", "commit"]
 """The moment of a hook: inside the deleting transaction, or after it was committed."""
 
 Reason: TypeAlias = Literal["expired", "displaced"]
-"""Why rows went: a sweep came by, or a write took their keys."""
+"""Why rows were purged: by a sweep, or by a write that took their keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Hook:
     rows: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what would be noticed in the middle of a sweep."""
+        """Reject what would otherwise fail in the middle of a sweep."""
         if not callable(self.call):
             raise TTLConfigurationError(f"A hook must be callable, but {self.call!r} isn't.")
         if self.when not in ("transaction", "commit"):
@@ -116,10 +116,10 @@ class Hook:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """All hooks of a sweeper, each with its target (None: all targets).
+    """All hooks of a sweeper, each with its target (None: all targets); false if there are none.
 
     A store asks `watches` and `wants_rows` before it deletes, and calls `call` or `call_async`
-    before it commits. False when there are none.
+    before it commits.
     """
 
     entries: tuple[tuple[str | None, Hook], ...] = ()
@@ -148,11 +148,11 @@ class Hooks:
 
     @property
     def named(self) -> Hooks:
-        """Those that were given for one target each."""
+        """The hooks that are for one target each."""
         return Hooks(tuple(entry for entry in self.entries if entry[0] is not None))
 
     def watches(self, table: str) -> bool:
-        """Whether any hook is interested in this table."""
+        """Whether any hook is called for this table."""
         return any(True for _ in self._of(table))
 
     def wants_rows(self, table: str) -> bool:
@@ -171,13 +171,13 @@ class Hooks:
             HookError: A hook raised an exception; the remaining ones were not called.
         """
         for hook, details in self._calls(purged, when):
-            with _calling("hook", hook.call, purged):
-                _done(hook.call(details))
+            with _named_errors("hook", hook.call, purged):
+                _reject_coroutine(hook.call(details))
 
     async def call_async(self, purged: Purged, when: When = "transaction") -> None:
-        """Call the hooks of a moment, and await those that are coroutines; see `call`."""
+        """Call the hooks of a moment, and await coroutines; see `call`."""
         for hook, details in self._calls(purged, when):
-            with _calling("hook", hook.call, purged):
+            with _named_errors("hook", hook.call, purged):
                 result = hook.call(details)
                 if isawaitable(result):
                     await result
@@ -198,13 +198,13 @@ def archive(sink: ArchiveSink, purged: Purged) -> None:
     Raises:
         HookError: The sink raised an exception.
     """
-    with _calling("archive", sink.write, purged):
-        _done(sink.write(purged))
+    with _named_errors("archive", sink.write, purged):
+        _reject_coroutine(sink.write(purged))
 
 
 async def archive_async(sink: ArchiveSink, purged: Purged) -> None:
     """Write to a sink, and await it if it is a coroutine; see `archive`."""
-    with _calling("archive", sink.write, purged):
+    with _named_errors("archive", sink.write, purged):
         result = sink.write(purged)
         if isawaitable(result):
             await result
@@ -225,8 +225,8 @@ def _listed(hooks: Any) -> list[Hook]:
     )
 
 
-def _done(result: object) -> None:
-    """Refuse a coroutine: dropping it would look as if it had run."""
+def _reject_coroutine(result: object) -> None:
+    """Reject a coroutine: dropping it would look as if it had run."""
     if isawaitable(result):
         if iscoroutine(result):
             result.close()
@@ -234,8 +234,8 @@ def _done(result: object) -> None:
 
 
 @contextmanager
-def _calling(kind: Literal["hook", "archive"], call: Any, purged: Purged) -> Iterator[None]:
-    """Count the time of a call, and say of what it raises whose it is."""
+def _named_errors(kind: Literal["hook", "archive"], call: Any, purged: Purged) -> Iterator[None]:
+    """Time a call, and name the function in the error that it raises."""
     try:
         with phase(kind):
             yield

@@ -1,7 +1,7 @@
-"""Facts of this package's own extensions, which reports have as attributes and as keys, too.
+"""Facts of this package's own extensions that are also attributes of reports, and keys in JSON.
 
-These names, and those at the end of `ttl_odm.sweeper`, have been promised to users; nothing else in
-the sweeper names an extension. A new one needs no attribute: its facts are in ``facts``.
+They are public names, as those at the end of `ttl_odm.sweeper`; nothing else in the sweeper names
+an extension. A new extension needs none: its facts are in ``facts``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 IN_REPORTS: Final = {"partitions": None}
 IN_STATUS: Final = {"partitions": None, "database_sweep": None}
-"""Keys that JSON always has, null where there is no such fact."""
+"""Keys that JSON always has, null without the fact."""
 
 
 class _HasFacts(Protocol):
@@ -31,10 +31,7 @@ class TargetFacts:
 
     @property
     def partitions(self: _HasFacts) -> PartitionsCounted | None:
-        """How many partitions there were when the sweep left the target.
-
-        None if it isn't partitioned by time, or if nothing was read.
-        """
+        """The partitions at the end of the sweep; None if there are none, or nothing was read."""
         return cast("PartitionsCounted | None", self.facts.get("partitions"))
 
     @property

@@ -1,8 +1,8 @@
 """The right to sweep, as a store keeps it: `Lease`, `LeaseState`, `Leases`, `AsyncLeases`.
 
-A lease is a row (a document, an entry) with a name: who holds it, until when on the database's
-clock, and a token that grows with each holder. Beside it stand two things that all sweepers of a
-database have to agree on: whether they are paused, and what the last sweeps found.
+A lease is a row (a document, an entry) with a name: who holds it, until when by the database's
+clock, and a token that grows with each holder. It also has two things that all sweepers of a
+database must agree on: whether they are paused, and what the last sweeps found.
 
 This module must not know any database, nor what the history says: see `ttl_odm.sweeper.tenure`.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 ROW_WAIT: Final = 5
-"""Seconds that one waits for a lease's row: others hold it for as long as an UPDATE takes."""
+"""Seconds to wait for a lease's row, which others lock for the duration of an UPDATE."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""The keyword arguments of a sweeper, `SweepOptions`, and `Settings`, which the plan gets.
+"""The keyword arguments of a sweeper, `SweepOptions`, and the plan's `Settings` made of them.
 
 The options are documented here once, for both sweepers and everything that makes one (the command
-line, the integrations). They are checked when the sweeper is made, against what its store offers:
-a wrong one is found at once and not at three in the morning.
+line, the integrations). They are checked when the sweeper is made, against what its store offers,
+so that a wrong one is found at once and not at three in the morning.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ OnReport: TypeAlias = Callable[[SweepReport], object]
 
 Throttled: TypeAlias = "float | str | None"
 Throttle: TypeAlias = Callable[[], "Throttled | Awaitable[Throttled]"]
-"""Called before each batch: None to go on, seconds to wait, or a reason to wait for a while."""
+"""Called before each batch: returns None to go on, seconds to wait, or a reason to wait."""
 
 _OneHook: TypeAlias = "OnPurged | Hook"
 _HooksOfOne: TypeAlias = "_OneHook | Sequence[_OneHook]"
@@ -55,13 +55,13 @@ LEASE_NAME: Final = "ttl_odm"
 LEASE_DURATION: Final = 60.0
 
 LONGEST: Final = 2_147_483
-"""The most seconds that a database is given: PostgreSQL's longest timeout, over three weeks."""
+"""The most seconds for a database: PostgreSQL's longest timeout, over three weeks."""
 
 MOST: Final = 1_000_000
 """The most rows in a first batch, and the highest ``max_jump``."""
 
 LONGEST_NAME: Final = 200
-"""Characters of a lease's name, as its column has them."""
+"""The most characters of a lease's name, by its column."""
 
 
 class SweepOptions(TypedDict, total=False):
@@ -153,7 +153,7 @@ class Limits:
 
     @property
     def are_shared(self) -> bool:
-        """Whether what one target takes is lost to the others."""
+        """Whether the targets share a limit, so that what one takes the others can't."""
         return self.max_rows is not None or self.max_seconds is not None
 
 
@@ -209,10 +209,12 @@ def zone_of(name: str) -> tzinfo:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to sweep, as the plan wants it: checked, and with the store's own values filled in.
+    """The checked options, with the store's defaults.
 
-    ``jitter`` draws a number from 0 to 1, for waits that shouldn't all be equal; ``throttle`` says
-    whether there is one to ask; ``hooks`` are those besides what the store's targets declare.
+    Attributes:
+        jitter: Returns a random number from 0 to 1, for waits that shouldn't all be equal.
+        throttle: Whether there is one to ask.
+        hooks: The hooks besides those that the store's targets declare.
     """
 
     pace: Pacing
@@ -237,7 +239,7 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
         raise TTLConfigurationError(f"A sweeper has no option {unknown[0]!r}; it has {known}.")
     window, timezone = options.get("window"), options.get("timezone", "UTC")
     if window is None and timezone != "UTC":
-        zone_of(timezone)  # a slip is found also where it doesn't matter yet
+        zone_of(timezone)  # finds a misspelt name before there is a window
     for name in ("throttle", "on_progress", "on_report"):
         function = options.get(name)
         if function is not None and not callable(function):
@@ -281,7 +283,7 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
 
 
 def leases_of(options: SweepOptions, store: object) -> Any:
-    """Return what keeps the leases; None for none."""
+    """Return the keeper of leases; None for no lease."""
     lease: object = options.get("lease", True)
     leases: Any = lease
     if isinstance(lease, bool):
@@ -385,7 +387,7 @@ def _number(
     number = options.get(name)
     if number is None and none:
         return None
-    # An int may be beyond all floats: it compares with them, but can't be made one.
+    # An int may exceed all floats: it compares with them, but can't be converted.
     if (
         isinstance(number, (int, float))
         and not isinstance(number, bool)

@@ -1,8 +1,7 @@
-"""What a batch spends its time on: a stopwatch that a store's functions needn't hand to each other.
+"""How long each phase of a batch takes: a stopwatch that a store's functions needn't pass around.
 
-A driver starts one around each batch (`timed`); whoever does something else than deleting for a
-while says so (`phase`). All phases together are the batch, to the microsecond: what nobody claims
-is "delete", so a store that says nothing is right as well.
+A driver starts one for each batch (`timed`), and a store names its phases (`phase`). The phases add
+up to the whole batch: time that has no name counts as "delete", so a store may name none.
 
 This module must not know any database, nor who reads the times.
 """
@@ -18,14 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Phase: TypeAlias = Literal["find", "delete", "archive", "hook", "commit", "after_commit"]
-"""Looking for the rows of a batch, and locking them; deleting them; copying them to an archive;
-the hooks inside the transaction; its commit; the hooks after it."""
+"""Find and lock the rows of a batch; delete them; copy them to an archive; hooks inside the
+transaction; its commit; hooks after it."""
 
 _running: ContextVar[Stopwatch | None] = ContextVar("ttl_odm_stopwatch", default=None)
 
 
 class Stopwatch:
-    """Counts seconds for one phase at a time."""
+    """Seconds by phase, of which one runs at a time."""
 
     def __init__(self) -> None:
         self.seconds: dict[Phase, float] = {}
@@ -33,7 +32,7 @@ class Stopwatch:
         self._since = time.monotonic()
 
     def turn_to(self, phase: Phase) -> Phase:
-        """Count for another phase from now on, and return the one until now."""
+        """Start another phase, and return the previous one."""
         before, now = self._phase, time.monotonic()
         self.seconds[before] = self.seconds.get(before, 0.0) + now - self._since
         self._phase, self._since = phase, now
@@ -45,7 +44,7 @@ _DEFAULT: Final[Phase] = "delete"
 
 @contextmanager
 def timed() -> Iterator[Stopwatch]:
-    """Count what the block spends its time on."""
+    """Time the phases of the block."""
     watch = Stopwatch()
     token = _running.set(watch)
     try:
@@ -57,7 +56,7 @@ def timed() -> Iterator[Stopwatch]:
 
 @contextmanager
 def phase(name: Phase) -> Iterator[None]:
-    """Count the block for a phase, and not for the one around it; outside of a batch, nothing."""
+    """Count the block for this phase, not for the one around it; no effect outside a batch."""
     watch = _running.get()
     if watch is None:
         yield

@@ -1,8 +1,7 @@
 """What a sweep reports: `Progress` while it runs, `SweepReport` when it is done.
 
-Both are plain values, made for people who read logs at night and for machines alike. Times are
-durations: a report holds no instant, since the host's clock may be wrong and the database's was
-used for every decision.
+Both are plain values, for people who read logs at night and for machines. Times are durations: a
+report has no instant, because the host's clock may be wrong and every decision used the database's.
 """
 
 from __future__ import annotations
@@ -29,33 +28,33 @@ class Ending(Enum):
     """Why a sweep ended."""
 
     FINISHED = "finished"
-    """It came to the end of its last target."""
+    """All targets were swept."""
 
     MAX_ROWS = "max_rows"
     MAX_SECONDS = "max_seconds"
     """Expired rows are left for the next sweep."""
 
     WINDOW = "window"
-    """It is not, or no more, the time of day for it."""
+    """It is outside its window."""
 
     PAUSED = "paused"
-    """Somebody has paused the sweepers of this lease."""
+    """The sweepers of this lease are paused."""
 
     STOPPED = "stopped"
-    """Somebody called `stop`, or sent a signal."""
+    """`stop` was called, or a signal arrived."""
 
     LEASE_HELD = "lease_held"
-    """Another sweeper is at work, so this one did nothing."""
+    """Another sweeper has the lease, so this one did nothing."""
 
     LEASE_LOST = "lease_lost"
     """Another sweeper has taken over, or may have."""
 
     FAILED = "failed"
-    """Something failed that is not a target's; see `SweepReport.error`."""
+    """Something outside of any target failed; see `SweepReport.error`."""
 
 
 LIMITS: Final = (Ending.MAX_ROWS, Ending.MAX_SECONDS)
-"""Ends of a sweep after which the targets are looked at, although nothing is deleted any more."""
+"""Endings after which a sweep still reports how old the remaining rows are."""
 
 
 class SweepError(TTLError):
@@ -66,12 +65,12 @@ class SweepError(TTLError):
     """
 
     def __init__(self, report: SweepReport) -> None:
-        """Say what failed, and why."""
+        """Make the message from the report's problems."""
         super().__init__("; ".join(report.problems))
         self.report = report
 
     def __reduce__(self) -> tuple[type[SweepError], tuple[SweepReport]]:
-        """For task queues, whose workers are other processes: copied with its report."""
+        """Pickle it with its report, for task queues whose workers are other processes."""
         return type(self), (self.report,)
 
 
@@ -202,7 +201,7 @@ class TargetReport(TargetFacts):
 
     @property
     def remarks(self) -> Iterator[str]:
-        """What the table of numbers doesn't show, one line each."""
+        """What the table doesn't show, one line each."""
         table = text.visible(self.table)
         if self.missing:
             yield f"{table} is MISSING: the database has no such table."
@@ -326,7 +325,7 @@ class SweepReport:
         }
 
     def __str__(self) -> str:
-        """What was done in a line, a table, then what was not as it should be."""
+        """A headline, a table, and remarks."""
         lines = [self._headline()]
         if self.targets:
             cells = _OF_A_DRY_RUN if self.dry_run else _OF_A_SWEEP
@@ -392,7 +391,7 @@ _OF_A_DRY_RUN: Final[Mapping[str, Callable[[TargetReport], str]]] = {
 
 
 def in_one_line(error: Exception) -> str:
-    """An error's message without line breaks; its class where it has none."""
+    """Return an error's message without line breaks, or its class if it has no message."""
     return text.visible(" ".join(str(error).split())) or type(error).__name__
 
 

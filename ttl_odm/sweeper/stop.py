@@ -1,10 +1,10 @@
 """Asking a sweeper to stop: from another thread, from a coroutine, from a signal handler.
 
-A handler runs between any two instructions of the main thread, also in the middle of
-`threading.Event.wait`, whose lock it would then wait for, for ever. So a sleeping sweeper waits for
-a bare lock, which whoever wakes it only has to release, or in an event loop, which is told
-thread-safely. (`queue.SimpleQueue` is made for this too, but in CPython 3.11 its ``get`` was seen
-to wait for ever when a timeout of a microsecond was over before the wait had begun.)
+A handler runs between any two instructions of the main thread, even inside
+`threading.Event.wait`, for whose lock it would then wait for ever. So a sleeping sweeper waits for
+a bare lock, which `Stop.ask` only has to release, or for an event of its loop, which is set
+thread-safely. (`queue.SimpleQueue` is made for this, too, but its ``get`` in CPython 3.11 has
+waited for ever when a timeout of a microsecond was over before the wait had begun.)
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 
 class Stop:
-    """Whether a sweeper is to stop; once asked for, that stays."""
+    """Whether a sweeper is to stop, for good."""
 
     def __init__(self) -> None:
         self.asked = False
         self._wakers: list[Callable[[], object]] = []
 
     def ask(self) -> None:
-        """Let it stop; may be called from anywhere, any number of times."""
+        """Stop it; may be called from anywhere, any number of times."""
         self.asked = True
         for wake in tuple(self._wakers):
             wake()
 
     def wait(self, seconds: float) -> None:
-        """Sleep, unless it is to stop."""
+        """Sleep until the time is over or it is to stop."""
         bell = threading.Lock()
         bell.acquire()
 
         def ring() -> None:
-            with suppress(RuntimeError):  # it was rung before
+            with suppress(RuntimeError):  # already released
                 bell.release()
 
         with self._woken_by(ring):
@@ -46,7 +46,7 @@ class Stop:
                 bell.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
 
     async def wait_async(self, seconds: float) -> None:
-        """Sleep without keeping the event loop, unless it is to stop."""
+        """`wait`, without blocking the event loop."""
         loop = asyncio.get_running_loop()
         bell = asyncio.Event()
         with self._woken_by(lambda: loop.call_soon_threadsafe(bell.set)):

@@ -1,28 +1,28 @@
 """What the sweeper asks of a database: `Store`, and what a store may offer beyond that.
 
-A store knows how to find expired rows and how to delete one batch of them; when, how many and
-what after a failure is the plan's business. One is found through the entry-point group
-``ttl_odm.stores``, or given to the sweeper as it is.
+A store knows how to find expired rows and how to delete one batch of them; the plan decides when,
+how many, and what happens after a failure. It is found through the entry-point group
+``ttl_odm.stores``, or passed to the sweeper.
 
-`Store` is all that is needed. Each further Protocol is one more thing that a store can do, and a
-sweeper that is asked for something its store can't do says so when it is made:
+Only `Store` is required. Each further Protocol is one more capability, and a sweeper whose options
+require one that its store lacks is rejected when it is made:
 
 ==============  =======================  =====================================================
 a store that    offers                   for
 ==============  =======================  =====================================================
 `Counting`      ``count(target)``        dry runs, ``max_fraction`` and ``max_jump``
-`FactCounting`  ``count_facts(target)``  facts that only dry runs want counted
+`FactCounting`  ``count_facts(target)``  facts that only dry runs count
 `Clocked`       ``now()``                ``window``
 `Hooking`       ``hooks``                ``on_purged``
 `Leasing`       ``leases``               one sweeper at a time, pause, ``max_jump``
 `Replicating`   ``hides_purges``         ``replicate=False``
-`Dividing`      ``divide(...)``          ``workers``; without it, one does the work
+`Dividing`      ``divide(...)``          ``workers``; without it, there is one
 `Named`         ``backend``              the field ``backend`` of logs and metrics
 ==============  =======================  =====================================================
 
-Each has an asynchronous twin. This module must not know any database. Targets are names, and the
-place where the next batch goes on is a value that only the store understands. What else a store
-has to report is a `ttl_odm.sweeper.facts.Fact`.
+Each has an asynchronous twin, unless one fits both. Targets are names, and only the store
+understands the value at which the next batch resumes. Anything else that a store reports is a
+`ttl_odm.sweeper.facts.Fact`. This module must not know any database.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RefusedError(StoreError):
 
     @classmethod
     def by(cls, error: Exception, message: str) -> RefusedError:
-        """Make one from a driver's error, for a batch to report, not to raise."""
+        """Return one with its cause, for a batch to report, not to raise."""
         refused = cls(message)
         refused.__cause__ = error
         return refused
@@ -81,11 +81,10 @@ class Part:
     table. A store may have parts of its own, by names of its own.
 
     Attributes:
-        name: What tells it from other parts.
-        whole: Whether a batch takes something whole, whatever the number of its rows, so that its
-            duration says nothing about other batches.
-        last: Whether it holds what deleting the others leaves behind, so that it comes after all
-            of these.
+        name: Unique among the parts of the target.
+        whole: Whether a batch deletes something whole, regardless of its number of rows, so that
+            its duration says nothing about other batches.
+        last: Whether it holds what deleting the other parts leaves behind, so that it comes last.
     """
 
     name: str
@@ -97,7 +96,7 @@ class Part:
     CAPPED: ClassVar[Part]
 
     ALL: ClassVar[Part]
-    """All at once, where the whole table has to be walked anyway."""
+    """All expired rows, for a table that has to be walked anyway."""
 
 
 Part.INHERITING = Part("inheriting")
@@ -110,13 +109,13 @@ class Skip(Enum):
     """Why an expired row was left in place."""
 
     LOCKED = "locked"
-    """Somebody holds it; the next sweep gets it."""
+    """Another session has locked it; the next sweep deletes it."""
 
     RESTRICTED = "restricted"
-    """A row elsewhere refers to it, and the foreign key keeps it from being deleted."""
+    """Another row refers to it by a foreign key that prevents the deletion."""
 
     REFUSED = "refused"
-    """The database doesn't delete it, such as for a trigger that raises."""
+    """The database rejects the deletion, such as by a trigger."""
 
     HOOK = "hook"
     """A hook or an archive failed on it."""
@@ -254,7 +253,7 @@ def weight(values: Iterable[object]) -> int:
 
 
 _VALUE: Final = 50
-"""Bytes of any value, besides what is in it."""
+"""Bytes of any value, besides its content."""
 
 
 @runtime_checkable
@@ -374,10 +373,10 @@ class Dividing(Protocol):
             shares: How many parts.
 
         Returns:
-            Marks, in order, between these two. Each is the ``until`` of the stretch before it and
-            the ``resume`` of the one after it, which have no row in common, and none is between
-            them. There may be as many as `shares`: the last stretch is then what is to be divided
-            later. None where it can't be divided.
+            Marks, in order, between these two. Each is the ``until`` of the range before it and
+            the ``resume`` of the one after it, with no row in both or in neither. There may be as
+            many as `shares`: the last range is then to be divided later. Empty if it can't be
+            divided.
 
         Raises:
             TransientStoreError: The range stays undivided.
@@ -439,5 +438,5 @@ class Named(Protocol):
 
 
 def backend_of(store: object) -> str:
-    """Return which kind of database a store is; the name of its class where it doesn't say."""
+    """Return a store's kind of database; the name of its class unless it is `Named`."""
     return store.backend if isinstance(store, Named) else type(store).__name__

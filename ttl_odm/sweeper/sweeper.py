@@ -1,4 +1,4 @@
-"""`Sweeper` and `AsyncSweeper`: a store, the plan and the driver that fits, put together.
+"""`Sweeper` and `AsyncSweeper`: a store, the plan and a driver, put together.
 
 This module must not know any database: the store of an engine is found by the entry-point group
 ``ttl_odm.stores``, under the name of the package that the engine's class comes from.
@@ -41,14 +41,14 @@ T = TypeVar("T")
 
 STORES: Final = "ttl_odm.stores"
 """The entry-point group. A name in it is a top-level package, such as ``sqlalchemy``; its object
-is called with an engine of that package and with what to sweep, and returns a store."""
+is called with an engine of that package and with the targets, and returns a store."""
 
 INTERVAL: Final = 60.0
 JITTER: Final = 0.1
 
 
 class _Sweeper:
-    """What the two sweepers share: their arguments, and `stop`."""
+    """The base of both sweepers: their arguments, and `stop`."""
 
     _is_async: bool
 
@@ -63,7 +63,7 @@ class _Sweeper:
             options: See `SweepOptions`.
 
         Raises:
-            TTLConfigurationError: One of these can't work; the message says what to give instead.
+            TTLConfigurationError: One of these can't work; the message names a fix.
         """
         self._store = _store_of(engine, targets)
         if iscoroutinefunction(self._store.purge) is not self._is_async:
@@ -88,7 +88,7 @@ class _Sweeper:
         self._check_kinds()
 
     def stop(self) -> None:
-        """Let every run of this sweeper end after the batch at hand, and none begin again.
+        """End every run of this sweeper after its current batch, and let none begin again.
 
         May be called from another thread and from a signal handler; see `stop_on_signals`.
         """
@@ -96,7 +96,7 @@ class _Sweeper:
 
     @property
     def lease_name(self) -> str | None:
-        """What its lease is called; None where it has none."""
+        """The name of its lease; None if it has none."""
         return None if self._leases is None else self._lease_name
 
     def _check_kinds(self) -> None:
@@ -190,7 +190,7 @@ class Sweeper(_Sweeper):
         return state
 
     def carry_out(self, plan: Plan[T]) -> T:
-        """Carry out a plan other than a sweep, such as `ttl_odm.sweeper.snapshot.look`."""
+        """Carry out another plan than a sweep, such as `ttl_odm.sweeper.snapshot.look`."""
         return drive(plan, replace(self._ports))
 
 
@@ -227,18 +227,18 @@ class AsyncSweeper(_Sweeper):
         return state
 
     async def carry_out(self, plan: Plan[T]) -> T:
-        """Carry out a plan other than a sweep; see `Sweeper.carry_out`."""
+        """Carry out another plan than a sweep; see `Sweeper.carry_out`."""
         return await drive_async(plan, replace(self._ports))
 
 
 @cache
 def registered() -> EntryPoints:
-    """The stores that are installed. To look takes longer than many a sweep."""
+    """The installed stores; cached, because reading them takes longer than many sweeps."""
     return entry_points(group=STORES)
 
 
 def _store_of(engine: Any, targets: Any) -> Any:
-    """Return the engine if it is a store itself, otherwise the one that its package registered."""
+    """Return the engine if it is a store, otherwise the store that its package registered."""
     # Asked of its class first: a database of PyMongo has every attribute, each a collection.
     if hasattr(type(engine), "purge") and isinstance(engine, (Store, AsyncStore)):
         if targets is not None:

@@ -337,7 +337,7 @@ class TargetSweep:
         if failure is None:
             self._adapt_size(size, result, range_)
         else:
-            self._leave_rows(failure, result, range_.search)
+            self._leave_rows(failure, result, search)
         range_.resume = result.resume
         has_deleted = result.deleted and failure is None
         back = search.go_back() if has_deleted or range_.resume is None else None
@@ -410,7 +410,7 @@ class TargetSweep:
         if self._problem is None and (counted is not None or self._is_complete):
             due = self._deleted + self._skips.total() if counted is None else counted.due
             self._history.add(self._target, due)
-        self._history.note(self._target, self._deleted, self._duration)
+        self._history.add_rate(self._target, self._deleted, self._duration)
 
     @_step
     def _break_off(self, halt: Halt | None) -> Plan[None]:

@@ -1,12 +1,11 @@
-"""Holding the lease while sweeping: when it is trusted, when it is renewed, when it is lost.
+"""The lease during a sweep (`Tenure`): when it is trusted, renewed and lost; and the `History`.
 
 A lease is trusted from before its request was sent, and for a tenth less than it lasts: an answer
-may have been under way for long, and the clocks of two machines don't run equally fast. It is
-renewed when a third of it is over, so that a renewal may fail several times before it matters.
-Beside it stands what the last sweeps found: `History`.
+may take long to arrive, and the clocks of two machines don't run equally fast. It is renewed after
+a third of its duration, so that several renewals may fail before it matters.
 
 This module must not know a clock or a database: instants are the driver's monotonic ones, and the
-driver gives the lease back.
+driver releases the lease.
 """
 
 from __future__ import annotations
@@ -30,14 +29,13 @@ RENEWED: Final = 1 / 3
 """Shares of a lease's duration."""
 
 KEPT: Final = 10
-"""Sweeps that the history remembers, for each target."""
-
+"""The most sweeps in the history of a target."""
 
 _MOST: Final = 1 << 62
-"""Rows that no table has, and with which the fuse can still reckon."""
+"""More rows than any table has, which the fuse can still multiply."""
 
 
-class Halt(Exception):  # noqa: N818 (no error: it carries the end of a sweep to where it is told)
+class Halt(Exception):  # noqa: N818 (no error: it ends a sweep from anywhere)
     """The sweep has to end here."""
 
     def __init__(self, ending: Ending, error: Exception | None = None) -> None:
@@ -48,7 +46,7 @@ class Halt(Exception):  # noqa: N818 (no error: it carries the end of a sweep to
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The lease that a run of a sweeper wants; no other run, here or elsewhere, has its holder."""
+    """The lease that a run of a sweeper wants; its holder is unique to the run."""
 
     name: str
     holder: str
@@ -56,12 +54,13 @@ class Claim:
 
 
 class History:
-    """What the last sweeps found and did, by target; kept beside the lease.
+    """What the last sweeps found and did, by target; recorded with the lease.
 
-    The fuse compares with it, and ``ttl-odm status`` shows it. A target whose fuse has blown leaves
-    no trace in it, or the next sweep would find the new number usual. Expired rows come oldest
-    first; a rate is the rows per second of the last sweep that deleted any. ``last`` is the target
-    of the last batch of a sweep that was broken off; None if it came to its end.
+    The fuse compares with it, and ``ttl-odm status`` shows it. A target whose fuse has blown isn't
+    in it, or the next sweep would take the new number for usual.
+
+    Attributes:
+        last: The target of the last batch, if the last sweep ended early; None otherwise.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class History:
 
     @classmethod
     def loads(cls, text: str) -> History:
-        """Read what `dumps` wrote; what can't be read counts for nothing."""
+        """Read what `dumps` wrote; text that can't be read is an empty history."""
         try:
             content: Any = json.loads(text or "{}")
             due = {
@@ -86,7 +85,7 @@ class History:
             rates = {str(target): float(rate) for target, rate in content.get("rates", {}).items()}
             last = content.get("last")
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-            # Another version of us wrote it, or a person did. The fuse then has to learn again.
+            # Another version wrote it, or a person did. The fuse has to learn again.
             return cls()
         return cls(due, rates, None if last is None else str(last))
 
@@ -98,25 +97,25 @@ class History:
         return json.dumps(content, separators=(",", ":"))
 
     def of(self, target: str) -> Sequence[int]:
-        """Return what the last sweeps found in a target."""
+        """Return how many expired rows the last sweeps found in a target, the latest last."""
         return self._due.get(target, [])
 
     def add(self, target: str, number: int) -> None:
-        """Remember what one more has found, and forget the oldest beyond `KEPT`."""
+        """Add a sweep, and forget the oldest beyond `KEPT`."""
         self._due[target] = [*self.of(target), number][-KEPT:]
 
     def rate_of(self, target: str) -> float | None:
-        """Return the rows per second of the last sweep that deleted any; None for none yet."""
+        """Return the rows per second of the last sweep that deleted any; None if none has."""
         return self._rates.get(target)
 
-    def note(self, target: str, deleted: int, seconds: float) -> None:
-        """Remember how fast a sweep was, if there was something to delete."""
+    def add_rate(self, target: str, deleted: int, seconds: float) -> None:
+        """Keep the speed of a sweep, if it deleted anything."""
         if deleted and seconds > 0:
             self._rates[target] = float(f"{deleted / seconds:.3g}")
 
 
 class Tenure:
-    """A claim, and the lease once it was granted. Without a claim everything is allowed."""
+    """A claim, and its lease once granted. Without a claim everything is allowed."""
 
     def __init__(self, claim: Claim | None) -> None:
         self._claim = claim
@@ -126,14 +125,13 @@ class Tenure:
 
     @property
     def look_after(self) -> float | None:
-        """Seconds between two calls of `keep` that are short enough; None for any."""
+        """The most seconds between two calls of `keep`; None for any number."""
         return None if self._claim is None else self._claim.duration * RENEWED / 2
 
     def take(self) -> Plan[LeaseState | None]:
-        """Take the lease, unless it is already ours; return its state if somebody else has it.
+        """Take the lease unless it is ours; return its state if another sweeper has it.
 
-        A paused sweeper keeps its lease, and then nobody is at work: that is a `Halt`, as for the
-        holder itself.
+        A paused sweeper keeps its lease, so if it is paused, this is a `Halt` as for the holder.
         """
         if self._claim is None or self._lease is not None:
             return None
@@ -149,7 +147,7 @@ class Tenure:
         return None
 
     def keep(self) -> Plan[None]:
-        """Renew the lease if it is time; a `Halt` says that it is lost, or may be."""
+        """Renew the lease if it is time; a `Halt` means that it is lost, or may be."""
         if self._lease is None:
             return
         sent = yield from Now()
@@ -159,7 +157,7 @@ class Tenure:
             kept = yield from Renew(self._lease)
         except TransientStoreError as error:
             if sent < self._trusted_until:
-                return  # it is still ours, and there will be another try
+                return  # it is still ours, and there will be another attempt
             self._lease = None
             raise Halt(Ending.LEASE_LOST, error) from error
         if not kept:
@@ -168,13 +166,13 @@ class Tenure:
         self._trust_from(sent)
 
     def obey(self) -> Plan[None]:
-        """Halt if the sweepers of this name are paused, or the lease isn't ours any more."""
+        """Halt if the sweepers are paused, or the lease isn't ours any more."""
         if self._claim is None:
             return
         try:
             state = yield from ReadLease(self._claim.name)
         except TransientStoreError:
-            return  # the batch itself will meet the same trouble, and wait
+            return  # the batch itself will fail in the same way, and wait
         if state.paused:
             raise Halt(Ending.PAUSED)
         if self._lease is not None and state.token != self._lease.token:
@@ -182,14 +180,14 @@ class Tenure:
             raise Halt(Ending.LEASE_LOST)
 
     def history(self) -> Plan[History]:
-        """What is known of the last sweeps; nothing without a claim."""
+        """Return the history of the last sweeps; an empty one without a claim."""
         if self._claim is None:
             return History()
         state = yield from ReadLease(self._claim.name)
         return History.loads(state.history)
 
     def record(self, history: History) -> Plan[None]:
-        """Remember what this sweep has found and done."""
+        """Record the history, if the lease is ours."""
         if self._lease is not None:
             yield from Record(self._lease, history.dumps())
 
