@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ttl_odm.cli.errors import UsageError, did_you_mean, readable_errors
 from ttl_odm.sweeper import AsyncSweeper, Sweeper, SweepOptions
-from ttl_odm.sweeper.command_line import counting, due_rows
+from ttl_odm.sweeper.command_line import count_options, due_rows
 from ttl_odm.sweeper.store import backend_of
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Application:
         A slip in an option that it needn't obey, such as the window, is found all the same.
         """
         self.sweeper(**options)
-        return self._sweeper(counting(self._merged(options)))
+        return self._sweeper(count_options(self._merged(options)))
 
     def due_rows(self, count: SweepReport, chosen: int | None) -> Mapping[str, int]:
         """Return how many rows of each table a sweep will delete, by what `counter` reported.

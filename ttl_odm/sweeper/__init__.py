@@ -1,42 +1,41 @@
 """The sweeper: deletes expired rows for good, in small batches, on any database with a store.
 
-Rows that have expired are invisible from that instant; the sweeper only gives their space back.
-It is a pure plan, two drivers and the databases behind Protocols. Importing this brings in no
-database.
+Expired rows are invisible at once; the sweeper only frees their space. It is a pure plan, two
+drivers, and Protocols for the databases. Importing it imports no database.
 
 What users hold:
 
-- `sweeper`: `Sweeper` and `AsyncSweeper`: a store, the plan and the driver that fits.
-- `options`: the keyword arguments of a sweeper: `SweepOptions`; what the plan gets of them.
-- `hooks`: who hears of purged rows, and what: `Purged`, `Hook`, `ArchiveSink`.
+- `sweeper`: `Sweeper` and `AsyncSweeper`: a store, the plan and a driver.
+- `options`: the keyword arguments of a sweeper: `SweepOptions`; the `Settings` made of them.
+- `hooks`: who is notified of purged rows: `Purged`, `Hook`, `ArchiveSink`.
 - `declarations`: what a model declares besides its policy: purge, `Archive`, hooks, sweep.
 - `report`: what a sweep reports: `Progress`, `SweepReport`.
-- `stop`: asking a sweeper to stop, also by signals.
+- `stop`: stopping a sweeper, also by signals.
 
-How a sweep goes:
+How a sweep goes, from the outside in:
 
-- `plan`: sweeps as generators of commands, from taking the lease to the report; the order of the
-  targets, and what each gets of a sweep that is limited.
-- `target`: the sweep of one target, batch after batch: the ranges that are left to purge, and the
-  search for rows that make their batch fail.
-- `commands`: what a plan can ask for.
-- `drive`: the two drivers that carry a plan out, how they answer it, and what they log.
+- `plan`: sweeps as generators of commands, and the order of the targets.
+- `tenure`: the lease during a sweep, and the history of the last sweeps.
+- `target`: the sweep of one target, batch after batch, in one or several ranges at once.
 - `batch_gate`: whether the next batch may begin.
-- `tenure`: holding the lease, and the history beside it.
-- `fuse`, `pace`: far too much at once, batch sizes and workers; arithmetic only.
+- `fuse`, `pace`: far too much at once; batch sizes and workers. Arithmetic only.
+- `commands`: what a plan can ask for.
+- `drive`: the two drivers that carry out a plan, and what they log.
+- `phases`: a stopwatch for the phases of a batch.
 
 What a database brings:
 
 - `store`: the Protocols of a store, and what passes between it and the sweeper.
-- `facts`: what an extension reports, which the sweeper passes on without knowing it.
-- `known_facts`: those that have been promised to users as attributes and keys of reports.
-- `leases`: the Protocols of what keeps leases.
-- `phases`: a stopwatch for what a batch spends its time on.
+- `leases`: the Protocols of a keeper of leases.
+- `facts`: what an extension reports; the sweeper passes it on without knowing it.
+- `known_facts`: facts that are public attributes of reports.
 
-What comes out:
+What the commands of all adapters share:
 
-- `command_line`: the options and exit statuses of commands that sweep, whatever parses them.
-- `text`: numbers, ages and tables as people read them.
+- `command_line`: options and exit statuses, for any parser.
+- `findings`, `snapshot`: what the check and status commands print.
+- `units`: values that are read in another unit than they were written in.
+- `text`: numbers, ages and tables for people.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What every command that sweeps has in common: its options, question, exit status and report.
+"""What all sweeping commands share: their options, question, exit status and report.
 
-``ttl-odm sweep``, ``flask ttl sweep`` and ``manage.py ttl_sweep`` read the options here, each in
-the terms of its own parser. What a sweeper makes of them is in `options`; an option that stands in
-`SweepOptions` too has the same name there. docs/cli.md lists the exit statuses, which speak to
-cron, systemd and CI. This module must not know click, argparse, a framework.
+``ttl-odm sweep``, ``flask ttl sweep`` and ``manage.py ttl_sweep`` each translate the options here
+for their own parser. An option that is also in `SweepOptions` has the same name there. docs/cli.md
+lists the exit statuses, which are for cron, systemd and CI. This module must not know click,
+argparse, a framework.
 """
 
 from __future__ import annotations
@@ -32,23 +32,25 @@ if TYPE_CHECKING:
         """A stream of Python's, or Django's wrapper of one."""
 
         def isatty(self) -> bool:
-            """Whether somebody sits there."""
+            """Return whether it is a terminal."""
             ...
 
 
 Program: TypeAlias = "Callable[[str], str]"
-"""What is typed for another command of the same program, by its name in ``ttl-odm``.
+"""Returns what is typed for another command of the same program, by its name in ``ttl-odm``.
 
-With all that says what to work on, so that it can be pasted: for ``resume``, ``flask ttl resume``.
+For ``resume``, ``flask ttl resume``, with the arguments that select the database, to be pasted.
 """
 
 
 class CommandOption(NamedTuple):
     """An option of a command.
 
-    Its ``type`` is bool for a flag, whose opposite ``--no-...`` makes it ``is_negatable``, and list
-    for names of which there may be any number; otherwise it reads what was typed. A flag has no
-    ``metavar``, and may have a ``letter``.
+    Attributes:
+        type: bool for a flag, list for an option that may be repeated, otherwise the parser.
+        metavar: The value in help texts; None for a flag.
+        is_negatable: Whether a flag has an opposite, ``--no-...``.
+        letter: The short form of a flag, if it has one.
     """
 
     help: str
@@ -119,21 +121,21 @@ COMMAND_OPTIONS: Final = {
 _COMMAND: Final = re.compile(r"\bttl-odm (?P<name>[a-z]+)")
 
 LIMITS: Final = tuple(COMMAND_OPTIONS)[8:]
-"""All but what selects, prints, asks and deletes nothing, in the order of help texts."""
+"""The options that limit a sweep and keep it safe, in the order of help texts."""
 
 
 def typed(text: str, program: Program) -> str:
-    """Return a text in which each ``ttl-odm command`` is what is typed for it."""
+    """Return a text with each ``ttl-odm command`` as it is typed in a program."""
     return _COMMAND.sub(lambda found: program(found["name"]), text)
 
 
 def terminal_width(stream: SupportsIsATTY) -> int | None:
-    """Return the columns of a terminal; None for what is none."""
+    """Return the columns of a terminal; None for any other stream."""
     return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
 def is_terminal(stream: SupportsIsATTY | None) -> bool:
-    """Return whether a person sits at a stream; one that was closed before is None."""
+    """Return whether a stream is a terminal; it is None if Python found it closed."""
     return stream is not None and stream.isatty()
 
 
@@ -156,8 +158,8 @@ def user_name() -> str:
         ) from error
 
 
-def counting(options: SweepOptions) -> SweepOptions:
-    """Return the options of a sweeper that only counts what one with `options` would delete.
+def count_options(options: SweepOptions) -> SweepOptions:
+    """Return the options for counting what a sweeper with `options` would delete.
 
     At any time of day, whoever has the lease, and whether sweepers are paused or not.
     """
@@ -170,7 +172,7 @@ def counting(options: SweepOptions) -> SweepOptions:
 def due_rows(count: SweepReport, most: int | None) -> Mapping[str, int]:
     """Return how many rows of each table a sweep will delete, by a report of a dry run.
 
-    Tables that failed in it, such as by the fuse, will fail again, so they have none.
+    Without tables that failed, such as by the fuse, because they will fail again.
 
     Args:
         count: The report.
@@ -194,8 +196,8 @@ def question(due: Iterable[Mapping[str, int]], counts: Iterable[SweepReport]) ->
     """Return what to ask before deleting the due rows of databases; None if there are none.
 
     Args:
-        due: What `due_rows` returned for each database.
-        counts: The reports of the dry runs, which know what goes along with these rows.
+        due: The result of `due_rows` for each database.
+        counts: The reports of the dry runs, with the rows that will be deleted along.
     """
     rows = sum(sum(tables.values()) for tables in due)
     targets = (target for count in counts for target in count.targets if target.error is None)
@@ -205,35 +207,35 @@ def question(due: Iterable[Mapping[str, int]], counts: Iterable[SweepReport]) ->
 
 
 def report_text(report: SweepReport) -> str:
-    """Return a report for people at a terminal, who are told of an option, not of an argument."""
+    """Return a report for the terminal, which names the option instead of the argument."""
     return str(report).replace("force=True", "--force")
 
 
 NOTHING_DELETED: Final = "Nothing was deleted."
-"""The reply to somebody who has answered the question with no."""
+"""The reply to a no."""
 
 
 class Status(IntEnum):
-    """What a command's exit status says."""
+    """The exit status of a command."""
 
     DONE = 0
     FAILED = 1
-    """Something could not be done: a target failed, a finding is an error, no connection."""
+    """Something failed: a target, a check (a finding is an error), the connection."""
 
     USAGE = 2
-    """The command line or the configuration is wrong; nothing was begun."""
+    """The command line or the configuration is wrong; nothing was done."""
 
     FUSE = 3
-    """Far more has expired than is likely; nothing was deleted of these targets."""
+    """A fuse has blown: nothing was deleted from its target."""
 
     LEASE = 4
-    """Another sweeper is at work, so this one did nothing, or went no further."""
+    """Another sweeper has the lease, so this one did nothing, or no more."""
 
 
 def status_of(*reports: SweepReport) -> Status:
-    """Return the exit status that reports mean together; that of no report is 0.
+    """Return the exit status for all reports together, 0 for none.
 
-    A fuse that has blown comes first: somebody has to look, and it will not pass by itself.
+    A blown fuse comes first, because a person has to look at it.
     """
     errors = [
         error

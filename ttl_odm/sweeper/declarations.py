@@ -1,11 +1,11 @@
-"""What a model declares of its expired rows besides ``__ttl__``, read alike by every adapter.
+"""What a model declares about its expired rows besides ``__ttl__``, for every adapter.
 
-``__ttl_purge__`` says who deletes, or how; ``__ttl_archive__`` where rows are kept;
-``__ttl_on_purged__`` who hears of them; ``__ttl_sweep__`` how the sweeper finds them. They are read
-when they are needed, since an archive may be declared after the model.
+``__ttl_purge__`` is who deletes them, or how; ``__ttl_archive__`` where they are kept;
+``__ttl_on_purged__`` the hooks; ``__ttl_sweep__`` how the sweeper finds them. They are read when
+they are needed, because an archive may be declared after the model.
 
-What an archive is in a database (a table, a collection) and whether it fits is for the adapter's
-purge room. This module must not know any database.
+The adapters decide what an archive is in a database, and whether it fits. This module must not know
+any database.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PurgeT = TypeVar("PurgeT", bound=str)
 SweepBy: TypeAlias = Literal["index", "scan"]
-"""How expired rows are found: by the sweeper's indexes, or by reading everything in slices."""
+"""How expired rows are found: by the sweeper's indexes, or by reading the whole table in slices."""
 
 _UNREAD: Final = object()
 
@@ -50,7 +50,7 @@ class Archive:
 def declarations(
     *, purge: str | None, archive: object, on_purged: object, sweep: str | None
 ) -> dict[str, object]:
-    """What ``enable()`` sets on a class beside ``__ttl__``; None leaves what the class has."""
+    """Return what ``enable()`` sets on a class besides ``__ttl__``; None leaves the class's own."""
     attributes = {
         "__ttl_purge__": purge,
         "__ttl_archive__": archive,
@@ -61,9 +61,12 @@ def declarations(
 
 
 def purge_of(owner: type, possible: Sequence[PurgeT], declared: object = _UNREAD) -> PurgeT:
-    """Who deletes the expired rows of a model, or how: one of those possible, the default first.
+    """Return who deletes the expired rows of a model, or how.
 
-    It is read from the class's ``__ttl_purge__``, unless it was declared elsewhere.
+    Args:
+        owner: The model.
+        possible: The adapter's values, the default first.
+        declared: What was declared instead of the class's ``__ttl_purge__``.
     """
     value = getattr(owner, "__ttl_purge__", possible[0]) if declared is _UNREAD else declared
     for purge in possible:
@@ -76,7 +79,7 @@ def purge_of(owner: type, possible: Sequence[PurgeT], declared: object = _UNREAD
 
 
 def archive_of(owner: type) -> Archive | ArchiveSink | None:
-    """Where the expired rows of a model are kept; None for nowhere."""
+    """Return the archive of a model; None if it has none."""
     value: object = getattr(owner, "__ttl_archive__", None)
     if value is None or isinstance(value, Archive):
         return value
@@ -89,7 +92,7 @@ def archive_of(owner: type) -> Archive | ArchiveSink | None:
 
 
 def hooks_of(owner: type, table: str) -> Hooks:
-    """Whom a model calls for its purged rows, for its table."""
+    """Return the hooks of a model, for its table."""
     return Hooks.of({table: getattr(owner, "__ttl_on_purged__", None)})
 
 
@@ -111,7 +114,7 @@ def reject_partitions(owner: type, declared: object = _UNREAD) -> None:
 
 
 def sweep_of(owner: type) -> SweepBy:
-    """How the sweeper finds the expired rows of a model."""
+    """Return how the sweeper finds the expired rows of a model."""
     value: object = getattr(owner, "__ttl_sweep__", "index")
     if value == "index":
         return "index"

@@ -1,8 +1,8 @@
-"""What the commands called check find: a value with the command that fixes it, and how it reads.
+"""What the check commands find: a `Finding` with the command that fixes it, and its text.
 
-What any store can be asked is here: for how long expired rows have waited, when they were last
-swept, its clock (`look_after`). What the schema of a database says is up to those who know it.
-``ttl-odm``, ``flask ttl`` and ``manage.py`` print the same; this module must not know them.
+The checks of any store are here (`look_after`): for how long expired rows have waited, when they
+were last swept, its clock. Checks of a schema are the adapters'. ``ttl-odm``, ``flask ttl`` and
+``manage.py`` print the same; this module must not know them.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.leases import LeaseState
 
 MAX_AGE: Final = 86_400.0
-"""Seconds that an expired row may wait, or the last sweep be ago, unless somebody says others."""
+"""The default for the most seconds that an expired row may wait, or since the last sweep."""
 
 AHEAD: Final = 3_600
-"""Seconds that a last modification may lie in the future before that is worth a word."""
+"""Seconds that a last modification may lie in the future without a finding."""
 
 SMALL: Final = 100_000
-"""Rows up to which a table may be read whole, and needs no index."""
+"""The most rows of a table that may be read whole, and needs no index."""
 
 UNSEARCHABLE: Final = ("missing-table", "missing-column")
-"""The codes of findings with which a question about the rows of a target would fail."""
+"""The codes of findings with which a query of the target's rows would fail."""
 
 WRONG_UNIT: Final = "wrong-unit"
-"""The code of the finding that values are in another unit than the one they are read in."""
+"""The code of the finding that values are read in another unit than they were written in."""
 
 _CLOCK_SECONDS: Final = 5.0
 
@@ -48,18 +48,18 @@ class Severity(Enum):
     """How bad it is."""
 
     ERROR = "error"
-    """Rows are seen or kept that should not be, or nothing is deleted: exit status 1."""
+    """Rows are visible or kept that should not be, or nothing is deleted: exit status 1."""
 
     WARNING = "warning"
     """It works, but not well, or not for long."""
 
     SKIPPED = "skipped"
-    """It was not looked at: that would have taken too long."""
+    """It was not checked, because that would take too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it should be, with the command or statement that fixes it.
+    """A problem, with the command or statement that fixes it.
 
     The code is for machines (``missing-index``); no target means the whole database.
     """
@@ -75,12 +75,12 @@ class Finding:
         return {**asdict(self), "severity": self.severity.value}
 
     def for_program(self, program: Program) -> Finding:
-        """Return it with each command of ours in its fix as it is typed for a program."""
+        """Return it with each ``ttl-odm`` command of its fix as it is typed in a program."""
         return replace(self, fix=self.fix and typed(self.fix, program))
 
     @property
     def annotation(self) -> str:
-        """The line by which GitHub Actions shows it."""
+        """The line that makes GitHub Actions show it."""
         level = {Severity.ERROR: "error", Severity.WARNING: "warning"}.get(self.severity, "notice")
         where = f" in {self.target}" if self.target else ""
         title = _escaped(f"ttl-odm: {self.code}{where}").replace(":", "%3A").replace(",", "%2C")
@@ -89,7 +89,7 @@ class Finding:
 
 
 def fix_of_unreadable(why: str, table: str, deeper: str) -> str:
-    """What may let a table be read that could not be: a right, patience, or no time limit."""
+    """Return what may make a table readable: a right, patience, or no time limit."""
     if any(word in why.lower() for word in ("denied", "not authorized", "privilege")):
         return f"GRANT SELECT ON {table} TO ...  (the user who asked)"
     if "lock" in why.lower():
@@ -98,9 +98,9 @@ def fix_of_unreadable(why: str, table: str, deeper: str) -> str:
 
 
 def searchable(targets: Mapping[str, str], findings: Sequence[Finding]) -> dict[str, str]:
-    """Return the targets, with their models, of which a question about rows wouldn't fail.
+    """Return the targets, with their models, whose rows can be queried.
 
-    Nor mislead: rows that are misread are not overdue, and a sweep would delete them.
+    Without those that are misread: their rows aren't overdue, and a sweep would delete them.
     """
     broken = {
         finding.target
@@ -111,14 +111,14 @@ def searchable(targets: Mapping[str, str], findings: Sequence[Finding]) -> dict[
 
 
 def is_misread(findings: Sequence[Finding]) -> bool:
-    """Return whether most rows of a target are read in another unit than they were written in."""
+    """Return whether most rows are read in another unit than they were written in."""
     return any(
         finding.code == WRONG_UNIT and finding.severity is Severity.ERROR for finding in findings
     )
 
 
 def overdue(target: str, model: str, seconds: float) -> Finding:
-    """What says that a target isn't swept: its first expired row has waited for so long."""
+    """Return the finding that the oldest expired row of a target has waited for so long."""
     message = f"expired rows are waiting to be deleted, the oldest for {age(seconds)}"
     return Finding(Severity.ERROR, "overdue", target, message, f"ttl-odm sweep --model {model}")
 
@@ -135,14 +135,14 @@ def look_after(
     *,
     is_clocked: bool,
 ) -> Plan[list[Finding]]:
-    """Ask a store whether anybody sweeps, and whether its clock is right.
+    """Check whether the targets are swept, and whether the database's clock is right.
 
     Args:
-        targets: Those to look at, each with the name of its model.
-        lease_name: The lease's; None where nobody needs one.
-        max_age: Seconds that an expired row may wait, or the last sweep be ago.
-        explain: What people are told of an error, in a line.
-        is_clocked: Whether the store tells its database's time.
+        targets: The targets, each with the name of its model.
+        lease_name: The name of the lease; None if there is none.
+        max_age: The most seconds that an expired row may wait, or since the last sweep.
+        explain: Returns a line for people about an error.
+        is_clocked: Whether the store is `Clocked`.
     """
     findings = []
     for target, model in targets.items():
@@ -157,7 +157,7 @@ def look_after(
 def _of_oldest(
     target: str, model: str, max_age: float, explain: Callable[[Exception], str]
 ) -> Plan[list[Finding]]:
-    """See for how long the first expired row has been waiting, without counting the others."""
+    """Check for how long the oldest expired row has waited, without counting the others."""
     try:
         due = yield from FindDue(target)
     except StoreError as error:
@@ -185,7 +185,7 @@ def _of_clock() -> Plan[list[Finding]]:
     before = datetime.now(timezone.utc)
     now = yield from DatabaseNow()
     after = datetime.now(timezone.utc)
-    # The answer was given at some instant between the two.
+    # The database read its clock at some instant between the two.
     off = max((before - now).total_seconds(), (now - after).total_seconds(), 0.0)
     if off <= _CLOCK_SECONDS:
         return []
@@ -198,7 +198,7 @@ def _of_clock() -> Plan[list[Finding]]:
 
 
 class Line(NamedTuple):
-    """A line of what people read; its severity only where it says that."""
+    """A line for people; with a severity if it names one."""
 
     text: str
     indent: int = 0
@@ -210,7 +210,7 @@ class Line(NamedTuple):
 
 
 def lines_of(findings: Sequence[Finding], checked: int) -> Iterator[Line]:
-    """Give findings for people, the worst first, and how many targets were looked at."""
+    """Yield findings for people, the worst first, and the number of targets checked."""
     for severity in Severity:
         for finding in findings:
             if finding.severity is severity:
@@ -230,7 +230,7 @@ def lines_of(findings: Sequence[Finding], checked: int) -> Iterator[Line]:
 
 
 def github_annotations(findings: Sequence[Finding]) -> str | None:
-    """Return the lines by which GitHub Actions shows findings; None anywhere else."""
+    """Return the lines that make GitHub Actions show findings; None outside of it."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return None
     return "\n".join(finding.annotation for finding in findings)

@@ -1,7 +1,7 @@
-"""What there is to sweep, and who does it, at one look: what the commands called status print.
+"""What the status commands print: the rows of each target, the lease, the last sweeps.
 
-``ttl-odm``, ``flask ttl`` and ``manage.py`` say it in the same words, as they do that sweepers are
-paused. This module must not know any of them, nor a database.
+``ttl-odm``, ``flask ttl`` and ``manage.py`` print it in the same words, as they do that sweepers
+are paused. This module must not know any of them, nor a database.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What is in a target; None for what could not be counted, with the problem.
+    """The rows of a target; None where they could not be counted, with the problem.
 
-    `oldest` is seconds since the first of its expired rows has expired, 0 where there are none.
-    `facts` are what extensions say of the target as it is.
+    Attributes:
+        oldest: Seconds since the first of its expired rows expired; 0 if there are none.
+        facts: Facts of extensions about the target as it is.
     """
 
     target: str
@@ -46,7 +47,7 @@ class Counts:
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
-        """The texts of a table's row: all rows, live ones, expired ones, the oldest of these."""
+        """Four cells of the table: all rows, live ones, expired ones, the oldest of these."""
         if not self.is_on:
             return ("-", "-", "-", "TTL is off")
         if self.rows is None or self.expired is None:
@@ -57,10 +58,12 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One look at everything, at an instant of a monotonic clock, in seconds.
+    """All targets and the lease.
 
-    The database is called as it may be printed, None where it isn't known; there may be no lease
-    either.
+    Attributes:
+        database: Its name as it may be printed; None if unknown.
+        lease: The state of the lease; None if there is none.
+        at: When it was taken, in seconds of a monotonic clock.
     """
 
     database: str | None
@@ -69,7 +72,7 @@ class Snapshot:
     at: float
 
     def change_of(self, counts: Counts, before: Snapshot | None) -> float | None:
-        """Return by how many rows per second the expired ones of a target grow; None: unknown."""
+        """Return how many more rows are expired per second than before; None if unknown."""
         earlier = [] if before is None else before.targets
         then = next((other for other in earlier if other.target == counts.target), None)
         if before is None or then is None or then.expired is None or counts.expired is None:
@@ -119,13 +122,13 @@ def look(
     database: str | None,
     explain: Callable[[Exception], str] = in_one_line,
 ) -> Plan[Snapshot]:
-    """Count what is in some targets, and read the lease.
+    """Count the rows of targets, and read the lease.
 
     Args:
-        targets: Their names, each with that of its model, if it has one.
-        lease_name: The lease's; None where none is kept.
-        database: What the database is called, for people.
-        explain: What people are told of an error, in a line.
+        targets: The targets, each with the name of its model, if it has one.
+        lease_name: The name of the lease; None if there is none.
+        database: The name of the database, for people.
+        explain: Returns a line for people about an error.
     """
     counts = []
     for target, model in targets.items():
@@ -160,13 +163,13 @@ def format_snapshot(
     width: int | None = None,
     before: Snapshot | None = None,
 ) -> str:
-    """Return it for people, with what has changed since the one before, if there was one.
+    """Return a snapshot for people, with the change since an earlier one, if there is one.
 
     Args:
-        snapshot: What was seen.
-        program: What is typed to let paused sweepers go on.
-        width: Columns of the terminal; None where there is none.
-        before: The one before.
+        snapshot: The snapshot.
+        program: Returns what is typed to resume paused sweepers.
+        width: Columns of the terminal; None if there is none.
+        before: The earlier snapshot.
     """
     printed = [] if snapshot.database is None else [visible(snapshot.database)]
     lease = snapshot.lease
@@ -230,6 +233,6 @@ RESUMED: Final = "Resumed: the sweepers continue."
 
 
 def paused_text(lease: LeaseState, program: Program) -> str:
-    """Return what is said when sweepers have been paused."""
+    """Return the message that sweepers have been paused."""
     at_work = f" {visible(lease.holder)} stops after its batch." if lease.holder else ""
     return f"Paused: no sweeper begins another batch.{at_work} Resume with: {program('resume')}"

@@ -1,7 +1,7 @@
-"""Values that are read in another way than they were written: milliseconds as seconds, mostly.
+"""Values that are read in another unit than they were written in, such as milliseconds as seconds.
 
-By such a mistake nothing ever expires, or everything at once, and no database reports it. Epoch
-numbers are told apart by their size. Lifetimes are not, so a guess has to do: few rows live for
+Such a mistake makes nothing expire, or everything at once, and no database reports it. Epoch
+numbers show their unit by their size. Lifetimes don't, so they are guessed: few rows live for
 exactly 1,000 hours, many for one. Texts without a time of day can't be read as instants.
 
 This module must not know where the values come from.
@@ -28,12 +28,12 @@ UNITS: Final[Sequence[tuple[Unit, int, str]]] = (
     ("ms", 1_000, "milliseconds"),
     ("us", 1_000_000, "microseconds"),
 )
-"""The units of epoch numbers: how many there are in a second, and what they are called."""
+"""The units of epoch numbers: each with its number in a second and its name."""
 
 EPOCHS: Final = frozenset(unit for unit, _, _ in UNITS)
 
 EARLIEST: Final = 631_152_000
-"""Epoch seconds of 1990: earlier values are in another unit, or mean nothing."""
+"""Epoch seconds of 1990: lower values are in another unit, or mean nothing."""
 
 LATEST: Final = 5_680_281_600
 """Epoch seconds of 2150: nobody stored dates of 1990 in milliseconds as seconds."""
@@ -42,16 +42,16 @@ _MINUTE: Final = 60
 _HOUR: Final = 3_600
 _DAY: Final = 86_400
 _LONG: Final = 3_660 * _DAY
-"""Ten years: longer lives are meant in whole days, if at all."""
+"""Ten years: longer lifetimes are in whole days, if they are meant."""
 
 FIRST_INSTANT: Final = 1_500_000_000
 """Epoch seconds of 2017: a lifetime of that many seconds would be 47 years."""
 
 LEAST_MILLISECONDS: Final = 1_000 * _MINUTE
-"""The shortest lifetime that can be told to be in milliseconds: a minute."""
+"""The shortest lifetime that is recognized as milliseconds: a minute."""
 
 _SHARE: Final = 0.1
-"""The least share of lifetimes that look like milliseconds; a few may be what they look like."""
+"""The least share of lifetimes that look like milliseconds: a few may really be so long."""
 
 
 @dataclass(frozen=True, slots=True)

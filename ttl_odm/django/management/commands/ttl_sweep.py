@@ -15,7 +15,7 @@ from ttl_odm.sweeper.command_line import (
     NOTHING_DELETED,
     Status,
     can_ask,
-    counting,
+    count_options,
     due_rows,
     question,
     report_text,
@@ -101,7 +101,9 @@ class Command(BaseCommand):
 
     def _is_confirmed(self, chosen: Mapping[str, DjangoStore], options: SweepOptions) -> bool:
         """Ask once whether to delete the expired rows of all databases, if there are any."""
-        counters = {alias: Sweeper(store, **counting(options)) for alias, store in chosen.items()}
+        counters = {
+            alias: Sweeper(store, **count_options(options)) for alias, store in chosen.items()
+        }
         with stop_on_signals(*counters.values()):
             counts = {alias: counter.run_once() for alias, counter in counters.items()}
         try:
