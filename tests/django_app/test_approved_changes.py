@@ -206,6 +206,7 @@ def at_the_prompt(answer: Callable[[str], str]) -> tuple[int, str]:
     return at_a_terminal([*words, "--by", "ann"], environment, "type its token: ", answer)
 
 
+@pytest.mark.slow
 def test_at_a_terminal_a_change_is_made_by_the_token_that_is_shown(cart: Any) -> None:
     status, screen = at_the_prompt(
         lambda shown: re.findall(r"The token of this change: (\S+)", shown)[0] + "\n"
@@ -215,6 +216,7 @@ def test_at_a_terminal_a_change_is_made_by_the_token_that_is_shown(cart: Any) ->
     assert [change.changed_by for change in policy_changes(cart)] == ["ann"]
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize("answer", ["\n", "yes\n", END_OF_INPUT])
 def test_at_a_terminal_any_other_answer_changes_nothing(cart: Any, answer: str) -> None:

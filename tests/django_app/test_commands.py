@@ -76,6 +76,7 @@ def test_everything_that_has_expired_is_purged(
     assert (status, report["deleted"]) == (0, 0)
 
 
+@pytest.mark.slow
 def test_exit_statuses_say_what_went_wrong(
     backend: Backend, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -103,6 +103,7 @@ print(json.dumps(answers))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 def test_the_right_answers_are_the_same_where_ttl_odm_was_never_imported(
     backend: Backend, worlds: Worlds, tmp_path: FilePath
