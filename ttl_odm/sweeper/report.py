@@ -372,21 +372,27 @@ _SKIPS: Final = {
     Skip.HOOK: "whose hook or archive failed",
 }
 
+
+def _oldest(seconds: float | None) -> str:
+    """How long the oldest expired row had been expired; 0 where there was none."""
+    return "-" if seconds == 0 else text.age(seconds)
+
+
 _OF_A_SWEEP: Final[Mapping[str, Callable[[TargetReport], str]]] = {
     "table": lambda target: text.visible(target.table),
     "deleted": lambda target: f"{target.deleted:,}",
     "skipped": lambda target: f"{target.skipped:,}",
     "batches": lambda target: f"{target.batches:,}",
     "time": lambda target: text.duration(target.duration),
-    "oldest before": lambda target: text.age(target.oldest_before),
-    "oldest after": lambda target: text.age(target.oldest_after),
+    "oldest before": lambda target: _oldest(target.oldest_before),
+    "oldest after": lambda target: _oldest(target.oldest_after),
 }
 
 _OF_A_DRY_RUN: Final[Mapping[str, Callable[[TargetReport], str]]] = {
     "table": lambda target: text.visible(target.table),
     "expired": lambda target: "-" if target.due is None else f"{target.due:,}",
     "rows": lambda target: "-" if target.rows is None else f"{target.rows:,}",
-    "oldest": lambda target: text.age(target.oldest_before),
+    "oldest": lambda target: _oldest(target.oldest_before),
 }
 
 

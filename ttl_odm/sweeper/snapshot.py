@@ -53,7 +53,8 @@ class Counts:
         if self.rows is None or self.expired is None:
             return ("?", "?", "?", "?")
         about, live = "~" if self.is_estimated else "", max(self.rows - self.expired, 0)
-        return (f"{about}{self.rows:,}", f"{about}{live:,}", f"{self.expired:,}", age(self.oldest))
+        oldest = age(self.oldest) if self.expired else "-"
+        return (f"{about}{self.rows:,}", f"{about}{live:,}", f"{self.expired:,}", oldest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,11 +69,9 @@ def duration(seconds: float) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """Return how long something is overdue, by its two largest units."""
+    """Return how long ago something was, by its two largest units."""
     if seconds is None:
         return "?"
-    if seconds == 0:
-        return "-"
     whole = int(seconds)
     for large, name, small, small_name in _UNITS:
         if whole >= large:
