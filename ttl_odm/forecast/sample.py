@@ -21,9 +21,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ttl_odm.core.policy import ExpireAt
+from ttl_odm.core.scopes import OTHERS, largest
 from ttl_odm.forecast.estimates import Drawn, Measured, of_scope
-from ttl_odm.stored.rows import WHOLE_TABLE
-from ttl_odm.stored.scopes import largest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Answers = Mapping[str, Sequence[int]]
-"""Answers to all questions by scope; `WHOLE_TABLE` stands for all without a default of its own."""
+"""Answers to all questions by scope; `OTHERS` stands for all without a default of its own."""
 
 HOUR: Final = 3_600
 DAY: Final = 24 * HOUR
@@ -178,9 +177,7 @@ def answers(rows: Iterable[Sequence[Any]]) -> Answers:
 
     A sum over no rows is NULL there.
     """
-    return {
-        str(scope or WHOLE_TABLE): [int(number or 0) for number in sums] for scope, *sums in rows
-    }
+    return {str(scope or OTHERS): [int(number or 0) for number in sums] for scope, *sums in rows}
 
 
 def carried_out(
@@ -249,7 +246,7 @@ def _measured(
         for scope, counted in found.items():
             own[scope] += max((counted[place] for place in ranked), default=0)
     every = own.total()
-    del own[WHOLE_TABLE]
+    del own[OTHERS]
     scopes = list(largest(own, every))
     split = [place for place, name in enumerate(names) if _is_of_a_policy(name)] if scopes else []
     if not split:
@@ -257,9 +254,9 @@ def _measured(
     questions = [*names, *(of_scope(names[place], scope) for scope in scopes for place in split)]
     rows = []
     for found, whole in zip(clusters, sums, strict=True):
-        named = {scope: found.get(scope, no_sums) for scope in scopes if scope != WHOLE_TABLE}
+        named = {scope: found.get(scope, no_sums) for scope in scopes if scope != OTHERS}
         others = [number - sum(each) for number, *each in zip(whole, *named.values(), strict=True)]
-        by_scope = {**named, WHOLE_TABLE: others}
+        by_scope = {**named, OTHERS: others}
         rows.append([*whole, *(by_scope[scope][place] for scope in scopes for place in split)])
     return Measured(questions, rows, drawn, total, scopes=scopes)
 

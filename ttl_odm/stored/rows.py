@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ttl_odm.core.scopes import OTHERS
 from ttl_odm.core.values import lenient_ttl
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 POLICIES: Final = "ttl_odm_policies"
 CHANGES: Final = "ttl_odm_policy_changes"
 
-WHOLE_TABLE: Final = ""
+WHOLE_TABLE: Final = OTHERS
 """The scope of a table's default."""
 
 LONGEST_SCOPE: Final = 255

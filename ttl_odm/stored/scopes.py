@@ -1,8 +1,8 @@
 """Rows by scope, where values of a field have default ttls of their own: `ttl_odm.Stored.by`.
 
-A table may have a million scopes, and a report has to be read, so only the largest are named. The
-key of all others is `ttl_odm.stored.rows.WHOLE_TABLE`, the empty text: it is never the name of
-a scope with a default of its own, and stands for the table's default where defaults are stored.
+Of a million scopes a report names the largest. The key of all others is
+`ttl_odm.stored.rows.WHOLE_TABLE`, the empty text: it is never the name of a scope with a default
+of its own, and stands for the table's default where defaults are stored.
 
 This module must not know where the rows are.
 """
@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, cast
 
+from ttl_odm.core.scopes import largest
 from ttl_odm.stored.rows import WHOLE_TABLE
 from ttl_odm.sweeper.facts import Fact, Number, Reading, RowsFact
 from ttl_odm.sweeper.text import visible
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ttl_odm.sweeper.facts import Reported
-
-NAMED_SCOPES: Final = 20
-"""Scopes that a report names, those with the most rows."""
 
 _NAMED_IN_BRIEF: Final = 5
 """Scopes that an error names."""
@@ -117,24 +115,6 @@ def _with_others(named: Mapping[str, int], total: int) -> dict[str, int]:
     """Return rows by scope, with those of no named scope, if there are any."""
     rows = {scope: number for scope, number in named.items() if scope}
     return {**rows, WHOLE_TABLE: total - sum(rows.values())}
-
-
-def largest(own: Mapping[str, int], total: int, most: int = NAMED_SCOPES) -> dict[str, int]:
-    """Name the scopes with the most rows, the largest first, and sum the others up.
-
-    Args:
-        own: Rows by scope, for scopes with a default of their own.
-        total: Rows of all scopes.
-        most: How many are named.
-
-    Returns:
-        Rows by scope. `WHOLE_TABLE`, the last one, has the others, if there are any. It is empty
-        where `own` has no rows.
-    """
-    ranked = sorted(((-rows, scope) for scope, rows in own.items() if rows > 0 and scope))
-    named = {scope: -rows for rows, scope in ranked[:most]}
-    others = total - sum(named.values())
-    return {**named, WHOLE_TABLE: others} if named and others > 0 else named
 
 
 def summed(some: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
