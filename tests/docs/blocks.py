@@ -219,7 +219,7 @@ class Page:
             os.chdir(self._folder / "read")
             try:
                 with mock.patch.dict(os.environ, self.environment):
-                    configuration.read(cli, None)
+                    configuration.read(cli.commands, None)
             finally:
                 os.chdir(here)
         return ""

@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from tests.guard import GUARD
 from tests.locks import answers
-from ttl_odm.cli.checks_database_sweep import database_sweep
+from ttl_odm.database_sweep.cli.checks import database_sweep
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 

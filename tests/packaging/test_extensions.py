@@ -331,6 +331,27 @@ Base.metadata.create_all(engine)
 assert Sweeper(engine, Event).run_once().deleted == 0
 """
 
+TYPED = """
+import sqlite3
+import sys
+from pathlib import Path
+
+from ttl_odm.cli.commands import cli
+
+folder = Path(sys.argv[1])
+with sqlite3.connect(folder / "notes.db") as connection:
+    connection.execute("CREATE TABLE notes (id INTEGER PRIMARY KEY, ends TIMESTAMP)")
+settings = folder / "settings.toml"
+settings.write_text(
+    '[tool.ttl_odm]\\nurl = "sqlite:///notes.db"\\n'
+    "[tool.ttl_odm.tables.notes]\\npolicy = 'ExpireAt(\\"ends\\")'\\n"
+)
+try:
+    cli.main(["--config", str(settings), *sys.argv[2:]])
+except SystemExit as end:
+    assert not end.code
+"""
+
 SHOWN = """
 print(*sorted(name for name in sys.modules if name.startswith("ttl_odm")))
 """
@@ -430,6 +451,26 @@ def test_an_engine_that_is_guarded_brings_in_what_reads_raw_sql() -> None:
     assert {"ttl_odm.guard.sqlalchemy.engines", "ttl_odm.guard.tables"} <= modules
     others = ("ttl_odm.follows", "ttl_odm.partitions", "ttl_odm.stored")
     assert not any(name.startswith(others) for name in modules)
+
+
+@pytest.mark.parametrize("command", ["sweep", "status", "plan notes"])
+def test_commands_of_the_base_bring_in_no_command_of_an_extension(
+    tmp_path: Path, command: str
+) -> None:
+    modules = modules_after(TYPED, str(tmp_path), *command.split())
+
+    assert "ttl_odm.cli.commands" in modules
+    assert [
+        name for name in modules if name.startswith(("ttl_odm.follows", "ttl_odm.stored"))
+    ] == []
+    assert "ttl_odm.database_sweep.cli" not in modules
+
+
+def test_a_command_of_an_extension_brings_that_extension_in(tmp_path: Path) -> None:
+    modules = modules_after(TYPED, str(tmp_path), "policy", "show")
+
+    assert "ttl_odm.stored.cli.policy" in modules
+    assert "ttl_odm.database_sweep.cli" not in modules
 
 
 def test_a_model_that_is_cut_by_time_brings_in_what_its_adapter_and_the_sweeper_need() -> None:

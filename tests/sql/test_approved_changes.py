@@ -244,7 +244,7 @@ def test_what_is_not_stored_has_no_preview(engine: Engine) -> None:
 def test_of_many_rows_a_sample_is_taken(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, *, deep: bool
 ) -> None:
-    monkeypatch.setattr("ttl_odm.forecast.change.SMALL", 100)
+    monkeypatch.setattr("ttl_odm.stored.sqlalchemy.previews.SMALL", 100)
     world = World(engine, "number")
     with engine.begin() as connection:
         add(connection, "messages", [(f"n{number}", None, 100) for number in range(400)])

@@ -2,6 +2,7 @@
 
 - `commands`: the group, which has all of them
 - `sweep`, `run`, `pause` (and resume), `status`, `check`, `plan`, `inspect`, `demo`: a command each
+- `extensions`: the commands, and the checks, that extensions bring
 - `options`: the options that several have; `configuration`: their defaults in pyproject.toml
 - `application`: an engine and what to sweep with it; `connect`: what ``--app`` and ``--url`` name
 - `urls`: engines and clients of database URLs

@@ -157,10 +157,9 @@ async def _needs_sweeper(app: Application) -> bool:
     if app.is_store:
         return True
     if not app.is_mongodb:
-        from ttl_odm.cli import checks_database_sweep  # noqa: PLC0415 (needs the extra)
+        from ttl_odm.cli import checks_sql  # noqa: PLC0415 (needs the extra)
 
-        look = partial(checks_database_sweep.leaves_a_table, targets=app.targets)
-        return await app.ask(look)
+        return await app.ask(partial(checks_sql.needs_sweeper, targets=app.targets))
     from ttl_odm.beanie.policy.binding import purge_of  # noqa: PLC0415 (needs the extra)
 
     return not all(purge_of(target.entity) == "native" for target in app.targets)

@@ -47,7 +47,7 @@ class CheckedTable:
         self.connection = connection
         self.dialect = connection.dialect
         self._is_mysql = self.dialect.name in MYSQL_FAMILY
-        self._name = target.name
+        self.name = target.name
         self.model = target.model or target.name
         self._max_age = max_age
         self.binding = binding
@@ -110,14 +110,14 @@ class CheckedTable:
 
     def error(self, code: str, message: str, fix: str) -> Finding:
         """A finding that is wrong."""
-        return Finding(Severity.ERROR, code, self._name, message, fix)
+        return Finding(Severity.ERROR, code, self.name, message, fix)
 
     def warning(self, code: str, message: str, fix: str) -> Finding:
         """A finding that works badly."""
-        return Finding(Severity.WARNING, code, self._name, message, fix)
+        return Finding(Severity.WARNING, code, self.name, message, fix)
 
     def _skipped(self, code: str, message: str, fix: str) -> Finding:
-        return Finding(Severity.SKIPPED, code, self._name, message, fix)
+        return Finding(Severity.SKIPPED, code, self.name, message, fix)
 
 
 def up_to_most(rows: int) -> str:

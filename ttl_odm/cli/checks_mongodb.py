@@ -14,6 +14,7 @@ from bson import json_util
 from ttl_odm.beanie import find_strays
 from ttl_odm.beanie.indexes.archives import check_archive
 from ttl_odm.beanie.indexes.changes import Aim
+from ttl_odm.beanie.indexes.sources import IndexedSource
 from ttl_odm.beanie.indexes.strays import Inconsistency
 from ttl_odm.beanie.policy import ttl_indexes
 from ttl_odm.beanie.policy.binding import binding_of, collection_of, policy_of, registry_of
@@ -49,7 +50,7 @@ async def check(database: Any, targets: Sequence[Target], *, deep: bool) -> list
     """Look at all targets, and for what is none; if deep, read whole collections, however big."""
     findings = await _forgotten(database)
     for target in targets:
-        findings += await _stored(target)
+        findings += await _default(target)
         findings += await _indexes(target)
         findings += await _dependents(target)
         findings += await _units(target)
@@ -75,20 +76,13 @@ async def _forgotten(database: Any) -> list[Finding]:
     return findings
 
 
-async def _stored(target: Target) -> list[Finding]:
-    """See whether a default that is to be stored is."""
+async def _default(target: Target) -> list[Finding]:
+    """See to a default that isn't in code."""
     binding = binding_of(target.entity)
-    if binding is None or binding.source.is_known:
+    if binding is None or not isinstance(binding.source, IndexedSource):
         return []
-    from ttl_odm.stored.beanie.lookup import is_begun  # noqa: PLC0415 (an extension)
-
     collection: Any = collection_of(target.entity)
-    await binding.source.see(collection)
-    if await is_begun(collection):
-        return []
-    message = "its default ttl should be stored in the database, but isn't: nothing expires"
-    fix = f"await ensure_indexes({target.model})"
-    return [Finding(Severity.ERROR, "no-stored-default", target.name, message, fix)]
+    return await binding.source.check(collection, target.name, target.model)
 
 
 @dataclass(frozen=True, slots=True)

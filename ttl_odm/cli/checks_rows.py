@@ -60,7 +60,7 @@ class RowChecks(CheckedTable):
         expired = expired_in(self.connection, self.binding, source)
         _, oldest = measure(self.connection, self.binding, source, expired)
         if oldest is not None and oldest > self._max_age:
-            yield overdue(self._name, self.model, oldest)
+            yield overdue(self.name, self.model, oldest)
         elif not self._is_readable:
             message = (
                 f"only {SMALL:,} rows were checked for how long expired rows have waited: the "

@@ -6,17 +6,18 @@ whole table only if the table is small or the user says ``--deep``.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import TIMESTAMP, inspect, text
 
 from ttl_odm.cli.checked_table import MIGRATE, MOST, up_to_most
 from ttl_odm.cli.checks_cascades import UntracedCascade
-from ttl_odm.cli.checks_database_sweep import database_sweep
 from ttl_odm.cli.checks_links import unindexed
 from ttl_odm.cli.checks_references import LiveReferences
 from ttl_odm.cli.checks_rows import RowChecks
 from ttl_odm.cli.checks_tables import every_metadata, second_tables
+from ttl_odm.cli.extensions import table_checks
 from ttl_odm.core.policy import ExpireAt
 from ttl_odm.dialects import index_name
 from ttl_odm.dialects.mysql import INHERITED_END
@@ -26,6 +27,7 @@ from ttl_odm.inspection.readers.sql import SECONDS, index_for, kind_of, reading_
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.rules import dependents, rules_below
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_indexes
+from ttl_odm.sqlalchemy.sweep.due import is_ttl_on
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
 from ttl_odm.sqlalchemy.sweep.whereabouts import whereabouts_of
 from ttl_odm.sqlalchemy.time.clock import Seconds, clock_of
@@ -34,7 +36,7 @@ from ttl_odm.sweeper import Part
 from ttl_odm.sweeper.findings import is_misread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from sqlalchemy import Column, Connection
     from sqlalchemy.types import TypeEngine
@@ -85,6 +87,21 @@ def check(
     return findings
 
 
+def needs_sweeper(connection: Connection, targets: Sequence[Target]) -> bool:
+    """Whether expired rows of some target stay unless a sweeper deletes them.
+
+    The connection is fresh from the pool.
+    """
+    bindings = [binding_of(target.entity) for target in targets]
+    for binding in bindings:
+        if binding is None or not is_ttl_on(connection, binding):
+            continue
+        with connection.begin():  # `is_ttl_on` has one of its own where defaults are looked up
+            if all(checks.needs_sweeper(connection, binding) for checks in table_checks()):
+                return True
+    return not bindings
+
+
 class _Check(RowChecks):
     """The checks of one table."""
 
@@ -118,17 +135,18 @@ class _Check(RowChecks):
             yield from self._tried(self._endless, stamp.name)
         units = self._tried(self._units, "units")
         yield from units
-        for what, look in (
+        looks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
             ("indexes", self._indexes),
             ("the cost of indexes", self._hot_updates),
             *([] if is_misread(units) else [("overdue rows", self._overdue)]),
             ("foreign keys", self._keys),
-            ("partitions", self._partitions),
-            ("the database's own sweep", self._database_sweep),
+            ("its layout", self._layout),
+            *((checks.subject, partial(checks.findings, self)) for checks in table_checks()),
             ("references to it", self._references),
             ("values", self._values),
             (f"the future of {stamp.name}", self._future),
-        ):
+        ]
+        for what, look in looks:
             yield from self._tried(look, what)
 
     def _type(self, column: Column[Any], stored: TypeEngine[Any]) -> Iterator[Finding]:
@@ -163,7 +181,7 @@ class _Check(RowChecks):
                 "no-index-serves",
                 "no index can find the expired rows of this policy, so each sweep reads the "
                 "whole table, which is big",
-                f"sweep it rarely: ttl-odm run --model {self._name} --interval 3600; or declare "
+                f"sweep it rarely: ttl-odm run --model {self.name} --interval 3600; or declare "
                 "__ttl_sweep__ = 'scan' to say that this is intended",
             )
 
@@ -268,7 +286,7 @@ class _Check(RowChecks):
         return f"CREATE {how} {quote(name)} ON {self._quoted} ({order}) WHERE {rows}"
 
     def _keys(self) -> Iterator[Finding]:
-        yield from unindexed(self.connection, self.binding, self._name)
+        yield from unindexed(self.connection, self.binding, self.name)
         for _, key in ReferringKeys().of_rows(self.connection, self.binding):
             if key.restricts and not key.is_link_in(self._table.metadata):
                 follows = f"__ttl__ = Follows({key.columns[0]!r}) on the model of {key.table[1]}, "
@@ -292,14 +310,9 @@ class _Check(RowChecks):
             for one in dependents:
                 yield from one.check(self)
 
-    def _partitions(self) -> Iterator[Finding]:
-        """See that what is to go whole can."""
+    def _layout(self) -> Iterator[Finding]:
+        """See that it is laid out as it is declared."""
         yield from whereabouts_of(self.binding).check(self)
-
-    def _database_sweep(self) -> Iterator[Finding]:
-        """See that a job by which the database sweeps it is as it should be."""
-        schema, _ = self._place
-        yield from database_sweep(self.connection, self._name, self.binding, schema)
 
     def _references(self) -> Iterator[Finding]:
         for references in LiveReferences.to(self.connection, self.binding):

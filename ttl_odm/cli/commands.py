@@ -12,12 +12,11 @@ from ttl_odm import __version__
 from ttl_odm.cli import configuration
 from ttl_odm.cli.check import check
 from ttl_odm.cli.errors import SuggestingGroup, printable
+from ttl_odm.cli.extensions import Commands
 from ttl_odm.cli.inspect import inspect
-from ttl_odm.cli.install_sweep import install_sweep
 from ttl_odm.cli.output import echo, json_text, writing
 from ttl_odm.cli.pause import pause, resume
 from ttl_odm.cli.plan import plan
-from ttl_odm.cli.policy import policy
 from ttl_odm.cli.run import run
 from ttl_odm.cli.status import status
 from ttl_odm.cli.sweep import sweep
@@ -32,6 +31,8 @@ _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix":
 
 class _Commands(SuggestingGroup):
     """A group whose commands say why they failed: no password, and JSON where it is asked for."""
+
+    commands: Commands
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Look for ``--json`` before anything in the line can be wrong, and for ``--config``."""
@@ -83,13 +84,19 @@ def _config_option(**settings: Any) -> Callable[[_Command], _Command]:
     )
 
 
-@click.group(cls=_Commands, context_settings=_SETTINGS)
+def _prepare(command: click.Command) -> None:
+    """Add ``--config``, for the help and for completion: its value has been moved to the front."""
+    for part in command.commands.values() if isinstance(command, click.Group) else [command]:
+        _config_option(expose_value=False, allow_from_autoenv=False)(part)
+
+
+@click.group(cls=_Commands, commands=Commands(_prepare), context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="ttl-odm")
 @_config_option()
 @click.pass_context
 def cli(context: click.Context, config: Path | None) -> None:
     """Time-to-live for SQLAlchemy models, Beanie documents, and tables without a model."""
-    context.default_map, context.obj = configuration.read(cli, config)
+    context.default_map, context.obj = configuration.read(cli.commands, config)
 
 
 @cli.command()
@@ -110,8 +117,6 @@ def demo(svg: Path | None) -> None:
     show(svg)
 
 
-for command in (inspect, sweep, run, pause, resume, status, check, plan, policy, install_sweep):
+for command in (inspect, sweep, run, pause, resume, status, check, plan):
     cli.add_command(command)
-    for part in command.commands.values() if isinstance(command, click.Group) else [command]:
-        # For the help and for completion: its value has been moved to the front.
-        _config_option(expose_value=False, allow_from_autoenv=False)(part)
+    _prepare(command)

@@ -28,6 +28,7 @@ from ttl_odm.cli.urls import in_folder
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ttl_odm.cli.extensions import Commands
     from ttl_odm.cli.tables import Declared
 
     _Options = dict[str, click.Parameter]
@@ -42,11 +43,13 @@ class Configuration(NamedTuple):
     tables: dict[str, Declared]
 
 
-def read(group: click.Group, file: Path | None) -> Configuration:
-    """Read the file, or pyproject.toml, here or above; a key that no command knows is refused."""
-    parts = {name: _parts(command) for name, command in group.commands.items()}
-    options = {name: dict(chain(*(own.items() for own in parts[name].values()))) for name in parts}
-    _check_environment(parts)
+def read(commands: Commands, file: Path | None) -> Configuration:
+    """Read the file, or pyproject.toml, here or above; a key that no command knows is refused.
+
+    The defaults are those of commands that are loaded, as the one is that will run. A command of an
+    extension is loaded if something is set for it, or might be.
+    """
+    _check_environment(commands)
     path = _nearest() if file is None else file
     if path is None:
         return Configuration({}, {})
@@ -59,24 +62,33 @@ def read(group: click.Group, file: Path | None) -> Configuration:
         for table in (shared, *own.values()):
             if isinstance(url := table.get("url"), str):
                 table["url"] = in_folder(url, path.parent)
-    every = {name for names in options.values() for name in names}
+    every = _options(commands.loaded.values())
+    if not every.keys() >= shared.keys():
+        every = _options(commands.values())
     _check(shared, every, f"{path}: [tool.ttl_odm]")
-    _check(own, options, f"{path}: [tool.ttl_odm], as a command name,")
-    for command, table in own.items():
-        _check(table, options[command], f"{path}: [tool.ttl_odm.{command}]")
+    _check(own, commands, f"{path}: [tool.ttl_odm], as a command name,")
+    for name, table in own.items():
+        _check(table, _options([commands[name]]), f"{path}: [tool.ttl_odm.{name}]")
     defaults: dict[str, Any] = {}
-    for command, names in options.items():
+    for name, command in commands.loaded.items():
+        options = _options([command])
         values = {
-            key: _resolved(value, names[key], f"{path}: {key}")
-            for key, value in {**shared, **own.get(command, {})}.items()
-            if key in names
+            key: _resolved(value, options[key], f"{path}: {key}")
+            for key, value in {**shared, **own.get(name, {})}.items()
+            if key in options
         }
-        for part, known in parts[command].items():
+        for part, known in _parts(command).items():
             of_part = {key: value for key, value in values.items() if key in known}
             if part:  # click looks a subcommand's up below its group's
-                of_part = {**defaults.get(command, {}), part: of_part}
-            defaults[command] = of_part
+                of_part = {**defaults.get(name, {}), part: of_part}
+            defaults[name] = of_part
     return Configuration(defaults, declared)
+
+
+def _options(commands: Iterable[click.Command]) -> _Options:
+    """The options of some commands, and of their subcommands."""
+    parts = chain.from_iterable(_parts(command).values() for command in commands)
+    return dict(chain.from_iterable(options.items() for options in parts))
 
 
 def _parts(command: click.Command) -> dict[str, _Options]:
@@ -119,12 +131,12 @@ def _read(path: Path) -> Mapping[str, Any]:
     return settings
 
 
-def _check_environment(commands: Mapping[str, Mapping[str, Iterable[str]]]) -> None:
+def _check_environment(commands: Commands) -> None:
     """Reject variables of a command that no option has: click would ignore them.
 
     ``TTL_ODM_SWEEP_MODEL`` for ``..._MODELS`` would then sweep everything.
     """
-    for command, parts in commands.items():
+    for command in commands:
         prefix = f"TTL_ODM_{_in_variables(command)}_"
         # Kubernetes sets such ones for a service that is called ttl-odm-run.
         kubernetes = (f"{prefix}SERVICE_", f"{prefix}PORT")
@@ -133,9 +145,11 @@ def _check_environment(commands: Mapping[str, Mapping[str, Iterable[str]]]) -> N
             for variable in os.environ
             if variable.startswith(prefix) and not variable.startswith(kubernetes)
         ]
+        if not variables:
+            continue
         known = [
             prefix + _in_variables(f"{part}_{name}" if part else name)
-            for part, names in parts.items()
+            for part, names in _parts(commands[command]).items()
             for name in names
         ]
         _check(variables, known, "the environment")

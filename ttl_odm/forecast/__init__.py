@@ -4,8 +4,7 @@
 - `sample`: the questions, and which rows are counted;
 - `sql`, `mongodb`, `django`: the counting; they need their extras, all else is pure;
 - `estimates`: numbers of rows with their error;
-- `approval`: what a change of a stored default would do, and the token of exactly that;
-- `change`, `change_mongodb`, `django_change`: the same counted, and made as its preview said;
+- `change`, `change_mongodb`, `django_change`: what applications call of `ttl_odm.stored.previews`;
 - `trial`: what a proposal of `ttl-odm inspect` is worth by the same counting;
 - `text`: what a forecast says to people and machines.
 

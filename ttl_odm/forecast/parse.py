@@ -19,13 +19,11 @@ from ttl_odm.core.policy import DURATIONS, TTL, ExpireAfter, ExpireAt, as_policy
 from ttl_odm.core.values import NEVER, default_ttl
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.inspection.source import as_source
-from ttl_odm.stored import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ttl_odm.core.policy import Policy
-    from ttl_odm.stored import StoredTTL
 
 OPTION: Final = "--default-ttl"
 POLICY_OPTION: Final = "--policy"
@@ -103,11 +101,6 @@ def parse_default(text: str, where: str) -> int | None:
         return None if text in _OFF else default_ttl(duration(text), where=where)
     except (ValueError, InvalidTTL) as error:
         raise InvalidTTL(f"{where}: {_FIX}, -1 or off, or as in 90d.") from error
-
-
-def parse_stored(text: str, where: str) -> StoredTTL:
-    """Return what a stored default is to become, as it was typed: also "default"."""
-    return DEFAULT if text == DEFAULT else parse_default(text, where)
 
 
 def parse_policy(source: str) -> Policy:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ttl_odm.beanie.drivers import Collection
+    from ttl_odm.sweeper.findings import Finding
 
 Report = TypeVar("Report")
 Ensure: TypeAlias = "Callable[..., Awaitable[Report]]"
@@ -33,4 +34,14 @@ class IndexedSource(Source):
         Raises:
             TTLConfigurationError: The server lacks something.
             TTLError: Other clients keep changing the default.
+        """
+
+    @abstractmethod
+    async def check(self, collection: Collection, name: str, model: str) -> list[Finding]:
+        """Report what `ttl-odm check` finds on the default.
+
+        Args:
+            collection: The collection.
+            name: Its name in findings.
+            model: The name of its class.
         """

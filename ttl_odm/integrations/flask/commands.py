@@ -17,7 +17,6 @@ import click
 from flask import current_app
 from flask.cli import AppGroup
 
-from ttl_odm.cli import stored_defaults
 from ttl_odm.cli.application import Application, Target, in_loop, select, unknown
 from ttl_odm.cli.check import check_application, check_options
 from ttl_odm.cli.errors import UsageError, printable, readable_errors
@@ -26,9 +25,10 @@ from ttl_odm.cli.output import PlainOutput, echo, json_text, printable_report
 from ttl_odm.cli.pause import set_paused
 from ttl_odm.cli.plan import forecast_target, policy_options
 from ttl_odm.cli.status import snapshot_of
-from ttl_odm.forecast.approval import plain
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.integrations.flask.sweepers import EXTENSION, INTERVAL_KEY, bind_name
+from ttl_odm.stored.approval import plain
+from ttl_odm.stored.cli import prompts
 from ttl_odm.sweeper import stop_on_signals
 from ttl_odm.sweeper.command_line import (
     NOTHING_DELETED,
@@ -230,29 +230,29 @@ def policy() -> None:
     """Show and change default ttls stored in the database (Stored)."""
 
 
-@policy.command(help=stored_defaults.SHOW)
-@stored_defaults.targets_argument
+@policy.command(help=prompts.SHOW)
+@prompts.targets_argument
 @json_option
 def show(targets: Sequence[str], *, as_json: bool) -> None:
     """Show the stored defaults."""
-    _show(targets, stored_defaults.POLICIES, as_json=as_json)
+    _show(targets, prompts.POLICIES, as_json=as_json)
 
 
-@policy.command(help=stored_defaults.HISTORY)
-@stored_defaults.targets_argument
+@policy.command(help=prompts.HISTORY)
+@prompts.targets_argument
 @json_option
 def history(targets: Sequence[str], *, as_json: bool) -> None:
     """Show their changes."""
-    _show(targets, stored_defaults.CHANGES, as_json=as_json)
+    _show(targets, prompts.CHANGES, as_json=as_json)
 
 
-@policy.command("set", help=stored_defaults.SET, context_settings=stored_defaults.SETTINGS)
-@stored_defaults.change_arguments
-@stored_defaults.change_options
+@policy.command("set", help=prompts.SET, context_settings=prompts.SETTINGS)
+@prompts.change_arguments
+@prompts.change_options
 def set_(model: str, change: Sequence[str], *, as_json: bool, **options: Any) -> None:
     """Change one; its token is signed with the application's secret key."""
     found = _target(_databases(), model)
-    stored_defaults.change_default(
+    prompts.change_default(
         lambda: nullcontext(found),
         PlainOutput(as_json=as_json),
         model,
@@ -262,7 +262,7 @@ def set_(model: str, change: Sequence[str], *, as_json: bool, **options: Any) ->
     )
 
 
-def _show(names: Sequence[str], view: stored_defaults.View, *, as_json: bool) -> None:
+def _show(names: Sequence[str], view: prompts.View, *, as_json: bool) -> None:
     """Print what is stored in each database; as JSON in one list, with the bind keys."""
     databases, output = _databases(), PlainOutput(as_json=as_json)
     named = [_target(databases, name) for name in names]
@@ -270,7 +270,7 @@ def _show(names: Sequence[str], view: stored_defaults.View, *, as_json: bool) ->
     for bind, application in databases.items():
         targets = [target for owner, target in named if owner is application]
         if targets or (not names and not application.is_store):
-            rows[bind] = in_loop(partial(stored_defaults.read, application, targets, view))
+            rows[bind] = in_loop(partial(prompts.read, application, targets, view))
     if as_json:
         output.json(
             [
@@ -281,11 +281,11 @@ def _show(names: Sequence[str], view: stored_defaults.View, *, as_json: bool) ->
         )
         return
     if not any(rows.values()):
-        stored_defaults.show(output, [], view)
+        prompts.show(output, [], view)
     for bind, found in rows.items():
         if found:
             _print_title(bind, databases)
-            stored_defaults.show(output, found, view)
+            prompts.show(output, found, view)
 
 
 def _app_ttl() -> AppTTL:

@@ -21,7 +21,6 @@ from werkzeug.exceptions import HTTPException
 
 from ttl_odm.core.values import short_repr
 from ttl_odm.errors import TTLConfigurationError, TTLError
-from ttl_odm.forecast.approval import NotApprovedError, plain
 from ttl_odm.integrations.flask.stored_defaults import (
     CONFLICT,
     FORBIDDEN,
@@ -30,6 +29,7 @@ from ttl_odm.integrations.flask.stored_defaults import (
     as_text,
     check_text,
 )
+from ttl_odm.stored.approval import NotApprovedError, plain
 from ttl_odm.stored.sqlalchemy.stored_default import name_of_stored
 
 if TYPE_CHECKING:

@@ -12,16 +12,16 @@ from sqlalchemy import Engine
 
 from ttl_odm.core.values import short_repr
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.forecast.change import approve_policy, preview_policy
-from ttl_odm.forecast.parse import parse_stored
+from ttl_odm.stored.approval import parse_stored
 from ttl_odm.stored.sqlalchemy.changes import policy_changes, stored_policies
+from ttl_odm.stored.sqlalchemy.previews import approve_policy, preview_policy
 from ttl_odm.stored.sqlalchemy.stored_default import StoredDefault, stored_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ttl_odm.forecast.approval import PolicyPreview
     from ttl_odm.stored import StoredTTL
+    from ttl_odm.stored.approval import PolicyPreview
     from ttl_odm.stored.rows import PolicyChange, StoredPolicy
 
 FORBIDDEN: Final = 403

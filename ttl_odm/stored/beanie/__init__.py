@@ -4,7 +4,7 @@
 - `lookup`: where a default is, and how it is read.
 - `default_cache`: what a process has noted of one.
 - `turns`: a default, and the index by which MongoDB deletes, changed in one order.
-- `changes`: reading and changing one.
+- `changes`: reading and changing one; `previews`: a change, previewed and made as approved.
 - `scope_ranges`: the way of a sweep from scope to scope.
 """
 

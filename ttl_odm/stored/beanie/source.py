@@ -9,9 +9,10 @@ from ttl_odm.beanie.policy.sources import Scoping
 from ttl_odm.beanie.sweep.walks import SweptSource
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.stored.beanie import turns
-from ttl_odm.stored.beanie.lookup import StoredDefault
+from ttl_odm.stored.beanie.lookup import StoredDefault, is_begun
 from ttl_odm.stored.beanie.scope_ranges import scope_walk
 from ttl_odm.stored.scopes import deleted_by_scope, due_by_scope
+from ttl_odm.sweeper.findings import Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,3 +108,12 @@ class StoredSource(IndexedSource, SweptSource):
     async def ensure(self, collection: Collection, ensure: Ensure[Report]) -> Report:
         """Bring the indexes to what is stored, while nobody else changes it."""
         return await turns.ensure(collection, self.default, ensure)
+
+    async def check(self, collection: Collection, name: str, model: str) -> list[Finding]:
+        """See whether the default is stored."""
+        await self.see(collection)
+        if await is_begun(collection):
+            return []
+        message = "its default ttl should be stored in the database, but isn't: nothing expires"
+        fix = f"await ensure_indexes({model})"
+        return [Finding(Severity.ERROR, "no-stored-default", name, message, fix)]

@@ -4,7 +4,7 @@
 - `lookup`: how a statement looks a default up.
 - `locks`: no default changes while a transaction deletes by it.
 - `scope_index`, `scopes`, `scope_ranges`: the way of a sweep from scope to scope.
-- `changes`: reading and changing stored defaults.
+- `changes`: reading and changing stored defaults; `previews`: a change, previewed and approved.
 
 And what the app ``ttl_odm.django.policies`` consists of, which `ttl_odm/django/policies` shows to
 Django: models that store no default need neither the app nor its tables.

@@ -18,12 +18,11 @@ from django.utils.decorators import method_decorator
 from django.views.decorators.csrf import csrf_protect
 
 from ttl_odm.errors import TTLError
-from ttl_odm.forecast.approval import PolicyPreview, said_scope, said_ttl
-from ttl_odm.forecast.django_change import approve_policy, preview_policy
-from ttl_odm.forecast.parse import parse_stored
+from ttl_odm.stored.approval import PolicyPreview, parse_stored, said_scope, said_ttl
 from ttl_odm.stored.django.changes import stored_policies
 from ttl_odm.stored.django.lookup import LABEL, name_of
 from ttl_odm.stored.django.models import PolicyChange
+from ttl_odm.stored.django.previews import approve_policy, preview_policy
 from ttl_odm.stored.django.source import stored_bindings
 
 if TYPE_CHECKING:

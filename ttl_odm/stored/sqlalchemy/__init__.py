@@ -6,7 +6,7 @@
 - `default_cache`: what a process knows of them, for rows in memory.
 - `locks`: no default changes while a transaction deletes by it.
 - `stored_default`: which default somebody means.
-- `changes`: reading and changing one.
+- `changes`: reading and changing one; `previews`: a change, previewed and made as approved.
 - `scopes`, `scope_ranges`: the way of a sweep from scope to scope.
 """
 

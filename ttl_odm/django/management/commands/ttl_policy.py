@@ -14,16 +14,16 @@ from django.db import DEFAULT_DB_ALIAS, connections, router
 from ttl_odm.core.policy import TTL
 from ttl_odm.django.management.options import add_option
 from ttl_odm.errors import TTLError
-from ttl_odm.forecast.approval import (
+from ttl_odm.stored.approval import (
     ITS_TOKEN,
     NOTHING,
     TYPE_IT,
     UNCHANGED,
     change_lines,
+    parse_stored,
     plain,
     stored_lines,
 )
-from ttl_odm.forecast.parse import parse_stored
 from ttl_odm.stored.django.lookup import APP
 from ttl_odm.stored.django.source import stored_bindings
 from ttl_odm.sweeper.command_line import Status, terminal_width, user_name
@@ -108,7 +108,7 @@ class Command(BaseCommand):
         self.stdout.write(without_controls(text))
 
     def _set(self, options: dict[str, Any]) -> None:
-        from ttl_odm.forecast.django_change import approve_policy, preview_policy  # noqa: PLC0415
+        from ttl_odm.stored.django.previews import approve_policy, preview_policy  # noqa: PLC0415
 
         *named, text = options["change"]
         if len(named) > 1:

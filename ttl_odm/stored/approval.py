@@ -1,7 +1,7 @@
 """What a change of a stored default would do, and the token of exactly that. Pure.
 
-Both adapters that store defaults make a `PolicyPreview`; one approves by its token. Its words are
-here, too: `ttl-odm policy` and ``manage.py ttl_policy`` say the same.
+Each adapter makes a `PolicyPreview`, whose token approves it. Its words are here, too: ``ttl-odm
+policy`` and ``manage.py ttl_policy`` say the same.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLError
+from ttl_odm.forecast.parse import parse_default
 from ttl_odm.forecast.text import Forecast, Paragraph
 from ttl_odm.stored import DEFAULT
 from ttl_odm.stored.rows import INHERIT
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.core.policy import Policy
     from ttl_odm.forecast.estimates import Measured
+    from ttl_odm.stored import StoredTTL
     from ttl_odm.stored.rows import PolicyChange, StoredNow, StoredPolicy
 
 _NUMBER: Final = re.compile("[0-9]{1,18}")
@@ -190,6 +192,11 @@ def keys_of(*secrets: str | bytes | None) -> tuple[bytes, ...]:
     """The secrets of an application as keys for tokens; the first makes them, all are accepted."""
     given = [secret for secret in secrets if secret]
     return tuple(one if isinstance(one, bytes) else one.encode() for one in given)
+
+
+def parse_stored(text: str, where: str) -> StoredTTL:
+    """Return what a stored default is to become, as it was typed: also "default"."""
+    return DEFAULT if text == DEFAULT else parse_default(text, where)
 
 
 def stored_lines(found: Iterable[StoredPolicy]) -> list[tuple[str, ...]]:

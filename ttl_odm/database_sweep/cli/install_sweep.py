@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     type=float,
     help="Delete nothing if more than this share of the rows has expired; 1 disables this.",
 )
-def install_sweep(
+def command(
     source: Source, models: Sequence[str], *, is_printed: bool, remove: bool, **settings: Any
 ) -> None:
     """Let the database itself delete expired rows of all models, or of the given ones.

@@ -15,16 +15,16 @@ import click
 from ttl_odm.cli.application import in_loop
 from ttl_odm.cli.errors import FailedError, UsageError, readable_errors
 from ttl_odm.cli.options import json_option
-from ttl_odm.forecast.approval import (
+from ttl_odm.stored.approval import (
     ITS_TOKEN,
     NOTHING,
     TYPE_IT,
     UNCHANGED,
     change_lines,
+    parse_stored,
     plain,
     stored_lines,
 )
-from ttl_odm.forecast.parse import parse_stored
 from ttl_odm.sweeper.command_line import user_name
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from ttl_odm.cli.application import Application, Target
     from ttl_odm.cli.output import PlainOutput
-    from ttl_odm.forecast.approval import PolicyPreview
     from ttl_odm.stored import Stored
+    from ttl_odm.stored.approval import PolicyPreview
 
     Command = Callable[..., Any]
 
@@ -187,14 +187,14 @@ def change_default(  # noqa: PLR0913 (click's)
 
 
 async def _change(app: Application, function: str, arguments: dict[str, Any]) -> Any:
-    """Call a function of `ttl_odm.forecast` that previews or makes a change."""
+    """Call a function of an adapter's that previews or makes a change."""
     if app.is_mongodb:
-        from ttl_odm.forecast import change_mongodb  # noqa: PLC0415 (needs the extra)
+        from ttl_odm.stored.previews import beanie  # noqa: PLC0415 (needs the extra)
 
-        return await getattr(change_mongodb, function)(**arguments)
-    from ttl_odm.forecast import change  # noqa: PLC0415 (needs the extra)
+        return await getattr(beanie, function)(**arguments)
+    from ttl_odm.stored.previews import sqlalchemy  # noqa: PLC0415 (needs the extra)
 
-    return await app.ask(partial(getattr(change, function), **arguments))
+    return await app.ask(partial(getattr(sqlalchemy, function), **arguments))
 
 
 def _print_preview(output: PlainOutput, seen: PolicyPreview) -> None:

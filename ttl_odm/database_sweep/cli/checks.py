@@ -8,42 +8,44 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ttl_odm.cli.extensions import TableChecks
 from ttl_odm.dialects.family import as_value
-from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.whole import note_of, whole_policy
 from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
-from ttl_odm.sqlalchemy.sweep.due import is_ttl_on
 from ttl_odm.sqlalchemy.sweep.job_losses import left_behind, untraced_keys
 from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 from ttl_odm.sweeper.declarations import Archive, archive_of
 from ttl_odm.sweeper.findings import Finding, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from sqlalchemy import Connection
 
-    from ttl_odm.cli.application import Target
+    from ttl_odm.cli.checked_table import CheckedTable
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
 _WARNINGS: Final = ("disabled", "never")
 """What may be as somebody wants it, or will be in a minute."""
 
 
-def leaves_a_table(connection: Connection, targets: Sequence[Target]) -> bool:
-    """Whether there is a table with TTL that the database doesn't sweep itself.
+class _JobChecks(TableChecks):
+    """The checks of jobs."""
 
-    The connection is fresh from the pool.
-    """
-    bindings = [binding_of(target.entity) for target in targets]
-    for binding in bindings:
-        if binding is None or not is_ttl_on(connection, binding):
-            continue
-        with connection.begin():  # `is_ttl_on` has one of its own where defaults are stored
-            if read_job(connection, *name_of(connection, binding.table)) is None:
-                return True
-    return not bindings
+    subject = "the database's own sweep"
+
+    def findings(self, checked: CheckedTable) -> Iterator[Finding]:
+        """Look at the job of a table."""
+        schema, _ = name_of(checked.connection, checked.binding.table)
+        yield from database_sweep(checked.connection, checked.name, checked.binding, schema)
+
+    def needs_sweeper(self, connection: Connection, binding: Binding) -> bool:
+        """Whether there is no job."""
+        return read_job(connection, *name_of(connection, binding.table)) is None
+
+
+checks: Final = _JobChecks()
 
 
 def database_sweep(

@@ -1,0 +1,101 @@
+"""What extensions bring to the command line: commands, and checks of tables.
+
+They are here by the names of their modules, which aren't imported before a command, or a check, is
+asked for, and are missed where an extension isn't there. Everything else that `check` reports of an
+extension comes with a declaration: see `ttl_odm.sqlalchemy.policy.rules`, and
+`ttl_odm.sqlalchemy.sweep.whereabouts`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import MutableMapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import click
+    from sqlalchemy import Connection
+
+    from ttl_odm.cli.checked_table import CheckedTable
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sweeper.findings import Finding
+
+_COMMANDS: Final = {
+    "install-sweep": "ttl_odm.database_sweep.cli.install_sweep",
+    "policy": "ttl_odm.stored.cli.policy",
+}
+"""Modules, each with a ``command``."""
+
+_CHECKS: Final = ("ttl_odm.database_sweep.cli.checks",)
+"""Modules, each with ``checks``: `TableChecks`."""
+
+
+class Commands(MutableMapping[str, "click.Command"]):
+    """Commands by their names; those of extensions are imported when they are looked up.
+
+    Attributes:
+        loaded: Those that have been added or looked up.
+    """
+
+    def __init__(self, prepare: Callable[[click.Command], None]) -> None:
+        """Make one without commands but those of extensions, which `prepare` is called with."""
+        self.loaded: dict[str, click.Command] = {}
+        self._prepare = prepare
+        self._modules = {name: module for name, module in _COMMANDS.items() if _is_there(module)}
+
+    def __getitem__(self, name: str) -> click.Command:
+        """Return a command, and import it if need be."""
+        if name not in self.loaded and name in self._modules:
+            command = cast("click.Command", import_module(self._modules[name]).command)
+            self._prepare(command)
+            self.loaded[name] = command
+        return self.loaded[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        """Add a command."""
+        self.loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        """Remove a command."""
+        self._modules.pop(name, None)
+        self.loaded.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        """Go through the names."""
+        return iter(dict.fromkeys((*self.loaded, *self._modules)))
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len({*self.loaded, *self._modules})
+
+
+class TableChecks(ABC):
+    """What an extension looks at in every table with a policy, since no model tells of it.
+
+    Attributes:
+        subject: What it looks at, for the finding that it can't.
+    """
+
+    subject: str
+
+    @abstractmethod
+    def findings(self, checked: CheckedTable) -> Iterator[Finding]:
+        """Report what isn't as it should be."""
+
+    @abstractmethod
+    def needs_sweeper(self, connection: Connection, binding: Binding) -> bool:
+        """Whether expired rows of a table stay unless a sweeper deletes them; in a transaction."""
+
+
+def table_checks() -> list[TableChecks]:
+    """Return the checks of all extensions that are there."""
+    return [import_module(module).checks for module in _CHECKS if _is_there(module)]
+
+
+def _is_there(module: str) -> bool:
+    """Whether there is the extension that a module belongs to, without importing it."""
+    return find_spec(".".join(module.split(".")[:2])) is not None
