@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 INFO_KEY: Final = "ttl_odm"
 
+KEPT_KEY: Final = "ttl_odm.kept"
+"""In the info of a Table that ttl_odm itself keeps in a MetaData of an application's."""
+
 
 @dataclass(frozen=True, slots=True)
 class MaxLifetime:

@@ -37,7 +37,7 @@ from sqlalchemy.schema import CreateTable
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy import schema
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.binding import KEPT_KEY, binding_of
 from ttl_odm.sqlalchemy.time.clock import LastModified, clock_of
 from ttl_odm.stored.rows import CHANGES, LONGEST_SCOPE, POLICIES, WHOLE_TABLE
 
@@ -103,7 +103,7 @@ def _tables(metadata: MetaData, schema_name: str | None) -> PolicyTables:
         # The least of a table's defaults is the first entry of its index.
         UniqueConstraint("name", "ttl", "scope", name=f"uq_{POLICIES}_name_ttl"),
         schema=schema_name,
-        info={_INFO: POLICIES},
+        info={_INFO: POLICIES, KEPT_KEY: True},
     )
     schema.add_check(policies, policies.c.ttl)
     changes = Table(
@@ -118,7 +118,7 @@ def _tables(metadata: MetaData, schema_name: str | None) -> PolicyTables:
         Column("ttl_after", Integer),
         Column("reason", Text),
         schema=schema_name,
-        info={_INFO: CHANGES},
+        info={_INFO: CHANGES, KEPT_KEY: True},
     )
     return PolicyTables(policies, changes)
 

@@ -10,9 +10,8 @@ from sqlalchemy.schema import sort_tables_and_constraints
 
 from ttl_odm.errors import TTLError
 from ttl_odm.sqlalchemy.compat import async_types
+from ttl_odm.sqlalchemy.policy.binding import KEPT_KEY
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepUpdate
-from ttl_odm.sqlalchemy.sweep.leases import declared_lease_table
-from ttl_odm.stored.sqlalchemy.tables import declared_policy_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,5 +99,4 @@ def _tables(model: Any) -> Iterator[Table]:
     else:
         owner: Any = model
         metadata: MetaData = getattr(owner, "metadata", owner)
-        own = {declared_lease_table([metadata]), *(declared_policy_tables(metadata) or ())}
-        yield from (table for table in metadata.tables.values() if table not in own)
+        yield from (table for table in metadata.tables.values() if KEPT_KEY not in table.info)
