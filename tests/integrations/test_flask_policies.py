@@ -15,8 +15,8 @@ from tests.sql.test_stored_scopes import message
 from ttl_odm import Stored, TTLConfigurationError, TTLError
 from ttl_odm.forecast.change import preview_policy
 from ttl_odm.integrations.flask.policies import policies
-from ttl_odm.integrations.flask.stored_defaults import StoredDefaults, as_text
 from ttl_odm.sqlalchemy import policy_changes, stored_policies
+from ttl_odm.stored.flask.stored_defaults import StoredDefaults, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

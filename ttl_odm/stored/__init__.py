@@ -10,7 +10,8 @@ An extension:
 - `scope_columns`: one form for each value that has a default of its own;
 - `scopes`: rows by such values, in reports;
 - `scope_walk`: how a sweep goes from one of these values to the next;
-- `approval`: a change, previewed and approved; `cli`: the same at a prompt;
+- `approval`: a change, previewed and approved; `cli`: the same at a prompt; `flask`: the same for
+  operators of an application;
 - `sqlalchemy`, `beanie`, `django`: all that these adapters need for it.
 
 This module must not know how the value is stored, nor what else a policy says.

@@ -7,7 +7,7 @@ parent. So the thread starts with a process's first request, or when a server ho
 
 - `extension`: `TTL`, which sets up an application;
 - `commands`: ``flask ttl sweep | run | status | check | pause | resume | plan | policy``;
-- `policies`: stored defaults as JSON and as a page, a blueprint that is imported by itself;
+- `policies`: the blueprint of `ttl_odm.stored.flask`, which is imported by itself;
 - `sweepers`: `AppTTL`: which databases an application has, and a thread for each.
 
 This package must not know any other integration.

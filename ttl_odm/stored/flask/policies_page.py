@@ -20,7 +20,6 @@ from flask import Blueprint, abort, current_app, redirect, render_template, requ
 from werkzeug.exceptions import HTTPException
 
 from ttl_odm.errors import TTLError
-from ttl_odm.integrations.flask.stored_defaults import CONFLICT, FORBIDDEN, WRONG, check_text
 from ttl_odm.stored.approval import (
     NotApprovedError,
     said_rows,
@@ -28,14 +27,15 @@ from ttl_odm.stored.approval import (
     said_ttl,
     with_scopes,
 )
+from ttl_odm.stored.flask.stored_defaults import CONFLICT, FORBIDDEN, WRONG, check_text
 from ttl_odm.sweeper.text import visible, without_controls
 
 if TYPE_CHECKING:
     from flask import Response
     from werkzeug.wrappers import Response as AnyResponse
 
-    from ttl_odm.integrations.flask.stored_defaults import StoredDefaults
     from ttl_odm.stored.approval import PolicyPreview
+    from ttl_odm.stored.flask.stored_defaults import StoredDefaults
     from ttl_odm.stored.rows import PolicyChange, StoredPolicy
 
 _FIELDS: Final = ("table", "scope", "ttl", "reason", "token")
