@@ -69,13 +69,13 @@ FIRST: Final = ("unit", "suite", "contract")
 
 LOTS_OF_NEWEST: Final = (
     (("sql",), 450),
-    (("cli", "metrics", "integrations", "faults"), 220),
-    (("mongo", "leaks_mongo"), 190),
-    (("docs", "examples", "adoption", "deploy"), 160),
+    (("mongo", "leaks_mongo"), 200),
+    (("leaks", "apps"), 150),
+    (("cli", "metrics", "integrations", "faults"), 150),
     (("django_app",), 150),
     (("migrations", "pg_cron"), 130),
-    (("leaks", "apps"), 125),
-    (("stores", "testkit", "fuzz", "servers"), 115),
+    (("docs", "examples", "adoption", "deploy"), 115),
+    (("stores", "testkit", "fuzz", "servers"), 110),
     (("packaging", "benchmarks", "beanie_suite", "oauth_suite"), 90),
 )
 """The other folders, as lots of `.venv`, and how many seconds each takes in one turn."""
