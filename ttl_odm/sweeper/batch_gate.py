@@ -220,7 +220,7 @@ class Budget:
     """
 
     def __init__(self, limits: Limits, *, rest: float, began: float) -> None:
-        """Start full; `rest` is seconds for each second of work, unless `limits.nice` says it."""
+        """Start full; `rest` is seconds for each second of work, unless `limits.nice` is set."""
         self._limits = limits
         self._rows = limits.max_rows
         self._rest = rest if limits.nice is None else limits.nice

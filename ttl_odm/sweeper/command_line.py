@@ -161,10 +161,10 @@ def user_name() -> str:
 def count_options(options: SweepOptions) -> SweepOptions:
     """Return the options for counting what a sweeper with `options` would delete.
 
-    At any time of day, whoever has the lease, and whether sweepers are paused or not.
+    It counts at any time of day, even if another sweeper has the lease or they are paused.
     """
     counts: SweepOptions = {**options, "dry_run": True, "window": None}
-    if options.get("max_jump") is None:  # else the history it needs is kept beside the lease
+    if options.get("max_jump") is None:  # else the history it needs is recorded with the lease
         counts["lease"] = False
     return counts
 

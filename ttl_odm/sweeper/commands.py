@@ -152,7 +152,7 @@ class ReadLease(Command[LeaseState]):
 
 @dataclass(frozen=True, slots=True)
 class Record(Command[bool]):
-    """Store the history beside the lease."""
+    """Store the history with the lease."""
 
     lease: Lease
     history: str

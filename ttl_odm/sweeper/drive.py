@@ -93,7 +93,7 @@ def _do(  # noqa: PLR0911 (one for each kind)
             hooks.call(purged, "commit")
             return None
         case c.Begin(request):
-            threads.begin(request, lambda each: _ask(c.PurgeBatch(each), ports))
+            threads.begin(request, lambda request: _ask(c.PurgeBatch(request), ports))
             return None
         case c.AwaitBatch():
             return threads.next()
@@ -164,7 +164,7 @@ async def _do_async(  # noqa: PLR0911 (one for each kind)
         case c.CallHooks(hooks, purged):
             return await _uncancelled(hooks.call_async(purged, "commit"), ports)
         case c.Begin(request):
-            tasks.begin(request, lambda each: _ask_async(c.PurgeBatch(each), ports))
+            tasks.begin(request, lambda request: _ask_async(c.PurgeBatch(request), ports))
             return None
         case c.AwaitBatch():
             return await _uncancelled(tasks.next(), ports)
@@ -357,9 +357,9 @@ class Threads:
         """Wait for a batch to end; return its result or its error."""
         from concurrent.futures import FIRST_COMPLETED, wait  # noqa: PLC0415 (see above)
 
-        over = wait(self._batches, return_when=FIRST_COMPLETED).done
-        batch = next(each for each in self._batches if each in over)
-        return self._batches.pop(batch), batch.exception() or batch.result()
+        ended = wait(self._batches, return_when=FIRST_COMPLETED).done
+        future = next(future for future in self._batches if future in ended)
+        return self._batches.pop(future), future.exception() or future.result()
 
     def close(self) -> None:
         """Wait for all of them."""
@@ -381,21 +381,21 @@ class Tasks:
 
     async def next(self) -> tuple[BatchRequest, Any]:
         """Wait for a batch to end; return its result or its error."""
-        over, _ = await asyncio.wait(self._batches, return_when=asyncio.FIRST_COMPLETED)
-        batch = next(each for each in self._batches if each in over)
-        return self._batches.pop(batch), batch.exception() or batch.result()
+        ended, _ = await asyncio.wait(self._batches, return_when=asyncio.FIRST_COMPLETED)
+        task = next(task for task in self._batches if task in ended)
+        return self._batches.pop(task), task.exception() or task.result()
 
     async def close(self, *, cancels: bool) -> None:
         """Wait for all of them, even if cancelled again; `cancels` them if the store permits."""
-        while left := [batch for batch in self._batches if not batch.done()]:
-            for batch in left * cancels:
-                batch.cancel()
+        while running := [task for task in self._batches if not task.done()]:
+            for task in running * cancels:
+                task.cancel()
             with suppress(asyncio.CancelledError):
-                await asyncio.wait(left)
+                await asyncio.wait(running)
 
 
 def _not_released(error: Exception) -> None:
-    # It expires by itself; an error that is under way must not be hidden by this one.
+    # It expires by itself, and raising would hide the error that ended the driver.
     logger.warning("The lease could not be released, so it lasts until it expires: %s", error)
 
 

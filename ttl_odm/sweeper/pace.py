@@ -152,8 +152,8 @@ class Crew:
 
     All begin. Now and then a round has one worker fewer, or one more, as a trial: where fewer do
     almost as much, the other one was in the way, of other users, too. Where batches suddenly take
-    much longer than they should, somebody else needs the database: one worker goes at once, and
-    comes back when there is room.
+    much longer than they should, other users need the database: one worker goes at once, and comes
+    back when there is room.
 
     Attributes:
         size: The workers of the next round.

@@ -225,6 +225,6 @@ def weights_of(overdue: Sequence[float | None]) -> list[float]:
     """Return the relative shares of targets that are so many seconds overdue; None if unknown."""
     known = [seconds for seconds in overdue if seconds is not None]
     usual = fmean(known) if known else 1.0
-    seconds = [usual if each is None else each for each in overdue]
-    least = LEAST * fmean(seconds) or 1.0
-    return [max(each, least) for each in seconds]
+    weights = [usual if seconds is None else seconds for seconds in overdue]
+    least = LEAST * fmean(weights) or 1.0
+    return [max(weight, least) for weight in weights]

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 
 class StoreError(TTLError):
-    """The database refused an operation; the driver's own error is the cause."""
+    """The database rejected an operation; the driver's own error is the cause."""
 
 
 class TransientStoreError(StoreError):
-    """The database refused temporarily: a lock, a deadlock, a timeout."""
+    """A temporary failure: a lock, a deadlock, a timeout."""
 
 
 class UnreachableStoreError(TransientStoreError):
@@ -62,7 +62,7 @@ class MissingTargetError(StoreError):
 
 
 class RefusedError(StoreError):
-    """The database refuses to delete a row for a reason specific to that row."""
+    """The database rejects the deletion of a row for a reason specific to that row."""
 
     @classmethod
     def by(cls, error: Exception, message: str) -> RefusedError:
@@ -176,7 +176,7 @@ class BatchRequest:
         hooks: The hooks to call. Always empty for a store that isn't `Hooking`.
         timeout: Seconds that each statement may take, if the database can limit that; None for the
             connection's own timeout.
-        force: Whether the user has confirmed what a store would otherwise refuse, such as a
+        force: Whether the user has confirmed what a store would otherwise reject, such as a
             foreign key without an index.
         replicate: Whether to replicate the deletions to replicas and subscribers. Always True for
             a store that isn't `Replicating`.
@@ -335,7 +335,7 @@ class FactCounting(Protocol):
     """A store, synchronous or not, that can count more than `Counting` does, for dry runs."""
 
     def count_facts(self, target: str) -> Mapping[str, Fact] | Awaitable[Mapping[str, Fact]]:
-        """Return facts about the expired rows, beside those of `Counted`.
+        """Return facts about the expired rows, besides those of `Counted`.
 
         An awaitable of them if the store is asynchronous. It is called where rows have expired.
         """
@@ -409,7 +409,7 @@ class Hooking(Protocol):
 
 @runtime_checkable
 class Leasing(Protocol):
-    """A store, synchronous or not, that keeps leases beside its targets."""
+    """A store, synchronous or not, that also keeps leases."""
 
     @property
     def leases(self) -> Leases | AsyncLeases | None:

@@ -250,7 +250,7 @@ class TargetSweep:
 
     def _attempt(self, range_: Range) -> Plan[tuple[int, BatchResult]]:
         """Purge as many rows as a batch may have now; return that number, too."""
-        if range_.error is not None:  # of a batch that ran beside others, the first attempt
+        if range_.error is not None:  # the first attempt, while others ran
             error, range_.error = range_.error, None
             raise error
         size = self._gate.cap(range_.search.cap(self._size))
@@ -453,7 +453,7 @@ class Ranges:
     def next(self, running: Collection[Range]) -> Range | None:
         """Return the range of the next batch; None while that has to wait for running ones.
 
-        A range whose batch failed beside others comes first, and alone. Parts are not mixed.
+        A range whose batch failed while others ran comes first, and alone. Parts are not mixed.
         """
         range_ = next((range_ for range_ in self._ranges if range_.error), None)
         if range_ is None:
