@@ -42,7 +42,7 @@ from benchmarks.sql_models import (
 )
 from benchmarks.sql_samples import acting, flushing, reading, reading_alone
 from ttl_odm.sqlalchemy import touch
-from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
+from ttl_odm.sqlalchemy.rewrite.writes import Stamp
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:

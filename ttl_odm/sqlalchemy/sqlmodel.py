@@ -14,7 +14,7 @@ from sqlalchemy.orm.attributes import set_attribute
 from sqlmodel import Field, SQLModel
 
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin
-from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
+from ttl_odm.sqlalchemy.rewrite.writes import Stamp
 from ttl_odm.sqlalchemy.time.clock import LastModified, Seconds
 
 _LIFETIME: Final = {"last_modified", "ttl"}

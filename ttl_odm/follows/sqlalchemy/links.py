@@ -27,7 +27,7 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.follows.sqlalchemy.conditions import under
 from ttl_odm.follows.sqlalchemy.following import following_of
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.compat import SQLTemplate
+from ttl_odm.sqlalchemy.compat import SQLTemplate, column_key
 from ttl_odm.sqlalchemy.keys.conversions import as_sql
 from ttl_odm.sqlalchemy.keys.defaults import (
     UNKNOWN,
@@ -38,8 +38,8 @@ from ttl_odm.sqlalchemy.keys.defaults import (
 )
 from ttl_odm.sqlalchemy.keys.lookup import Key
 from ttl_odm.sqlalchemy.rewrite.from_clauses import Assigned
-from ttl_odm.sqlalchemy.rewrite.stamps import is_sql, selected_columns, selected_rows
-from ttl_odm.sqlalchemy.rewrite.targets import column_key
+from ttl_odm.sqlalchemy.rewrite.selections import selected_columns, selected_rows
+from ttl_odm.sqlalchemy.rewrite.writes import is_sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.policy.rules import Links
     from ttl_odm.sqlalchemy.rewrite.statement_rules import Rows
-    from ttl_odm.sqlalchemy.rewrite.targets import Target
+    from ttl_odm.sqlalchemy.rewrite.writes import Target
 
     Row = Mapping[str, Any]
 

@@ -17,8 +17,8 @@ from ttl_odm.sqlalchemy.keys.defaults import with_defaults
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
 from ttl_odm.sqlalchemy.keys.ignored import IgnoredRows
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
-from ttl_odm.sqlalchemy.rewrite.stamps import inner_rows, is_sql, rows_of, selected_columns
-from ttl_odm.sqlalchemy.rewrite.targets import filled, writes
+from ttl_odm.sqlalchemy.rewrite.selections import selected_columns
+from ttl_odm.sqlalchemy.rewrite.writes import filled, has_writes, inner_rows, is_sql, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from ttl_odm.follows.sqlalchemy.following import Following
     from ttl_odm.sqlalchemy.keys.lookup import Key as LinkKey
-    from ttl_odm.sqlalchemy.rewrite.targets import Target, TargetLookup
+    from ttl_odm.sqlalchemy.rewrite.target_lookup import TargetLookup
+    from ttl_odm.sqlalchemy.rewrite.writes import Target
 
     Row = Mapping[str, Any]
 
@@ -152,7 +153,7 @@ def _selected(
 ) -> Iterator[Written]:
     """The keys in what an INSERT selects."""
     link, dialect = links.link, links.reclaimer.dialect
-    if statement.select is None or writes(statement.select):  # to look would be to write
+    if statement.select is None or has_writes(statement.select):  # to look would be to write
         return
     if set(selected_columns(statement)).isdisjoint(link.names):  # defaults, alike in all rows
         (key,) = links.of([with_defaults({}, link.columns, parameters)], [parameters])
@@ -195,7 +196,7 @@ class _Links(NamedTuple):
                 keys[number] = tuple(values)
             elif not computed:
                 generated[number] = self.link.made_of(self._values_of(row))
-            elif not writes(*computed):
+            elif not has_writes(*computed):
                 made = self.link.selected(self._values_of(row), typed=True)
                 found = self.reclaimer.execute(filled(made, executions[number]))
                 keys[number] = next(map(tuple, found), (None,))

@@ -44,7 +44,7 @@ from ttl_odm.sqlalchemy.policy.binding import key_columns
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.rules import root_of
 from ttl_odm.sqlalchemy.purge.statements import is_one_of
-from ttl_odm.sqlalchemy.rewrite.targets import plain
+from ttl_odm.sqlalchemy.rewrite.writes import plain
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED, done_by_flush
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, is_one_of
-from ttl_odm.sqlalchemy.rewrite.targets import TargetLookup
+from ttl_odm.sqlalchemy.rewrite.target_lookup import TargetLookup
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.follows.sqlalchemy.following import Following
     from ttl_odm.follows.sqlalchemy.parent_keys import Key
-    from ttl_odm.sqlalchemy.rewrite.targets import Target
+    from ttl_odm.sqlalchemy.rewrite.writes import Target
 
 _NOTHING: Final = "(SELECT 1 AS one) AS ttl_odm_none WHERE 1 = 0"
 

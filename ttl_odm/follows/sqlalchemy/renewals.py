@@ -24,8 +24,8 @@ from ttl_odm.sqlalchemy.policy.parameters import (
 )
 from ttl_odm.sqlalchemy.policy.rules import root_of
 from ttl_odm.sqlalchemy.purge.statements import in_subquery, is_one_of
-from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
-from ttl_odm.sqlalchemy.rewrite.targets import TargetLookup
+from ttl_odm.sqlalchemy.rewrite.target_lookup import TargetLookup
+from ttl_odm.sqlalchemy.rewrite.writes import Stamp
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.timestamps import has_timestamp, in_utc, shown_in_utc
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ttl_odm.follows.sqlalchemy.following import Following
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.policy.rules import Links
-    from ttl_odm.sqlalchemy.rewrite.targets import Target
+    from ttl_odm.sqlalchemy.rewrite.writes import Target
 
     Key = tuple[Any, ...]
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.policy.rules import Checked, Execute, Kept, Keys, Rejected
     from ttl_odm.sqlalchemy.rewrite.statement_rules import Asked, Joins, Preparation, Rows
-    from ttl_odm.sqlalchemy.rewrite.targets import Target
+    from ttl_odm.sqlalchemy.rewrite.writes import Target
     from ttl_odm.sweeper import BatchRequest, BatchResult, Fact
     from ttl_odm.sweeper.findings import Finding
 

@@ -263,6 +263,14 @@ def attributes_of(statement: Insert | Update) -> Mapping[str, Column[Any]]:
     return {} if mapper is None else mapper.columns
 
 
+def column_key(statement: Insert | Update, column: Any) -> str:
+    """The key of a column that a statement sets, by whatever name."""
+    if not isinstance(column, str):
+        return str(column.key)
+    mapped = attributes_of(statement).get(column)
+    return column if mapped is None else str(mapped.key)
+
+
 class UpdateHalf(NamedTuple):
     """What an upsert sets, by the keys of the columns, in which of the rows that it meets.
 

@@ -24,7 +24,7 @@ from ttl_odm.sqlalchemy.gate.recompile import recompile
 from ttl_odm.sqlalchemy.policy.binding import binding_of, root_binding_of, tables_like, unbind
 from ttl_odm.sqlalchemy.policy.foreign_keys import names_above
 from ttl_odm.sqlalchemy.rewrite.from_clauses import target_name
-from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
+from ttl_odm.sqlalchemy.rewrite.writes import Stamp
 from ttl_odm.sqlalchemy.time.clock import LastModified
 from ttl_odm.sqlalchemy.time.instants import Stored
 from ttl_odm.sweeper.declarations import declarations

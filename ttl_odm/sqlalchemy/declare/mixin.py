@@ -23,7 +23,7 @@ from ttl_odm.core.policy import TTL, Policy, as_policy
 from ttl_odm.core.values import row_ttl
 from ttl_odm.sqlalchemy.gate import functions
 from ttl_odm.sqlalchemy.objects import lifetime
-from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
+from ttl_odm.sqlalchemy.rewrite.writes import Stamp
 from ttl_odm.sqlalchemy.time.clock import LastModified, Seconds
 
 _BASES: Final = frozenset({DeclarativeBase, DeclarativeBaseNoMeta})

@@ -47,13 +47,17 @@ from ttl_odm.sqlalchemy.rewrite.from_clauses import (
     Assigned,
     LiveRows,
     LiveSource,
-    WithoutSources,
     binding_of_source,
+    unreadable_tables,
 )
-from ttl_odm.sqlalchemy.rewrite.stamps import stamped_insert, stamped_update
 from ttl_odm.sqlalchemy.rewrite.statement_rules import statement_rule_of
-from ttl_odm.sqlalchemy.rewrite.targets import targets_of, unreadable_tables
 from ttl_odm.sqlalchemy.rewrite.upserts import gated_on_conflict, gated_on_duplicate_key
+from ttl_odm.sqlalchemy.rewrite.writes import (
+    WithoutSources,
+    stamped_insert,
+    stamped_update,
+    targets_of,
+)
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:

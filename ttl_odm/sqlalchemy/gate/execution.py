@@ -50,7 +50,7 @@ from ttl_odm.sqlalchemy.policy.parameters import (
     overruled,
 )
 from ttl_odm.sqlalchemy.policy.second_tables import is_migrating
-from ttl_odm.sqlalchemy.rewrite.targets import uniques
+from ttl_odm.sqlalchemy.rewrite.writes import uniques
 from ttl_odm.sqlalchemy.time.clock import (
     UnwrappedConfigurationError,
     clock_of,

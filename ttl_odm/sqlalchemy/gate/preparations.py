@@ -21,8 +21,8 @@ from ttl_odm.sqlalchemy.policy.binding import first_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED, base_row_written
 from ttl_odm.sqlalchemy.purge.statements import in_subquery
-from ttl_odm.sqlalchemy.rewrite.stamps import Stamp
-from ttl_odm.sqlalchemy.rewrite.targets import TargetLookup, filled
+from ttl_odm.sqlalchemy.rewrite.target_lookup import TargetLookup
+from ttl_odm.sqlalchemy.rewrite.writes import Stamp, filled
 
 if TYPE_CHECKING:
     from sqlalchemy.engine.default import DefaultExecutionContext
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import SubBinding
     from ttl_odm.sqlalchemy.policy.sources import Source
     from ttl_odm.sqlalchemy.rewrite.statement_rules import Preparation
-    from ttl_odm.sqlalchemy.rewrite.targets import Target
+    from ttl_odm.sqlalchemy.rewrite.writes import Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ from sqlalchemy.sql.elements import ColumnClause, Grouping
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.compat import SQLTemplate
-from ttl_odm.sqlalchemy.rewrite.stamps import is_sql
+from ttl_odm.sqlalchemy.rewrite.writes import is_sql
 from ttl_odm.sqlalchemy.time.clock import clock_of, monotonic
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from sqlalchemy.sql.elements import ColumnClause
 from sqlalchemy.sql.functions import Function, FunctionElement
 
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
-from ttl_odm.sqlalchemy.rewrite.targets import as_element
+from ttl_odm.sqlalchemy.rewrite.writes import as_element
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

@@ -16,8 +16,7 @@ from ttl_odm.sqlalchemy.keys.conversions import as_stored
 from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN
 from ttl_odm.sqlalchemy.keys.lookup import keys_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
-from ttl_odm.sqlalchemy.rewrite.stamps import is_sql
-from ttl_odm.sqlalchemy.rewrite.targets import filled
+from ttl_odm.sqlalchemy.rewrite.writes import filled, is_sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

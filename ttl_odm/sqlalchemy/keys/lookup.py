@@ -42,9 +42,8 @@ from ttl_odm.sqlalchemy.keys.defaults import (
 from ttl_odm.sqlalchemy.keys.displace import must_select_first, purge_conditions, with_hint
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, at_root
-from ttl_odm.sqlalchemy.rewrite.stamps import is_sql
-from ttl_odm.sqlalchemy.rewrite.targets import uniques
 from ttl_odm.sqlalchemy.rewrite.unique_indexes import Prefix
+from ttl_odm.sqlalchemy.rewrite.writes import is_sql, uniques
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -29,8 +29,7 @@ from ttl_odm.sqlalchemy.keys.conversions import as_sql
 from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, with_defaults
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
 from ttl_odm.sqlalchemy.keys.lookup import keys_of
-from ttl_odm.sqlalchemy.rewrite.stamps import rows_of
-from ttl_odm.sqlalchemy.rewrite.targets import Assignment, Target, plain
+from ttl_odm.sqlalchemy.rewrite.writes import Assignment, Target, plain, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

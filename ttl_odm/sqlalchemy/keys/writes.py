@@ -38,15 +38,9 @@ from ttl_odm.sqlalchemy.keys.ruled import RuledRows
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.purge.statements import in_subquery
-from ttl_odm.sqlalchemy.rewrite.stamps import (
-    inner_rows,
-    is_sql,
-    parameters_of,
-    rows_of,
-    selected_columns,
-    selected_rows,
-)
-from ttl_odm.sqlalchemy.rewrite.targets import TargetLookup, writes
+from ttl_odm.sqlalchemy.rewrite.selections import selected_columns, selected_rows
+from ttl_odm.sqlalchemy.rewrite.target_lookup import TargetLookup
+from ttl_odm.sqlalchemy.rewrite.writes import has_writes, inner_rows, is_sql, parameters_of, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +52,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.keys.lookup import KeyPurge
     from ttl_odm.sqlalchemy.keys.ruled import RuledPurge
     from ttl_odm.sqlalchemy.keys.upserts import MetRows
-    from ttl_odm.sqlalchemy.rewrite.targets import Target
+    from ttl_odm.sqlalchemy.rewrite.writes import Target
 
     Row = Mapping[str, Any]
 
@@ -127,7 +121,7 @@ class TakenKeys:
         selected: Any = statement.select
         values = selected_rows(statement, reclaimer.dialect)
         # What writes would write; what text selects has no names.
-        if writes(selected) or len(values.c) != len(columns):
+        if has_writes(selected) or len(values.c) != len(columns):
             return 0
         row = with_defaults(dict(zip(columns, values.c, strict=True)), self._columns, parameters)
         deleted, stored = 0, partial(as_stored, reclaimer)

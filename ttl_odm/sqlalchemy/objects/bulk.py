@@ -19,7 +19,7 @@ from ttl_odm.sqlalchemy.policy.binding import root_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED
 from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
-from ttl_odm.sqlalchemy.rewrite.stamps import IfGranted, Stamp
+from ttl_odm.sqlalchemy.rewrite.writes import IfGranted, Stamp
 from ttl_odm.sqlalchemy.time.instants import Stored
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.ruled_rows import end_by_rule, is_expired_by_rule, tables_of
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, root_binding_of
 from ttl_odm.sqlalchemy.policy.rules import rule_of
-from ttl_odm.sqlalchemy.rewrite.stamps import Ago, SecondsUntil, Stamp, StampUntil
+from ttl_odm.sqlalchemy.rewrite.writes import Ago, SecondsUntil, Stamp, StampUntil
 from ttl_odm.sqlalchemy.time.clock import LastModified, database_now, dialect_of
 from ttl_odm.sqlalchemy.time.instants import Capacity, End, SecondsAhead
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
     ClauseElement,
+    Delete,
     FromClause,
     Integer,
     Join,
@@ -34,7 +35,8 @@ from sqlalchemy.sql import operators
 from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, ColumnClause, Grouping
 from sqlalchemy.sql.selectable import FromGrouping
 
-from ttl_odm.sqlalchemy.compat import copied, leaves, table_of
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.compat import copied, is_mysql, leaves, table_of
 from ttl_odm.sqlalchemy.policy.binding import (
     Binding,
     binding_of,
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Select
     from sqlalchemy.engine import Dialect
+
+    from ttl_odm.sqlalchemy.compat import Resolved
 
     SQL = ColumnElement[Any]
 
@@ -222,19 +226,6 @@ def equal_columns(condition: object) -> Iterator[tuple[SQL, SQL]]:
             yield left, right
 
 
-class WithoutSources(Grouping[Any]):
-    """SQL in an UPDATE of a join, in which SQLAlchemy doesn't look for tables.
-
-    It would find those of the join, and name them beside it once more.
-    """
-
-    inherit_cache = True
-
-    @property
-    def _from_objects(self) -> list[FromClause]:
-        return []
-
-
 class Assigned(Grouping[Any]):
     """What an UPDATE sets a column to, or leaves in it, in a condition of its WHERE clause.
 
@@ -280,6 +271,17 @@ class LiveSource(ClauseElement):
             )
         name: Any = self.element.name  # type: ignore[attr-defined]
         return truncated("alias", name) if hasattr(name, "apply_map") else str(name)
+
+
+def unreadable_tables(statement: Resolved, dialect: Dialect) -> frozenset[object]:
+    """The tables of a write that its subqueries can't read, but in a FROM clause of their own.
+
+    On MySQL, those that it changes; on MariaDB, that of which it deletes rows by another table.
+    """
+    is_several = isinstance(statement.statement, Delete) and len(statement.sources) > 1
+    if not (is_mysql(dialect) or (is_several and dialect.name in MYSQL_FAMILY)):
+        return frozenset()
+    return frozenset(table_of(leaf) for source in statement.sources for leaf in leaves(source))
 
 
 def binding_of_source(source: object, dialect: Dialect | None = None) -> Binding | None:

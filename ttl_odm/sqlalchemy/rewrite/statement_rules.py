@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine.default import DefaultExecutionContext
 
     from ttl_odm.sqlalchemy.compat import Resolved
-    from ttl_odm.sqlalchemy.rewrite.targets import Target
+    from ttl_odm.sqlalchemy.rewrite.writes import Target
 
     SQL = ColumnElement[Any]
 

@@ -1,4 +1,4 @@
-"""Unique indexes of which databases have forms of their own: over some rows, and over prefixes.
+"""What no two rows may have in common, with the forms that databases have of their own.
 
 ``Index("u", t.c.email, unique=True, postgresql_where=t.c.deleted_at.is_(None))`` concerns rows that
 meet the condition, so a row comes into it by a change of ``deleted_at`` alone. Each dialect has an
@@ -12,7 +12,7 @@ whole column.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import (
     Boolean,
@@ -120,6 +120,16 @@ def _nulls(clause: Any) -> Iterator[str]:
         and isinstance(clause.right, Null)
     ):
         yield clause.left.name.lower()
+
+
+class Unique(NamedTuple):
+    """What no two rows of a table may have in common: columns, or expressions of columns.
+
+    With a condition, that is so among the rows that meet it.
+    """
+
+    parts: tuple[Any, ...]
+    condition: IndexCondition | None = None
 
 
 class Prefix(FunctionElement[Any]):

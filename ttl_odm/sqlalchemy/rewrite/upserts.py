@@ -18,7 +18,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
 from ttl_odm.sqlalchemy.policy.rules import rule_of
-from ttl_odm.sqlalchemy.rewrite.stamps import stamp_unless_kept, typed
+from ttl_odm.sqlalchemy.rewrite.writes import stamp_unless_kept, typed
 from ttl_odm.sqlalchemy.time.clock import UnwrappedConfigurationError, clock_of
 
 if TYPE_CHECKING:

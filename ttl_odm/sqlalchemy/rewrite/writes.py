@@ -1,70 +1,273 @@
-"""What an INSERT or UPDATE writes: ``_ts`` by the server's clock, and the rest by column key.
+"""What a write changes: which tables, which of their rows, and what these are set to.
 
-An INSERT gets the stamp as the column's default; an UPDATE gets it added to its SET clause
-while it is compiled. A value that the caller supplies for ``_ts`` (a merged object, a row
-copied from elsewhere) is not stored: it would move the row's expiry. The one exception is an
-execution with ``keep_last_modified=True``, which is a bound value in the same SQL.
+Mostly that is one table under its own name. But an UPDATE or DELETE may be of an alias; on MariaDB
+and MySQL an UPDATE may be of a join, and set columns of every table that it names; the ORM adds
+conditions to it; and on PostgreSQL it may be a CTE.
 
 SQLAlchemy keeps what is written in several places: in the statement, under columns or under names
-(which are those of attributes where the ORM made it), and in the parameters of an execution.
+(which are those of attributes where the ORM made it), and in the parameters of an execution. Here
+it goes by column key. ``_ts`` is set by the server's clock. An INSERT gets the stamp as the
+column's default; an UPDATE gets it added to its SET clause while it is compiled. A value that the
+caller supplies for ``_ts`` (a merged object, a row copied from elsewhere) is not stored: it would
+move the row's expiry. The one exception is an execution with ``keep_last_modified=True``, which is
+a bound value in the same SQL.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import (
-    ARRAY,
-    VARCHAR,
     BigInteger,
     BindParameter,
     Boolean,
+    ClauseElement,
     Column,
     ColumnElement,
-    CompoundSelect,
     Integer,
     Join,
     Select,
-    String,
     Table,
+    TextClause,
+    UniqueConstraint,
+    Update,
+    UpdateBase,
     bindparam,
     case,
-    cast,
     func,
     literal,
+    select,
     type_coerce,
 )
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.elements import ColumnClause, Label, Null
+from sqlalchemy.sql import visitors
+from sqlalchemy.sql.elements import ColumnClause, Grouping
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import NullType
 
 from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.compat import Resolved, leaves, table_of
 from ttl_odm.sqlalchemy.policy.parameters import KeepFlag
-from ttl_odm.sqlalchemy.rewrite.from_clauses import WithoutSources
-from ttl_odm.sqlalchemy.rewrite.targets import column_key, is_renamed, known_values, plain
+from ttl_odm.sqlalchemy.rewrite.selections import selected_rows
+from ttl_odm.sqlalchemy.rewrite.unique_indexes import IndexCondition, Unique, index_parts
 from ttl_odm.sqlalchemy.time.clock import LastModified, clock_of
 from ttl_odm.sqlalchemy.time.instants import Stored
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from sqlalchemy import Dialect, FromClause, Insert, Update
+    from sqlalchemy import Dialect, FromClause, Insert
     from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.types import TypeEngine
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.rewrite.targets import Target
 
     Row = dict[str, object]
     Parameters = Mapping[str, Any]
     Pair = tuple[Any, Any]
 
-_CUT_OFF: Final = re.compile("CHAR|BIT")
-"""PostgreSQL's types whose casts cut off what is too long, where an assignment would refuse it."""
+
+class Assignment(NamedTuple):
+    """What an UPDATE sets a column to: the column's key, its name there, and a value or SQL."""
+
+    key: str
+    name: Any
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table whose rows an UPDATE or DELETE changes.
+
+    Attributes:
+        statement: The UPDATE or DELETE, its FROM elements and its WHERE clause.
+        source: What it names the table by: the table itself, or an alias.
+        table: The table.
+        assignments: What an UPDATE sets.
+        parameters: The names of an execution's parameters, which may set columns too.
+        is_first: Whether it is what the statement is of, and not another one that it sets too.
+        is_inner: Whether the statement is inside another one.
+    """
+
+    statement: Resolved
+    source: FromClause
+    table: Table
+    assignments: Sequence[Assignment]
+    parameters: Collection[str]
+    is_first: bool
+    is_inner: bool
+
+    @property
+    def sources(self) -> list[FromClause]:
+        """The FROM elements without the ORM's marks, which would make an ORM query of a SELECT."""
+        return [compat.original(source) for source in self.statement.sources]
+
+    @property
+    def written(self) -> set[str]:
+        """The keys of the columns that an UPDATE sets (and perhaps names of other parameters)."""
+        by_themselves = (column.key for column in self.table.c if column.onupdate is not None)
+        return {*self.values, *self.parameters, *by_themselves}
+
+    @property
+    def may_change_keys(self) -> bool:
+        """Whether an UPDATE sets something unique, or that decides whether a row has to be.
+
+        What is computed from columns may be.
+        """
+        written = self.written
+        return any(
+            isinstance(element, Column) and (element.key in written or element.computed is not None)
+            for parts, _ in uniques(self.table)
+            for part in parts
+            for element in visitors.iterate(part)
+        ) or any(
+            column.key in written
+            for _, condition in uniques(self.table)
+            if condition is not None
+            for column in condition.columns_of(self.table)
+        )
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What an UPDATE sets, by the keys of the columns."""
+        # The first counts of those by a column and by its name.
+        return {
+            key: as_element(value)
+            for key, _, value in reversed(self.assignments)
+            if not _is_default(value)
+        }
+
+    @property
+    def acts(self) -> bool:
+        """Whether an INSERT, UPDATE or DELETE is inside, so that looking for the rows would act."""
+        sql = (value for *_, value in self.assignments if isinstance(value, ColumnElement))
+        return has_writes(*self.sources, *self.statement.criteria, *sql)
+
+    def rows(self, executions: Sequence[Parameters]) -> Iterator[Row]:
+        """What an UPDATE sets in each execution: values, or SQL."""
+        # There, the compiled parameters have values under the names of their columns.
+        is_named = not self.is_inner and self.is_first
+        named = executions[0] if is_named and executions else ()
+        values = [
+            (key, value)
+            for key, value in self.values.items()
+            if not (key in named and _is_renamed(value))
+        ]
+        for parameters in executions:
+            row = {key: plain(value, parameters) for key, value in values}
+            yield {**parameters, **row} if is_named else row
+
+    def matched(self, parameters: Parameters, *columns: ColumnElement[Any]) -> Select[Any]:
+        """A SELECT of the rows that the statement is about to match."""
+        rows: Select[Any] = select(*columns).select_from(*self.sources)
+        return filled(rows.where(*self.statement.criteria), parameters)
+
+
+def targets_of(
+    statement: Resolved, compiler: SQLCompiler, *, is_inner: bool = False
+) -> list[Target]:
+    """The tables that a statement changes.
+
+    The compiler is that of the whole statement, inside which it may be a CTE.
+    """
+    places = [compat.original(leaf) for source in statement.sources for leaf in leaves(source)]
+    assigned: list[list[Assignment]] = [[] for _ in places]
+    write = statement.statement
+    # Elsewhere it sets columns of one table, whichever name the statement has for them.
+    others = places[1:] if compiler.render_table_with_column_in_update_from else []
+    if isinstance(write, Update):
+        for name, value in compat.assignments(write):
+            table = compat.original(getattr(name, "table", None))
+            number = next((n for n, place in enumerate(others, 1) if place is table), 0)
+            assigned[number].append(Assignment(compat.column_key(write, name), name, value))
+    targets = []
+    for number, (source, assignments) in enumerate(zip(places, assigned, strict=True)):
+        table = table_of(source)
+        parameters = () if number else compiler.column_keys or ()
+        if not isinstance(table, Table):
+            continue
+        is_first = not number
+        if assignments or (
+            is_first
+            and (
+                not any(assigned)  # otherwise it has values for other tables, and this one perhaps
+                or any(c.key in parameters or c.onupdate is not None for c in table.c)
+            )
+        ):
+            targets.append(
+                Target(statement, source, table, assignments, parameters, is_first, is_inner)
+            )
+    return targets
+
+
+def filled(statement: Select[Any], parameters: Parameters) -> Select[Any]:
+    """A SELECT made of parts of a statement, with that statement's values for its parameters."""
+    # Only for parameters that wait for a value: the others go by names that the compiler made.
+    required = {
+        element.key
+        for element in visitors.iterate(statement)
+        if isinstance(element, BindParameter) and element.required
+    }
+    return (
+        statement.params({name: parameters[name] for name in required}) if required else statement
+    )
+
+
+def has_writes(*elements: ClauseElement) -> bool:
+    """Whether an INSERT, UPDATE or DELETE is inside (in a CTE), so that evaluating it would act."""
+    return any(
+        isinstance(inner, UpdateBase) for element in elements for inner in visitors.iterate(element)
+    )
+
+
+def uniques(table: Table) -> list[Unique]:
+    """The primary key, the unique constraints and the unique indexes of a table."""
+    return [
+        Unique(tuple(table.primary_key.columns)),
+        *(Unique(tuple(c.columns)) for c in table.constraints if isinstance(c, UniqueConstraint)),
+        *(
+            Unique(index_parts(index), IndexCondition.of(index))
+            for index in table.indexes
+            if index.unique
+        ),
+    ]
+
+
+def _is_renamed(value: object) -> bool:
+    """Whether SQLAlchemy names it after its column: it does with values that have no name."""
+    return isinstance(value, BindParameter) and value.unique
+
+
+def plain(value: object, parameters: Parameters) -> object:
+    """A value without SQLAlchemy's wrapping, or SQL."""
+    if not isinstance(value, BindParameter):
+        return value
+    # With a name of its own, it may have another value in each execution.
+    return value.effective_value if compat.is_anonymous(value) else parameters[value.key]
+
+
+def _known_values(
+    statement: Insert | Update, pairs: Iterable[tuple[Any, Any]]
+) -> list[tuple[str, Any]]:
+    """What a statement sets, by column key, without the columns that get their DEFAULT."""
+    return [
+        (compat.column_key(statement, column), as_element(value))
+        for column, value in pairs
+        if not _is_default(value)
+    ]
+
+
+def _is_default(value: object) -> bool:
+    """Whether it is SQL's word for the default of a column."""
+    return isinstance(value, (TextClause, ColumnClause)) and str(value).upper() == "DEFAULT"
+
+
+def as_element(value: Any) -> Any:
+    """A value, or SQL; of text, an element that can be compared."""
+    return Grouping(value) if isinstance(value, TextClause) else value
 
 
 class Stamp(FunctionElement[datetime]):
@@ -175,6 +378,19 @@ def _render_stamp_until(element: StampUntil, compiler: SQLCompiler, **kw: object
     return f"{end} - {clock.seconds_until(end)} * {clock.second}"
 
 
+class WithoutSources(Grouping[Any]):
+    """SQL in an UPDATE of a join, in which SQLAlchemy doesn't look for tables.
+
+    It would find those of the join, and name them beside it once more.
+    """
+
+    inherit_cache = True
+
+    @property
+    def _from_objects(self) -> list[FromClause]:
+        return []
+
+
 def stamp_unless_kept(binding: Binding, value: ColumnElement[Any]) -> ColumnElement[Any]:
     """The server's clock, or with ``keep_last_modified`` a value: the old one, or another.
 
@@ -282,81 +498,12 @@ def _pairs_of(row: Any, table: Table) -> list[Pair]:
     return [(column.key, value) for column, value in zip(table.c, row, strict=False)]
 
 
-def selected_rows(statement: Insert, dialect: Dialect) -> FromClause:
-    """What an INSERT selects, as a subquery.
-
-    A literal column has no name there by which the rest of a statement could refer to it, and casts
-    of NULL have the same. And a value, which PostgreSQL takes for one of the column that it is
-    inserted into, becomes text.
-    """
-
-    def named(element: Any) -> Any:
-        if isinstance(element, CompoundSelect):  # named as its first SELECT is
-            first, *rest = element.selects
-            return compat.copied(element, selects=[named(first), *rest])
-        columns = [*element.inner_columns] if isinstance(element, Select) else []
-        replaced = columns
-        if element is statement.select and dialect.name == "postgresql":
-            replaced = _typed(columns, statement, dialect)
-        replaced = [column.label(None) if _is_nameless(column) else column for column in replaced]
-        if all(new is column for new, column in zip(replaced, columns, strict=True)):
-            return element
-        return element.with_only_columns(*replaced)
-
-    return named(statement.select).subquery()  # type: ignore[no-any-return]
-
-
-def _is_nameless(element: Any) -> bool:
-    if isinstance(element, ColumnClause):
-        return element.is_literal
-    return isinstance(element, ColumnElement) and not isinstance(element, Label)
-
-
-def _typed(selected: list[Any], statement: Insert, dialect: Dialect) -> list[Any]:
-    """What an INSERT selects, with bare values cast to the types of the columns they are for."""
-    keys, columns = selected_columns(statement), statement.table.c
-    if len(keys) != len(selected):  # there is text, which may be more than one
-        return selected
-    pairs = zip(selected, keys, strict=True)
-    return [_for_column(element, columns.get(key), dialect) for element, key in pairs]
-
-
-def _for_column(element: Any, column: ColumnClause[Any] | None, dialect: Dialect) -> Any:
-    value = element.element if isinstance(element, Label) else element
-    if column is None or not isinstance(value, (BindParameter, Null)):
-        return element
-    type_ = _without_loss(column.type, dialect)
-    if type_ is None:
-        return element
-    made: ColumnElement[Any] = cast(value, type_)
-    return made.label(element.name) if isinstance(element, Label) else made
-
-
-def _without_loss(type_: TypeEngine[Any], dialect: Dialect) -> TypeEngine[Any] | None:
-    """The type that a value for a column is cast to; None where it is left as it is.
-
-    Unlike a string, an array of them can't be compared with a value that has no type.
-    """
-    if isinstance(type_, NullType):
-        return None
-    if not _CUT_OFF.search(type_.compile(dialect)):
-        return type_
-    if isinstance(type_, ARRAY) and type(type_.item_type) in (String, VARCHAR):
-        return ARRAY(String(), dimensions=type_.dimensions)
-    return None
-
-
-def selected_columns(statement: Insert) -> list[str]:
-    """The columns of an INSERT FROM SELECT, in order; empty for any other statement."""
-    return [column_key(statement, name) for name in compat.selected_names(statement)]
-
-
 def rows_of(statement: Insert, executions: Sequence[Parameters]) -> Iterator[Row]:
     """The rows that a statement (no INSERT FROM SELECT) writes: values, or SQL."""
     if compat.value_lists(statement):
         yield from inner_rows(statement, executions[0])
         return
-    values = [(key, value) for key, value in _values_of(statement) if not is_renamed(value)]
+    values = [(key, value) for key, value in _values_of(statement) if not _is_renamed(value)]
     for parameters in executions:
         yield {**parameters, **{key: plain(value, parameters) for key, value in values}}
 
@@ -369,7 +516,7 @@ def inner_rows(statement: Insert | Update, parameters: Parameters) -> Iterator[R
     lists, table = compat.value_lists(statement), compat.original(statement.table)
     rows = [_pairs_of(row, table) for rows in lists for row in rows]  # type: ignore[arg-type]
     for pairs in rows if lists else [compat.assignments(statement)]:
-        yield {key: plain(value, parameters) for key, value in known_values(statement, pairs)}
+        yield {key: plain(value, parameters) for key, value in _known_values(statement, pairs)}
 
 
 def parameters_of(
@@ -388,7 +535,7 @@ def parameters_of(
             isinstance(value, BindParameter) and (value.unique or not compat.is_anonymous(value))
         ):
             return None
-        named = column if value is None or not is_sql(value) or is_renamed(value) else value
+        named = column if value is None or not is_sql(value) or _is_renamed(value) else value
         names.append(str(named.key))
     return tuple(names)
 
@@ -399,4 +546,4 @@ def is_sql(value: object) -> bool:
 
 
 def _values_of(statement: Insert | Update) -> list[tuple[str, Any]]:
-    return known_values(statement, compat.assignments(statement))
+    return _known_values(statement, compat.assignments(statement))
