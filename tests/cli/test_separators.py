@@ -11,7 +11,7 @@ import pytest
 from ttl_odm.alembic import backfill
 from ttl_odm.beanie.indexes.strays import Inconsistency, StrayReport, Strays
 from ttl_odm.sweeper import PartitionsCounted
-from ttl_odm.sweeper.hooks import HookError, _calling
+from ttl_odm.sweeper.hooks import HookError, _named_errors
 
 
 def test_those_of_a_backfill(
@@ -45,6 +45,6 @@ def test_those_of_a_failed_hook() -> None:
     purged: Any = SimpleNamespace(count=1_000, table="carts")
     with (
         pytest.raises(HookError, match="failed on 1,000 rows of carts"),
-        _calling("hook", note, purged),
+        _named_errors("hook", note, purged),
     ):
         note()
