@@ -36,7 +36,7 @@ from ttl_odm.sqlalchemy.keys.defaults import (
     with_sources,
     with_values,
 )
-from ttl_odm.sqlalchemy.keys.lookup import Key
+from ttl_odm.sqlalchemy.keys.table_keys import Key
 from ttl_odm.sqlalchemy.rewrite.from_clauses import Assigned
 from ttl_odm.sqlalchemy.rewrite.selections import selected_columns, selected_rows
 from ttl_odm.sqlalchemy.rewrite.writes import is_sql

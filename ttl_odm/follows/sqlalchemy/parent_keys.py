@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine.default import DefaultExecutionContext
 
     from ttl_odm.follows.sqlalchemy.following import Following
-    from ttl_odm.sqlalchemy.keys.lookup import Key as LinkKey
+    from ttl_odm.sqlalchemy.keys.table_keys import Key as LinkKey
     from ttl_odm.sqlalchemy.rewrite.target_lookup import TargetLookup
     from ttl_odm.sqlalchemy.rewrite.writes import Target
 

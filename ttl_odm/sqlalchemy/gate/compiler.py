@@ -36,8 +36,8 @@ from ttl_odm.sqlalchemy.gate.preparations import (
     StampedBase,
 )
 from ttl_odm.sqlalchemy.gate.recompile import compiled_statements, some_are_unknown
+from ttl_odm.sqlalchemy.keys.taken import InnerInserts, InsertedKeys, UpdatedKeys
 from ttl_odm.sqlalchemy.keys.upserts import MetRows
-from ttl_odm.sqlalchemy.keys.writes import InnerInserts, InsertedKeys, UpdatedKeys
 from ttl_odm.sqlalchemy.policy.binding import binding_of, may_be_second, sub_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import includes_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped

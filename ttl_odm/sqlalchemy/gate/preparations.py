@@ -2,7 +2,7 @@
 
 The gate decides it while it compiles a statement (`ttl_odm.sqlalchemy.gate.compiler`), and does it
 when it executes one (`ttl_odm.sqlalchemy.gate.execution`, which also decides when keys are freed,
-and what comes after a write that failed). The keys of writes are `ttl_odm.sqlalchemy.keys.writes`.
+and what comes after a write that failed). The keys of writes are `ttl_odm.sqlalchemy.keys.taken`.
 """
 
 from __future__ import annotations

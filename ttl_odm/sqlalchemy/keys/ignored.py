@@ -14,7 +14,7 @@ from sqlalchemy import exists, literal_column, or_, select
 
 from ttl_odm.sqlalchemy.keys.conversions import as_stored
 from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN
-from ttl_odm.sqlalchemy.keys.lookup import keys_of
+from ttl_odm.sqlalchemy.keys.table_keys import keys_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.rewrite.writes import filled, is_sql
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement, Table
 
     from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
-    from ttl_odm.sqlalchemy.keys.lookup import Key
+    from ttl_odm.sqlalchemy.keys.table_keys import Key
 
     Row = Mapping[str, Any]
 

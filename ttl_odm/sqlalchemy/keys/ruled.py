@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Table
 
     from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
-    from ttl_odm.sqlalchemy.keys.lookup import NamedKey
+    from ttl_odm.sqlalchemy.keys.table_keys import NamedKey
     from ttl_odm.sqlalchemy.policy.rules import Rule
 
     Row = Mapping[str, Any]

@@ -1,6 +1,6 @@
 """The rows that an upsert meets, which its update half may move onto the key of an expired row.
 
-What its INSERT brings is freed as for any other (`ttl_odm.sqlalchemy.keys.writes`). If the other
+What its INSERT brings is freed as for any other (`ttl_odm.sqlalchemy.keys.taken`). If the other
 half sets a key to something else, or one to which rows refer, it is an UPDATE of the live rows
 that have a key of the new ones: that UPDATE is made here, and prepared like any.
 """
@@ -28,7 +28,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.conversions import as_sql
 from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, with_defaults
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
-from ttl_odm.sqlalchemy.keys.lookup import keys_of
+from ttl_odm.sqlalchemy.keys.table_keys import keys_of
 from ttl_odm.sqlalchemy.rewrite.writes import Assignment, Target, plain, rows_of
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Upserts: the update half of ON CONFLICT and ON DUPLICATE KEY keeps the contract too.
 
 Expired holders of the keys are deleted just before the statement, so that an upsert which meets one
-is an insert (`ttl_odm.sqlalchemy.keys.writes`). What the statement itself still meets is live, or
+is an insert (`ttl_odm.sqlalchemy.keys.taken`). What the statement itself still meets is live, or
 has expired within the moment between: the predicate is in here as well. PostgreSQL and SQLite leave
 such a row as it is; on MariaDB and MySQL the statement fails on it, and is tried again.
 """

@@ -1,0 +1,543 @@
+"""Which keys a write is about to take, to be freed of expired rows just before it.
+
+Neither the primary key nor a unique value of an expired row may stand in the way of an INSERT,
+or of an UPDATE that moves a row there. One statement before it deletes the expired rows that hold
+exactly the keys that are about to be written, in the same transaction; live rows stay, and
+the write then fails on them as it always would. In a race the losers wait for the winner's row
+and then see it live: one wins, whoever it is.
+
+Savepoint-and-retry can't do this: a failed flush rolls back the whole transaction, and on
+PostgreSQL so does a failed statement.
+
+The statement (`KeyPurge`) is built once per compiled write and executed with the values alone: what
+can't change between two executions is kept, and SQLAlchemy's cache finds the compiled one. When it
+runs, after a write that met a taken key or before one, is decided in `ttl_odm.sqlalchemy.gate.execution`. Where
+that suffices it is a DELETE. Where rows hang on others, have to be archived or reported to hooks,
+and on InnoDB, it is a SELECT, which `ttl_odm.sqlalchemy.keys.displace` follows if it finds
+something.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from sqlalchemy import (
+    BindParameter,
+    Column,
+    ColumnElement,
+    Insert,
+    and_,
+    bindparam,
+    or_,
+    tuple_,
+    union_all,
+)
+from sqlalchemy.sql import visitors
+
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.compat import (
+    emitted,
+    invoked,
+    is_mysql,
+    original,
+    selected_names,
+    value_lists,
+)
+from ttl_odm.sqlalchemy.keys.conversions import as_stored, forms_of, in_form
+from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, default_of, onupdate_of, with_defaults
+from ttl_odm.sqlalchemy.keys.displace import (
+    KeyReclaimer,
+    must_select_first,
+    purge_conditions,
+    with_hint,
+)
+from ttl_odm.sqlalchemy.keys.ruled import RuledRows
+from ttl_odm.sqlalchemy.keys.table_keys import Key, NamedKey, keys_of
+from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
+from ttl_odm.sqlalchemy.policy.rules import rule_of
+from ttl_odm.sqlalchemy.purge.removal import expired_in
+from ttl_odm.sqlalchemy.purge.statements import SweepDelete, at_root, in_subquery
+from ttl_odm.sqlalchemy.rewrite.selections import selected_columns, selected_rows
+from ttl_odm.sqlalchemy.rewrite.target_lookup import TargetLookup
+from ttl_odm.sqlalchemy.rewrite.writes import has_writes, inner_rows, is_sql, parameters_of, rows_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from sqlalchemy import CompoundSelect, Delete, Select, Table
+    from sqlalchemy.engine.default import DefaultExecutionContext
+    from typing_extensions import Self
+
+    from ttl_odm.sqlalchemy.keys.ruled import RuledPurge
+    from ttl_odm.sqlalchemy.keys.upserts import MetRows
+    from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding
+    from ttl_odm.sqlalchemy.rewrite.writes import Target
+
+    Row = Mapping[str, Any]
+
+_MOST_VALUES: Final = 5_000
+"""In one statement. Databases allow more, but MariaDB reads the whole table from 16,000 on."""
+
+_MOST_TUPLES: Final = 200
+"""Values of composite keys: with more, PostgreSQL plans for longer than it then works."""
+
+_MOST_CONVERTED: Final = 64
+"""Rows in one statement where values are compared as they are stored: each has a condition."""
+
+_RESERVED: Final = 50
+"""Bound values that the predicate may need beside the keys."""
+
+
+class TakenKeys:
+    """The keys of a table that a statement may take, and the rows that may have them."""
+
+    def __init__(self, conflicting: ConflictingRows | RuledRows, keys: Iterable[Key]) -> None:
+        self.conflicting = conflicting
+        self.keys = tuple(keys)
+        self._columns = tuple(dict.fromkeys(c for key in self.keys for c in key.columns))
+        self._purge = conflicting.purge_of(NamedKey(key, key.names) for key in self.keys)
+
+    @classmethod
+    def of(cls, table: Any, written: set[str] | None = None) -> TakenKeys | None:
+        """Those that a write of these columns (None: of any) takes; None if no expired row can."""
+        table = original(table)
+        binding, sub = binding_of(table), sub_binding_of(table)
+        conflicting: ConflictingRows | RuledRows
+        if binding is not None:
+            conflicting, keys = ConflictingRows(binding), keys_of(table)
+        elif sub is not None:
+            conflicting, keys = ConflictingRows(sub.base, sub), keys_of(table)
+            if written is None:  # the primary key of a new row is that of the root, and free there
+                shared = {own for own, _ in sub.keys}
+                keys = [key for key in keys if not shared.issuperset(key.columns)]
+        else:
+            rule = rule_of(table)
+            if rule is None:
+                return None
+            conflicting, keys = RuledRows(rule), keys_of(table)
+        if written is not None:
+            keys = [key for key in keys if key.is_changed_by(written)]
+        return cls(conflicting, keys) if keys else None
+
+    def free(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
+        """Delete the expired rows that hold a key of these rows, by column key."""
+        plain = [{key: value for key, value in row.items() if not is_sql(value)} for row in rows]
+        deleted = self._purge.free(reclaimer, plain)
+        conditions = [
+            same
+            for key in self.keys
+            for row in rows
+            # What the database computes, in part at least.
+            if any(is_sql(row.get(name)) for name in key.names)
+            if (same := key.held_by(row, reclaimer)) is not None
+        ]
+        if conditions:
+            deleted += self._displace(reclaimer, or_(*conditions))
+        return deleted
+
+    def free_for_insert(
+        self, reclaimer: KeyReclaimer, statement: Insert, rows: Iterable[Row], parameters: Row
+    ) -> int:
+        """The same for the rows of an INSERT, or what it selects.
+
+        The parameters are those of the whole statement.
+        """
+        columns = selected_columns(statement)
+        if not columns:
+            completed = [
+                with_defaults(row, self._columns, parameters, number)
+                for number, row in enumerate(rows)
+            ]
+            return self.free(reclaimer, completed)
+        selected: Any = statement.select
+        values = selected_rows(statement, reclaimer.dialect)
+        # What writes would write; what text selects has no names.
+        if has_writes(selected) or len(values.c) != len(columns):
+            return 0
+        row = with_defaults(dict(zip(columns, values.c, strict=True)), self._columns, parameters)
+        deleted, stored = 0, partial(as_stored, reclaimer)
+        for key in self.keys:
+            if row.keys() >= set(key.names):
+                new = {column: stored(row[column.key], column) for column in key.columns}
+                is_typed = not set(columns).issuperset(key.names)
+                taken = key.selected(new, stored=stored, typed=is_typed)
+                deleted += self.free_selected(reclaimer, key, taken)
+        return deleted
+
+    def free_selected(self, reclaimer: KeyReclaimer, key: Key, taken: Select[Any]) -> int:
+        """The same for one key, with the values that a SELECT finds."""
+        return self._displace(reclaimer, and_(in_subquery(key.parts, taken), *key.holding))
+
+    def _displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
+        return self.conflicting.displace(reclaimer, condition)
+
+
+class _KeysOfWrite:
+    """Before a write: the keys that it takes."""
+
+    def __init__(self, taken: TakenKeys) -> None:
+        self._taken = taken
+
+    @classmethod
+    def of(cls, table: object, written: set[str] | None = None) -> Self | None:
+        """For a write to a table; None where no expired row can be in its way."""
+        taken = TakenKeys.of(table, written)
+        return None if taken is None else cls(taken)
+
+
+class InsertedKeys(_KeysOfWrite):
+    """Before an INSERT: the keys of its rows."""
+
+    _purge: KeyPurge | RuledPurge | None = None
+    """Known once the statement has run, if its rows are its parameters."""
+
+    def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
+        """Delete the expired rows that hold a key of the INSERT which is about to run."""
+        reclaimer = KeyReclaimer.of(context, current=current)
+        parameters = context.compiled_parameters
+        if self._purge is not None:  # nearly always, from the second time on
+            return self._purge.free(reclaimer, parameters)
+        statement = emitted(invoked(context))
+        if not (selected_names(statement) or value_lists(statement)):
+            named = [self._named(key, statement, parameters[0]) for key in self._taken.keys]
+            if UNKNOWN not in named:  # every execution of it is alike
+                self._purge = self._taken.conflicting.purge_of(filter(None, named))
+                return self._purge.free(reclaimer, parameters)
+        rows = () if selected_names(statement) else rows_of(statement, parameters)
+        return self._taken.free_for_insert(reclaimer, statement, rows, parameters[0])
+
+    def _named(self, key: Key, statement: Insert, parameters: Row) -> Any:
+        """Where the parameters have a key; None if it is nowhere, `UNKNOWN` if it is computed."""
+        names = parameters_of(statement, key.columns)
+        if names is None:
+            return UNKNOWN
+        made = {
+            column: default_of(column, {})
+            for column, name in zip(key.columns, names, strict=True)
+            if name not in parameters
+        }
+        is_new = any(
+            value is UNKNOWN or (value is None and key.is_plain) for value in made.values()
+        )
+        return None if is_new else NamedKey(key, names, made)
+
+
+class InnerInserts(_KeysOfWrite):
+    """Before a statement with INSERTs into one table in its CTEs: the keys of their rows."""
+
+    def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
+        """Delete the expired rows that hold a key which one of them takes."""
+        reclaimer = KeyReclaimer.of(context, current=current)
+        whole = invoked(context)
+        inserts = [
+            element
+            for element in visitors.iterate(whole)
+            if isinstance(element, Insert) and element is not whole
+            if original(element.table) is self._taken.conflicting.table
+        ]
+        return sum(
+            self._taken.free_for_insert(reclaimer, inner, inner_rows(inner, parameters), parameters)
+            for inner in inserts
+            for parameters in context.compiled_parameters
+        )
+
+
+class UpdatedKeys:
+    """Before an UPDATE that sets a column of a key: the keys that its rows will have."""
+
+    def __init__(self, taken: TakenKeys, lookup: TargetLookup | MetRows) -> None:
+        self._taken = taken
+        self._lookup = lookup
+        self._known: dict[tuple[frozenset[str], tuple[Key, ...]], TakenKeys] = {}
+        """Those that values tell, without a look at the rows.
+
+        By the columns with such values, and the keys that the rows may have after the UPDATE.
+        """
+        columns = [column for key in taken.keys for column in key.columns]
+        onupdates = {column.key: onupdate_of(column) for column in columns}
+        self._onupdates = {k: value for k, value in onupdates.items() if value is not UNKNOWN}
+        """What SQL sets columns of keys to, by itself."""
+
+    @classmethod
+    def of(cls, target: Target, met: MetRows | None = None) -> Self | None:
+        """For a table that it changes; None where no expired row can be in its way.
+
+        Of an upsert (`met`), what is inserted for a key has been freed already.
+        """
+        taken = TakenKeys.of(target.table, target.written)
+        if taken is None or (met and all(met.brought.issuperset(k.names) for k in taken.keys)):
+            return None
+        return cls(taken, met or TargetLookup(target))
+
+    def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
+        """Delete the expired rows that hold a key which the UPDATE is about to write."""
+        reclaimer = KeyReclaimer.of(context, current=current)
+        return sum(
+            self._free(reclaimer, target, executions)
+            for target, executions in self._lookup.targets(context)
+        )
+
+    def _free(self, reclaimer: KeyReclaimer, target: Target, executions: Sequence[Row]) -> int:
+        rows = [{**self._onupdates, **row} for row in target.rows(executions)]
+        written = target.written.intersection(rows[0])
+        plain = frozenset(name for name in written if not is_sql(rows[0][name]))
+        given = tuple(key for key in self._taken.keys if not all(map(key.is_left_by, rows)))
+        known = self._known.get((plain, given))
+        if known is None:
+            keys = [key for key in given if plain.issuperset(key.names)]
+            known = self._known[plain, given] = TakenKeys(self._taken.conflicting, keys)
+        deleted = known.free(reclaimer, rows) if known.keys else 0
+        if target.acts:
+            return deleted  # which rows it changes is known once it has run
+        stored = partial(as_stored, reclaimer)
+        for key in set(given).difference(known.keys):
+            # A part of the key stays as it is in each row, or is computed from the row: the
+            # database tells the keys that the rows will have.
+            for row, parameters in zip(rows, executions, strict=True):
+                new = {
+                    column: stored(row[column.key], column)
+                    if column.key in written
+                    else target.source.c[column.key]
+                    for column in key.columns
+                }
+                matched = partial(target.matched, parameters)
+                taken = key.selected(new, matched, stored)
+                deleted += self._taken.free_selected(reclaimer, key, taken)
+        return deleted
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictingRows:
+    """The rows that may hold a key of a table with a policy, or of a joined subclass's (`sub`)."""
+
+    binding: Binding
+    sub: SubBinding | None = None
+
+    @property
+    def table(self) -> Table:
+        """The table that the keys are in."""
+        return self.binding.table if self.sub is None else self.sub.table
+
+    def with_keys(self, condition: ColumnElement[bool]) -> ColumnElement[bool]:
+        """A condition on the table of the keys, as one on the table that has the policy."""
+        return at_root(self.sub, condition)
+
+    def purge_of(self, keys: Iterable[NamedKey]) -> KeyPurge:
+        """What frees keys whose values are plain."""
+        return KeyPurge(self, keys)
+
+    def displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
+        """Delete the expired rows that a condition finds; return how many."""
+        return reclaimer.displace(self.binding, self.with_keys(condition))
+
+
+class _Shape(NamedTuple):
+    """What a statement hangs on beside its values.
+
+    Those are for the keys of these numbers, and for one row, some, or exactly so many.
+    `current`: see `KeyReclaimer`; `selects`: whether it is a SELECT, which another thread may be
+    about to change its mind on; `forms`: what columns store for values, by the columns' names.
+    """
+
+    keys: tuple[int, ...]
+    rows: Literal["one", "some"] | int
+    current: bool
+    selects: bool
+    forms: tuple[tuple[str, str], ...]
+
+
+class KeyPurge:
+    """Frees keys whose values are plain; a `NamedKey` says how the rows name their columns."""
+
+    def __init__(self, conflicting: ConflictingRows, keys: Iterable[NamedKey]) -> None:
+        """Build nothing yet: statements depend on the dialect, and on what the rows bring."""
+        self._conflicting = conflicting
+        self._keys = tuple(keys)
+        self._has_tuples = any(len(key.names) > 1 for key in self._keys)
+        self._width = sum(len(key.names) for key in self._keys) or 1
+        self._has_expressions = not all(key.is_plain for key in self._keys)
+        self._generated = {n for n, key in enumerate(self._keys) if key.key.generated}
+        self._conditions: tuple[object, ...] | None = None
+        self._selects_first = False
+        self._statements: dict[_Shape, Select[Any] | CompoundSelect[Any] | Delete] = {}
+
+    def free(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
+        """Delete the expired rows that hold a key which rows are about to take; return how many."""
+        dialect, binding = reclaimer.dialect, self._conflicting.binding
+        conditions = purge_conditions(binding)
+        if conditions != self._conditions:  # models were declared since, or another purge
+            self._selects_first = must_select_first(binding, dialect)
+            self._statements = {}
+            self._conditions = conditions
+        forms = self._forms(reclaimer, rows)
+        # SQLite reads the whole table for (a, b) IN (VALUES ...).
+        singly = self._has_expressions or (self._has_tuples and dialect.name == "sqlite")
+        if singly or len(rows) == 1:
+            return self._free_singly(reclaimer, rows, forms)
+        most = min(_MOST_VALUES, dialect.insertmanyvalues_max_parameters - _RESERVED)
+        most //= self._width
+        if self._has_tuples:
+            most = min(most, _MOST_TUPLES)
+        if forms:
+            most = min(most, _MOST_CONVERTED)
+        deleted = 0
+        for start in range(0, len(rows), most):
+            taken: dict[int, list[tuple[Any, ...]]] = {}
+            for number, key in enumerate(self._keys):
+                values_of, some = key.values_of, rows[start : start + most]
+                values = [value for row in some if (value := values_of(row)) is not None]
+                if values:
+                    taken[number] = values
+            if taken:
+                deleted += self._free_many(reclaimer, taken, forms)
+        return deleted
+
+    def _forms(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
+        """What columns store for values of theirs, where these may be converted."""
+        columns = {column.name for key in self._keys for column in key.converted(rows)}
+        if not columns:
+            return ()
+        every = forms_of(reclaimer, self._conflicting.table)
+        return tuple(sorted((name, every[name]) for name in columns if name in every))
+
+    def _free_many(
+        self,
+        reclaimer: KeyReclaimer,
+        taken: Mapping[int, list[tuple[Any, ...]]],
+        forms: tuple[tuple[str, str], ...],
+    ) -> int:
+        """By a statement for lists of values; of converted ones, for so many."""
+        values: dict[str, Any] = {}
+        count = 1 << (max(map(len, taken.values())) - 1).bit_length() if forms else None
+        for number, several in taken.items():
+            names = self._keys[number].names
+            if count is not None:
+                for place in range(count):  # the last one again and again
+                    row = several[min(place, len(several) - 1)]
+                    keys = (f"key_{number}_{n}_{place}" for n in range(len(names)))
+                    values |= zip(keys, row, strict=True)
+            elif names:
+                single = len(names) == 1
+                values[f"key_{number}"] = [value for (value,) in several] if single else several
+        rows: Any = count or "some"
+        shape = _Shape(tuple(taken), rows, reclaimer.current, self._selects_first, forms)
+        return self._run(reclaimer, shape, values)
+
+    def _free_singly(
+        self, reclaimer: KeyReclaimer, rows: Sequence[Row], forms: tuple[tuple[str, str], ...]
+    ) -> int:
+        """By a statement for one row, where NULL is not a key either."""
+        keys = self._keys
+        numbers = tuple(
+            [
+                number
+                for number, key in enumerate(keys)
+                if not key.names or any(map(key.values_of, rows))
+            ]
+        )
+        if not self._generated or reclaimer.dialect.name not in MYSQL_FAMILY:
+            return self._free_some(reclaimer, numbers, rows, forms)
+        # MariaDB plans before it knows the value of a subquery: beside an OR, it reads all rows.
+        apart = self._generated.intersection(numbers)
+        groups = [
+            tuple([number for number in numbers if number not in apart]),
+            *((number,) for number in apart),
+        ]
+        return sum([self._free_some(reclaimer, group, rows, forms) for group in groups])
+
+    def _free_some(
+        self,
+        reclaimer: KeyReclaimer,
+        numbers: tuple[int, ...],
+        rows: Sequence[Row],
+        forms: tuple[tuple[str, str], ...],
+    ) -> int:
+        if not numbers:
+            return 0
+        shape = _Shape(numbers, "one", reclaimer.current, self._selects_first, forms)
+        sets = [
+            {
+                f"key_{number}_{place}": row.get(name)
+                for number in numbers
+                for place, name in enumerate(self._keys[number].names)
+            }
+            for row in rows
+        ]
+        if shape.selects or len(sets) == 1:
+            return sum([self._run(reclaimer, shape, values) for values in sets])
+        return self._run(reclaimer, shape, sets)
+
+    def _run(self, reclaimer: KeyReclaimer, shape: _Shape, values: Any) -> int:
+        binding, statement = self._conflicting.binding, self._statements.get(shape)
+        # MySQL merges indexes for some 100 values, and with more reads the whole table. And of one
+        # row InnoDB looks up each key without a lock on any other row, such as one that somebody
+        # is inserting; for an OR it may read, and lock, all of a small table.
+        dialect = reclaimer.dialect
+        apart = is_mysql(dialect) or (shape.rows == "one" and dialect.name in MYSQL_FAMILY)
+        if statement is None:
+            criteria = self._criteria(shape, apart=apart)
+            if shape.selects:
+                first = next(iter(binding.table.c))
+                rows = reclaimer.expired_rows(binding, [first]).limit(1)
+                parts = [rows.where(criterion) for criterion in criteria]
+                statement = union_all(*parts).limit(1) if len(parts) > 1 else parts[0]
+            else:
+                is_expired = expired_in(reclaimer.connection, binding)
+                statement = SweepDelete(binding.table).where(is_expired, *criteria)
+            self._statements[shape] = statement
+        if not shape.selects:
+            with with_hint(binding.table):
+                return int(reclaimer.execute(statement, values).rowcount)
+        if reclaimer.read(binding.table, statement, values).first() is None:
+            return 0
+        criteria = self._criteria(shape, values, apart=apart)
+        return sum([reclaimer.displace(binding, criterion) for criterion in criteria])
+
+    def _criteria(
+        self, shape: _Shape, values: Mapping[str, Any] | None = None, *, apart: bool
+    ) -> list[ColumnElement[bool]]:
+        """For each key apart or for all, with places for values or with values."""
+
+        def bind(name: str, **how: Any) -> BindParameter[Any]:
+            return (
+                bindparam(name, **how) if values is None else bindparam(name, values[name], **how)
+            )
+
+        forms = dict(shape.forms)
+
+        def stored(element: ColumnElement[Any], column: Column[Any]) -> ColumnElement[Any]:
+            form = forms.get(column.name)
+            return element if form is None else in_form(form, element, column)
+
+        conditions = []
+        for number in shape.keys:
+            named = self._keys[number]
+            made = {column: stored(value, column) for column, value in named.made.items()}
+            if shape.rows == "some":
+                parts = [column == value for column, value in made.items()]
+                if named.columns:
+                    one = len(named.columns) == 1
+                    columns: Any = named.columns[0] if one else tuple_(*named.columns)
+                    taken = bind(f"key_{number}", expanding=True, type_=columns.type)
+                    parts.append(columns.in_(taken))
+                conditions.append(and_(*parts, *named.key.holding))
+                continue
+            rows = [""] if shape.rows == "one" else [f"_{row}" for row in range(shape.rows)]
+            conditions += [
+                named.key.equals(
+                    {
+                        **{
+                            column: stored(
+                                bind(f"key_{number}_{place}{row}", type_=column.type), column
+                            )
+                            for place, column in enumerate(named.columns)
+                        },
+                        **made,
+                    },
+                    stored,
+                )
+                for row in rows
+            ]
+        return list(map(self._conflicting.with_keys, conditions if apart else [or_(*conditions)]))
