@@ -26,7 +26,7 @@ from ttl_odm.sqlalchemy.policy.parameters import SecondsParameter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import Column, Connection, Table
+    from sqlalchemy import Column, Connection, Select, Table
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.core.policy import Policy
@@ -171,6 +171,11 @@ class Source(ABC):
         Raises:
             DBAPIError: The database's, with a detail that says what its user lacks, if it does.
         """
+
+    @property
+    def locked_row(self) -> Select[Any] | None:
+        """What selects the row that `lock` locks; None where it locks none."""
+        return None
 
     # In sweeps
 

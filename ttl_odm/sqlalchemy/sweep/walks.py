@@ -81,6 +81,22 @@ class SweptSource(Source):
     def walk(self, connection: Connection) -> Walk | None:
         """That way, by a connection fresh from the pool; None where no index leads there."""
 
+    @abstractmethod
+    def age_in(self, scope: ColumnElement[Any] | None, collation: str | None) -> ColumnElement[Any]:
+        """What looks up the age in seconds at which the rows of a scope, or of none, expire.
+
+        Under a collation several scopes are the same; then it is the shortest of these.
+        """
+
+    @abstractmethod
+    def first_ends(
+        self, index: EndIndex, dialect: str, collation: str | None, most: int
+    ) -> FromClause:
+        """What selects the first scopes by an index, with the first entry of each.
+
+        Its columns are `scope`, `age` (in seconds) and `began`.
+        """
+
 
 def walk_of(connection: Connection, binding: Binding) -> Walk | None:
     """How a sweep goes through the defaults of a table; None where it doesn't."""

@@ -66,7 +66,7 @@ def next_scopes(connection: Connection, index: EndIndex, stored: StoredIndex, af
 
 def look(
     index: EndIndex, dialect: str, collation: str | None, after: Any = None, most: int = AT_ONCE
-) -> Any:
+) -> FromClause:
     """The next scopes in order, the age at which their rows expire, and where the first began.
 
     The columns are `scope`, `number`, `age` (in seconds) and `began`. Under a collation the index

@@ -15,15 +15,15 @@ from ttl_odm.sqlalchemy.sweep.walks import SweptSource
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.stored.scopes import deleted_by_scope, due_by_scope
 from ttl_odm.stored.sqlalchemy import default_cache, lookup
-from ttl_odm.stored.sqlalchemy.locks import lock_row
+from ttl_odm.stored.sqlalchemy.locks import lock_row, locked_row
 from ttl_odm.stored.sqlalchemy.scope_ranges import ScopeRanges
-from ttl_odm.stored.sqlalchemy.scopes import due_in_scopes, table_age
+from ttl_odm.stored.sqlalchemy.scopes import due_in_scopes, look, table_age
 from ttl_odm.stored.sqlalchemy.tables import begin_when_created, tables_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from sqlalchemy import ColumnElement, Connection, Table
+    from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.core.policy import TTL
@@ -133,6 +133,11 @@ class StoredSource(LookedUp, SweptSource):
         """Lock the row that stands for all stored defaults of the table, shared."""
         lock_row(self.binding.first.table, execute)
 
+    @property
+    def locked_row(self) -> Select[Any]:
+        """That row."""
+        return locked_row(self._binding.first.table)
+
     # In sweeps
 
     def defaults(self, connection: Connection) -> list[int | None]:
@@ -148,6 +153,16 @@ class StoredSource(LookedUp, SweptSource):
         """From scope to scope, where an index leads there."""
         index = scope_index(connection, self.binding)
         return None if index is None else ScopeWalk(self.binding, index, connection)
+
+    def age_in(self, scope: SQL | None, collation: str | None) -> SQL:
+        """By the table of the policies."""
+        return lookup.age_of(self._binding, scope, BASE_ROW_WRITTEN, collation)
+
+    def first_ends(
+        self, index: EndIndex, dialect: str, collation: str | None, most: int
+    ) -> FromClause:
+        """As a sweep looks for them."""
+        return look(index, dialect, collation, most=most)
 
     # In the schema
 
