@@ -23,7 +23,7 @@ from benchmarks.bench import tell
 from benchmarks.findings import Finding
 from benchmarks.goals import DATABASE_SWEEP
 from benchmarks.harness import Estimate
-from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
+from ttl_odm.database_sweep.sqlalchemy.catalogue import read_job
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tests.cli.running import CliRunner
 from tests.cli.test_policy_command import Base
 from tests.guard import GUARD
 from ttl_odm.cli.commands import cli
-from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
+from ttl_odm.database_sweep.sqlalchemy.catalogue import read_job
 from ttl_odm.sqlalchemy.sweep.leases import TableLeases
 
 if TYPE_CHECKING:

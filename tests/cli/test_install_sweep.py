@@ -10,7 +10,7 @@ from sqlalchemy import text
 from tests.cli import shop
 from tests.cli.running import CliRunner
 from ttl_odm.cli.commands import cli
-from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
+from ttl_odm.database_sweep.sqlalchemy.catalogue import read_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,9 +12,9 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from tests.migrations.projects import lines
 from tests.migrations.swept import bound, left, said_of_job
 from ttl_odm.alembic import MigrationRefusedError
-from ttl_odm.alembic.job_installation import install_job, job_statements
+from ttl_odm.database_sweep.alembic.installation import install_job, job_statements
+from ttl_odm.database_sweep.sqlalchemy.catalogue import read_job
 from ttl_odm.sqlalchemy import Archive, TTLMixin
-from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

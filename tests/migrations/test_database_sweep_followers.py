@@ -15,9 +15,9 @@ from tests.migrations.projects import lines
 from tests.migrations.swept import alone, bound, left, said_of_job
 from ttl_odm import ExpireAt, Follows
 from ttl_odm.alembic import MigrationRefusedError
-from ttl_odm.alembic.job_installation import install_job, job_statements
+from ttl_odm.database_sweep.alembic.installation import install_job, job_statements
+from ttl_odm.database_sweep.sqlalchemy.catalogue import read_job
 from ttl_odm.sqlalchemy import TTLMixin, include_expired
-from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

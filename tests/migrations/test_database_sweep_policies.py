@@ -20,12 +20,12 @@ from tests.migrations.test_views_of_policies import HOUR, KINDS, dates, events
 from tests.sql.raising import Raise
 from ttl_odm import TTL, ExpireAfter, ExpireAt, Stored
 from ttl_odm.alembic import MigrationRefusedError
-from ttl_odm.alembic.job_installation import install_job, job_statements, remove_job
 from ttl_odm.alembic.operations import written
+from ttl_odm.database_sweep.alembic.installation import install_job, job_statements, remove_job
 from ttl_odm.database_sweep.cli.checks import database_sweep
+from ttl_odm.database_sweep.sqlalchemy.catalogue import read_job
 from ttl_odm.sqlalchemy import include_expired, set_policy
 from ttl_odm.sqlalchemy.policy.binding import binding_of
-from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Sweeper
 

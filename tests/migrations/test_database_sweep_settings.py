@@ -25,8 +25,8 @@ from tests.migrations.swept import (
 )
 from ttl_odm import Stored
 from ttl_odm.alembic import MigrationRefusedError
+from ttl_odm.database_sweep.sqlalchemy.catalogue import read_job
 from ttl_odm.sqlalchemy import TTLMixin
-from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sqlalchemy.sweep.leases import TableLeases
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Sweeper

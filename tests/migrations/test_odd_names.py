@@ -10,10 +10,10 @@ from sqlalchemy import column, func, insert, select, table, text
 
 from tests.migrations.conftest import models
 from tests.sql.test_odd_names import let_pass, odd, skip_where_sqlalchemy_fails
-from ttl_odm.alembic.job_installation import job_statements
+from ttl_odm.database_sweep.alembic.installation import job_statements
+from ttl_odm.database_sweep.sqlalchemy.catalogue import read_job
 from ttl_odm.dialects import index_name
 from ttl_odm.sqlalchemy.policy.binding import binding_of
-from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

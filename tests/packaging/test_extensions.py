@@ -17,12 +17,15 @@ import ttl_odm
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-EXTENSIONS = {
-    "sqlalchemy": ("ttl_odm.follows", "ttl_odm.guard", "ttl_odm.partitions", "ttl_odm.stored"),
-    "django": ("ttl_odm.follows", "ttl_odm.partitions", "ttl_odm.stored"),
-    "beanie": ("ttl_odm.follows", "ttl_odm.partitions", "ttl_odm.stored"),
-}
-"""What each adapter does without, until a model asks for it."""
+EXTENSIONS = (
+    "ttl_odm.database_sweep",
+    "ttl_odm.follows",
+    "ttl_odm.guard",
+    "ttl_odm.live_views",
+    "ttl_odm.partitions",
+    "ttl_odm.stored",
+)
+"""What every adapter does without, until a model or a command asks for it."""
 
 PLAIN_MODEL = """
 import sys
@@ -352,6 +355,27 @@ except SystemExit as end:
     assert not end.code
 """
 
+MIGRATION = """
+import sys
+
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from sqlalchemy import create_engine
+
+import ttl_odm.alembic
+
+
+def migrate(**options):
+    with create_engine("sqlite://").connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE notes (name TEXT PRIMARY KEY)")
+        connection.commit()
+        operations = Operations(MigrationContext.configure(connection))
+        operations.add_ttl("notes", 3600, **options)
+
+
+migrate(sweep="scan", touch_trigger=True)
+"""
+
 SHOWN = """
 print(*sorted(name for name in sys.modules if name.startswith("ttl_odm")))
 """
@@ -369,6 +393,10 @@ def modules_after(script: str, *arguments: str) -> set[str]:
     return set(run.stdout.split())
 
 
+def extensions_in(modules: set[str]) -> set[str]:
+    return {name for name in EXTENSIONS if name in modules}
+
+
 @pytest.fixture(scope="module")
 def mongodb_database(mongodb_url: str) -> Iterator[tuple[str, str]]:
     """Return the address of a server, and the name of a database there."""
@@ -383,7 +411,7 @@ def check_plain(adapter: str, *arguments: str) -> None:
 
     modules = modules_after(plain, *arguments)
 
-    prefixes = tuple(f"{extension}." for extension in EXTENSIONS[adapter])
+    prefixes = tuple(f"{extension}." for extension in EXTENSIONS)
     assert [name for name in modules if f"{name}.".startswith(prefixes)] == []
 
 
@@ -477,3 +505,13 @@ def test_a_model_that_is_cut_by_time_brings_in_what_its_adapter_and_the_sweeper_
     modules = modules_after(PLAIN_MODEL + PARTITIONED)
 
     assert "ttl_odm.partitions.sqlalchemy.whereabouts" in modules
+
+
+def test_a_plain_table_is_migrated_without_extensions() -> None:
+    assert extensions_in(modules_after(MIGRATION)) == set()
+
+
+def test_an_argument_of_a_migration_brings_in_the_extension_that_it_asks_for() -> None:
+    migration = f"{MIGRATION}migrate(enforce='view')\n"
+
+    assert extensions_in(modules_after(migration)) == {"ttl_odm.live_views"}

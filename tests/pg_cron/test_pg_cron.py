@@ -22,7 +22,7 @@ import ttl_odm.alembic
 from tests.cli import shop
 from tests.guard import GUARD
 from ttl_odm.cli.commands import cli
-from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
+from ttl_odm.database_sweep.sqlalchemy.catalogue import read_job
 from ttl_odm.sqlalchemy.sweep.leases import TableLeases
 
 if TYPE_CHECKING:

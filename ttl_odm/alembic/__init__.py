@@ -24,11 +24,7 @@ What they do:
 - `target_schema`: what a table has once it has TTL
 - `reflection`: what of that it has at this moment
 - `steps`: what there is to do; `postgresql`, `mysql`, `sqlite`: how, without stalling writers
-- `layouts`: the seam for tables that a model, or `partition=`, lays out in its own way
-- `policies`: the rows of defaults that the database stores
-- `enforcement`: the view and the row-level security that hide expired rows
-- `database_sweep`: the job by which the database deletes expired rows itself
-- `live_views`: that view, as each database has it
+- `aspects`: the seam for what extensions add: to a table, and as arguments of the operations
 - `backfill`: the life that old rows have behind them, in batches
 - `progress`: how far an operation is, for a run after a failure
 - `runner`: short tries, no transactions, or a script

@@ -17,35 +17,36 @@ from alembic.autogenerate import comparators
 from alembic.operations import ops
 from sqlalchemy import MetaData, Table
 
-from ttl_odm.alembic import policies
-from ttl_odm.alembic.enforcement import enforced_defaults
-from ttl_odm.alembic.layouts import migrations_of
+from ttl_odm.alembic.aspects import (
+    aspect_of,
+    in_database,
+    of_table,
+    of_tables,
+    on_table,
+    seconds_of,
+)
 from ttl_odm.alembic.link_comparison import LinkComparison, compared_links
 from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp, DropTTLOp
-from ttl_odm.alembic.policies import POLICY_TABLES
 from ttl_odm.alembic.progress import PROGRESS_TABLE
 from ttl_odm.alembic.reflection import read_schema
 from ttl_odm.alembic.renderings import import_for_types
 from ttl_odm.alembic.target_schema import TargetSchema, adds_columns
-from ttl_odm.core.extension import DefaultExtension
-from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
-from ttl_odm.dialects.jobs import JOB_LOG
+from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, default_extension
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of
 from ttl_odm.sqlalchemy.policy.rules import RULE_KEY, index_link
 from ttl_odm.sqlalchemy.policy.whole import LOOKED_UP, default_now, whole_policy
-from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
-from ttl_odm.sqlalchemy.sweep.job_losses import would_lose
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
-from ttl_odm.stored import Stored
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Mapping, Sequence
 
     from alembic.autogenerate.api import AutogenContext
     from sqlalchemy.schema import SchemaItem
 
+    from ttl_odm.alembic.aspects import Aspect, IsTable
     from ttl_odm.alembic.reflection import ExistingSchema
+    from ttl_odm.core.extension import DefaultExtension
     from ttl_odm.core.policy import Policy
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
@@ -88,7 +89,7 @@ def _hide_what_is_ours(
     for table in autogen_context.sorted_tables:
         index_link(table)
     declared = {table.name for table in autogen_context.sorted_tables}
-    leaves = set(_laid_out(autogen_context))
+    of_extensions = _tables_of_extensions(autogen_context)
     ours = {
         (None if table.schema == default_schema else table.schema, table.name, name)
         for table in autogen_context.sorted_tables
@@ -99,11 +100,12 @@ def _hide_what_is_ours(
         return (None if schema == default_schema else schema, table, name) not in ours
 
     def is_table_of_ours(name: str | None, schema: str | None) -> bool:
-        if name is None or name in POLICY_TABLES:  # our own operations make these
-            return name is not None
-        is_extra = name in _OURS or name.endswith(f"_{JOB_LOG}")
+        if name is None:
+            return False
         where = None if schema == default_schema else schema
-        return (where, name) in leaves or (is_extra and name not in declared)
+        return (name in _OURS and name not in declared) or any(
+            is_table(where, name) for is_table in of_extensions
+        )
 
     def by_name(name: str | None, kind: str, parents: Any) -> bool:
         if kind == "table":
@@ -128,15 +130,11 @@ if not _FIRST:  # Alembic has registered its own before
     _registered.insert(0, _registered.pop())
 
 
-def _laid_out(context: AutogenContext) -> Iterator[tuple[str | None, str]]:
-    """What the database has for the layouts of tables: no model has it, and it stays."""
+def _tables_of_extensions(context: AutogenContext) -> list[IsTable]:
+    """Which tables extensions make: no model need have them, and they stay."""
     assert context.connection is not None  # noqa: S101 (autogenerate is never offline)
-    for table in context.sorted_tables:
-        binding = binding_of(table)
-        if binding is not None and binding.layout is not None:
-            migrations = migrations_of(binding.layout.declared)
-            for schema, name in migrations.tables(context.connection, binding):
-                yield None if schema == context.dialect.default_schema_name else schema, name
+    bindings = filter(None, map(binding_of, context.sorted_tables))
+    return [kind.tables(context.connection, context.sorted_tables) for kind in of_tables(bindings)]
 
 
 def _compared_names(table: Table) -> Sequence[str]:
@@ -192,18 +190,16 @@ class _Comparison:
                 self._compare_lost(op)
         for key, table in declared.items():
             binding = binding_of(table)
-            if binding is not None and self._makes_layout(binding):
-                self._compare_cut(key, table, binding)
+            if binding is not None and binding.layout is not None:
+                self._compare_layout(key, table, binding)
         LinkComparison(self._connection, self._upgrade).run(
             declared,
             lambda key, table: self._is_there(key) and self._is_asked_for(key, table),
         )
 
-    def _makes_layout(self, binding: Binding) -> bool:
-        if binding.layout is None:
-            return False
-        declared, name = binding.layout.declared, self._connection.dialect.name
-        return migrations_of(declared).is_made(declared, name)
+    def _aspects(self, target: TargetSchema, binding: Binding) -> list[Aspect]:
+        models = [binding.table.metadata]
+        return on_table(of_table(binding), self._connection, target, models)
 
     # --- tables that declare a policy ------------------------------------------------------
 
@@ -218,13 +214,13 @@ class _Comparison:
         if not self._is_there(key):
             return
         existing = read_schema(self._connection, target)
-        enforced = enforced_defaults(self._connection, target)
-        is_begun = policies.is_begun(self._connection, table)
-        operation = _difference(target, binding, existing, enforced, is_begun=is_begun)
-        if existing.job and would_lose(self._connection, binding):
+        aspects = self._aspects(target, binding)
+        lacking = _lacking(aspects, binding)
+        operation = _difference(target, binding, existing, aspects, lacking)
+        if lacking:
             operation = operation or _altered(table, default_now(binding))
-            # Which removes it; a downgrade can't bring it back.
-            operation.sweep = "scan" if binding.sweep == "scan" else "index"
+            for arguments in lacking:
+                operation.change(arguments)
         changed = self._modifications(table.name, key[0])
         position = len(self._upgrade.ops)
         for modified in changed:
@@ -241,17 +237,16 @@ class _Comparison:
             return
         policy = whole_policy(binding)
         target = TargetSchema.of(table.name, policy, table.schema)
-        others = enforced_defaults(self._connection, target) - {target.noted}
-        job = read_job(self._connection, *key)
-        loses = job is not None and would_lose(self._connection, binding)
-        if (others or loses) and self._is_asked_for(key, table):
+        aspects = self._aspects(target, binding)
+        others, lacking = _other_notes(aspects, target), _lacking(aspects, binding)
+        if (others or lacking) and self._is_asked_for(key, table):
             op = _altered(table, policy)
-            if loses:
-                op.sweep = "index"
+            for arguments in lacking:
+                op.change(arguments)
             if others and isinstance(policy, ExpireAfter):
                 op.existing_ttl = replace(policy, seconds=int(min(others).partition("_")[0]))
             elif others and isinstance(policy, TTL):
-                op.existing_ttl = _before(policy, others)
+                op.existing_ttl = _before(policy, others, aspects)
             self._upgrade.ops.append(op)
 
     def _is_there(self, key: tuple[str | None, str]) -> bool:
@@ -283,15 +278,17 @@ class _Comparison:
         )
         self._upgrade.ops.insert(self._upgrade.ops.index(created) + 1, op)
 
-    # --- tables that are to be cut by time --------------------------------------------------
+    # --- tables that are to be laid out in a way of their own --------------------------------
 
-    def _compare_cut(self, key: tuple[str | None, str], table: Table, binding: Binding) -> None:
-        """A table that isn't cut yet is, by the operation that it gets in any case, or its own."""
+    def _compare_layout(self, key: tuple[str | None, str], table: Table, binding: Binding) -> None:
+        """A table gets its layout by the operation that it gets in any case, or its own."""
         every = (op for op in self._upgrade.ops if isinstance(op, ops.CreateTableOp))
         created = next((op for op in every if _creates(op, key)), None)
-        if created is None and not self._is_uncut(key, table, binding):
+        if created is None and not self._is_there(key):
             return
-        assert binding.layout is not None  # noqa: S101 (that is why it is compared)
+        arguments = self._lacking_layout(table, binding)
+        if arguments is None or (created is None and not self._is_asked_for(key, table)):
+            return
         op = self._added(key, table, binding)
         if op is None and created is None:
             op = AlterTTLOp(table.name, _policy(binding), schema=table.schema)
@@ -301,8 +298,9 @@ class _Comparison:
             op.in_transaction = True
         else:
             self._upgrade.ops.remove(op)
-        op.default_ttl, op.partition = _policy(binding), binding.layout.declared
-        # Behind the indexes, which are built without a lock as long as it isn't cut.
+        op.default_ttl = _policy(binding)
+        op.change(arguments)
+        # Behind the indexes, which are built without a lock as long as it has no layout.
         position = len(self._upgrade.ops)
         if created is not None:
             position = self._upgrade.ops.index(created) + 1
@@ -311,14 +309,10 @@ class _Comparison:
                 self._strip(modified, target)
         self._upgrade.ops.insert(position, op)
 
-    def _is_uncut(self, key: tuple[str | None, str], table: Table, binding: Binding) -> bool:
+    def _lacking_layout(self, table: Table, binding: Binding) -> Mapping[str, object] | None:
         assert binding.layout is not None  # noqa: S101 (that is why it is compared)
-        migrations = migrations_of(binding.layout.declared)
-        return (
-            self._is_there(key)
-            and not migrations.has_it(self._connection, binding)
-            and self._is_asked_for(key, table)
-        )
+        target = TargetSchema.of(table.name, whole_policy(binding), table.schema)
+        return aspect_of(binding.layout.declared)(self._connection, target).lacking(binding)
 
     def _added(
         self, key: tuple[str | None, str], table: Table, binding: Binding
@@ -358,14 +352,12 @@ class _Comparison:
             op.table_name,
             None,
             schema=op.schema,
-            sweep="database" if existing.job else "index" if has_any else "scan",
+            sweep="index" if has_any else "scan",
             keep_ttl=reverse is None and target.own_ttl.name not in names,
             in_transaction=reverse is not None,
         )
-        if existing.job and (job := read_job(self._connection, op.schema, op.table_name)):
-            window, _, zone = (job.window or "").partition(" ")
-            added.window, added.timezone = window or None, zone or added.timezone
-            added.max_fraction = job.max_fraction
+        for aspect in on_table(in_database(), self._connection, target, []):
+            added.change(aspect.keeping(added.verb))
         self._upgrade.ops.insert(self._upgrade.ops.index(op), added.reverse())
         if reverse is not None:
             reverse.columns = _without(reverse.columns, target, existing.check_name)
@@ -464,16 +456,27 @@ def _without(
     return [item for item in columns if getattr(item, "name", None) not in names]
 
 
+def _lacking(aspects: Sequence[Aspect], binding: Binding) -> list[Mapping[str, object]]:
+    """The arguments by which a table gets what extensions say that it lacks."""
+    every = (aspect.lacking(binding) for aspect in aspects)
+    return [arguments for arguments in every if arguments is not None]
+
+
+def _other_notes(aspects: Sequence[Aspect], target: TargetSchema) -> set[str]:
+    """The policies that the database holds of a table, but the one that it should hold."""
+    return set().union(*(aspect.notes() for aspect in aspects)) - {target.noted}
+
+
 def _difference(
     target: TargetSchema,
     binding: Binding,
     existing: ExistingSchema,
-    enforced: set[str],
-    *,
-    is_begun: bool,
+    aspects: Sequence[Aspect],
+    lacking: Sequence[Mapping[str, object]],
 ) -> AddTTLOp | AlterTTLOp | None:
     """The operation that makes the table what the model says; None where it is."""
     name, schema, default = target.table.name, target.table.schema, default_now(binding)
+    others = _other_notes(aspects, target)
     if target.last_modified.name not in existing.columns:
         kept = target.own_ttl.name in existing.columns
         return AddTTLOp(name, default, schema=schema, sweep=binding.sweep, keep_ttl=kept)
@@ -485,41 +488,47 @@ def _difference(
     if binding.sweep == "index" and not is_complete:
         op.sweep, op.existing_sweep = "index", "index" if has_any else "scan"
         if existing.misled:
-            op.existing_ttl = _stored_before(target, existing, is_begun=is_begun)
-        if existing.job:
-            op.sweep = "database"
+            op.existing_ttl = _former(target, existing, aspects)
+        for aspect in aspects:
+            op.change(aspect.keeping(op.verb))
     elif binding.sweep == "scan" and has_any:
         op.sweep, op.existing_sweep = "scan", "index"
-    elif enforced - {target.noted}:
+    elif others:
         policy = target.policy
         assert isinstance(policy, TTL)  # noqa: S101 (the table has the contract's columns)
-        before = _before(policy, enforced - {target.noted})
+        before = _before(policy, others, aspects)
         op.existing_ttl = _default_in(before)
         if policy != TTL(default):
             op.default_ttl, op.existing_ttl = policy, before
-    elif is_begun != isinstance(default, DefaultExtension):
-        op.existing_ttl = _stored_before(target, existing, is_begun=is_begun)
+    elif {} in lacking:  # the default itself, which isn't where it should be
+        op.existing_ttl = _former(target, existing, aspects)
     elif existing.check in ("there", "unenforced") and existing.stamps:
         return None  # Whether MySQL copies the table to enforce it is for people to say.
     return op
 
 
-def _stored_before(
-    target: TargetSchema, existing: ExistingSchema, *, is_begun: bool
-) -> int | Stored | None:
+def _former(
+    target: TargetSchema, existing: ExistingSchema, aspects: Sequence[Aspect]
+) -> int | DefaultExtension | None:
     """What the table's default was, as far as the database tells."""
-    return Stored(target.seconds, by=existing.scope) if is_begun else target.seconds
+    start = seconds_of(target)
+    every = (aspect.former(start, existing.scope) for aspect in aspects)
+    return next(filter(None, every), start)
 
 
-def _before(policy: TTL, noted: set[str]) -> TTL:
+def _before(policy: TTL, noted: set[str], aspects: Sequence[Aspect]) -> TTL:
     """The policy that a view holds by its note, as far as that tells."""
     first = min(noted).partition("_")[0]
     if policy.kinds:
         return policy
-    if first == LOOKED_UP:
-        return policy.with_default(policy.stored or Stored(policy.default))
-    return policy.with_default(None if first == "None" else int(first))
+    if first != LOOKED_UP:
+        return policy.with_default(None if first == "None" else int(first))
+    if default_extension(policy) is not None:
+        return policy
+    every = (aspect.former(policy.default) for aspect in aspects)
+    return policy.with_default(next(filter(None, every), policy.default))
 
 
-def _default_in(policy: TTL) -> int | Stored | None:
-    return policy.default if policy.stored is None else policy.stored
+def _default_in(policy: TTL) -> int | DefaultExtension | None:
+    default = default_extension(policy)
+    return policy.default if default is None else default

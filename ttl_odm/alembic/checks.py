@@ -21,9 +21,9 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper.declarations import sweep_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from sqlalchemy import Column, Connection, MetaData
+    from sqlalchemy import Column, Connection
 
     from ttl_odm.alembic.reflection import ExistingSchema
     from ttl_odm.alembic.runner import Runner
@@ -114,14 +114,17 @@ def refuse_source(target: TargetSchema, existing: ExistingSchema, name: str) -> 
 
 
 def refuse_expiring(
-    connection: Connection, target: TargetSchema, instant: str, at_most: float | None
+    connection: Connection,
+    target: TargetSchema,
+    instant: str,
+    seconds: int | None,
+    at_most: float | None,
 ) -> None:
     """Refuse to let more than a part of the rows (0 to 1, None for any) expire at once.
 
-    ``instant`` is SQL for what a row's last modification will be, ``target`` has the default ttl
-    that will hold.
+    ``instant`` is SQL for what a row's last modification will be, ``seconds`` the default ttl that
+    will hold.
     """
-    seconds = target.seconds
     if at_most is None or seconds is None or seconds == NEVER:
         return
     clock = clock_of(connection.dialect)
@@ -211,7 +214,7 @@ def warn_of_restricting_keys(
     """Log which foreign keys will keep expired rows of a table from being deleted."""
     if runner.offline or not existing.columns:
         return
-    declared = _metadatas(runner)
+    declared = runner.metadatas
     name = target.table.schema, target.table.name
     for key in ReferringKeys(enforced=False).of(runner.connection, name):
         if key.restricts and not any(key.is_link_in(one) for one in declared):
@@ -274,7 +277,7 @@ def warn_of_unindexed_links(runner: Runner, target: TargetSchema, existing: Exis
 
 def _rules_below(runner: Runner, target: TargetSchema) -> Iterator[Rule]:
     """The rules of the application's models that lead to a table, directly or not."""
-    for metadata in _metadatas(runner):
+    for metadata in runner.metadatas:
         for table in list(metadata.tables.values()):
             rule = rule_of(table)
             root = None if rule is None else root_of(table)
@@ -283,8 +286,3 @@ def _rules_below(runner: Runner, target: TargetSchema) -> Iterator[Rule]:
             if target.table.schema in (None, root.table.schema):
                 index_link(table)
                 yield rule
-
-
-def _metadatas(runner: Runner) -> Sequence[MetaData]:
-    metadata = runner.context.opts.get("target_metadata") or ()
-    return metadata if isinstance(metadata, (list, tuple)) else [metadata]

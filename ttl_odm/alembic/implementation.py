@@ -12,13 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alembic.operations import Operations
 
-from ttl_odm.alembic import checks, policies
+from ttl_odm.alembic import checks
+from ttl_odm.alembic.aspects import asked_by, on_table, seconds_of
 from ttl_odm.alembic.backfill import Backfill, instant_of
-from ttl_odm.alembic.database_sweep import DatabaseSweep, refuse_unsweepable
-from ttl_odm.alembic.enforcement import Enforcement, refuse_unenforceable
 from ttl_odm.alembic.errors import MigrationRefusedError
-from ttl_odm.alembic.job_settings import JobSettings
-from ttl_odm.alembic.layouts import declared_by, migrations_of
 from ttl_odm.alembic.mysql import MySQLSteps
 from ttl_odm.alembic.operations import (
     AddFollowsOp,
@@ -44,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ttl_odm.alembic.steps import Steps
-    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 _STEPS: Final[dict[str, type[Steps[Any]]]] = {
     "postgresql": PostgreSQLSteps,
@@ -63,16 +59,21 @@ class _Migration:
 
     def __init__(self, operations: Operations, op: AddTTLOp | AlterTTLOp | DropTTLOp) -> None:
         where = f"op.{op.verb}_ttl({op.table_name!r}) default_ttl"
-        try:
-            policy = as_policy(op.default_ttl, where=where)
-            place = policies.place_of(operations.migration_context)
-            self.target = TargetSchema.of(op.table_name, policy, op.schema, place)
-        except (InvalidTTL, TTLConfigurationError) as error:
-            raise MigrationRefusedError(str(error)) from error
-        self._op = op
-        self._declared = declared_by(getattr(op, "partition", None))
         self.runner = Runner(operations.migration_context, in_transaction=op.in_transaction)
         self.dialect = self.runner.dialect
+        self._op = op
+        try:
+            policy = as_policy(op.default_ttl, where=where)
+            self.target = TargetSchema.of(op.table_name, policy, op.schema)
+        except (InvalidTTL, TTLConfigurationError) as error:
+            raise MigrationRefusedError(str(error)) from error
+        every = op.verb != "add" or self.target.dates is not None
+        self._aspects = on_table(
+            asked_by(policy, op.options(), every=every),
+            None if self.runner.offline else self.runner.connection,
+            self.target,
+            self.runner.metadatas,
+        )
 
     @cached_property
     def progress(self) -> Progress:
@@ -89,63 +90,42 @@ class _Migration:
                 f"not {family}: add the columns with Alembic's own operations, as described in "
                 f"{PAGE}."
             )
-        if self.runner.offline:
-            return ExistingSchema()
-        return read_schema(self.runner.connection, self.target)
+        if not self.runner.offline:
+            return read_schema(self.runner.connection, self.target)
+        if self._op.verb == "alter" and self.target.dates is None:
+            # The columns and the CHECK are there, or there would be nothing to alter.
+            return ExistingSchema(columns=dict(self.target.table.c), check="there", stamps=True)
+        return ExistingSchema()
 
+    @cached_property
     def steps(self) -> Steps[Any]:
         """The steps of this database."""
         op = self._op
         is_new = isinstance(op, AddTTLOp) and op.in_transaction
         steps = steps_of(self.runner, self.target, self.existing)
         steps.may_copy = is_new or op.copy_table
-        steps.refuse_copies(getattr(op, "sweep", "scan"))
         return steps
 
-    @cached_property
-    def cut(self) -> Binding | None:
-        """The policy of a table that is to be cut; None where it isn't, or others see to that."""
-        op, declared = self._op, self._declared
-        if declared is None or not migrations_of(declared).is_made(declared, self.dialect.name):
-            return None
-        if self.runner.offline and not op.in_transaction:
-            raise MigrationRefusedError(
-                f"Table {self.target.label}: partition= reads the table's definition from the "
-                "database, which --sql can't do. Run this migration online. (For a table that "
-                "the same revision creates in partitions, write in_transaction=True.)"
-            )
-        where = f"op.{op.verb}_ttl({op.table_name!r}) partition"
-        return migrations_of(declared).stand_in(self.target, self.existing, declared, where)
+    def check_arguments(self) -> None:
+        """Refuse what can't be, of the arguments that extensions have."""
+        for aspect in self._aspects:
+            aspect.check(self._op, self.steps)
 
-    def refuse_uncuttable(self) -> None:
-        """Refuse a table that can't be cut, where it is to be."""
-        if self._declared is not None and self.cut is not None:
-            migrations_of(self._declared).change(self.steps(), self.cut).refuse()
+    def refuse(self) -> None:
+        """Refuse a table that can't have what is to be made, as the last check."""
+        self.steps.refuse_copies(getattr(self._op, "sweep", "scan"))
+        for aspect in self._aspects:
+            aspect.refuse(self._op, self.steps)
 
-    @cached_property
-    def job_settings(self) -> JobSettings:
-        """When the database's own job may work."""
-        op = self._op
-        return JobSettings() if isinstance(op, DropTTLOp) else JobSettings.of(op, self.target.label)
+    def before(self) -> None:
+        """Do what extensions have to do before the columns and indexes change."""
+        for aspect in self._aspects:
+            aspect.before(self._op, self.steps)
 
-    def refuse_unsweepable(self) -> None:
-        """Refuse a table that the database can't sweep by itself, where it is to."""
-        settings, declared = self.job_settings, getattr(self._op, "sweep", None)
-        if declared == "database" or (declared is None and self.existing.job):
-            is_cut = self._declared is not None
-            refuse_unsweepable(self.runner, self.target, self.existing, is_cut=is_cut)
-            settings.refuse_unknown_zone(self.runner, self.target.label)
-        elif settings.columns:
-            raise MigrationRefusedError(
-                f"Table {self.target.label}: window and max_fraction are settings of the job that "
-                "sweep='database' creates, and there is none. Write sweep='database', or pass "
-                "them to your Sweeper."
-            )
-
-    def cut_by(self, steps: Steps[Any]) -> None:
-        """Cut the table, where it is to be."""
-        if self._declared is not None and self.cut is not None:
-            migrations_of(self._declared).change(steps, self.cut).make()
+    def after(self) -> None:
+        """Do what they have to do after that."""
+        for aspect in reversed(self._aspects):
+            aspect.after(self._op, self.steps)
 
     @contextmanager
     def unfinished(self) -> Iterator[Steps[Any] | None]:
@@ -158,13 +138,12 @@ class _Migration:
             yield None
             return
         with self.runner.outside_transactions():
-            steps = self.steps()
             self.progress.begin()
-            yield steps
+            yield self.steps
             self.progress.finish()
 
     def index_dates(self, sweep: str | None) -> None:
-        """A table that has its dates already gets the index, and a job, or loses both ("scan").
+        """A table that has its dates already gets the index, or loses it ("scan").
 
         To add it again does no harm.
         """
@@ -179,25 +158,14 @@ class _Migration:
             checks.refuse_without_rights(runner.connection, target)
             if sweep in INDEXED and not runner.in_transaction:
                 checks.refuse_partitioned(target, self.existing)
-        self.refuse_uncuttable()
-        self.refuse_unreadable()
+        self.refuse()
         with runner.outside_transactions():
-            steps = self.steps()
-            job = DatabaseSweep(steps)
-            if not runner.offline:
-                job.make_way(sweep)
+            self.before()
             if sweep in INDEXED:
-                steps.add_indexes()
+                self.steps.add_indexes()
             elif sweep == "scan":
-                steps.drop_indexes()
-            self.cut_by(steps)
-            if isinstance(self._op, DropTTLOp):
-                if not runner.offline or self._op.view:
-                    Enforcement(steps, self._op.view).drop()
-                return
-            if not runner.offline or self._op.enforce:
-                Enforcement(steps, self._op.view).change(self._op.enforce)
-            job.change(sweep, self.job_settings)
+                self.steps.drop_indexes()
+            self.after()
 
     def _refuse_needless(self) -> None:
         """Refuse what means nothing where the table has its dates."""
@@ -209,7 +177,7 @@ class _Migration:
                 "migration. To hide expired rows from other programs, write enforce=; to let the "
                 "database delete them, sweep='database'."
             )
-        copying = () if self._declared is None else ("copy_table",)
+        copying = () if op.argument("partition") is None else ("copy_table",)
         usual = ("sweep", "in_transaction", "partition", "enforce", "view")
         misplaced = op.options(*usual, "window", "timezone", "max_fraction", *copying)
         if misplaced:
@@ -218,39 +186,26 @@ class _Migration:
                 f"{', '.join(misplaced)} has no meaning here. Leave it out."
             )
 
-    def refuse_unreadable(self) -> None:
-        """Refuse a view, or row-level security, of which nobody knows what it would hold."""
-        op, existing = self._op, self.existing
-        if isinstance(op, DropTTLOp) or op.enforce == "off":
-            return
-        if op.enforce or existing.view or existing.policies:
-            try:
-                self.target.live(self.dialect, existing.columns)
-            except TTLConfigurationError as error:
-                raise MigrationRefusedError(str(error)) from error
-
 
 @Operations.implementation_for(AddTTLOp)
 def _add(operations: Operations, op: AddTTLOp) -> None:
     migration = _Migration(operations, op)
     _check_options(op)
     runner, target = migration.runner, migration.target
-    refuse_unenforceable(op.enforce, op.view, runner)
-    migration.refuse_unsweepable()
+    migration.check_arguments()
     checks.warn_of_restricting_keys(runner, target, migration.existing)
     checks.warn_of_unindexed_links(runner, target, migration.existing)
     if target.dates is not None:
         # No index is what "scan" asks for, and whose it is that is there, nobody knows.
         migration.index_dates(op.sweep if op.sweep in INDEXED else None)
         return
-    migration.refuse_unreadable()
     progress = migration.progress
-    source = _check_add(runner, target, migration.existing, op, resumes=progress.resumes)
-    migration.refuse_uncuttable()
+    source = _check_add(migration, op)
+    migration.refuse()
     with migration.unfinished() as steps:
         if steps is None:
             return
-        policies.begin(runner, target)
+        migration.before()
         never = op.backfill is None
         steps.add_columns(never=never, note=lambda since: progress.note("begun", since=since))
         if progress.state != "backfilled":
@@ -267,16 +222,13 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
             steps.add_indexes()
         if op.touch_trigger:
             steps.add_trigger()
-        migration.cut_by(steps)
-        if op.enforce:
-            Enforcement(steps, op.view).change(op.enforce)
-        DatabaseSweep(steps).change(op.sweep, migration.job_settings)
+        migration.after()
 
 
-def _check_add(
-    runner: Runner, target: TargetSchema, existing: ExistingSchema, op: AddTTLOp, *, resumes: bool
-) -> str | None:
+def _check_add(migration: _Migration, op: AddTTLOp) -> str | None:
     """Refuse what can't be added; return SQL for the instants that old rows get."""
+    runner, target, existing = migration.runner, migration.target, migration.existing
+    resumes = migration.progress.resumes
     from_column = op.backfill not in ("now", None)
     if runner.offline:
         if from_column or op.max_expired_now is not None:
@@ -307,7 +259,8 @@ def _check_add(
     if not resumes:
         clock = clock_of(runner.dialect)
         instant = f"COALESCE({clock.least(source, clock.now)}, {clock.now})"
-        checks.refuse_expiring(runner.connection, target, instant, op.max_expired_now)
+        limits = seconds_of(target), op.max_expired_now
+        checks.refuse_expiring(runner.connection, target, instant, *limits)
     return source
 
 
@@ -316,8 +269,7 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
     migration = _Migration(operations, op)
     _check_options(op)
     runner, target = migration.runner, migration.target
-    refuse_unenforceable(op.enforce, op.view, runner, off=True)
-    migration.refuse_unsweepable()
+    migration.check_arguments()
     if target.dates is not None:
         migration.index_dates(op.sweep)
         return
@@ -327,9 +279,6 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
                 "copy_table reads the name of the CHECK from the database, which --sql can't do. "
                 "Run this migration online, or write ALTER TABLE ... ALTER CHECK ... ENFORCED."
             )
-        # The columns and the CHECK are there, or there would be nothing to alter.
-        columns = dict(target.table.c)
-        migration.existing = ExistingSchema(columns=columns, check="there", stamps=True)
     else:
         checks.refuse_missing(target, migration.existing)
         check = migration.existing.check
@@ -342,13 +291,12 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
         own, stamp = quote(target.own_ttl.name), quote(target.last_modified.name)
         # Rows with a ttl of their own don't follow the default.
         instant = f"CASE WHEN {own} IS NULL THEN {stamp} END"
-        checks.refuse_expiring(runner.connection, target, instant, op.max_expired_now)
-    migration.refuse_uncuttable()
-    migration.refuse_unreadable()
+        limits = seconds_of(target), op.max_expired_now
+        checks.refuse_expiring(runner.connection, target, instant, *limits)
+    migration.refuse()
     with runner.outside_transactions():
-        steps = migration.steps()
-        policies.settle(runner, target)
-        DatabaseSweep(steps).make_way(op.sweep)
+        steps = migration.steps
+        migration.before()
         if runner.offline:
             steps.replace_check()
         else:
@@ -360,9 +308,7 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
             steps.drop_indexes()
         if op.touch_trigger is not None:
             steps.add_trigger() if op.touch_trigger else steps.drop_trigger()
-        migration.cut_by(steps)
-        Enforcement(steps, op.view).change(op.enforce)
-        DatabaseSweep(steps).change(op.sweep, migration.job_settings)
+        migration.after()
 
 
 @Operations.implementation_for(DropTTLOp)
@@ -375,15 +321,15 @@ def _drop(operations: Operations, op: DropTTLOp) -> None:
     if not runner.offline and not migration.progress.resumes:
         checks.refuse_missing(target, migration.existing)
         checks.refuse_without_rights(runner.connection, target)
+    migration.refuse()
     with migration.unfinished() as steps:
         if steps is None:
             return
-        DatabaseSweep(steps).drop()
-        Enforcement(steps, op.view).drop()
+        migration.before()
         steps.drop_trigger()
         steps.drop_indexes()
         steps.drop_columns(keep_ttl=op.keep_ttl)
-        policies.end(runner, target)
+        migration.after()
 
 
 @Operations.implementation_for(AddFollowsOp)

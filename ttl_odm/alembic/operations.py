@@ -17,17 +17,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from alembic.autogenerate import renderers
 from alembic.operations import BatchOperations, MigrateOperation, Operations
 
-from ttl_odm.alembic.layouts import migrations_of
-from ttl_odm.core.extension import DefaultExtension, Layout
-from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy
+from ttl_odm.alembic import aspects
+from ttl_odm.core.extension import DefaultExtension, Layout, Packaged
+from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, Policy, default_extension
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from alembic.autogenerate.api import AutogenContext
 
-    from ttl_odm.alembic.enforcement import Enforce
-    from ttl_odm.alembic.target_schema import Sweep
+    from ttl_odm.alembic.target_schema import Enforce, Sweep
 
 Declared = int | float | timedelta | Policy | DefaultExtension | None
 """What ``__ttl__`` may be."""
@@ -82,6 +81,22 @@ class _Operation(MigrateOperation):
             and getattr(self, option.name) != option.default
         }
 
+    def modules(self) -> set[str]:
+        """The modules of an application's own declarations, which `arguments` name."""
+        declared: list[object] = [self.argument("default_ttl"), *self.options().values()]
+        declared += [default_extension(one) for one in declared if isinstance(one, TTL)]
+        modules = {type(one).__module__ for one in declared if isinstance(one, Packaged)}
+        return {module for module in modules if not module.startswith("ttl_odm.")}
+
+    def argument(self, name: str) -> Any:
+        """The value of an argument; None where the operation doesn't have it."""
+        return getattr(self, name, None)
+
+    def change(self, arguments: Mapping[str, object]) -> None:
+        """Let arguments have other values."""
+        for name, value in arguments.items():
+            setattr(self, name, value)
+
     def to_diff_tuple(self) -> tuple[Any, ...]:
         """What ``alembic check`` shows."""
         return (f"{self.verb}_{self.noun}", self.schema, self.table_name, *self.arguments())
@@ -115,6 +130,7 @@ def _render(autogen_context: AutogenContext, op: _Operation) -> str:
     schema = [] if in_batch or op.schema is None else [f"schema={str(op.schema)!r}"]
     # It gives op the operation, also where env.py doesn't; and it names ttl_odm.
     autogen_context.imports.add("import ttl_odm.alembic")
+    autogen_context.imports.update(f"import {module}" for module in op.modules())
     prefix = "batch_op." if in_batch else autogen_context.opts.get("alembic_module_prefix", "op.")
     arguments = ", ".join([*table, *op.arguments(), *schema])
     return f"{prefix}{op.verb}_{op.noun}({arguments})"
@@ -123,12 +139,12 @@ def _render(autogen_context: AutogenContext, op: _Operation) -> str:
 def written(value: object) -> str:
     """A declaration, or an option, as it stands in a revision."""
     if isinstance(value, TTL):
-        inner = "" if value.stored is None else repr(value.stored)
-        return f"ttl_odm.{value!r}".replace(inner, f"ttl_odm.{inner}", 1 if inner else 0)
-    if isinstance(value, DefaultExtension):
-        return f"ttl_odm.{value!r}"
-    if isinstance(value, Layout):
-        return migrations_of(value).written(value)
+        default = default_extension(value)
+        if default is None:
+            return f"ttl_odm.{value!r}"
+        return f"ttl_odm.{value!r}".replace(repr(default), aspects.written(default), 1)
+    if isinstance(value, (DefaultExtension, Layout)):
+        return aspects.written(value)
     if isinstance(value, (ExpireAfter, ExpireAt)):
         first = [value.field, value.seconds] if isinstance(value, ExpireAfter) else [value.field]
         arguments = [*map(repr, first), *_but_defaults(value, "field", "seconds")]

@@ -6,7 +6,6 @@ migration go on where it stopped. Only reads.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -19,25 +18,13 @@ from ttl_odm.dialects import MYSQL_FAMILY, index_name
 from ttl_odm.dialects.definitions import check_on, column_line
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY
-from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sqlalchemy.sweep.due import stored_indexes
-from ttl_odm.stored.rows import LONGEST_SCOPE
+from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from ttl_odm.alembic.target_schema import TargetSchema
-
-NOTE: Final = "ttl_odm: live rows by default ttl "
-"""What PostgreSQL's view and policies say of themselves, with the default behind it."""
-
-OF_TABLE: Final = (
-    "JOIN pg_depend d ON d.refobjid = t.oid AND d.refclassid = CAST('pg_class' AS regclass) "
-    "AND d.classid = CAST('pg_rewrite' AS regclass) JOIN pg_rewrite r ON r.oid = d.objid "
-    "JOIN pg_class v ON v.oid = r.ev_class AND v.relkind = 'v' "
-    "AND v.relnamespace = t.relnamespace"
-)
-"""Joins a table of PostgreSQL, ``t``, with the views of it, ``v``."""
 
 _OF_THE_CLOCK: Final = ("clock_timestamp", "timestampdiff", "julianday")
 """A default with one of these is the database's clock, not the instant of the migration."""
@@ -58,9 +45,6 @@ class ExistingSchema:
         scope: The column of scopes that leads the index over the rows that inherit; None where
             there is none.
         misled: The name of that index where another column leads it than the target's.
-        view: The name of our view of its live rows; empty if there is none.
-        job: Whether the database sweeps it by itself; "gone" without the EVENT
-            or the job of pg_cron that is to do it.
         without_rowid: SQLite knows its rows by the primary key only.
         is_partitioned: PostgreSQL has its rows in partitions.
         is_nested: Some of these are partitioned themselves, or are foreign tables.
@@ -77,9 +61,6 @@ class ExistingSchema:
     misled: str = ""
     virtual: tuple[str, ...] = ()
     trigger: bool = False
-    view: str = ""
-    policies: bool = False
-    job: Literal["", "there", "disabled", "gone"] = ""
     without_rowid: bool = False
     is_partitioned: bool = False
     is_nested: bool = False
@@ -131,13 +112,13 @@ def read_schema(connection: Connection, target: TargetSchema) -> ExistingSchema:
 
 
 def can_lead(connection: Connection, target: TargetSchema) -> bool:
-    """Whether an index may begin with the column of scopes; see `schema.can_lead`."""
+    """Whether an index may begin with the column of scopes, as the database has it."""
     if target.scope is None or connection.dialect.name not in MYSQL_FAMILY:
         return True
     table = target.table
     names = {"schema": table.schema, "table": table.name, "column": target.scope.name}
     length = connection.execute(_LENGTH, names).scalar()
-    return length is None or int(length) <= LONGEST_SCOPE
+    return length is None or clock_of(connection.dialect).can_lead(int(length))
 
 
 _LENGTH: Final = text(
@@ -180,21 +161,15 @@ def _on_postgresql(connection: Connection, target: TargetSchema) -> dict[str, An
         "table": target.plain(connection.dialect),
         "check": target.check_name,
         "touch": target.name_of("tg_", "ttl_touch"),
-        "policy": target.name_of("rls_", "ttl_live"),
     }
     indexes = connection.execute(_POSTGRESQL_INDEXES, names).all()
-    validated, trigger, view, policy, cut, nested = connection.execute(
-        _POSTGRESQL_OTHERS, names
-    ).one()
+    validated, trigger, cut, nested = connection.execute(_POSTGRESQL_OTHERS, names).one()
     return {
         "indexes": {name: bool(valid) for name, valid in indexes},
         "check": {None: "missing", False: "unvalidated", True: "there"}[validated],
         "trigger": trigger,
-        "view": view,
-        "policies": policy,
         "is_partitioned": cut,
         "is_nested": cut and nested,
-        "job": _job(connection, target),
     }
 
 
@@ -206,10 +181,6 @@ _POSTGRESQL_OTHERS: Final = text(
     "SELECT (SELECT convalidated FROM pg_constraint "
     "WHERE conrelid = t.oid AND contype = 'c' AND conname = :check), "
     "EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = t.oid AND tgname = :touch), "
-    f"COALESCE((SELECT min(v.relname) FROM pg_class t {OF_TABLE} "
-    "WHERE t.oid = CAST(:table AS regclass) "
-    f"AND obj_description(v.oid, 'pg_class') LIKE '{NOTE}%'), ''), "
-    "EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = t.oid AND polname = :policy), "
     "t.relkind = 'p', EXISTS (SELECT 1 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
     "WHERE i.inhparent = t.oid AND c.relkind <> 'r') "
     "FROM pg_class t WHERE t.oid = CAST(:table AS regclass)"
@@ -233,23 +204,7 @@ def _on_mysql(connection: Connection, target: TargetSchema) -> dict[str, Any]:
         # SQLAlchemy reflects no default that is an expression without parentheses.
         "stamps": _is_of_the_clock(stamp.lower()),
         "trigger": bool(connection.scalar(_MYSQL_TRIGGER, names)),
-        "view": min(defaults_of_views(connection, target), default=""),
-        "job": _job(connection, target),
     }
-
-
-def _job(connection: Connection, target: TargetSchema) -> str:
-    job = read_job(connection, target.table.schema, target.table.name)
-    if job is None:
-        return ""
-    # Whether anything runs it is not for a migration to say.
-    return "there" if job.state in ("off", "elsewhere") else job.state
-
-
-def default_of_job(connection: Connection, target: TargetSchema) -> set[str]:
-    """Which default ttl the job of a table holds, if it has one."""
-    job = read_job(connection, target.table.schema, target.table.name)
-    return set() if job is None or job.default is None else {job.default}
 
 
 _MYSQL_INDEXES: Final = text(
@@ -275,37 +230,7 @@ def _on_sqlite(connection: Connection, target: TargetSchema) -> dict[str, Any]:
         "without_rowid": "WITHOUT ROWID" in definition.rpartition(")")[2].upper(),
         "trigger": ("trigger", target.name_of("tg_", "ttl_touch"))
         in {(kind, name) for kind, name, _ in objects},
-        "view": min(defaults_of_views(connection, target), default=""),
     }
-
-
-def note(target: TargetSchema) -> str:
-    """What a view of MariaDB, MySQL or SQLite says of itself, with the default in it."""
-    return f"{_note(target.table.name)}{target.noted}"
-
-
-def defaults_of_views(connection: Connection, target: TargetSchema) -> dict[str, str]:
-    """Our views of a table of MariaDB, MySQL or SQLite, and which default each of them holds."""
-    schema, query = target.table.schema, _MYSQL_VIEWS
-    names = {"schema": schema}
-    if connection.dialect.name == "sqlite":
-        prefix = f"{connection.dialect.identifier_preparer.quote(schema)}." if schema else ""
-        names, query = {}, text(f"SELECT name, sql FROM {prefix}sqlite_master WHERE type = 'view'")
-    noted = re.compile(rf"{re.escape(_note(target.table.name))}(-?\w+)", re.IGNORECASE)
-    found = ((name, noted.search(sql or "")) for name, sql in connection.execute(query, names))
-    return {name: match[1] for name, match in found if match}
-
-
-def _note(table: str) -> str:
-    """Without what a literal or a comment might end by."""
-    word = re.sub(r"\W", "_", table)
-    return f"ttl_odm: live rows of {word} by default ttl "
-
-
-_MYSQL_VIEWS: Final = text(
-    "SELECT table_name, view_definition FROM information_schema.views "
-    "WHERE table_schema = COALESCE(:schema, DATABASE())"
-)
 
 
 def _sqlite_check(definition: str, target: TargetSchema, connection: Connection) -> str:

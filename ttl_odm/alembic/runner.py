@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from sqlalchemy import MetaData
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import ExecutableDDLElement
@@ -100,6 +101,13 @@ class Runner:
     def is_mariadb(self) -> bool:
         """Whether the server is MariaDB, and not MySQL; known once it is connected."""
         return bool(getattr(self.dialect, "is_mariadb", False))
+
+    @property
+    def metadatas(self) -> Sequence[MetaData]:
+        """What env.py compares with: the models, if it says which they are."""
+        declared: Any = self.context.opts.get("target_metadata")
+        every = declared if isinstance(declared, (list, tuple)) else (declared,)
+        return tuple(metadata for metadata in every if isinstance(metadata, MetaData))
 
     @property
     def connection(self) -> Connection:

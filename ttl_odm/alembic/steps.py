@@ -10,8 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from sqlalchemy import String, literal
+
 from ttl_odm.alembic.target_schema import as_text
-from ttl_odm.stored.sqlalchemy.lookup import Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +61,7 @@ class Steps(ABC, Generic[F]):
 
     def literal(self, value: str) -> str:
         """A text as a statement has it, with its percent signs as the driver wants them."""
-        return as_text(Literal(value), self.dialect)
+        return as_text(literal(value, String()), self.dialect)
 
     def is_there(self, exists: bool) -> bool:  # noqa: FBT001
         """Whether something is there to be dropped; a script assumes that it is."""

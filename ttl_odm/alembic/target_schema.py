@@ -17,18 +17,15 @@ from sqlalchemy import Column, Index, Integer, MetaData, Table, column, text
 from sqlalchemy.schema import CreateColumn, CreateTable
 
 from ttl_odm.alembic.errors import MigrationRefusedError
-from ttl_odm.core.policy import TTL, ExpireAt, Policy, instant_field
+from ttl_odm.core.policy import TTL, ExpireAt, Policy, default_extension, instant_field
 from ttl_odm.dialects import index_name
 from ttl_odm.sqlalchemy.compat import out_of_driver_format
 from ttl_odm.sqlalchemy.declare.mapper import binding_for
 from ttl_odm.sqlalchemy.declare.mixin import last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.policy import schema as declared
-from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.whole import note_of
 from ttl_odm.sqlalchemy.time.clock import Seconds, clock_of
-from ttl_odm.stored.sqlalchemy.lookup import age_of
-from ttl_odm.stored.sqlalchemy.tables import declared_policy_tables
 
 if TYPE_CHECKING:
     from sqlalchemy import ClauseElement, ColumnClause
@@ -37,6 +34,8 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
 Sweep = Literal["index", "scan", "database"]
+
+Enforce = Literal["view", "rls"]
 
 INDEXED: Final = ("index", "database")
 """Which of them have the sweeper's indexes."""
@@ -60,13 +59,9 @@ class TargetSchema:
     dates: str | None = None
 
     @classmethod
-    def of(
-        cls, name: str, policy: Policy, schema: str | None, place: MetaData | None = None
-    ) -> TargetSchema:
-        """For a table of this name; a MetaData may say where stored defaults are."""
+    def of(cls, name: str, policy: Policy, schema: str | None) -> TargetSchema:
+        """For a table of this name."""
         table = Table(name, MetaData(), last_modified_column(), ttl_column(_Owner), schema=schema)
-        for ours in () if place is None else declared_policy_tables(place) or ():
-            ours.to_metadata(table.metadata)
         declared.add_check(table, table.c[OWN_TTL])
         if not isinstance(policy, TTL):
             dates = Column(policy.field, Integer())
@@ -108,8 +103,8 @@ class TargetSchema:
     @property
     def scope(self) -> ColumnClause[Any] | None:
         """The column that leads the index over the rows that inherit, where one does."""
-        stored = self.policy.stored
-        return None if stored is None or stored.by is None else column(stored.by)
+        default = default_extension(self.policy)
+        return None if default is None or default.by is None else column(default.by)
 
     @property
     def check(self) -> declared.TTLCheck:
@@ -181,11 +176,11 @@ class TargetSchema:
     def seconds(self) -> int | None:
         """The default ttl: what is counted from a row's last modification.
 
-        Of one that the database stores, what it begins with.
+        None where there is none, or the code doesn't have it.
         """
-        if not isinstance(self.policy, TTL):
+        if not isinstance(self.policy, TTL) or default_extension(self.policy) is not None:
             return None
-        return self.policy.default if self.policy.stored is None else self.policy.stored.start
+        return self.policy.default
 
     @property
     def noted(self) -> str:
@@ -209,18 +204,12 @@ class TargetSchema:
     ) -> str:
         """Whether a row has expired at the moment of the write, as SQL text with the default.
 
-        One that is stored is looked up, in a schema `home` if that of its table isn't declared.
+        One that isn't in code is looked up, in a schema `home` if that of its table isn't declared.
         """
         binding = self.binding(columns)
         predicate = Predicate(clock_of(dialect), writing=True)
         expired = predicate.expired(binding, binding.columns_of(binding.table))
         return f"({as_text(expired, dialect, home)})"
-
-    def stored_age(
-        self, dialect: Dialect, home: str | None = None, columns: Columns = MappingProxyType({})
-    ) -> str:
-        """The seconds after which rows expire by the default that is stored at the moment."""
-        return as_text(age_of(self.binding(columns), None, BASE_ROW_WRITTEN), dialect, home)
 
     def expires_at(self, dialect: Dialect, columns: Columns = MappingProxyType({})) -> str:
         """The instant of a row's expiry as SQL text, in the unit of ``_ts``; NULL for never."""
@@ -238,7 +227,8 @@ class TargetSchema:
         policy, contract = self.policy, (LAST_MODIFIED, OWN_TTL)
         names = {instant_field(policy)}
         if isinstance(policy, TTL):
-            scope = None if policy.stored is None else policy.stored.by
+            default = default_extension(policy)
+            scope = None if default is None else default.by
             names |= set(filter(None, (policy.override, policy.created, policy.by, scope)))
         others = names - (set(contract) if self.dates is None else set())
         if not others:

@@ -15,8 +15,7 @@ from ttl_odm.sweeper import Ending, Number
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ttl_odm.database_sweep.jobs import JobState
-    from ttl_odm.sweeper import Progress, SweepReport, TargetReport
+    from ttl_odm.sweeper import JobState, Progress, SweepReport, TargetReport
 
 Change = tuple[str, dict[str, str], "float | None"]
 """A number's name, its labels besides the backend, and by how much it grows (counters), what was

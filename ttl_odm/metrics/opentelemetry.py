@@ -35,9 +35,8 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-    from ttl_odm.database_sweep.jobs import JobState
     from ttl_odm.metrics.numbers import Change
-    from ttl_odm.sweeper import Number, Progress, SweepReport
+    from ttl_odm.sweeper import JobState, Number, Progress, SweepReport
 
 _NAME = "ttl_odm"
 _Labels = tuple[tuple[str, str], ...]

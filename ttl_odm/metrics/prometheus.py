@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-    from ttl_odm.database_sweep.jobs import JobState
     from ttl_odm.metrics.numbers import Change
-    from ttl_odm.sweeper import Number, Progress, SweepReport
+    from ttl_odm.sweeper import JobState, Number, Progress, SweepReport
 
 
 class SweeperMetrics:

@@ -27,11 +27,11 @@ from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError
 from ttl_odm.sqlalchemy.rewrite.eager_joins import outer_joins
 from ttl_odm.sqlalchemy.sweep.advisory_leases import AdvisoryLeases, AsyncAdvisoryLeases
-from ttl_odm.sqlalchemy.sweep.jobs import database_jobs
 from ttl_odm.sqlalchemy.sweep.leases import lease_table
 from ttl_odm.sweeper.declarations import Archive
 
 if TYPE_CHECKING:
+    from ttl_odm.database_sweep.sqlalchemy import database_jobs
     from ttl_odm.guard.sqlalchemy import guard
     from ttl_odm.guard.sqlalchemy.answers import RawSQLError, RawSQLWarning
     from ttl_odm.stored.rows import PolicyChange, StoredPolicy
@@ -102,6 +102,7 @@ _EXTENSIONS: Final = {
     "StoredPolicy": "ttl_odm.stored.rows",
     "create_policies": "ttl_odm.stored.sqlalchemy.tables",
     "guard": "ttl_odm.guard.sqlalchemy",
+    "database_jobs": "ttl_odm.database_sweep.sqlalchemy",
     "policy_changes": "ttl_odm.stored.sqlalchemy.changes",
     "policy_tables": "ttl_odm.stored.sqlalchemy.tables",
     "set_policy": "ttl_odm.stored.sqlalchemy.changes",

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from ttl_odm.alembic.job_installation import Options
     from ttl_odm.cli.application import Target
+    from ttl_odm.database_sweep.alembic.installation import Options
 
 
 @click.command("install-sweep")
@@ -108,18 +108,18 @@ async def _install(
 def _carry_out(
     connection: Connection, target: Target, *, is_printed: bool, remove: bool, options: Options
 ) -> str:
-    from ttl_odm.alembic import job_installation  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.database_sweep.alembic import installation  # noqa: PLC0415 (needs the extra)
     from ttl_odm.sqlalchemy.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
 
     binding = binding_of(target.entity)
     assert binding is not None  # noqa: S101 (or it would be no target)
     if is_printed:
-        statements = job_installation.job_statements(connection, binding, **options)
+        statements = installation.job_statements(connection, binding, **options)
         return _script(statements, connection.dialect.name)
     if remove:
-        is_removed = job_installation.remove_job(connection, binding)
+        is_removed = installation.remove_job(connection, binding)
         return f"{target.name}: {'removed' if is_removed else 'there is no job'}"
-    job_installation.install_job(connection, binding, **options)
+    installation.install_job(connection, binding, **options)
     return f"{target.name}: the database deletes its expired rows"
 
 

@@ -11,10 +11,10 @@ PostgreSQL so does a failed statement.
 
 The statement (`KeyPurge`) is built once per compiled write and executed with the values alone: what
 can't change between two executions is kept, and SQLAlchemy's cache finds the compiled one. When it
-runs, after a write that met a taken key or before one, is decided in `ttl_odm.sqlalchemy.gate.execution`. Where
-that suffices it is a DELETE. Where rows hang on others, have to be archived or reported to hooks,
-and on InnoDB, it is a SELECT, which `ttl_odm.sqlalchemy.keys.displace` follows if it finds
-something.
+runs, after a write that met a taken key or before one, is decided in
+`ttl_odm.sqlalchemy.gate.execution`. Where that suffices it is a DELETE. Where rows hang on others,
+have to be archived or reported to hooks, and on InnoDB, it is a SELECT, which
+`ttl_odm.sqlalchemy.keys.displace` follows if it finds something.
 """
 
 from __future__ import annotations

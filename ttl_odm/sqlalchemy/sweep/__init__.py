@@ -9,7 +9,6 @@
 - `whereabouts`: the seam for tables whose rows aren't all in one place, or can go whole.
 - `rings`: expired rows that stay only because expired rows refer to them.
 - `foreign_keys`: foreign keys that refer to a swept table, as the live database has them.
-- `job_losses`: what a database's own sweep leaves behind.
 - `counts`: how many rows a table has, and how many of them have expired.
 - `transactions`: a connection in the sweeper's hands: its transactions are short, its errors are
   the sweeper's, and its writes can be kept from replicas.

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
@@ -28,7 +30,6 @@ from sqlalchemy import (
 )
 from sqlalchemy import table as bare_table
 
-from ttl_odm.database_sweep.jobs import database_sweep
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.family import seconds_between
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
@@ -37,7 +38,6 @@ from ttl_odm.sqlalchemy.policy.rules import all_rules_below, dependents, rules_b
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, count_rows, counting, in_subquery
-from ttl_odm.sqlalchemy.sweep.database_jobs import read_job
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, is_ttl_on, is_walked
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.sweep.walks import walk_of
@@ -47,6 +47,8 @@ from ttl_odm.sweeper import Counted, Part
 from ttl_odm.sweeper.facts import latest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
@@ -56,6 +58,12 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.sweep.whereabouts import Whereabouts
     from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.sweeper import Fact
+
+_OF_JOBS: Final = "ttl_odm.database_sweep"
+"""The extension for tables that the database sweeps itself, of which no model tells."""
+
+_WITH_JOBS: Final = ("postgresql", *MYSQL_FAMILY)
+"""The databases that can."""
 
 _FEW: Final = 100_000
 """Rows below which an estimate is made sure of by counting."""
@@ -77,9 +85,18 @@ def count(connection: Connection, binding: Binding, where: Whereabouts) -> Count
         schema, table = name_of(connection, binding.table)
         scoping = binding.source.scoping
         facts = {**({} if scoping is None else scoping.due({})), **counted.facts}
-        facts |= database_sweep(read_job(connection, schema, table))
+        facts |= _of_job(connection, schema, table)
         facts |= where.facts(connection)
     return replace(counted, facts=facts)
+
+
+def _of_job(connection: Connection, schema: str | None, table: str) -> Mapping[str, Fact]:
+    """What there is to say of the job by which the database sweeps a table itself."""
+    if connection.dialect.name not in _WITH_JOBS or find_spec(_OF_JOBS) is None:
+        return {}
+    package = import_module(f"{_OF_JOBS}.sqlalchemy")
+    facts: Mapping[str, Fact] = package.facts(connection, schema, table)
+    return facts
 
 
 def _count(connection: Connection, binding: Binding) -> Counted:

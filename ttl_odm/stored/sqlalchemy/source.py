@@ -9,6 +9,7 @@ from sqlalchemy import Boolean, Integer, and_, case, literal_column, or_, type_c
 from ttl_odm.core.values import FOREVER
 from ttl_odm.sqlalchemy.compat import SQLTemplate
 from ttl_odm.sqlalchemy.policy.looked_up import LookedUp
+from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN
 from ttl_odm.sqlalchemy.policy.sources import Scoping
 from ttl_odm.sqlalchemy.sweep.due import is_walked, needs_of, seen_indexes
 from ttl_odm.sqlalchemy.sweep.walks import SweptSource
@@ -136,7 +137,7 @@ class StoredSource(LookedUp, SweptSource):
     @property
     def locked_row(self) -> Select[Any]:
         """That row."""
-        return locked_row(self._binding.first.table)
+        return locked_row(self.binding.first.table)
 
     # In sweeps
 
@@ -156,7 +157,7 @@ class StoredSource(LookedUp, SweptSource):
 
     def age_in(self, scope: SQL | None, collation: str | None) -> SQL:
         """By the table of the policies."""
-        return lookup.age_of(self._binding, scope, BASE_ROW_WRITTEN, collation)
+        return lookup.age_of(self.binding, scope, BASE_ROW_WRITTEN, collation)
 
     def first_ends(
         self, index: EndIndex, dialect: str, collation: str | None, most: int

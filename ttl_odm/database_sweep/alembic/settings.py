@@ -14,7 +14,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.options import DailyWindow
 
 if TYPE_CHECKING:
-    from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp
+    from ttl_odm.alembic.aspects import Operation
     from ttl_odm.alembic.runner import Runner
 
 ALWAYS: Final = "always"
@@ -37,7 +37,7 @@ class JobSettings:
     columns: dict[str, str | float | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, op: AddTTLOp | AlterTTLOp, label: str) -> JobSettings:
+    def of(cls, op: Operation, label: str) -> JobSettings:
         """Check them.
 
         Raises:
@@ -45,17 +45,17 @@ class JobSettings:
         """
         columns: dict[str, str | float | None] = {}
         timezone = None
-        if op.window == ALWAYS:
+        hours, fraction = op.argument("window"), op.argument("max_fraction")
+        if hours == ALWAYS:
             columns |= dict.fromkeys(("opens", "closes", "timezone"))
-        elif op.window is not None:
-            timezone = op.timezone
+        elif hours is not None:
+            timezone = op.argument("timezone")
             try:
-                window = DailyWindow.of(op.window, timezone)
+                window = DailyWindow.of(hours, timezone)
             except TTLConfigurationError as error:
                 raise MigrationRefusedError(f"Table {label}: {error}") from error
             columns |= {"opens": f"{window.start:%H:%M}", "closes": f"{window.end:%H:%M}"}
             columns["timezone"] = timezone
-        fraction = op.max_fraction
         if fraction is not None:
             if isinstance(fraction, bool) or not 0 < fraction <= 1:
                 raise MigrationRefusedError(

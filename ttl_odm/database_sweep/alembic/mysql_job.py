@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import literal_column, text
 
-from ttl_odm.alembic.database_job import (
+from ttl_odm.alembic.target_schema import as_text
+from ttl_odm.database_sweep.alembic.job import (
     BATCH,
     BUDGET,
     CHANGING,
@@ -20,12 +21,9 @@ from ttl_odm.alembic.database_job import (
     DatabaseJob,
     IndexPart,
 )
-from ttl_odm.alembic.job_settings import FLOOR, zone_on_mysql
-from ttl_odm.alembic.target_schema import as_text
-from ttl_odm.dialects.jobs import FUSE
+from ttl_odm.database_sweep.alembic.settings import FLOOR, zone_on_mysql
+from ttl_odm.database_sweep.names import FUSE
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
-from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN
-from ttl_odm.stored.sqlalchemy.lookup import age_of
 from ttl_odm.sweeper.options import LEASE_NAME
 
 if TYPE_CHECKING:
@@ -137,8 +135,7 @@ class MySQLJob(DatabaseJob):
         binding, dialect = self._binding, self.steps.dialect
         assert binding.discriminator is not None  # noqa: S101 (or there are no scopes)
         scope = literal_column(f"{self.variables}scope", binding.discriminator.type)
-        age = age_of(binding, scope, BASE_ROW_WRITTEN, self._collation)
-        return as_text(age, dialect, self._home)
+        return as_text(self.scopes.age_in(scope, self._collation), dialect, self._home)
 
     def _count_more(self, part: IndexPart) -> str:
         """Adds how many rows of scopes have expired, up to what the fuse allows."""

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import select, text
 
-from ttl_odm.alembic.database_job import (
+from ttl_odm.alembic.target_schema import as_text
+from ttl_odm.core.values import MAX_TTL
+from ttl_odm.database_sweep.alembic.job import (
     BATCH,
     BUDGET,
     CHANGING,
@@ -24,17 +26,14 @@ from ttl_odm.alembic.database_job import (
     DatabaseJob,
     IndexPart,
 )
-from ttl_odm.alembic.job_settings import FLOOR
-from ttl_odm.alembic.target_schema import as_text
-from ttl_odm.core.values import MAX_TTL
+from ttl_odm.database_sweep.alembic.settings import FLOOR
+from ttl_odm.database_sweep.names import FUSE, JOB, SIGNATURE
 from ttl_odm.dialects.family import as_value
-from ttl_odm.dialects.jobs import FUSE, JOB, SIGNATURE
 from ttl_odm.dialects.postgresql import block, dollar_quoted, relation
 from ttl_odm.sqlalchemy.compat import out_of_driver_format
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.sweep.due import PartIndex
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.stored.sqlalchemy.scopes import look
 from ttl_odm.sweeper import Part
 from ttl_odm.sweeper.options import LEASE_NAME
 
@@ -203,12 +202,12 @@ class PostgreSQLJob(DatabaseJob):
     def _due_scopes(self) -> str:
         """Selects each scope with expired rows, and the age at which these expire, in seconds.
 
-        It looks at the first entry of each scope. See `ttl_odm.stored.sqlalchemy.scopes`.
+        It looks at the first entry of each scope.
         """
         dialect = self.steps.dialect
         clock = clock_of(dialect)
         index = PartIndex(self._binding, Part.INHERITING, clock)
-        looked = look(index, dialect.name, self._collation, most=MAX_TTL)
+        looked = self.scopes.first_ends(index, dialect.name, self._collation, MAX_TTL)
         ended = clock.literal(self._now) - clock.span(looked.c.age)
         due = select(looked.c.scope, looked.c.age).where(looked.c.began <= ended)
         return as_text(due.options(include_expired()), dialect)

@@ -1,33 +1,22 @@
-"""`sweep="database"`: the database deletes expired rows by itself, with no process of ours.
+"""Which tables a database can sweep by itself, and why it can't sweep others.
 
-On MariaDB and MySQL an EVENT calls a procedure, on PostgreSQL a job of pg_cron does. The procedure
-deletes in batches, oldest first, rows that nobody holds. The default ttl is written into it, so
-`op.alter_ttl` replaces both; one that is stored it looks up, as every statement does. What the last
-run did, and when it may run, is in a table of one row, TABLE_ttl_sweeps.
-
-A `Sweeper` has the right of way: each batch reads the row of its lease under a shared lock, and
-gives up where somebody holds the lease, or has paused the sweepers. So a sweeper that acquires the
-lease waits for one batch, and has the table for itself from then on.
-
-Here is which tables can be swept so; `mysql_job` and `postgresql_job` have the statements.
+All of it only reads.
 """
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import inspect, text
+from sqlalchemy import inspect
 
-from ttl_odm.alembic.database_job import DatabaseJob, bindings_of, copy_of, tables_of
 from ttl_odm.alembic.errors import MigrationRefusedError
-from ttl_odm.alembic.job_settings import JobSettings
-from ttl_odm.alembic.mysql_job import MySQLJob
 from ttl_odm.alembic.operations import written
-from ttl_odm.alembic.postgresql_job import PostgreSQLJob
 from ttl_odm.alembic.target_schema import LAST_MODIFIED
 from ttl_odm.combinations import combination
-from ttl_odm.core.policy import TTL
+from ttl_odm.core.policy import TTL, default_extension
+from ttl_odm.database_sweep.alembic.job import bindings_of, copy_of, tables_of
+from ttl_odm.database_sweep.alembic.kinds import JOBS
+from ttl_odm.database_sweep.sqlalchemy.losses import left_behind, untraced_keys
 from ttl_odm.dialects import index_name
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.errors import TTLConfigurationError
@@ -35,41 +24,30 @@ from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.policy.whole import whole_policy
 from ttl_odm.sqlalchemy.sweep.due import needs_of, stored_indexes
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
-from ttl_odm.sqlalchemy.sweep.job_losses import left_behind, untraced_keys
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of
 
 if TYPE_CHECKING:
     from ttl_odm.alembic.reflection import ExistingSchema
     from ttl_odm.alembic.runner import Runner
-    from ttl_odm.alembic.steps import Steps
     from ttl_odm.alembic.target_schema import TargetSchema
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
-log = logging.getLogger("alembic.ttl_odm")
-
-_JOBS: Final[dict[str, type[MySQLJob | PostgreSQLJob]]] = {
-    "mysql": MySQLJob,
-    "postgresql": PostgreSQLJob,
-}
-
 _SINCE: Final = {True: (10, 6), False: (8, 0, 1)}
 """The releases of MariaDB, and of MySQL, that skip rows which are locked."""
-
-_NO_SETTINGS: Final = JobSettings()
 
 _LEAVES_ROWS: Final = ("CASCADE", "SET NULL", "SET DEFAULT")
 """What a foreign key does that does not keep the rows that it refers to."""
 
 
 def refuse_unsweepable(
-    runner: Runner, target: TargetSchema, existing: ExistingSchema, *, is_cut: bool
+    runner: Runner, target: TargetSchema, existing: ExistingSchema, *, is_laid_out: bool
 ) -> None:
     """Refuse a table that the database can't sweep as the model says, with the reason."""
     _refuse_ruled(runner, target)
     bindings = bindings_of(runner, target)
-    is_cut = is_cut or any(binding.layout is not None for binding in bindings)
-    reason = _unknown(runner, is_cut=is_cut) or _on_this_server(runner, target, existing)
+    is_laid_out = is_laid_out or any(binding.layout is not None for binding in bindings)
+    reason = _unknown(runner, is_laid_out=is_laid_out) or _on_this_server(runner, target, existing)
     if reason is None:
         for binding in bindings:
             reason = reason or _of_model(binding) or _of_other_policy(target, binding)
@@ -90,15 +68,15 @@ def _refuse_ruled(runner: Runner, target: TargetSchema) -> None:
             raise MigrationRefusedError(str(rule.rejected("sweep", table.fullname)))
 
 
-def _unknown(runner: Runner, *, is_cut: bool) -> str | None:
-    if clock_of(runner.dialect).family not in _JOBS:
+def _unknown(runner: Runner, *, is_laid_out: bool) -> str | None:
+    if clock_of(runner.dialect).family not in JOBS:
         return f"is for MariaDB, MySQL and PostgreSQL; this is {runner.dialect.name}"
     if runner.offline:
         return (
             "reads keys and rights from the database, which --sql can't do; run this "
             "migration online"
         )
-    return _reason("partitions") if is_cut else None
+    return _reason("partitions") if is_laid_out else None
 
 
 def _on_this_server(runner: Runner, target: TargetSchema, existing: ExistingSchema) -> str | None:
@@ -188,9 +166,9 @@ def _of_losses(runner: Runner, binding: Binding) -> str | None:
 
 def _of_other_policy(target: TargetSchema, binding: Binding) -> str | None:
     """It would delete what the model keeps: kinds and scopes that live longer than the others."""
-    told, stored = target.policy, target.policy.stored
+    told, default = target.policy, default_extension(target.policy)
     is_told_kinds = isinstance(told, TTL) and told.by is not None
-    is_told_scopes = stored is not None and stored.by is not None
+    is_told_scopes = default is not None and default.by is not None
     is_of_kinds = any(variant.identities for variant in binding.variants)
     has_scopes = binding.source.scoping is not None
     if (is_of_kinds and not is_told_kinds) or (has_scopes and not is_told_scopes):
@@ -218,7 +196,7 @@ def _of_indexes(runner: Runner, target: TargetSchema, existing: ExistingSchema) 
     if binding.source.scoping is not None and needs[0].scope is None:
         return (
             "would read all rows older than the shortest default every second, because no index "
-            f"can begin with the column of {target.policy.stored!r} and continue with "
+            f"can begin with the column of {default_extension(target.policy)!r} and continue with "
             f"{needs[0].column!r}"
         )
     made = {LAST_MODIFIED, INHERITED_END, OWN_END} if target.dates is None else set()
@@ -247,73 +225,3 @@ def _of_archive(runner: Runner, target: TargetSchema) -> str | None:
     if inspect(runner.connection).has_table(archive.name, schema=archive.schema):
         return None
     return f"archives rows in {archive.fullname!r}, which doesn't exist: create that table first"
-
-
-class DatabaseSweep:
-    """The job of one table, where its database has jobs."""
-
-    def __init__(self, steps: Steps[Any]) -> None:
-        """Keep the steps."""
-        self._steps = steps
-
-    def make_way(self, sweep: str | None) -> None:
-        """Remove it where another way was chosen, before the indexes that it searches by."""
-        if sweep in ("index", "scan"):
-            self.drop()
-
-    def change(self, sweep: str | None, settings: JobSettings = _NO_SETTINGS) -> None:
-        """Create it for "database", or replace the one that is there, with another default ttl.
-
-        Its settings stay as they are but for those that are given.
-        """
-        existing = self._steps.existing
-        if sweep == "database":
-            self._put(settings, is_enabled=True)
-        elif sweep is None and existing.job:
-            self._put(settings, is_enabled=existing.job != "disabled")
-
-    def _put(self, settings: JobSettings, *, is_enabled: bool) -> None:
-        run, job = self._steps.run, _job_of(self._steps)
-        assert job is not None  # noqa: S101 (else it was refused)
-        for sql in job.created(is_enabled=is_enabled):
-            run.at_length(sql)
-        if settings.columns:
-            run.at_length(job.set(settings.columns))
-        if (
-            isinstance(job, PostgreSQLJob)
-            and not run.connection.exec_driver_sql(_HAS_CRON).scalar()
-        ):
-            log.warning(
-                "table %s: this database does not have the extension pg_cron, so nothing calls "
-                "%s yet. Schedule it in the one that has, or by another scheduler: %s",
-                self._steps.target.label,
-                job.name,
-                job.scheduled_elsewhere(),
-            )
-
-    def drop(self) -> None:
-        """Remove what is there."""
-        steps, job = self._steps, _job_of(self._steps)
-        if job is not None and steps.is_there(bool(steps.existing.job)):
-            for sql in job.dropped():
-                steps.run.at_length(sql)
-
-
-def created_statements(steps: Steps[Any], settings: JobSettings) -> list[str]:
-    """What creates the job or replaces it, for people to run."""
-    job = _job_of(steps)
-    assert job is not None  # noqa: S101 (else it was refused)
-    statements = job.created(is_enabled=True)
-    if settings.columns:
-        statements.insert(-1, job.set(settings.columns))
-    if isinstance(job, PostgreSQLJob) and not steps.run.connection.scalar(text(_HAS_CRON)):
-        statements[-1] = job.scheduled_elsewhere()
-    return statements
-
-
-def _job_of(steps: Steps[Any]) -> DatabaseJob | None:
-    kind = _JOBS.get(steps.family.family)
-    return None if kind is None else kind(steps)
-
-
-_HAS_CRON: Final = "SELECT 1 FROM pg_catalog.pg_extension WHERE extname = 'pg_cron'"

@@ -1,6 +1,6 @@
 """What a job that sweeps a table has on each database: its names and its statements.
 
-`MySQLJob` and `PostgreSQLJob` are the two kinds; `database_sweep` says which tables can have one.
+`MySQLJob` and `PostgreSQLJob` are the two kinds; `requirements` says which tables can have one.
 """
 
 from __future__ import annotations
@@ -9,31 +9,32 @@ import re
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sqlalchemy import literal_column
+from sqlalchemy import ColumnElement, literal_column
 from sqlalchemy.types import BigInteger
 
 from ttl_odm.alembic.target_schema import as_text
+from ttl_odm.database_sweep.names import ARCHIVE_NOTE, JOB, JOB_LOG, JOB_NOTE
 from ttl_odm.dialects.family import as_value
-from ttl_odm.dialects.jobs import ARCHIVE_NOTE, JOB, JOB_LOG, JOB_NOTE
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.sources import finite_defaults
 from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.sweep.due import needs_of, stored_indexes
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
 from ttl_odm.sqlalchemy.sweep.leases import declared_lease_table
+from ttl_odm.sqlalchemy.sweep.walks import SweptSource
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.stored.sqlalchemy.locks import locked_row
 from ttl_odm.sweeper.declarations import Archive, archive_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
-    from sqlalchemy import Column, MetaData, Table
+    from sqlalchemy import Column, Table
 
     from ttl_odm.alembic.runner import Runner
     from ttl_odm.alembic.steps import Steps
     from ttl_odm.alembic.target_schema import TargetSchema
     from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.sources import Seconds
     from ttl_odm.sqlalchemy.time.clock import Instants
 
 BATCH: Final = 1_000
@@ -85,7 +86,7 @@ class DatabaseJob(ABC):
         self.name = prefix + steps.quote(target.name_of("", JOB))
         self.log = prefix + steps.quote(target.name_of("", JOB_LOG))
         preparer = steps.dialect.identifier_preparer
-        declared = declared_lease_table(metadata_of(steps.run))
+        declared = declared_lease_table(steps.run.metadatas)
         self.lease = self._at_home(steps.quote(LEASE_TABLE))
         if declared is not None:
             lease = preparer.format_table(declared)
@@ -145,17 +146,27 @@ class DatabaseJob(ABC):
 
         Where kinds of rows live longer, the predicate tells them from the others.
         """
-        target = self.steps.target
-        if target.policy.stored is not None:
-            return target.stored_age(self.steps.dialect, self._home, self.steps.existing.columns)
-        return str(min(self._finite_defaults, default=0))
+        source = self._binding.source
+        if isinstance(source, SweptSource):
+            age: Seconds | None = source.age_in(None, None)
+        else:
+            age = source.shortest_age()
+        if isinstance(age, ColumnElement):
+            return as_text(age, self.steps.dialect, self._home)
+        return str(age or 0)
 
     @property
     def locked_default(self) -> str | None:
-        """A SELECT of the row that a change of the stored default locks; None without one."""
-        if self.steps.target.policy.stored is None:
-            return None
-        return as_text(locked_row(self.steps.target.table), self.steps.dialect, self._home)
+        """A SELECT of the row that a change of the default locks; None without one."""
+        row = self._binding.source.locked_row
+        return None if row is None else as_text(row, self.steps.dialect, self._home)
+
+    @property
+    def scopes(self) -> SweptSource:
+        """What knows the scopes that have defaults of their own."""
+        source = self._binding.source
+        assert isinstance(source, SweptSource)  # noqa: S101 (or there are none)
+        return source
 
     @property
     def _finite_defaults(self) -> list[int]:
@@ -269,15 +280,7 @@ def tables_of(runner: Runner, target: TargetSchema) -> list[Table]:
     schemas = (None, target.table.schema, runner.dialect.default_schema_name)
     return [
         table
-        for metadata in metadata_of(runner)
+        for metadata in runner.metadatas
         for table in metadata.tables.values()
         if table.name == target.table.name and table.schema in schemas
     ]
-
-
-def metadata_of(runner: Runner) -> Sequence[MetaData]:
-    """What env.py compares with: the models, if it says which they are."""
-    declared: Any = runner.context.opts.get("target_metadata")
-    if declared is None:
-        return ()
-    return tuple(declared) if isinstance(declared, (list, tuple)) else (declared,)

@@ -1,6 +1,6 @@
 """The jobs by which databases sweep tables themselves, as their catalogues have them.
 
-`ttl_odm.alembic.database_sweep` makes them; here they are only read, for `status`, `check` and
+`ttl_odm.database_sweep.alembic` makes them; here they are only read, for `status`, `check` and
 migrations. Who may not read a part of it sees the rest.
 """
 
@@ -13,8 +13,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from ttl_odm.database_sweep.jobs import JobState
+from ttl_odm.database_sweep.names import ARCHIVE_NOTE, JOB, JOB_LOG, JOB_NOTE, SIGNATURE
 from ttl_odm.dialects import MYSQL_FAMILY, index_name
-from ttl_odm.dialects.jobs import ARCHIVE_NOTE, JOB, JOB_LOG, JOB_NOTE, SIGNATURE
 from ttl_odm.dialects.postgresql import relation
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.time.clock import clock_of

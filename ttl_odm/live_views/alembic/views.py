@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import text
 
-from ttl_odm.alembic.reflection import NOTE, note
 from ttl_odm.dialects.postgresql import relation
+from ttl_odm.live_views.alembic.catalogue import NOTE, note
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,11 +31,11 @@ EXPIRES_AT: Final = "expires_at"
 class LiveView(ABC):
     """The view of one table; see the module."""
 
-    def __init__(self, steps: Steps[Any], name: str | None) -> None:
-        """Quote the names; None is for that of the view there is, or the usual one."""
+    def __init__(self, steps: Steps[Any], existing: str, name: str | None) -> None:
+        """Quote the names: of the view there is, and of the one to be; None for the usual one."""
         self._steps = steps
         self._target = steps.target
-        self._existing = steps.existing.view
+        self._existing = existing
         self._plain = name or self._existing or steps.target.name_of("", "live")
         self._name = self._quoted(self._plain)
 
@@ -200,6 +200,6 @@ _VIEWS: Final[Mapping[str, type[LiveView]]] = {
 }
 
 
-def live_view(steps: Steps[Any], name: str | None) -> LiveView:
+def live_view(steps: Steps[Any], existing: str, name: str | None) -> LiveView:
     """The view of a table on its database; see `LiveView`."""
-    return _VIEWS[steps.family.family](steps, name)
+    return _VIEWS[steps.family.family](steps, existing, name)

@@ -1,0 +1,6 @@
+"""Hiding expired rows from readers that don't go through Python: ``enforce=`` of a migration.
+
+An extension for SQLAlchemy's tables; MongoDB's view of live documents is in `ttl_odm.beanie`.
+
+- `alembic`: the view of a table's live rows, and PostgreSQL's row-level security.
+"""

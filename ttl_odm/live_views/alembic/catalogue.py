@@ -1,0 +1,90 @@
+"""The views and the policies by which a database hides expired rows of a table, as it has them.
+
+They are known by a note in them, whatever their names, and it says which policy they hold: a
+comment, or where a database keeps none of a view, a text in its condition. Only reads.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import text
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from ttl_odm.alembic.target_schema import TargetSchema
+
+NOTE: Final = "ttl_odm: live rows by default ttl "
+"""What PostgreSQL's view and policies say of themselves, with the default behind it."""
+
+_OF_TABLE: Final = (
+    "JOIN pg_depend d ON d.refobjid = t.oid AND d.refclassid = CAST('pg_class' AS regclass) "
+    "AND d.classid = CAST('pg_rewrite' AS regclass) JOIN pg_rewrite r ON r.oid = d.objid "
+    "JOIN pg_class v ON v.oid = r.ev_class AND v.relkind = 'v' "
+    "AND v.relnamespace = t.relnamespace"
+)
+"""Joins a table of PostgreSQL, ``t``, with the views of it, ``v``."""
+
+
+def read_names(connection: Connection, target: TargetSchema) -> tuple[str, bool]:
+    """The name of our view of a table, empty if there is none; and whether policies hide rows."""
+    if connection.dialect.name != "postgresql":
+        return min(_noted_views(connection, target), default=""), False
+    names = {
+        "table": target.plain(connection.dialect),
+        "policy": target.name_of("rls_", "ttl_live"),
+    }
+    view, has_policies = connection.execute(_NAMES, names).one()
+    return view, has_policies
+
+
+def read_notes(connection: Connection, target: TargetSchema) -> set[str]:
+    """Which default ttls the view and the policies of a table hold, as text."""
+    if connection.dialect.name != "postgresql":
+        return set(_noted_views(connection, target).values())
+    names = {"table": target.plain(connection.dialect)}
+    return set(connection.execute(_NOTES, names).scalars())
+
+
+def note(target: TargetSchema) -> str:
+    """What a view of MariaDB, MySQL or SQLite says of itself, with the default in it."""
+    return f"{_note(target.table.name)}{target.noted}"
+
+
+def _noted_views(connection: Connection, target: TargetSchema) -> dict[str, str]:
+    """Our views of a table of MariaDB, MySQL or SQLite, and which default each of them holds."""
+    schema, query = target.table.schema, _MYSQL_VIEWS
+    names = {"schema": schema}
+    if connection.dialect.name == "sqlite":
+        prefix = f"{connection.dialect.identifier_preparer.quote(schema)}." if schema else ""
+        names, query = {}, text(f"SELECT name, sql FROM {prefix}sqlite_master WHERE type = 'view'")
+    noted = re.compile(rf"{re.escape(_note(target.table.name))}(-?\w+)", re.IGNORECASE)
+    found = ((name, noted.search(sql or "")) for name, sql in connection.execute(query, names))
+    return {name: match[1] for name, match in found if match}
+
+
+def _note(table: str) -> str:
+    """Without what a literal or a comment might end by."""
+    word = re.sub(r"\W", "_", table)
+    return f"ttl_odm: live rows of {word} by default ttl "
+
+
+_NAMES: Final = text(
+    f"SELECT COALESCE((SELECT min(v.relname) FROM pg_class t {_OF_TABLE} "
+    "WHERE t.oid = CAST(:table AS regclass) "
+    f"AND obj_description(v.oid, 'pg_class') LIKE '{NOTE}%'), ''), "
+    "EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = CAST(:table AS regclass) "
+    "AND polname = :policy)"
+)
+_NOTES: Final = text(
+    "SELECT DISTINCT substr(d.description, length(:note) + 1) FROM pg_description d "
+    "WHERE d.description LIKE :note || '%' AND d.objoid IN ("
+    f"SELECT v.oid FROM pg_class t {_OF_TABLE} WHERE t.oid = CAST(:table AS regclass) UNION ALL "
+    "SELECT p.oid FROM pg_policy p WHERE p.polrelid = CAST(:table AS regclass))"
+).bindparams(note=NOTE)
+_MYSQL_VIEWS: Final = text(
+    "SELECT table_name, view_definition FROM information_schema.views "
+    "WHERE table_schema = COALESCE(:schema, DATABASE())"
+)
