@@ -51,14 +51,14 @@ _ARGUMENTS: Final[Mapping[str, str]] = {
 _PLAIN: Final[Mapping[str, tuple[object, ...]]] = {"sweep": ("index", "scan")}
 """The values of these that ask for none."""
 
-_LEFT: Final = (
+_IN_DATABASE: Final = (
     "ttl_odm.stored.alembic",
     "ttl_odm.database_sweep.alembic",
     "ttl_odm.live_views.alembic",
 )
 """The packages of what a database may have though no model, and no argument, says so."""
 
-_ORDER: Final = (*_LEFT, "ttl_odm.partitions.alembic")
+_ORDER: Final = (*_IN_DATABASE, "ttl_odm.partitions.alembic")
 """That of `Aspect.before`; those of other packages are the first."""
 
 
@@ -195,7 +195,7 @@ def asked_by(
     }
     default = default_extension(policy)
     declared = [] if default is None else [default.package("alembic")]
-    for package in sorted({*needed, *declared, *(_LEFT if every else ())}, key=_position):
+    for package in sorted({*needed, *declared, *(_IN_DATABASE if every else ())}, key=_position):
         known = _imported(package)
         if known is not None:
             yield known
@@ -223,7 +223,7 @@ def of_table(binding: Binding) -> list[type[Aspect]]:
     """The aspects of a table that autogenerate compares, but for that of a layout."""
     default = default_extension(binding.policy)
     declared = [] if default is None else [default.package("alembic")]
-    return list(_present({*declared, *_LEFT}))
+    return list(_present({*declared, *_IN_DATABASE}))
 
 
 def of_tables(declared: Iterable[Binding]) -> list[type[Aspect]]:
@@ -238,7 +238,7 @@ def of_tables(declared: Iterable[Binding]) -> list[type[Aspect]]:
 
 def in_database() -> Iterator[type[Aspect]]:
     """The aspects of what a database may have, whatever its models say."""
-    return _present(_LEFT)
+    return _present(_IN_DATABASE)
 
 
 def _present(packages: Iterable[str]) -> Iterator[type[Aspect]]:

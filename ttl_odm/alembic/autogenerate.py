@@ -180,7 +180,7 @@ class _Comparison:
         for key, table in declared.items():
             binding = binding_of(table)
             if binding is not None:
-                compare = self._compare_declared if adds_columns(binding) else self._compare_view
+                compare = self._compare_declared if adds_columns(binding) else self._compare_held
                 compare(key, table, binding)
         for op in list(self._upgrade.ops):
             if isinstance(op, ops.ModifyTableOps):
@@ -231,8 +231,8 @@ class _Comparison:
             return
         self._upgrade.ops.insert(min(position, len(self._upgrade.ops)), operation)
 
-    def _compare_view(self, key: tuple[str | None, str], table: Table, binding: Binding) -> None:
-        """The view of a table that has its dates already holds another policy than the model."""
+    def _compare_held(self, key: tuple[str | None, str], table: Table, binding: Binding) -> None:
+        """The database holds an older policy of a table that has its dates already."""
         if not self._is_there(key):
             return
         policy = whole_policy(binding)
@@ -517,7 +517,7 @@ def _former(
 
 
 def _before(policy: TTL, noted: set[str], aspects: Sequence[Aspect]) -> TTL:
-    """The policy that a view holds by its note, as far as that tells."""
+    """The policy that the database holds by its note, as far as that tells."""
     first = min(noted).partition("_")[0]
     if policy.kinds:
         return policy
