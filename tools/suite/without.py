@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 
 EXTENSIONS: Final[dict[str, tuple[str, ...]]] = {
+    "database_sweep": ("database_jobs",),
     "follows": ("Follows",),
     "guard": ("guard", "RawSQLError", "RawSQLWarning", "assert_no_leaks"),
+    "live_views": (),
     "partitions": ("Partitions",),
     "stored": ("Stored",),
 }
