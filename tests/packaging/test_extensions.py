@@ -501,6 +501,13 @@ def test_a_command_of_an_extension_brings_that_extension_in(tmp_path: Path) -> N
     assert "ttl_odm.database_sweep.cli" not in modules
 
 
+def test_flask_brings_in_no_extension_before_a_command_of_it_is_typed() -> None:
+    modules = modules_after("import sys\nimport ttl_odm.integrations.flask")
+
+    assert "ttl_odm.integrations.flask.commands" in modules
+    assert not any(name.startswith("ttl_odm.stored") for name in modules)
+
+
 def test_a_model_that_is_cut_by_time_brings_in_what_its_adapter_and_the_sweeper_need() -> None:
     modules = modules_after(PLAIN_MODEL + PARTITIONED)
 

@@ -12,7 +12,7 @@ from ttl_odm import __version__
 from ttl_odm.cli import configuration
 from ttl_odm.cli.check import check
 from ttl_odm.cli.errors import SuggestingGroup, printable
-from ttl_odm.cli.extensions import Commands
+from ttl_odm.cli.extensions import Commands, commands_there
 from ttl_odm.cli.inspect import inspect
 from ttl_odm.cli.output import echo, json_text, writing
 from ttl_odm.cli.pause import pause, resume
@@ -90,7 +90,10 @@ def _prepare(command: click.Command) -> None:
         _config_option(expose_value=False, allow_from_autoenv=False)(part)
 
 
-@click.group(cls=_Commands, commands=Commands(_prepare), context_settings=_SETTINGS)
+_OF_EXTENSIONS: Final = Commands(commands_there(), _prepare)
+
+
+@click.group(cls=_Commands, commands=_OF_EXTENSIONS, context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="ttl-odm")
 @_config_option()
 @click.pass_context

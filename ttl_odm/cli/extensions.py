@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     import click
     from sqlalchemy import Connection
@@ -41,11 +41,20 @@ class Commands(MutableMapping[str, "click.Command"]):
         loaded: Those that have been added or looked up.
     """
 
-    def __init__(self, prepare: Callable[[click.Command], None]) -> None:
-        """Make one without commands but those of extensions, which `prepare` is called with."""
+    def __init__(
+        self,
+        modules: Mapping[str, str],
+        prepare: Callable[[click.Command], None] = lambda command: None,  # noqa: ARG005
+    ) -> None:
+        """Make one without commands but those of extensions.
+
+        Args:
+            modules: The names of the modules that have these, as ``command``.
+            prepare: Called with each of them when it has been imported.
+        """
         self.loaded: dict[str, click.Command] = {}
+        self._modules = dict(modules)
         self._prepare = prepare
-        self._modules = {name: module for name, module in _COMMANDS.items() if _is_there(module)}
 
     def __getitem__(self, name: str) -> click.Command:
         """Return a command, and import it if need be."""
@@ -73,6 +82,11 @@ class Commands(MutableMapping[str, "click.Command"]):
         return len({*self.loaded, *self._modules})
 
 
+def commands_there() -> dict[str, str]:
+    """Return the names and modules of the commands of ``ttl-odm`` that extensions bring."""
+    return {name: module for name, module in _COMMANDS.items() if is_there(module)}
+
+
 class TableChecks(ABC):
     """What an extension looks at in every table with a policy, since no model tells of it.
 
@@ -93,9 +107,9 @@ class TableChecks(ABC):
 
 def table_checks() -> list[TableChecks]:
     """Return the checks of all extensions that are there."""
-    return [import_module(module).checks for module in _CHECKS if _is_there(module)]
+    return [import_module(module).checks for module in _CHECKS if is_there(module)]
 
 
-def _is_there(module: str) -> bool:
-    """Whether there is the extension that a module belongs to, without importing it."""
+def is_there(module: str) -> bool:
+    """Whether there is the extension that a module belongs to, or is; nothing is imported."""
     return find_spec(".".join(module.split(".")[:2])) is not None

@@ -6,7 +6,9 @@ parent. So the thread starts with a process's first request, or when a server ho
 `AppTTL.start`. It is safe in any number of processes: one holds the lease, the others stand by.
 
 - `extension`: `TTL`, which sets up an application;
-- `commands`: ``flask ttl sweep | run | status | check | pause | resume | plan | policy``;
+- `commands`: ``flask ttl sweep | run | status | check | pause | resume | plan``;
+- `policy`: ``flask ttl policy``, which is imported when it is asked for;
+- `databases`: the databases of the application that a command is for;
 - `policies`: the blueprint of `ttl_odm.stored.flask`, which is imported by itself;
 - `sweepers`: `AppTTL`: which databases an application has, and a thread for each.
 

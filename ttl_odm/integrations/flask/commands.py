@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import sys
 import threading
-from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -17,18 +16,23 @@ import click
 from flask import current_app
 from flask.cli import AppGroup
 
-from ttl_odm.cli.application import Application, Target, in_loop, select, unknown
+from ttl_odm.cli.application import Application, in_loop
 from ttl_odm.cli.check import check_application, check_options
-from ttl_odm.cli.errors import UsageError, printable, readable_errors
+from ttl_odm.cli.errors import printable, readable_errors
+from ttl_odm.cli.extensions import Commands, is_there
 from ttl_odm.cli.options import json_option, selection_options, sweep_option
-from ttl_odm.cli.output import PlainOutput, echo, json_text, printable_report
+from ttl_odm.cli.output import echo, json_text, printable_report
 from ttl_odm.cli.pause import set_paused
 from ttl_odm.cli.plan import forecast_target, policy_options
 from ttl_odm.cli.status import snapshot_of
 from ttl_odm.inspection.evidence import SMALL
-from ttl_odm.integrations.flask.sweepers import EXTENSION, INTERVAL_KEY, bind_name
-from ttl_odm.stored.approval import plain
-from ttl_odm.stored.cli import prompts
+from ttl_odm.integrations.flask.databases import (
+    app_ttl,
+    find_target,
+    print_title,
+    selected_databases,
+)
+from ttl_odm.integrations.flask.sweepers import INTERVAL_KEY
 from ttl_odm.sweeper import stop_on_signals
 from ttl_odm.sweeper.command_line import (
     NOTHING_DELETED,
@@ -42,15 +46,19 @@ from ttl_odm.sweeper.findings import findings_dict, github_annotations, have_fai
 from ttl_odm.sweeper.snapshot import RESUMED, format_snapshot, paused_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ttl_odm.integrations.flask.sweepers import AppTTL
     from ttl_odm.sweeper import Sweeper
 
 INTERVAL: Final = 60.0
 """Seconds between sweeps of ``flask ttl run``, unless the option or the setting overrides it."""
 
-commands = AppGroup("ttl", help="Delete expired rows, and see which sweeper is at work.")
+_POLICY: Final = {"policy": "ttl_odm.integrations.flask.policy"}
+"""Of the extension for stored defaults: imported when it is asked for."""
+
+commands = AppGroup(
+    "ttl",
+    commands=Commands(_POLICY if is_there("ttl_odm.stored") else {}),
+    help="Delete expired rows, and see which sweeper is at work.",
+)
 
 
 @commands.command()
@@ -72,7 +80,7 @@ def sweep(
     On a terminal it counts the rows and asks for confirmation. It exits with the same statuses as
     `ttl-odm sweep`.
     """
-    databases = _databases(models, excepted)
+    databases = selected_databases(models, excepted)
     if can_ask() and not (dry_run or yes) and not _is_confirmed(databases, **options):
         click.echo(NOTHING_DELETED, err=True)
         return
@@ -81,7 +89,7 @@ def sweep(
     with stop_on_signals(*sweepers.values()):
         for bind, sweeper in sweepers.items():
             reports.append(sweeper.run_once())
-            _print_title(bind, sweepers)
+            print_title(bind, sweepers)
             click.echo(printable_report(reports[-1]))
     raise SystemExit(status_of(*reports))
 
@@ -97,7 +105,7 @@ def _is_confirmed(databases: dict[str | None, Application], **options: Any) -> b
     if asked is None:
         return True
     for bind, count in counts.items():
-        _print_title(bind, databases, err=True)
+        print_title(bind, databases, err=True)
         click.echo(printable_report(count), err=True)
     return click.confirm(asked, err=True)
 
@@ -111,10 +119,10 @@ def _is_confirmed(databases: dict[str | None, Application], **options: Any) -> b
 )
 def run(models: list[str], excepted: list[str], interval: float | None) -> None:
     """Sweep at intervals until SIGTERM or Ctrl-C."""
-    seconds = interval or _app_ttl().interval or INTERVAL
+    seconds = interval or app_ttl().interval or INTERVAL
     has_own = current_app.config.get("TTL_ON_REPORT")
     told: dict[str, Any] = {} if has_own else {"on_report": click.echo}
-    sweepers = _sweepers(_databases(models, excepted), **told)
+    sweepers = _sweepers(selected_databases(models, excepted), **told)
     failures: list[Exception] = []
 
     def sweep_on(sweeper: Sweeper) -> None:
@@ -143,7 +151,7 @@ def run(models: list[str], excepted: list[str], interval: float | None) -> None:
 @json_option
 def status(models: list[str], excepted: list[str], *, as_json: bool) -> None:
     """Show live and expired rows, the lease, and the last sweep; see `ttl-odm status`."""
-    databases = _databases(models, excepted)
+    databases = selected_databases(models, excepted)
     has_problems = False
     for bind, application in databases.items():
         snapshot = in_loop(partial(snapshot_of, application))
@@ -151,7 +159,7 @@ def status(models: list[str], excepted: list[str], *, as_json: bool) -> None:
         if as_json:
             echo(json_text(snapshot.to_dict()))
             continue
-        _print_title(bind, databases)
+        print_title(bind, databases)
         click.echo(printable(format_snapshot(snapshot, _typed, terminal_width(sys.stdout))))
     if has_problems:
         raise SystemExit(Status.FAILED)
@@ -170,7 +178,7 @@ def check(
     **options: Any,
 ) -> None:
     """Compare the databases with the declarations and suggest fixes; see `ttl-odm check`."""
-    databases = _databases(models, excepted)
+    databases = selected_databases(models, excepted)
     has_failed = False
     for bind, application in databases.items():
         findings = in_loop(partial(check_application, application, program=_typed, **options))
@@ -181,7 +189,7 @@ def check(
         elif annotated is not None:
             echo(annotated)
         else:
-            _print_title(bind, databases)
+            print_title(bind, databases)
             for line in lines_of(findings, checked):
                 click.echo(printable(str(line)))
     if has_failed:
@@ -201,10 +209,10 @@ def resume() -> None:
 
 
 def _set_paused(*, paused: bool) -> None:
-    databases = _databases()
+    databases = selected_databases()
     for bind, application in databases.items():
         state = in_loop(partial(set_paused, application, paused=paused))
-        _print_title(bind, databases)
+        print_title(bind, databases)
         click.echo(paused_text(state, _typed) if paused else RESUMED)
 
 
@@ -218,98 +226,11 @@ def plan(model: str, default_ttl: str | None, policy: str | None, *, deep: bool)
     With --default-ttl or --policy it also shows the effect of that change. It changes nothing.
     Tables of more than 100,000 rows are sampled.
     """
-    application, target = _target(_databases(), model)
+    application, target = find_target(selected_databases(), model)
     most = math.inf if deep else SMALL
     forecast = in_loop(lambda: forecast_target(application, target, default_ttl, policy, most))
     for said in forecast.paragraphs(terminal_width(sys.stdout), " --deep counts all."):
         click.echo(printable(str(said)))
-
-
-@commands.group()
-def policy() -> None:
-    """Show and change default ttls stored in the database (Stored)."""
-
-
-@policy.command(help=prompts.SHOW)
-@prompts.targets_argument
-@json_option
-def show(targets: Sequence[str], *, as_json: bool) -> None:
-    """Show the stored defaults."""
-    _show(targets, prompts.POLICIES, as_json=as_json)
-
-
-@policy.command(help=prompts.HISTORY)
-@prompts.targets_argument
-@json_option
-def history(targets: Sequence[str], *, as_json: bool) -> None:
-    """Show their changes."""
-    _show(targets, prompts.CHANGES, as_json=as_json)
-
-
-@policy.command("set", help=prompts.SET, context_settings=prompts.SETTINGS)
-@prompts.change_arguments
-@prompts.change_options
-def set_(model: str, change: Sequence[str], *, as_json: bool, **options: Any) -> None:
-    """Change one; its token is signed with the application's secret key."""
-    found = _target(_databases(), model)
-    prompts.change_default(
-        lambda: nullcontext(found),
-        PlainOutput(as_json=as_json),
-        model,
-        change,
-        secret=current_app.secret_key,
-        **options,
-    )
-
-
-def _show(names: Sequence[str], view: prompts.View, *, as_json: bool) -> None:
-    """Print what is stored in each database; as JSON in one list, with the bind keys."""
-    databases, output = _databases(), PlainOutput(as_json=as_json)
-    named = [_target(databases, name) for name in names]
-    rows: dict[str | None, list[Any]] = {}
-    for bind, application in databases.items():
-        targets = [target for owner, target in named if owner is application]
-        if targets or (not names and not application.is_store):
-            rows[bind] = in_loop(partial(prompts.read, application, targets, view))
-    if as_json:
-        output.json(
-            [
-                {"bind": bind_name(bind), **plain(row)}
-                for bind, found in rows.items()
-                for row in found
-            ]
-        )
-        return
-    if not any(rows.values()):
-        prompts.show(output, [], view)
-    for bind, found in rows.items():
-        if found:
-            _print_title(bind, databases)
-            prompts.show(output, found, view)
-
-
-def _app_ttl() -> AppTTL:
-    app_ttl: AppTTL = current_app.extensions[EXTENSION]
-    return app_ttl
-
-
-def _databases(
-    models: Sequence[str] = (), excepted: Sequence[str] = ()
-) -> dict[str | None, Application]:
-    """The databases that have something of what was selected, by their bind keys."""
-    with readable_errors():
-        every = _app_ttl().applications()
-    if not every:
-        raise click.ClickException(
-            "No model has a TTL: declare __ttl__ on one or enable() it, and import its module "
-            "where the app is created."
-        )
-    selected = select([*every.values()], models, excepted)
-    return {
-        bind: application
-        for bind, application in zip(every, selected, strict=True)
-        if application.is_store or application.targets
-    }
 
 
 def _sweepers(
@@ -325,23 +246,6 @@ def _sweepers(
         }
 
 
-def _target(databases: dict[str | None, Application], model: str) -> tuple[Application, Target]:
-    every = list(databases.values())
-    fitting = [
-        (application, target) for application in every for target in application.named(model)
-    ]
-    if len(fitting) > 1:
-        raise UsageError(f"MODEL {model!r}: several models have that name; give the table's name.")
-    if not fitting:
-        raise unknown([target for app in every for target in app.targets], "MODEL", model)
-    return fitting[0]
-
-
 def _typed(name: str) -> str:
     """What is typed for a command of ours."""
     return f"flask ttl {name}"
-
-
-def _print_title(bind: str | None, databases: dict[str | None, Any], *, err: bool = False) -> None:
-    if len(databases) > 1:
-        click.echo(f"{bind_name(bind)}:", err=err)
