@@ -30,7 +30,7 @@ from sqlalchemy.schema import CreateTable
 
 from tests.sql.models import web_session
 from ttl_odm.sqlalchemy import Archive, ExpiredError, expired, live
-from ttl_odm.sqlalchemy.gate import context
+from ttl_odm.sqlalchemy.gate import execution
 from ttl_odm.sqlalchemy.sweep import leases
 from ttl_odm.sqlalchemy.time import clock as database_clock
 from ttl_odm.sweeper import AsyncSweeper, Sweeper
@@ -540,7 +540,7 @@ def test_freezegun_moves_this_host_only() -> None:
 
 def test_nothing_of_it_is_left() -> None:
     def pieces() -> list[Any]:
-        return [database_clock.Sample.now, context.observe, leases._now, on_sqlalchemy._in_use]
+        return [database_clock.Sample.now, execution.observe, leases._now, on_sqlalchemy._in_use]
 
     before = pieces()
     with TTLClock():

@@ -37,11 +37,11 @@ class IndexedSource(Source):
         """
 
     @abstractmethod
-    async def check(self, collection: Collection, name: str, model: str) -> list[Finding]:
+    async def check(self, collection: Collection, name: str, model: str | None) -> list[Finding]:
         """Report what `ttl-odm check` finds on the default.
 
         Args:
             collection: The collection.
             name: Its name in findings.
-            model: The name of its class.
+            model: The name of its class, for the fix.
         """

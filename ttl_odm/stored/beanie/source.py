@@ -109,7 +109,7 @@ class StoredSource(IndexedSource, SweptSource):
         """Bring the indexes to what is stored, while nobody else changes it."""
         return await turns.ensure(collection, self.default, ensure)
 
-    async def check(self, collection: Collection, name: str, model: str) -> list[Finding]:
+    async def check(self, collection: Collection, name: str, model: str | None) -> list[Finding]:
         """See whether the default is stored."""
         await self.see(collection)
         if await is_begun(collection):

@@ -189,12 +189,12 @@ def change_default(  # noqa: PLR0913 (click's)
 async def _change(app: Application, function: str, arguments: dict[str, Any]) -> Any:
     """Call a function of an adapter's that previews or makes a change."""
     if app.is_mongodb:
-        from ttl_odm.stored.previews import beanie  # noqa: PLC0415 (needs the extra)
+        from ttl_odm.stored.beanie import previews as on_mongodb  # noqa: PLC0415 (needs the extra)
 
-        return await getattr(beanie, function)(**arguments)
-    from ttl_odm.stored.previews import sqlalchemy  # noqa: PLC0415 (needs the extra)
+        return await getattr(on_mongodb, function)(**arguments)
+    from ttl_odm.stored.sqlalchemy import previews  # noqa: PLC0415 (needs the extra)
 
-    return await app.ask(partial(getattr(sqlalchemy, function), **arguments))
+    return await app.ask(partial(getattr(previews, function), **arguments))
 
 
 def _print_preview(output: PlainOutput, seen: PolicyPreview) -> None:

@@ -54,7 +54,7 @@ class ScopeRanges:
         self.binding = binding
         self._stored = stored
         self._source = source
-        self._bounds = bounds
+        self._within = bounds
         self._index = PartIndex(binding, Part.INHERITING, clock, source)
 
     def next_range(self, connection: Connection, size: int, resume: object) -> KeyRange | None:
@@ -113,4 +113,4 @@ class ScopeRanges:
         return column
 
     def _more(self, source: FromClause) -> list[ColumnElement[bool]]:
-        return [] if self._bounds is None else self._bounds(source)
+        return [] if self._within is None else self._within(source)

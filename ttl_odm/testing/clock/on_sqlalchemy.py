@@ -32,7 +32,7 @@ from ttl_odm.core.policy import TTL
 from ttl_odm.dialects import EPOCH, FAMILIES, MYSQL_FAMILY, General
 from ttl_odm.dialects.entry_points import brought_family
 from ttl_odm.dialects.sqlite import SQLite
-from ttl_odm.sqlalchemy.gate import context
+from ttl_odm.sqlalchemy.gate import execution
 from ttl_odm.sqlalchemy.objects import ends, flush
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.binding import root_binding_of
@@ -72,7 +72,7 @@ def install(clock: TTLClock) -> Callable[[], None]:
     with ExitStack() as undo:
         for owner, name, value in (
             (database_clock.Sample, "now", lambda sample: clock.moved(_real_sample_now(sample))),
-            (context, "observe", partial(_observe, database_clock.observe)),
+            (execution, "observe", partial(_observe, database_clock.observe)),
             # By which a flush knows how old a row is without having its stamp.
             (flush, "monotonic", partial(_moment, clock)),
             (ends, "monotonic", partial(_moment, clock)),
