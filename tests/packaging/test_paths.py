@@ -19,16 +19,16 @@ import ttl_odm
 pytestmark = pytest.mark.slow
 
 PINS = {
-    ("sqlalchemy", "select"): (13, 3),
-    ("sqlalchemy", "insert_over_expired"): (23, 15),
-    ("sqlalchemy", "touch"): (19, 8),
-    ("sqlalchemy", "one_batch"): (44, 39),
-    ("sqlalchemy", "idle_sweep"): (35, 30),
-    ("django", "find"): (9, 8),
-    ("django", "insert_over_expired"): (23, 22),
-    ("django", "touch"): (14, 13),
-    ("django", "one_batch"): (45, 45),
-    ("django", "idle_sweep"): (36, 35),
+    ("sqlalchemy", "select"): (11, 3),
+    ("sqlalchemy", "insert_over_expired"): (20, 14),
+    ("sqlalchemy", "touch"): (15, 7),
+    ("sqlalchemy", "one_batch"): (38, 34),
+    ("sqlalchemy", "idle_sweep"): (32, 28),
+    ("django", "find"): (10, 8),
+    ("django", "insert_over_expired"): (24, 22),
+    ("django", "touch"): (15, 13),
+    ("django", "one_batch"): (41, 41),
+    ("django", "idle_sweep"): (35, 34),
 }
 """By adapter and path: modules that run at the first call, and once its statements are compiled.
 
