@@ -28,6 +28,7 @@ PICTURES = {
     "sql-gate.svg": "docs/how-it-works.html",
     "mongodb-gate.svg": "docs/how-it-works.html",
     "sweeper.svg": "docs/how-it-works.html",
+    "extensions.svg": "docs/how-it-works.html",
     "policy-prompt.svg": "docs/policies.html",
     "policy-admin.svg": "docs/django-operating.html",
     "policy-flask.svg": "docs/flask.html",
