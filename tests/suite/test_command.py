@@ -13,6 +13,7 @@ import pytest
 from environments import Environment
 from suite import command, history, lots, slots
 from suite.command import Options, slots_for
+from suite.without import EXTENSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,7 +157,8 @@ def test_the_options_choose_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     assert planned(turn=3).turn == 3
     every = planned(everything=True, checks=False)
     assert not any("--turn" in task.words for task in every.tasks)
-    assert all(task.tests for task in every.tasks)
+    rest = [task.name for task in every.tasks if not task.tests]
+    assert rest == [f"without {extension}" for extension in EXTENSIONS]
     few = planned(words=("tests/sql", "-x"), checks=False)
     assert [task.words for task in few.tasks] == [("tests/sql", "-x")] * 2
     short = planned(quick=True)

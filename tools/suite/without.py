@@ -30,7 +30,7 @@ EXTENSIONS: Final[dict[str, tuple[str, ...]]] = {
     "partitions": ("Partitions",),
     "stored": ("Stored",),
 }
-"""The extensions, and the names by which tests use them besides that of the package."""
+"""The extensions, and the names that tests import, or write into scripts, to use them."""
 
 
 def copy_to(folder: Path) -> None:
@@ -47,21 +47,28 @@ def copy_to(folder: Path) -> None:
 def delete(extension: str, folder: Path) -> int:
     """Delete an extension in a copy, and the tests that use it; return how many files those are."""
     shutil.rmtree(folder / "ttl_odm" / extension)
-    names = "|".join((rf"ttl_odm\.{extension}", *EXTENSIONS[extension]))
-    uses = re.compile(rf"\b({names})\b")
     files = {module_of(file, folder): file for file in (folder / "tests").rglob("*.py")}
     texts = {module: file.read_text("utf-8") for module, file in files.items()}
     imported = {module: set(imports_of(text)) for module, text in texts.items()}
     gone = {
         module
         for module, text in texts.items()
-        if uses.search(text) and not files[module].name.startswith("conftest")
+        if files[module].name != "conftest.py" and uses(extension, text, imported[module])
     }
     while further := {module for module in files if imported[module] & gone} - gone:
         gone |= further
     for module in gone:
         files[module].unlink()
     return len(gone)
+
+
+def uses(extension: str, text: str, imported: set[str]) -> bool:
+    """Tell whether a module of tests uses an extension, by its text and by what it imports."""
+    names = EXTENSIONS[extension]
+    ours = {name.rpartition(".")[2] for name in imported if name.startswith("ttl_odm.")}
+    # In a text, what is written in small letters may be anything.
+    words = (rf"ttl_odm\.{extension}", *(name for name in names if not name.islower()))
+    return not ours.isdisjoint(names) or re.search(rf"\b({'|'.join(words)})\b", text) is not None
 
 
 def module_of(file: Path, folder: Path) -> str:
@@ -90,7 +97,10 @@ def main() -> int:
         folder = Path(name)
         copy_to(folder)
         count = delete(extension, folder)
-        print(f"without ttl_odm/{extension}, and without {count} files of tests that use it")
+        print(
+            f"without ttl_odm/{extension}, and without {count} files of tests that use it",
+            flush=True,
+        )
         command = [sys.executable, "-m", "pytest", "--quiet", *words]
         environment = {**os.environ, "PYTHONPATH": str(folder)}
         return subprocess.run(command, cwd=folder, env=environment, check=False).returncode

@@ -32,8 +32,6 @@ _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix":
 class _Commands(SuggestingGroup):
     """A group whose commands say why they failed: no password, and JSON where it is asked for."""
 
-    commands: Commands
-
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Look for ``--json`` before anything in the line can be wrong, and for ``--config``."""
         ctx.meta[__name__] = "--json" in args
@@ -90,16 +88,16 @@ def _prepare(command: click.Command) -> None:
         _config_option(expose_value=False, allow_from_autoenv=False)(part)
 
 
-_OF_EXTENSIONS: Final = Commands(commands_there(), _prepare)
+_COMMANDS: Final = Commands(commands_there(), _prepare)
 
 
-@click.group(cls=_Commands, commands=_OF_EXTENSIONS, context_settings=_SETTINGS)
+@click.group(cls=_Commands, commands=_COMMANDS, context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="ttl-odm")
 @_config_option()
 @click.pass_context
 def cli(context: click.Context, config: Path | None) -> None:
     """Time-to-live for SQLAlchemy models, Beanie documents, and tables without a model."""
-    context.default_map, context.obj = configuration.read(cli.commands, config)
+    context.default_map, context.obj = configuration.read(_COMMANDS, config)
 
 
 @cli.command()
