@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from copy import copy, deepcopy
 from datetime import timedelta
@@ -14,6 +15,7 @@ from beanie import Document, View, init_beanie
 from pymongo import ReadPreference
 from pymongo.errors import DuplicateKeyError, OperationFailure
 
+from tests.mongo.models import BEANIE
 from tests.mongo.stored import HOUR, Carts, carts, declared
 from ttl_odm import Stored, TTLConfigurationError, TTLError
 from ttl_odm.beanie import (
@@ -191,6 +193,35 @@ async def test_copies_of_a_find_follow_it_whatever_the_find_has_of_it(
             assert len(await duplicate.to_list(None)) == size
             rewound = await awaited(duplicate.rewind())
             assert len(await rewound.to_list(None)) == size
+
+
+@pytest.mark.skipif(BEANIE >= 2, reason="Motor's own ways to read")
+@pytest.mark.filterwarnings("ignore:The (fetch_next|next_object):DeprecationWarning")
+@pytest.mark.parametrize("read", ["find", "aggregate"])
+async def test_what_asks_for_batches_by_itself_follows_it(place: Carts, read: str) -> None:
+    for number in range(6):
+        place.add(number, age=600)
+    for ttl, size in ((60, 0), (HOUR, 6)):
+        made = []
+        for _ in range(2):
+            argument: Any = {} if read == "find" else []
+            made.append(getattr(place.collection, read)(argument))
+        place.put(ttl)
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        found: list[Any] = []
+
+        def tell(document: Any, error: Any, told: Any = told, found: Any = found) -> None:
+            assert error is None
+            told.set_result(None) if document is None else found.append(document)
+
+        made[0].each(tell)
+        await told
+        assert len(found) == size
+        fetched = 0
+        while await made[1].fetch_next:
+            assert made[1].next_object() is not None
+            fetched += 1
+        assert fetched == size
 
 
 async def test_all_that_reads_a_page_follows_it(place: Carts) -> None:

@@ -231,7 +231,12 @@ class _Cursor(JudgingCursor):
 
     def _get_more(self) -> Any:
         self._batches += 1
-        return super()._get_more()
+        more: Method = super()._get_more
+        if self._batches > 1 or self._lifetime is None or not self._is_unread():
+            return more()
+        # each() and fetch_next ask for batches by themselves.
+        completed = self._completed(self._lifetime, more)
+        return asyncio.ensure_future(completed, loop=self.get_io_loop())
 
     def to_list(self, length: int | None = None) -> asyncio.Future[list[Document]]:
         """Return live documents."""
@@ -251,6 +256,14 @@ class _Cursor(JudgingCursor):
         del lifetime
         return await method(*args)
 
+    def _is_unread(self) -> bool:
+        """Whether a default has to be read before anything is sent."""
+        return False
+
+    async def _completed(self, lifetime: Judging, method: Method) -> Any:
+        """Read that default, and ask for documents that nobody judges here."""
+        return await self._begin(lifetime, method)
+
 
 class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
     """The results of a find."""
@@ -258,6 +271,19 @@ class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
     async def _begin(self, lifetime: Judging, method: Method, *args: object) -> Any:
         async with coarsely(self.delegate, lifetime, self._sent, self._keys) as self._is_coarse:
             return await method(*args)
+
+    def _is_unread(self) -> bool:
+        sent = self._sent
+        return sent is not None and sent.is_open and self.delegate._spec is sent.exact
+
+    async def _completed(self, lifetime: Judging, method: Method) -> Any:
+        await lifetime.handle.know()
+        assert self._sent is not None  # noqa: S101 (or nothing is to be completed)
+        try:
+            self.delegate._spec = self._sent.completed(lifetime.handle).exact
+            return await method()
+        finally:
+            self.delegate._spec = self._sent.exact
 
     async def _keys(self) -> list[Any]:
         """Return the keys of the documents that it finds."""
@@ -308,8 +334,11 @@ class TTLMotorCommandCursor(_Cursor, _MotorCommandCursor):  # type: ignore[misc]
         if self._open is not None and self.args:
             await lifetime.handle.know(self._open)
             pipeline = lifetime.handle.pipeline_for(self._open, expired=False)
-            self.args = (pipeline, *self.args[1:])
+            self.args, self._open = (pipeline, *self.args[1:]), None
         try:
             return await super()._begin(lifetime, method, *args)
         except OperationFailure as error:
             raise as_duplicate(error) from error
+
+    def _is_unread(self) -> bool:
+        return self._open is not None
