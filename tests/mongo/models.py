@@ -203,7 +203,11 @@ async def opened(
     listeners: Sequence[CommandListener] = (),
     **options: Any,
 ) -> AsyncIterator[World]:
-    """Give the classes a database, and drop it afterwards; listeners hear of the commands."""
+    """Give the classes a database, and drop it afterwards; listeners hear of the commands.
+
+    Then they have the one again that they had before.
+    """
+    before = [(model, model.__dict__.get("_document_settings")) for model in models]
     name = f"ttl_odm_{uuid4().hex}"
     client = connect(url, event_listeners=listeners)
     raw: MongoClient[Raw] = MongoClient(url, tz_aware=True)
@@ -212,6 +216,8 @@ async def opened(
         await init_beanie(database=database, document_models=models)
         yield World(database, raw[name])
     finally:
+        for model, settings in before:
+            model._document_settings = settings
         raw.drop_database(name)
         raw.close()
         closing = client.close()
