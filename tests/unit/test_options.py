@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.test_drive import FakeAsyncStore, FakeStore
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import AsyncSweeper, Hooks, Pace, Progress, Sweeper, SweepOptions
+from ttl_odm.sweeper.command_line import SWEEP_OPTIONS
 from ttl_odm.sweeper.fuse import Fuse
 from ttl_odm.sweeper.options import (
     LEASE_DURATION,
@@ -21,6 +22,11 @@ from ttl_odm.sweeper.options import (
     settings_of,
 )
 from ttl_odm.testing import AsyncInMemoryLeases, AsyncInMemoryStore, InMemoryLeases, InMemoryStore
+
+
+def test_commands_have_every_option_that_a_text_can_express() -> None:
+    objects = {"pace", "throttle", "on_progress", "on_purged", "on_report"}
+    assert {"dry_run", *SWEEP_OPTIONS} == SweepOptions.__annotations__.keys() - objects
 
 
 def test_every_option_reaches_the_plan() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from ttl_odm.core.durations import duration
-from ttl_odm.sweeper.command_line import COMMAND_OPTIONS, LIMITS
+from ttl_odm.sweeper.command_line import COMMAND_OPTIONS, SWEEP_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +85,7 @@ def sweep_options(command: Command) -> Command:
         is_flag=True,
         help="Report metrics and spans to OpenTelemetry, configured by the OTEL_* variables.",
     )(command)
-    for name in reversed(LIMITS):
+    for name in reversed(SWEEP_OPTIONS):
         command = sweep_option(name)(command)
     return command
 

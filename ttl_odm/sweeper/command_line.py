@@ -120,8 +120,17 @@ COMMAND_OPTIONS: Final = {
 
 _COMMAND: Final = re.compile(r"\bttl-odm (?P<name>[a-z]+)")
 
-LIMITS: Final = tuple(COMMAND_OPTIONS)[8:]
-"""The options that limit a sweep and keep it safe, in the order of help texts."""
+_OF_COMMANDS: Final = frozenset(
+    {"model", "except", "json", "max_age", "deep", "strict", "dry_run", "yes"}
+)
+"""The options that are a command's own, or that a command asks for in another way."""
+
+SWEEP_OPTIONS: Final = tuple(name for name in COMMAND_OPTIONS if name not in _OF_COMMANDS)
+"""The options of a sweep that a text can express, in the order of help texts.
+
+``ttl-odm sweep`` and ``run`` and Django's ``ttl_sweep`` offer all of them. Those of `SweepOptions`
+that are objects, such as `pace`, are for Python only.
+"""
 
 
 def typed(text: str, program: Program) -> str:

@@ -11,8 +11,8 @@ from ttl_odm.django.management.options import NO_MODELS, add_option, add_selecti
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import Sweeper, SweepReport, stop_on_signals
 from ttl_odm.sweeper.command_line import (
-    LIMITS,
     NOTHING_DELETED,
+    SWEEP_OPTIONS,
     Status,
     can_ask,
     count_options,
@@ -59,13 +59,13 @@ class Command(BaseCommand):
             metavar="SECONDS",
             help="Sweep repeatedly until a signal, with this pause between sweeps.",
         )
-        for name in ("dry_run", "yes", *LIMITS):
+        for name in ("dry_run", "yes", *SWEEP_OPTIONS):
             add_option(parser, name)
 
     def handle(self, **options: Any) -> None:
         """Sweep one database after the other."""
         sweep_options: Any = {
-            name: options[name] for name in ("dry_run", *LIMITS) if options[name] is not None
+            name: options[name] for name in ("dry_run", *SWEEP_OPTIONS) if options[name] is not None
         }
         every: float | None = options["every"]
         chosen = stores(options)
