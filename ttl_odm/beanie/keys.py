@@ -213,8 +213,8 @@ async def purge_displaced(
 ) -> int | None:
     """Archive and delete what has expired, and tell; in the write's transaction, or in its own.
 
-    Returns how many; None if nobody is to know of them, so that only deleting them is left to
-    do. A hook or an archive that fails undoes the transaction, the write's too.
+    Returns how many; None where nobody has to know of them: then nothing was done, and the caller
+    deletes them. A hook or an archive that fails undoes the transaction, the write's too.
     """
     mode = mode_of(binding, collection.name)
     inside = tuple(entry for entry in mode.hooks.entries if entry[1].when == "transaction")

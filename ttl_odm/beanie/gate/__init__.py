@@ -3,7 +3,8 @@
 - `bulk`: bulk writes through the gate: every request as its own method would do it.
 - `collection_rules`: what a rule makes of reads and writes: `CollectionRule`, the half of `Rule`
   that the gate asks.
-- `cursors`: documents that are judged here, by what the driver knows of the server's clock.
+- `cursors`: what a find sends, and how its documents are judged here, by what the driver knows of
+  the server's clock.
 - `database`: `ttl_database`: the database that `init_beanie` is given.
 - `gate`: the gate: what each method of a collection does where documents may expire.
 - `handle`: one collection, as all of the gate knows it: the plain one, its policy, its stamps, the

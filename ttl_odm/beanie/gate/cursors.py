@@ -151,7 +151,7 @@ class Sent:
         """For a find that will be sent later."""
         asked = handle.filter_for(filter, expired=True)
         if not expired and handle.unknown():
-            return cls(asked, filters.insert_only(asked), is_open=True)
+            return cls(asked, filters.matching_nothing(asked), is_open=True)
         return cls(asked, handle.filter_for(filter, expired=expired))
 
     def on(self, clone: AsyncCursor[Document]) -> Sent:

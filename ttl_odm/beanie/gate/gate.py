@@ -1,8 +1,9 @@
 """The gate: what each method of a collection does where documents may expire.
 
 One set of rules for both drivers. A `Gate` has the methods of a collection under their own names,
-as coroutines that call the *plain* (ungated) collection of either driver. On a collection without
-a policy it passes everything on, but for pipelines that look into one that has.
+as coroutines that call the *plain* (ungated) collection of either driver. What returns a cursor, as
+`find` and `aggregate` do, is in `pymongo` and `motor`, and what these send in `cursors`. On a
+collection without a policy it passes everything on, but for pipelines that look into one that has.
 
 `GATED` and `PASSED` list every public name of PyMongo's AsyncCollection; a test compares them with
 the drivers, so that a method of a new release cannot slip by.

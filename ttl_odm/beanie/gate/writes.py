@@ -107,7 +107,7 @@ async def send(handle: Handle, filter: Filter, change: Change, options: Document
         in_one = upsert and change.live == change.new
         result = await sent(method(filter, change.live, upsert=in_one, **options))
         if upsert and not in_one and not _matched(result):
-            only = filters.insert_only(filter)
+            only = filters.matching_nothing(filter)
             return await sent(method(only, change.new, upsert=True, **options))
         if getattr(result, "acknowledged", True):
             await note_match(handle.plain.full_name, filter, matched=upsert or _matched(result))
@@ -131,7 +131,7 @@ async def send(handle: Handle, filter: Filter, change: Change, options: Document
         if upsert and not _matched(result):
             await refuse_expired(unless_expired)
             keys.are_worth_another_try = True
-            only = filters.insert_only(filter)
+            only = filters.matching_nothing(filter)
             return await sent(method(only, change.new, upsert=True, **options))
         return result
 

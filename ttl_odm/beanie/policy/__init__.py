@@ -6,11 +6,11 @@
   Motor.
 - `entries`: what a client's registry keeps of a collection whose documents expire.
 - `errors`: what Beanie's users are told by an error of their own kind.
-- `forgotten`: collections whose documents expire, though no class with a policy has them here.
 - `predicate`: the one predicate of the MongoDB side: which documents are expired, as the server
   sees it.
 - `rules`: the seam for documents that expire with those of another collection, by no policy of
   their own.
+- `signs`: collections whose documents expire, though no class with a policy has them here.
 - `sources`: the seam for default ttls that aren't in code.
 - `ttl_indexes`: the indexes by which MongoDB itself deletes what has expired, as plain values.
 """

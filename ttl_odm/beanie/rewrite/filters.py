@@ -136,11 +136,11 @@ def _replaced(expression: Any, now: datetime) -> Any:
     return expression
 
 
-def insert_only(filter: Filter) -> Document:
-    """Return the filter of an upsert that inserts what another one would, and updates nothing.
+def matching_nothing(filter: Filter) -> Document:
+    """Return a filter that matches nothing, with the equalities of another.
 
-    A ``$expr`` is not allowed in an upsert, so the predicate cannot be; but what follows from the
-    filter's equalities is inserted all the same if nothing can match.
+    A find has it until its default has been read. And an upsert that is to insert only: a ``$expr``
+    is not allowed there, but what follows from the equalities is inserted all the same.
     """
     return {"$and": [dict(filter), NOTHING]}
 

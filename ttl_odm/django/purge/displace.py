@@ -32,11 +32,11 @@ from ttl_odm.django.purge.removal import (
     being_removed,
     displacing,
     every,
+    expired_rows,
     locked,
     recorded_error,
     referring,
     removing,
-    rows_of,
     sweeping_removal,
     take_file,
     untie,
@@ -95,7 +95,7 @@ def displace(
         # A DELETE that finds nothing leaves locks on the gap where its row would be, which the
         # INSERT of somebody else then waits for. So look without locks, and delete by the keys.
         elif keys := list(expired.values_list("pk", flat=True)):
-            by_key = rows_of(model, using).filter(pk__in=keys)
+            by_key = expired_rows(model, using).filter(pk__in=keys)
             removed += removal.by_statement(by_key, by_key=True)
     return removed
 
@@ -137,7 +137,7 @@ def _with_default_locked(
     """
     locks = not policy.binding.source.is_known and connections[using].vendor != "sqlite"
     for condition in conditions:
-        expired = rows_of(model, using).filter(condition)
+        expired = expired_rows(model, using).filter(condition)
         if locks:
             if not expired.exists():
                 continue
@@ -180,7 +180,7 @@ def _with_others(model: Model, using: str, objs: list[Instance]) -> list[Instanc
     while fields and layer:
         refers = functools.reduce(or_, (Q((f"{field.name}__in", layer)) for field in fields))
         with locking():
-            rows = list(locked(rows_of(model, using).filter(refers), using))
+            rows = list(locked(expired_rows(model, using).filter(refers), using))
         layer = [obj for obj in rows if obj.pk not in known]
         known |= {obj.pk for obj in layer}
         objs = [*objs, *layer]
@@ -290,7 +290,7 @@ def _make_way(
         rule = rule_of(model)
         if rule is not None and rule.is_link(field):
             # Live ones stay what they are until Django unlinks them itself.
-            untie(rows_of(model, using).filter(referred, pk__in=doomed), field)
+            untie(expired_rows(model, using).filter(referred, pk__in=doomed), field)
         else:
             rows: AnyQuerySet = options.include_expired(QuerySet(model=model, using=using))
             options.after_root(rows.filter(referred, pk__in=doomed)).update(**{field.name: None})

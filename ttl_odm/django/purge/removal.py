@@ -70,7 +70,7 @@ def being_removed(model: Model) -> set[Any]:
     return {pk for owner, pk in _doomed.get() if owner is model}
 
 
-def rows_of(model: Model, using: str) -> AnyQuerySet:
+def expired_rows(model: Model, using: str) -> AnyQuerySet:
     """All expired rows of a model, past its managers."""
     return options.only_expired(QuerySet(model=model, using=using))
 
@@ -125,7 +125,7 @@ class Removal:
     def is_plain(self) -> bool:
         """Whether nothing hangs on the rows, so that one statement will do."""
         reported = self._sink is not None or self.hooks.watches(self._table)
-        rows, collector = rows_of(self.model, self.using), Collector(self.using)
+        rows, collector = expired_rows(self.model, self.using), Collector(self.using)
         if reported or endangers(self.model, self.hooks_below):
             return False
         return collector.can_fast_delete(rows) or self._is_plain_without(collector)
@@ -164,7 +164,7 @@ class Removal:
         """Delete those of some rows that have expired by one statement, and return how many."""
         # MariaDB returns nothing of a DELETE that is told its index, and MySQL of none.
         scopes = self.scopes_of(keys)
-        expired = rows_of(self.model, self.using).filter(pk__in=list(keys))
+        expired = expired_rows(self.model, self.using).filter(pk__in=list(keys))
         deleted = self.by_statement(expired, by_key=True) if keys else 0
         if scopes and deleted < len(keys):  # somebody raised the default in between
             scopes -= self.scopes_of(keys)
@@ -217,7 +217,7 @@ class Removal:
         keys = [obj.pk for obj in objs]
         deleted = self._delete(objs)
         # A trigger may keep rows; a library may mark them, and count them as deleted.
-        undeleted = rows_of(self.model, self.using)
+        undeleted = expired_rows(self.model, self.using)
         if deleted < len(keys):  # or they don't count as expired any more
             undeleted = options.include_expired(undeleted)
         if undeleted.filter(pk__in=keys).exists():
@@ -229,7 +229,7 @@ class Removal:
 
     def undeleted(self, keys: Sequence[Any]) -> list[Any]:
         """Those of some rows, locked by this transaction, that are there and still expired."""
-        expired = rows_of(self.model, self.using).filter(pk__in=list(keys))
+        expired = expired_rows(self.model, self.using).filter(pk__in=list(keys))
         return list(expired.values_list("pk", flat=True))
 
     def _delete(self, objs: Sequence[Instance]) -> int:

@@ -26,7 +26,7 @@ from ttl_odm.django.policy.binding import table_policy
 from ttl_odm.django.policy.rules import Removed, dependents, remove_dependents
 from ttl_odm.django.purge.default_locks import lock_defaults
 from ttl_odm.django.purge.errors import in_short, is_locked, is_refused, is_restricted
-from ttl_odm.django.purge.removal import Removal, locked, referring, rows_of, take_file
+from ttl_odm.django.purge.removal import Removal, expired_rows, locked, referring, take_file
 from ttl_odm.django.sweep.due import ExpiredRows
 from ttl_odm.django.sweep.replication import under_origin
 from ttl_odm.django.sweep.transactions import at_once
@@ -232,7 +232,7 @@ class _Batch:
         return int(self._rows(keys).count())
 
     def _rows(self, keys: Sequence[Any]) -> AnyQuerySet:
-        return rows_of(self.binding.model, self.using).filter(pk__in=list(keys))
+        return expired_rows(self.binding.model, self.using).filter(pk__in=list(keys))
 
     @contextmanager
     def limited(self, *, lazily: bool = False) -> Iterator[None]:

@@ -11,7 +11,7 @@ from django.db.models import CharField, Exists, Func, IntegerField, OuterRef, Qu
 
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.rules import all_rules_below
-from ttl_odm.django.purge.removal import every, rows_of
+from ttl_odm.django.purge.removal import every, expired_rows
 from ttl_odm.django.sweep.due import ExpiredRows, is_off, parts_of
 from ttl_odm.django.sweep.subqueries import fetched, union
 from ttl_odm.django.sweep.walks import walk_of
@@ -67,7 +67,7 @@ def count_dependents(binding: Binding, using: str) -> dict[str, int]:
     rules = all_rules_below(binding.model)
     if not rules or is_off(binding, using):
         return found
-    expired = {binding.model: rows_of(binding.model, using)}
+    expired = {binding.model: expired_rows(binding.model, using)}
     for rule in sorted(rules, key=lambda rule: rule.depth):
         links = rule.links
         pairs = {theirs.attname: OuterRef(own.attname) for own, theirs in links.pairs}

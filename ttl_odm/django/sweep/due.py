@@ -16,7 +16,7 @@ from ttl_odm.core import TTL, ExpireAt
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.indexes import PartEnd, has_contract_fields
 from ttl_odm.django.policy.rules import dependents, rules_below
-from ttl_odm.django.purge.removal import Removal, rows_of
+from ttl_odm.django.purge.removal import Removal, expired_rows
 from ttl_odm.django.sweep.subqueries import fetched
 from ttl_odm.django.sweep.walks import Keys, walk_of
 from ttl_odm.django.time import clock
@@ -215,7 +215,7 @@ class ExpiredRows:
 
     def _in_order(self) -> AnyQuerySet:
         """The part's rows with ``ttl_end``; those that live too, as far as their index knows."""
-        rows = self._ordered(rows_of(self._binding.model, self._using))
+        rows = self._ordered(expired_rows(self._binding.model, self._using))
         if self._among is None:
             return rows
         (scope, _), rows = self._among, self._with_scope(rows)

@@ -358,7 +358,7 @@ class _Changing:
         """Insert, as nothing matches."""
         followers, parents = self.followers, self.followers._parents(self.options)
         live = await parents.check([self.known])
-        only, options = filters.insert_only(self.filter), _to_write(self.options)
+        only, options = filters.matching_nothing(self.filter), _to_write(self.options)
         write = getattr(followers.plain, self.change.method)
         result = await sent(write(only, self.change.new, upsert=True, **options))
         key = getattr(result, "upserted_id", None)

@@ -13,7 +13,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.purge.errors import UndeletedError
-from ttl_odm.django.purge.removal import rows_of, take_file
+from ttl_odm.django.purge.removal import expired_rows, take_file
 from ttl_odm.django.sweep.replication import under_origin
 from ttl_odm.follows.django.following import all_followings
 from ttl_odm.follows.django.removal import FollowersRemoval
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def has_orphans(binding: Binding, using: str) -> bool:
     """Whether a sweep of a table has orphans to delete."""
     return any(
-        rows_of(following.model, using).filter(orphaned).exists()
+        expired_rows(following.model, using).filter(orphaned).exists()
         for following, orphaned in _orphans(binding, using)
     )
 

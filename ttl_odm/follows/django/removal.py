@@ -76,7 +76,7 @@ def seal_above(following: Following, using: str, keys: Sequence[Any]) -> None:
         )
         above = links.policy
     binding = following.binding
-    doomed = removal.rows_of(binding.model, using).filter(pk__in=list(keys))
+    doomed = removal.expired_rows(binding.model, using).filter(pk__in=list(keys))
     seal(binding, using, list(doomed.values_list("pk", flat=True)))
 
 
@@ -147,7 +147,7 @@ class FollowersRemoval:
 
     def _choose(self, model: Model, condition: Q, size: int) -> list[Any]:
         """Lock some rows; of those that refer to one another the ones that nothing refers to."""
-        rows = removal.rows_of(model, self.using).filter(condition)
+        rows = removal.expired_rows(model, self.using).filter(condition)
         doomed = removal.being_removed(model).union((self.undeleted or {}).get(model, ()))
         if doomed:
             rows = rows.exclude(pk__in=doomed)
@@ -180,7 +180,7 @@ class FollowersRemoval:
     def _remove_objects(self, model: Model, keys: Sequence[Any]) -> tuple[int, list[Any]]:
         """Remove rows as objects; return how many, and the keys of those that survive."""
         doomed = removal.Removal(model, self.using, Hooks(), reason=self.reason, below=self.hooks)
-        objs = list(removal.rows_of(model, self.using).filter(pk__in=list(keys)))
+        objs = list(removal.expired_rows(model, self.using).filter(pk__in=list(keys)))
         if self.undeleted is None:
             purged = doomed.by_objects(objs)
         else:
@@ -218,7 +218,7 @@ class FollowersRemoval:
         is_enforced = getattr(field, "db_constraint", False)
         if not (field.null and is_enforced and (owner is model or above)):
             return
-        referring = removal.rows_of(owner, self.using).filter(**{f"{field.name}__in": keys})
+        referring = removal.expired_rows(owner, self.using).filter(**{f"{field.name}__in": keys})
         if owner is not model:
             referring = referring.filter(pk__in=above)
         removal.untie(referring, field)

@@ -4,6 +4,7 @@
   default.
 - `foreign_keys`: foreign keys between tables with a policy: which of them keep a row from being
   deleted.
+- `looked_up`: a base for defaults that statements look up in the database, for extensions.
 - `parameters`: what may be another each time a statement runs: the default ttl,
   ``include_expired`` and ``keep_last_modified``.
 - `predicate`: the one predicate: whether a row is live or expired, as a SQL expression.
