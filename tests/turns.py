@@ -39,13 +39,18 @@ IN_PARTS: Final = frozenset(
         "django_app",
         "examples",
         "faults",
+        "fuzz",
         "integrations",
         "leaks",
         "leaks_mongo",
+        "metrics",
+        "migrations",
         "mongo",
         "sql",
         "stores",
+        "suite",
         "testkit",
+        "unit",
     }
 )
 """The folders of which `--once` runs a third in each turn."""

@@ -67,7 +67,7 @@ def test_three_turns_in_a_row_run_every_test_on_all_that_it_supports(
         assert set().union(*(running(variants, turn) for turn in turns)) == {*variants}
 
 
-@pytest.mark.parametrize("folder", ["migrations", *sorted(IN_PARTS)])
+@pytest.mark.parametrize("folder", ["contract", *sorted(IN_PARTS)])
 @pytest.mark.parametrize("backends", BACKENDS)
 def test_once_runs_every_test_on_all_that_it_supports_in_time(folder: str, backends: str) -> None:
     variants = several(folder, BACKENDS[backends])
@@ -80,7 +80,7 @@ def test_once_runs_every_test_on_all_that_it_supports_in_time(folder: str, backe
             assert len(names) == len({*names}), "a test ran twice"
 
 
-@pytest.mark.parametrize("folder", ["migrations", *sorted(IN_PARTS)])
+@pytest.mark.parametrize("folder", ["contract", *sorted(IN_PARTS)])
 def test_once_runs_a_part_of_some_folders(folder: str) -> None:
     variants = several(folder, ONE_DRIVER)
     turns = TURNS if folder in IN_PARTS else 1
@@ -145,9 +145,9 @@ def test_each_turn_runs_some_of_the_slow_tests_that_need_no_database() -> None:
 
 def test_whatever_is_left_out_has_a_reason() -> None:
     variants = [
-        Variant("tests/metrics/test_a.py::test_a[*]", SQLITE),
-        Variant("tests/metrics/test_a.py::test_a[*]", "mysql-pymysql"),
-        Variant("tests/metrics/test_a.py::test_slow", slow=True),
+        Variant("tests/contract/test_a.py::test_a[*]", SQLITE),
+        Variant("tests/contract/test_a.py::test_a[*]", "mysql-pymysql"),
+        Variant("tests/contract/test_a.py::test_slow", slow=True),
         *(Variant(f"tests/docs/test_a.py::test_a[{page}]", in_thirds=True) for page in range(9)),
     ]
     reasons = left_out(variants, 0, once=True)
