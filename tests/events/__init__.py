@@ -1,0 +1,1 @@
+"""Events of rows that have expired."""

@@ -1,0 +1,317 @@
+"""Events are delivered to each consumer at least once, until it has dealt with them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from tests.events.holds import HOUR, handled, kept, seat_hold
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.events import (
+    AsyncEventWorker,
+    Delivered,
+    EventWorker,
+    Expiry,
+    events,
+    on_expired,
+    record_expired,
+)
+from ttl_odm.events.handlers import rest_after
+from ttl_odm.events.sqlalchemy import event_tables
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from ttl_odm.testing import TTLClock
+
+
+def expire(engine: Engine, ttl_clock: TTLClock, model: Any, *seats: str) -> None:
+    """Write rows, and let their time pass."""
+    model.metadata.create_all(engine)
+    with Session(engine) as session, session.begin():
+        session.add_all(model(seat=seat, person="ann") for seat in seats)
+    ttl_clock.advance(HOUR)
+
+
+def waiting(engine: Engine, model: Any) -> int:
+    """How many deliveries nobody has dealt with."""
+    deliveries = event_tables(model.metadata).deliveries
+    with engine.connect() as connection:
+        return connection.scalar(select(func.count()).select_from(deliveries)) or 0
+
+
+class Stubborn:
+    """A handler that raises so many times before it does its work."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.got: list[Expiry] = []
+
+    def __call__(self, event: Expiry) -> None:
+        self.got.append(event)
+        if len(self.got) <= self.failures:
+            raise RuntimeError(f"no {len(self.got)}")
+
+
+def test_an_event_on_which_a_handler_raises_comes_again(
+    engine: Engine, ttl_clock: TTLClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, handler = seat_hold(), Stubborn(2)
+    on_expired(model, name="release")(handler)
+    others = handled(model, "tell")
+    expire(engine, ttl_clock, model, "A1")
+    worker = EventWorker(engine, model)
+    with caplog.at_level(logging.WARNING, "ttl_odm.events"):
+        assert worker.run_once() == Delivered(done=1, failed=1)
+    assert "The handler release failed on the event" in caplog.text
+    assert "RuntimeError: no 1; it will be delivered again" in caplog.text
+    assert worker.run_once() == Delivered()
+    ttl_clock.advance(1)
+    assert worker.run_once() == Delivered(failed=1)
+    ttl_clock.advance(1)
+    assert worker.run_once() == Delivered()
+    ttl_clock.advance(1)
+    assert worker.run_once() == Delivered(done=1)
+    assert [event.delivery for event in handler.got] == [1, 2, 3]
+    assert len({event.id for event in handler.got}) == 1
+    assert len(others) == 1
+    assert waiting(engine, model) == 0
+
+
+def test_an_event_that_failed_too_often_is_dead(engine: Engine, ttl_clock: TTLClock) -> None:
+    model, handler = seat_hold(), Stubborn(9)
+    on_expired(model, name="release", attempts=2)(handler)
+    expire(engine, ttl_clock, model, "A1")
+    worker = EventWorker(engine, model)
+    assert worker.run_once() == Delivered(failed=1)
+    ttl_clock.advance(1)
+    assert worker.run_once() == Delivered(dead=1)
+    ttl_clock.advance(HOUR)
+    assert worker.run_once() == Delivered()
+    deliveries = event_tables(model.metadata).deliveries
+    with engine.connect() as connection:
+        row = connection.execute(select(deliveries)).one()
+    assert (row.deliveries, row.next_at, row.error) == (2, None, "RuntimeError: no 2")
+
+
+def test_rests_grow_to_an_hour() -> None:
+    seconds = [rest_after(number).total_seconds() for number in (1, 2, 3, 12, 13, 10**9)]
+    assert seconds == [1, 2, 4, 2048, HOUR, HOUR]
+
+
+def test_an_event_whose_worker_died_comes_again(engine: Engine, ttl_clock: TTLClock) -> None:
+    class PowerCutError(BaseException):
+        pass
+
+    model = seat_hold()
+    got: list[Expiry] = []
+
+    def release(event: Expiry) -> None:
+        got.append(event)
+        if len(got) == 1:
+            raise PowerCutError
+
+    on_expired(model, name="release")(release)
+    expire(engine, ttl_clock, model, "A1")
+    with pytest.raises(PowerCutError):
+        EventWorker(engine, model).run_once()
+    other = EventWorker(engine, model)
+    ttl_clock.advance(59)
+    assert other.run_once() == Delivered()
+    ttl_clock.advance(1)
+    assert other.run_once() == Delivered(done=1)
+    assert [event.delivery for event in got] == [1, 2]
+
+
+def test_a_worker_that_comes_back_late_doesnt_end_the_next_delivery(
+    engine: Engine, ttl_clock: TTLClock
+) -> None:
+    model = seat_hold()
+    got: list[Expiry] = []
+    expire(engine, ttl_clock, model)
+    other = []
+
+    def release(event: Expiry) -> None:
+        got.append(event)
+        if len(got) == 1:  # it takes longer than it may
+            ttl_clock.advance(60)
+            (again,) = outbox.due("release", 10)
+            assert outbox.claim(again, timedelta(seconds=60))
+            other.append(again)
+
+    on_expired(model, name="release")(release)
+    worker = EventWorker(engine, model)
+    outbox = worker._outbox
+    expire(engine, ttl_clock, model, "A1")
+    assert worker.run_once() == Delivered(done=1)
+    assert waiting(engine, model) == 1
+    outbox.done(other[0])
+    assert waiting(engine, model) == 0
+
+
+def test_of_many_workers_one_gets_an_event(engine: Engine, ttl_clock: TTLClock) -> None:
+    model = seat_hold()
+    got = handled(model)
+    seats = [f"A{number}" for number in range(30)]
+    expire(engine, ttl_clock, model, *seats)
+    workers = [EventWorker(engine, model) for _ in range(3)]
+    results: list[Delivered] = []
+    workers[0]._sweeping.run_once()
+    threads = [
+        threading.Thread(target=lambda one=worker: results.append(one.run_once()))
+        for worker in workers
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    EventWorker(engine, model).run_once()
+    assert sorted(event.key for event in got) == sorted((seat,) for seat in seats)
+    assert {event.delivery for event in got} == {1}
+    assert len(results) == len(workers)
+
+
+def test_run_forever_records_and_delivers_until_it_is_stopped(
+    engine: Engine, ttl_clock: TTLClock
+) -> None:
+    model = seat_hold()
+    seen = threading.Event()
+    on_expired(model, name="release")(lambda _: seen.set())
+    expire(engine, ttl_clock, model, "A1")
+    worker = EventWorker(engine, model, poll=0.01)
+    thread = threading.Thread(target=worker.run_forever)
+    thread.start()
+    try:
+        assert seen.wait(60)
+    finally:
+        worker.stop()
+        thread.join()
+    assert kept(engine, model) == 0
+
+
+def test_a_handler_by_the_name_of_a_table_gets_what_others_record(
+    engine: Engine, ttl_clock: TTLClock
+) -> None:
+    model, unrelated = seat_hold(), seat_hold()
+    record_expired(model)
+    got = handled("seat_holds")
+    expire(engine, ttl_clock, model, "A1")
+    assert EventWorker(engine, model).run_once().done == 1
+    assert [event.key for event in got] == [("A1",)]
+    assert unrelated is not model
+
+
+def test_a_reader_deals_with_an_event_when_it_asks_for_the_next(
+    engine: Engine, ttl_clock: TTLClock
+) -> None:
+    model = seat_hold()
+    record_expired(model)
+    expire(engine, ttl_clock, model, "A1", "A2", "A3")
+    EventWorker(engine, model).run_once()
+    read = []
+    for event in events(engine, model, consumer="mailer"):
+        read.append(event)
+        if len(read) == 2:
+            break  # in the middle of the second
+    rest = events(engine, model, consumer="mailer")
+    read += rest
+    assert len({event.id for event in read}) == 3
+    assert len(read) == 3
+    assert list(rest) == []
+    ttl_clock.advance(60)
+    assert [event.id for event in rest] == [read[1].id]
+    ttl_clock.advance(60)
+    assert list(rest) == []
+
+
+def test_consumers_dont_share_their_events(engine: Engine, ttl_clock: TTLClock) -> None:
+    model = seat_hold()
+    got = handled(model)
+    expire(engine, ttl_clock, model, "A1")
+    worker = EventWorker(engine, model)
+    worker.run_once()
+    assert [event.key for event in events(engine, consumer="mailer")] == [("A1",)]
+    expire(engine, ttl_clock, model, "A2")
+    worker.run_once()
+    assert [event.key for event in events(engine, consumer="mailer")] == [("A2",)]
+    assert [event.key for event in events(engine, consumer="late")] == [("A1",), ("A2",)]
+    assert len(got) == 2
+
+
+def test_a_reader_may_wait_for_what_comes(engine: Engine, ttl_clock: TTLClock) -> None:
+    model = seat_hold()
+    record_expired(model)
+    expire(engine, ttl_clock, model, "A1")
+    worker = EventWorker(engine, model)
+    worker.run_once()
+    reader = iter(events(engine, consumer="mailer", follow=True, poll=0.01))
+    assert next(reader).key == ("A1",)
+    expire(engine, ttl_clock, model, "A2")
+    worker.run_once()
+    assert next(reader).key == ("A2",)
+
+
+def test_a_coroutine_needs_an_asynchronous_worker(engine: Engine) -> None:
+    async def release(event: Expiry) -> None:
+        pass
+
+    model = seat_hold()
+    on_expired(model, name="release")(release)
+    with pytest.raises(TTLConfigurationError, match="needs an AsyncEventWorker"):
+        EventWorker(engine, model)
+    with pytest.raises(TTLConfigurationError, match="use EventWorker"):
+        AsyncEventWorker(engine, model)
+
+
+async def test_an_asynchronous_worker(async_engine: AsyncEngine, ttl_clock: TTLClock) -> None:
+    model = seat_hold()
+    got: list[Expiry] = []
+
+    async def release(event: Expiry) -> None:
+        async with async_engine.connect() as connection:
+            await connection.scalar(select(1))
+        got.append(event)
+        if len(got) == 1:
+            raise RuntimeError
+
+    on_expired(model, name="release")(release)
+    plain = handled(model, "tell")
+    async with async_engine.begin() as connection:
+        await connection.run_sync(model.metadata.create_all)
+        await connection.execute(
+            model.__table__.insert(), [{"seat": seat, "person": "ann"} for seat in ("A1", "A2")]
+        )
+    ttl_clock.advance(HOUR)
+    worker = AsyncEventWorker(async_engine, model)
+    with pytest.raises(TTLConfigurationError, match="use AsyncEventWorker"):
+        EventWorker(async_engine, model)
+    assert await worker.run_once() == Delivered(done=3, failed=1)
+    ttl_clock.advance(1)
+    assert await worker.run_once() == Delivered(done=1)
+    assert len(plain) == 2
+    read = [event.key async for event in events(async_engine, consumer="mailer")]
+    assert sorted(read) == [("A1",), ("A2",)]
+    with pytest.raises(TTLConfigurationError, match="write 'async for'"):
+        list(events(async_engine, consumer="mailer"))
+
+
+async def test_an_asynchronous_worker_runs_until_it_is_stopped(
+    async_engine: AsyncEngine, ttl_clock: TTLClock
+) -> None:
+    model = seat_hold()
+    async with async_engine.begin() as connection:
+        record_expired(model)
+        await connection.run_sync(model.metadata.create_all)
+        await connection.execute(model.__table__.insert(), [{"seat": "A1", "person": "ann"}])
+    ttl_clock.advance(HOUR)
+    on_expired(model, name="release")(lambda _: worker.stop())
+    worker = AsyncEventWorker(async_engine, model, poll=0.01)
+    await worker.run_forever()
+    assert [event.key async for event in events(async_engine, consumer="x")] == [("A1",)]

@@ -1,0 +1,28 @@
+"""Events of rows that have expired: recorded with the deletion, delivered at least once.
+
+An event is recorded in the transaction that deletes its row, so there is one for each life of a
+row, whatever crashes. It is delivered to each consumer until that has dealt with it.
+
+- `expiry`: `Expiry`, what happened.
+- `handlers`: `on_expired`, which registers the functions of an application.
+- `worker`: what records and delivers events.
+- `reader`: `events`, for those who read them in a loop.
+- `outbox`: what these need of a database.
+- `sqlalchemy`: the tables, and how events are recorded.
+"""
+
+from ttl_odm.events.expiry import Expiry
+from ttl_odm.events.handlers import on_expired, record_expired
+from ttl_odm.events.reader import Events, events
+from ttl_odm.events.worker import AsyncEventWorker, Delivered, EventWorker
+
+__all__ = [
+    "AsyncEventWorker",
+    "Delivered",
+    "EventWorker",
+    "Events",
+    "Expiry",
+    "events",
+    "on_expired",
+    "record_expired",
+]

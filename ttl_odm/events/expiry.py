@@ -1,0 +1,108 @@
+"""What happened to a row: `Expiry`, and its forms as JSON.
+
+This module must not know any database.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, time, timedelta, timezone
+from enum import Enum
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Kind: TypeAlias = Literal["expired"]
+"""What happened."""
+
+EXPIRED: Final = "expired"
+
+_ID_LENGTH: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """A row that has expired, and is deleted.
+
+    Its values are as JSON has them: an instant is text such as ``2026-01-31T12:00:00+00:00``, a
+    UUID or a decimal number is text, bytes are Base64.
+
+    Attributes:
+        id: The same for each delivery of this event, and for no other event: an idempotency key.
+        table: The table that the row was in.
+        key: Its primary key.
+        row: Its values by column: the key, the columns of the policy, and those that were asked
+            for.
+        last_modified: The instant that its life was counted from (aware, UTC); None where the
+            policy's column held none.
+        expires_at: The instant at which it expired (aware, UTC).
+        kind: What happened: ``"expired"``.
+        delivery: The number of this delivery to this consumer, from 1; 0 if it isn't one.
+    """
+
+    id: str
+    table: str
+    key: tuple[Any, ...]
+    row: Mapping[str, Any] = field(hash=False)
+    last_modified: datetime | None
+    expires_at: datetime
+    kind: Kind = EXPIRED
+    delivery: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        table: str,
+        key: Sequence[object],
+        row: Mapping[str, object],
+        *,
+        last_modified: datetime | None,
+        expires_at: datetime,
+    ) -> Expiry:
+        """Make the event of a row, with an id that tells this life of its key from any other."""
+        plain = tuple(as_json(key))
+        parts = [table, plain, as_json(last_modified), EXPIRED]
+        digest = sha256(json.dumps(parts).encode()).hexdigest()[:_ID_LENGTH]
+        return cls(digest, table, plain, as_json(row), last_modified, expires_at)
+
+    def delivered(self, number: int) -> Expiry:
+        """The same as a delivery of that number."""
+        return replace(self, delivery=number)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``json.dumps()`` takes."""
+        return {
+            "id": self.id,
+            "table": self.table,
+            "key": list(self.key),
+            "row": dict(self.row),
+            "last_modified": as_json(self.last_modified),
+            "expires_at": as_json(self.expires_at),
+            "kind": self.kind,
+            "delivery": self.delivery,
+        }
+
+
+def as_json(value: object) -> Any:
+    """Return a value in the form that JSON has for it; text where JSON has none."""
+    return json.loads(json.dumps(value, default=_plain), parse_constant=str)
+
+
+def _plain(value: object) -> object:
+    """Return what stands for a value that JSON doesn't know."""
+    match value:
+        case datetime():
+            return (value if value.tzinfo is None else value.astimezone(timezone.utc)).isoformat()
+        case date() | time():
+            return value.isoformat()
+        case bytes() | bytearray() | memoryview():
+            return b64encode(value).decode()
+        case set() | frozenset():
+            return sorted(value, key=str)
+        case Enum():
+            return value.value
+    return value.total_seconds() if isinstance(value, timedelta) else str(value)

@@ -1,0 +1,111 @@
+"""Reading the outbox instead of handling events in a worker: `events`.
+
+This module must not know any database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.events.handlers import adapter_of, check_name
+from ttl_odm.events.outbox import EVERY_TABLE
+from ttl_odm.events.worker import HIDDEN, POLL, checked_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from ttl_odm.events.expiry import Expiry
+
+BATCH: Final = 100
+"""Events that are looked for at once."""
+
+
+class Events:
+    """The events of a consumer, which `events` returns, to be iterated over."""
+
+    def __init__(  # noqa: PLR0913 (see `events`)
+        self, engine: Any, targets: Any, consumer: str, *, follow: bool, poll: float, hidden: float
+    ) -> None:
+        """See `events`."""
+        check_name(consumer)
+        self._source = adapter_of(engine).read_from(engine, targets)
+        self._tables = [EVERY_TABLE] if targets is None else self._source.tables
+        self._consumer = consumer
+        self._follow = follow
+        self._poll = checked_seconds("poll", poll)
+        self._hidden = timedelta(seconds=checked_seconds("hidden", hidden))
+
+    def __iter__(self) -> Iterator[Expiry]:
+        """Go through the events that are due."""
+        if self._source.is_async:
+            raise TTLConfigurationError("The engine is asynchronous: write 'async for'.")
+        outbox = self._source.outbox()
+        outbox.subscribe(self._consumer, self._tables)
+        while True:
+            found = outbox.due(self._consumer, BATCH)
+            for delivery in found:
+                if outbox.claim(delivery, self._hidden):
+                    yield delivery.event
+                    outbox.done(delivery)
+            if not found:
+                if not self._follow:
+                    return
+                time.sleep(self._poll)
+
+    async def __aiter__(self) -> AsyncIterator[Expiry]:
+        """Go through the events that are due."""
+        if not self._source.is_async:
+            raise TTLConfigurationError("The engine isn't asynchronous: write 'for'.")
+        outbox = self._source.outbox()
+        await outbox.subscribe(self._consumer, self._tables)
+        while True:
+            found = await outbox.due(self._consumer, BATCH)
+            for delivery in found:
+                if await outbox.claim(delivery, self._hidden):
+                    yield delivery.event
+                    await outbox.done(delivery)
+            if not found:
+                if not self._follow:
+                    return
+                await asyncio.sleep(self._poll)
+
+
+def events(  # noqa: PLR0913 (they are independent of one another)
+    engine: Any,
+    targets: Any = None,
+    *,
+    consumer: str,
+    follow: bool = False,
+    poll: float = POLL,
+    hidden: float = HIDDEN,
+) -> Events:
+    """Return the events that a consumer hasn't dealt with yet, to be read in a loop.
+
+    For example::
+
+        for event in events(engine, consumer="mailer"):
+            send(event)
+
+    An event is dealt with when the loop asks for the next one. If it raises an exception or ends
+    before that, the event comes again once `hidden` is over. Several processes may read for one
+    consumer: each event goes to one of them. A consumer that the database doesn't know yet begins
+    with the oldest event that is kept. Nothing here records events: an `EventWorker` does, or
+    any sweeper.
+
+    Args:
+        engine: An Engine; or an AsyncEngine, for ``async for``.
+        targets: The models whose events are wanted, as a `Sweeper` takes them; None for the events
+            of all tables.
+        consumer: Its name, which must stay the same.
+        follow: Whether to wait for further events at the end, for ever.
+        poll: Seconds between two looks for further events.
+        hidden: Seconds after which an event is delivered again that wasn't dealt with.
+
+    Raises:
+        TTLConfigurationError: The name, a number of seconds or the engine is none.
+    """
+    return Events(engine, targets, consumer, follow=follow, poll=poll, hidden=hidden)

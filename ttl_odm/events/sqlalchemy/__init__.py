@@ -1,0 +1,107 @@
+"""Events of SQLAlchemy models and Tables; imported when the first one has events.
+
+- `tables`: the tables that keep events and deliveries.
+- `recording`: a hook that records events in the deleting transaction.
+- `outbox`: what workers and readers ask of these tables.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import MetaData
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.events.sqlalchemy.outbox import AsyncTableOutbox, TableOutbox, open_outbox
+from ttl_odm.events.sqlalchemy.recording import record, recorder_among
+from ttl_odm.events.sqlalchemy.tables import EventTables, event_tables
+from ttl_odm.sqlalchemy.policy.binding import binding_of, bound_tables
+from ttl_odm.sqlalchemy.sweep.store import bindings_of
+from ttl_odm.sweeper import Hooks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Table
+
+__all__ = ["Source", "event_tables", "read_from", "record", "source_of"]
+
+
+class Source:
+    """Where events come from.
+
+    Attributes:
+        engine: The engine.
+        targets: What a worker sweeps: the tables whose events are recorded, and the outbox.
+        tables: The names of the former.
+        is_async: Whether the engine is.
+    """
+
+    def __init__(self, engine: Any, recorded: Sequence[Table], tables: EventTables) -> None:
+        self._tables = tables
+        self.engine = engine
+        self.targets: list[Table] = [*recorded, tables.deliveries, tables.events]
+        self.tables = [str(table.fullname) for table in recorded]
+        self.is_async = not isinstance(self.outbox(), TableOutbox)
+
+    def outbox(self) -> TableOutbox | AsyncTableOutbox:
+        """Open the outbox."""
+        return open_outbox(self.engine, self._tables)
+
+
+def source_of(engine: Any, targets: Any) -> Source:
+    """Return where a worker's events come from; see `ttl_odm.events.EventWorker`.
+
+    Raises:
+        TTLConfigurationError: None of the targets has events, or they keep them in several places.
+    """
+    recorded = [table for table in _tables(targets) if _is_recorded(table)]
+    if not recorded:
+        raise TTLConfigurationError(
+            "No model here has events: register a handler with on_expired(Model), or call "
+            "record_expired(Model), before the worker is created."
+        )
+    return Source(engine, recorded, _outbox_of(recorded))
+
+
+def read_from(engine: Any, targets: Any) -> Source:
+    """Return where a reader's events come from; see `ttl_odm.events.events`.
+
+    Raises:
+        TTLConfigurationError: As for `source_of`; only where there are targets.
+    """
+    if targets is not None:
+        return source_of(engine, targets)
+    recorded = [table for table in _tables(None) if _is_recorded(table)]
+    tables = _outbox_of(recorded) if recorded else event_tables(MetaData())
+    return Source(engine, recorded, tables)
+
+
+def _outbox_of(recorded: Sequence[Table]) -> EventTables:
+    """The tables that the events of some tables are in."""
+    if len({table.metadata for table in recorded}) > 1:
+        raise TTLConfigurationError(
+            "These models have several MetaDatas, each with an outbox of its own: give those of "
+            "one MetaData."
+        )
+    return event_tables(recorded[0].metadata)
+
+
+def _tables(targets: Any) -> Sequence[Table]:
+    if targets is None:
+        return [table for table in bound_tables if _is_first(table)]
+    return [binding.table for binding in bindings_of(targets)]
+
+
+def _is_first(table: Table) -> bool:
+    binding = binding_of(table)
+    return binding is not None and binding.origin is None
+
+
+def _is_recorded(table: Table) -> bool:
+    binding = binding_of(table)
+    if binding is None:
+        return False
+    hooks = Hooks.of(getattr(binding.default.owner, "__ttl_on_purged__", None))
+    recorder = recorder_among(hooks)
+    return recorder is not None and recorder.table is table

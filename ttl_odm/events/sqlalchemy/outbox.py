@@ -1,0 +1,256 @@
+"""The outbox in tables: `TableOutbox` over an `Engine`, `AsyncTableOutbox` over an `AsyncEngine`.
+
+A delivery is claimed by an UPDATE that names the instant at which it was due, so that of any number
+of workers one gets it. No row stays locked while a consumer is at work.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+
+from sqlalchemy import Engine, delete, insert, select, update
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from ttl_odm.dialects.errors import is_missing_table
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.events.expiry import EXPIRED, Expiry
+from ttl_odm.events.outbox import EVERY_TABLE, Delivery
+from ttl_odm.events.sqlalchemy.tables import CONSUMERS, DELIVERIES, EVENTS
+from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.purge.errors import is_passing
+from ttl_odm.sqlalchemy.sweep.store import now as now_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+    from datetime import timedelta
+
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from ttl_odm.events.sqlalchemy.tables import EventTables
+
+R = TypeVar("R")
+P = ParamSpec("P")
+
+LONGEST_ERROR: Final = 2000
+"""Characters of an error that are kept."""
+
+_CHUNK: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """The statements, for a connection without a transaction."""
+
+    tables: EventTables
+
+    def subscribe(self, connection: Connection, consumer: str, tables: Collection[str]) -> None:
+        """See `ttl_odm.events.outbox.Outbox.subscribe`."""
+        c = self.tables.consumers.c
+        with connection.begin():
+            known = set(connection.scalars(select(c.table_name).where(c.consumer == consumer)))
+        for table in sorted(set(tables) - known):
+            try:
+                with connection.begin():
+                    row = {"consumer": consumer, "table_name": table, "kind": EXPIRED}
+                    connection.execute(insert(self.tables.consumers), [row])
+                    self._hand_over(connection, consumer, table)
+            except IntegrityError:
+                continue  # somebody else has just done so
+
+    def _hand_over(self, connection: Connection, consumer: str, table: str) -> None:
+        """Let a new consumer have the events that are kept."""
+        events, deliveries = self.tables.events, self.tables.deliveries
+        held = select(deliveries.c.event).where(deliveries.c.consumer == consumer)
+        kept = select(events.c.id, events.c.recorded_at).where(events.c.id.not_in(held))
+        if table != EVERY_TABLE:
+            kept = kept.where(events.c.table_name == table)
+        rows = [
+            {
+                "event": event,
+                "consumer": consumer,
+                "deliveries": 0,
+                "next_at": recorded_at,
+                "recorded_at": recorded_at,
+            }
+            for event, recorded_at in connection.execute(kept)
+        ]
+        for start in range(0, len(rows), _CHUNK):
+            connection.execute(insert(deliveries), rows[start : start + _CHUNK])
+
+    def due(self, connection: Connection, consumer: str, limit: int) -> list[Delivery]:
+        """See `ttl_odm.events.outbox.Outbox.due`."""
+        events, d = self.tables.events, self.tables.deliveries.c
+        with connection.begin():
+            due = (
+                select(events, d.deliveries, d.next_at)
+                .join(self.tables.deliveries, d.event == events.c.id)
+                .where(d.consumer == consumer, d.next_at <= now_of(connection))
+                .order_by(d.next_at, d.event)
+                .limit(limit)
+            )
+            rows = connection.execute(due).all()
+        return [
+            Delivery(_event(row).delivered(row.deliveries + 1), consumer, row.next_at)
+            for row in rows
+        ]
+
+    def claim(self, connection: Connection, delivery: Delivery, hidden: timedelta) -> bool:
+        """See `ttl_odm.events.outbox.Outbox.claim`."""
+        number, d = delivery.event.delivery, self.tables.deliveries.c
+        taking = update(self.tables.deliveries).where(
+            d.event == delivery.event.id,
+            d.consumer == delivery.consumer,
+            d.next_at == delivery.due_at,
+            d.deliveries == number - 1,
+        )
+        try:
+            with connection.begin():
+                values = {"next_at": now_of(connection) + hidden, "deliveries": number}
+                return connection.execute(taking.values(values)).rowcount > 0
+        except DBAPIError as error:
+            if not is_passing(error):
+                raise
+            return False  # another worker is in the way
+
+    def done(self, connection: Connection, delivery: Delivery) -> None:
+        """See `ttl_odm.events.outbox.Outbox.done`."""
+        with connection.begin():
+            connection.execute(delete(self.tables.deliveries).where(*self._is(delivery)))
+
+    def failed(
+        self, connection: Connection, delivery: Delivery, error: str, rest: timedelta | None
+    ) -> None:
+        """See `ttl_odm.events.outbox.Outbox.failed`."""
+        with connection.begin():
+            next_at = None if rest is None else now_of(connection) + rest
+            note = update(self.tables.deliveries).where(*self._is(delivery))
+            connection.execute(note.values(next_at=next_at, error=error[:LONGEST_ERROR]))
+
+    def _is(self, delivery: Delivery) -> tuple[Any, ...]:
+        """The row that is meant, unless the event was delivered again in the meantime."""
+        d = self.tables.deliveries.c
+        return (
+            d.event == delivery.event.id,
+            d.consumer == delivery.consumer,
+            d.deliveries == delivery.event.delivery,
+        )
+
+
+def _event(row: Any) -> Expiry:
+    return Expiry(
+        row.id,
+        row.table_name,
+        tuple(json.loads(row.row_key)),
+        json.loads(row.row_values),
+        row.last_modified,
+        row.expires_at,
+        row.kind,
+    )
+
+
+@contextmanager
+def _tables_named() -> Iterator[None]:
+    """Say which tables are missing, if they are."""
+    try:
+        yield
+    except DBAPIError as error:
+        if not is_missing_table(error.orig):
+            raise
+        raise TTLConfigurationError(
+            f"The database lacks one of the tables {EVENTS}, {CONSUMERS} and {DELIVERIES}: create "
+            "them by Base.metadata.create_all(engine), or by a migration."
+        ) from error
+
+
+class TableOutbox:
+    """A `ttl_odm.events.outbox.Outbox` over an `Engine`."""
+
+    def __init__(self, engine: Engine, tables: EventTables) -> None:
+        self._engine = engine
+        self._statements = Statements(tables)
+
+    def subscribe(self, consumer: str, tables: Collection[str]) -> None:
+        """As in `Outbox`."""
+        self._run(Statements.subscribe, consumer, tables)
+
+    def due(self, consumer: str, limit: int) -> Sequence[Delivery]:
+        """As in `Outbox`."""
+        return self._run(Statements.due, consumer, limit)
+
+    def claim(self, delivery: Delivery, hidden: timedelta) -> bool:
+        """As in `Outbox`."""
+        return self._run(Statements.claim, delivery, hidden)
+
+    def done(self, delivery: Delivery) -> None:
+        """As in `Outbox`."""
+        self._run(Statements.done, delivery)
+
+    def failed(self, delivery: Delivery, error: str, rest: timedelta | None) -> None:
+        """As in `Outbox`."""
+        self._run(Statements.failed, delivery, error, rest)
+
+    def _run(
+        self,
+        work: Callable[Concatenate[Statements, Connection, P], R],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        with _tables_named(), self._engine.connect() as connection:
+            return work(self._statements, connection, *args, **kwargs)
+
+
+class AsyncTableOutbox:
+    """A `ttl_odm.events.outbox.AsyncOutbox` over an `AsyncEngine`."""
+
+    def __init__(self, engine: AsyncEngine, tables: EventTables) -> None:
+        self._engine = engine
+        self._statements = Statements(tables)
+
+    async def subscribe(self, consumer: str, tables: Collection[str]) -> None:
+        """As in `Outbox`."""
+        await self._run(Statements.subscribe, consumer, tables)
+
+    async def due(self, consumer: str, limit: int) -> Sequence[Delivery]:
+        """As in `Outbox`."""
+        return await self._run(Statements.due, consumer, limit)
+
+    async def claim(self, delivery: Delivery, hidden: timedelta) -> bool:
+        """As in `Outbox`."""
+        return await self._run(Statements.claim, delivery, hidden)
+
+    async def done(self, delivery: Delivery) -> None:
+        """As in `Outbox`."""
+        await self._run(Statements.done, delivery)
+
+    async def failed(self, delivery: Delivery, error: str, rest: timedelta | None) -> None:
+        """As in `Outbox`."""
+        await self._run(Statements.failed, delivery, error, rest)
+
+    async def _run(
+        self,
+        work: Callable[Concatenate[Statements, Connection, P], R],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        def inside(connection: Connection) -> R:
+            return work(self._statements, connection, *args, **kwargs)
+
+        with _tables_named():
+            async with self._engine.connect() as connection:
+                return await connection.run_sync(inside)
+
+
+def open_outbox(engine: Any, tables: EventTables) -> TableOutbox | AsyncTableOutbox:
+    """Make the outbox of an engine."""
+    if isinstance(engine, Engine):
+        return TableOutbox(engine, tables)
+    if isinstance(engine, compat.async_types("AsyncEngine")):
+        return AsyncTableOutbox(engine, tables)
+    raise TTLConfigurationError(
+        f"Events need an Engine or an AsyncEngine, not {type(engine).__name__}, because no "
+        "connection is held while an event is handled."
+    )

@@ -1,0 +1,199 @@
+"""Recording events: a hook of the models, in the transaction that deletes their rows."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import Table, insert, inspect, select
+from sqlalchemy.orm import Mapper
+
+from ttl_odm.core import expiry
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.events.expiry import EXPIRED, Expiry
+from ttl_odm.events.handlers import handlers
+from ttl_odm.events.outbox import EVERY_TABLE
+from ttl_odm.events.sqlalchemy.tables import EventTables, event_tables
+from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.policy.binding import key_columns, root_binding_of
+from ttl_odm.sqlalchemy.policy.rules import rule_of
+from ttl_odm.sqlalchemy.purge.statements import is_one_of
+from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
+from ttl_odm.sweeper import Hook, Hooks, Purged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+    from sqlalchemy.engine import Dialect
+
+    from ttl_odm.core import Policy
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+
+CHUNK: Final = 500
+"""Events in one statement: well below every database's limit of bound values."""
+
+
+class Recorder:
+    """Records the events of one table; a hook that runs in the deleting transaction."""
+
+    def __init__(self, binding: Binding) -> None:
+        self.table = binding.table
+        self.tables: EventTables = event_tables(binding.table.metadata)
+        self.included: dict[str, None] = {}
+        self._binding = binding
+
+    def include(self, names: Sequence[str]) -> None:
+        """Have the events carry further columns."""
+        known = [str(column.name) for column in self.table.columns]
+        missing = [name for name in names if name not in known]
+        if missing:
+            raise TTLConfigurationError(
+                f"include = {list(names)!r}: table {self.table.fullname!r} has no column "
+                f"{missing[0]!r}; it has {', '.join(known)}."
+            )
+        own = self._binding.columns_of(self.table).present()
+        always = [str(column.name) for column in (*key_columns(self.table), *own)]
+        self.included |= dict.fromkeys((*always, *names))
+
+    def __call__(self, purged: Purged) -> object:
+        """Record the events of a batch; to be awaited where the connection is asynchronous."""
+        connection = purged.transaction
+        if purged.table != self.table.fullname:
+            return None  # that of a class which inherits the hooks, but has a table of its own
+        if isinstance(connection, compat.async_types("AsyncConnection")):
+            return connection.run_sync(self._record, purged)
+        self._record(connection, purged)
+        return None
+
+    def _record(self, connection: Connection, purged: Purged) -> None:
+        now = purged.as_of
+        self._binding.source.see(connection)
+        events = list(self._events(connection.dialect, purged))
+        consumers = self._consumers(connection)
+        for start in range(0, len(events), CHUNK):
+            chunk = {event.id: event for event in events[start : start + CHUNK]}
+            outbox = self.tables.events
+            held = select(outbox.c.id).where(is_one_of([outbox.c.id], [(key,) for key in chunk]))
+            for known in connection.scalars(held).all():
+                del chunk[known]  # a row that was put back as it was, and has expired again
+            if not chunk:
+                continue
+            connection.execute(insert(outbox), [_row(event, now) for event in chunk.values()])
+            deliveries = [
+                {
+                    "event": event,
+                    "consumer": consumer,
+                    "deliveries": 0,
+                    "next_at": now,
+                    "recorded_at": now,
+                }
+                for event in chunk
+                for consumer in consumers
+            ]
+            if deliveries:
+                connection.execute(insert(self.tables.deliveries), deliveries)
+
+    def _consumers(self, connection: Connection) -> list[str]:
+        """Who is told: those that the database knows, and this process's own handlers."""
+        c = self.tables.consumers.c
+        name = self.table.fullname
+        stored = select(c.consumer).where(c.table_name.in_([name, EVERY_TABLE]), c.kind == EXPIRED)
+        own = (handler.consumer for handler in handlers if handler.table == name)
+        return sorted({*connection.scalars(stored), *own})
+
+    def _events(self, dialect: Dialect, purged: Purged) -> Iterator[Expiry]:
+        assert purged.rows is not None  # noqa: S101 (the hook asks for them)
+        binding = self._binding
+        columns = binding.columns_of(self.table)
+
+        def value(row: Mapping[str, Any], column: Any) -> Any:
+            return None if column is None else row[str(column.name)]
+
+        for key, row in zip(purged.keys, purged.rows, strict=True):
+            scope = value(row, columns.discriminator)
+            policy = self._policy(dialect, scope)
+            began = value(row, columns.last_modified)
+            end = None
+            if policy is not None:
+                end = expiry.expires_at(
+                    policy,
+                    instant=began,
+                    own=value(row, columns.override),
+                    kind=scope,
+                    created=value(row, columns.created),
+                )
+            yield Expiry.of(
+                self.table.fullname,
+                key,
+                {name: row[name] for name in self.included},
+                last_modified=expiry.instant_of(binding.policy, began),
+                expires_at=_instant(end, purged.as_of),
+            )
+
+    def _policy(self, dialect: Dialect, scope: object) -> Policy | None:
+        """By which a row has expired; None where only the database knows that."""
+        source = self._binding.source
+        if not source.is_known:
+            return source.policy_on(dialect, scope)
+        variants = (one for one in self._binding.variants if scope in one.identities)
+        return next((one.default for one in variants), self._binding.default).policy
+
+
+def _instant(end: datetime | None, now: datetime) -> datetime:
+    """When a row has expired: not after it was deleted, whatever is known of its default."""
+    return now if end is None else min(end, now)
+
+
+def _row(event: Expiry, now: datetime) -> dict[str, object]:
+    return {
+        "id": event.id,
+        "table_name": event.table,
+        "kind": event.kind,
+        "row_key": json.dumps(event.key),
+        "row_values": json.dumps(event.row),
+        "last_modified": event.last_modified,
+        "expires_at": event.expires_at,
+        "recorded_at": now,
+    }
+
+
+def record(target: Any, include: Sequence[str]) -> str:
+    """Put a recorder among a model's hooks, unless it has one; see `record_expired`."""
+    binding = _binding_of(target)
+    owner = binding.default.owner
+    hooks = Hooks.of(getattr(owner, "__ttl_on_purged__", None))
+    recorder = recorder_among(hooks)
+    if recorder is None or recorder.table is not binding.table:
+        recorder = Recorder(binding)
+        owner.__ttl_on_purged__ = [hook for _, hook in hooks.entries] + [Hook(recorder, rows=True)]
+    recorder.include(include)
+    return str(binding.table.fullname)
+
+
+def recorder_among(hooks: Hooks) -> Recorder | None:
+    """The recorder that a table has, if it has one."""
+    return next((hook.call for _, hook in hooks.entries if isinstance(hook.call, Recorder)), None)
+
+
+def _binding_of(target: Any) -> Binding:
+    mapper: Any = inspect(target, raiseerr=False) if isinstance(target, type) else None
+    table = mapper.local_table if isinstance(mapper, Mapper) else target
+    if not isinstance(table, Table):
+        raise TTLConfigurationError(
+            f"{target!r} can't have events: give a mapped class or a Table."
+        )
+    if rule_of(table) is not None:
+        raise TTLConfigurationError(
+            f"{target_name(target)} can't have events: its rows follow their parent, and are "
+            "deleted with it, by a DELETE. Handle the events of the parent."
+        )
+    binding_of_source(table)  # or a second Table isn't bound yet
+    binding = root_binding_of(table)
+    if binding is None:
+        raise TTLConfigurationError(
+            f"{target_name(target)} has no TTL, so its rows never expire: declare __ttl__ on the "
+            "model, or enable() it."
+        )
+    return binding.first

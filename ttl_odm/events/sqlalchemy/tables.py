@@ -1,0 +1,114 @@
+"""The tables that keep events and what consumers haven't dealt with.
+
+``ttl_odm_events`` has a row for each event: the outbox. ``ttl_odm_consumers`` has who is told of
+which table. ``ttl_odm_deliveries`` has a row for each event that a consumer hasn't dealt with yet.
+
+Events, and with them their deliveries, have a ttl of their own. This module must not know how they
+are written or read.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+from sqlalchemy import Column, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy.dialects.mysql import LONGTEXT, VARCHAR
+
+from ttl_odm import ExpireAfter
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.events.handlers import LONGEST_NAME
+from ttl_odm.sqlalchemy.declare.enable import enable
+from ttl_odm.sqlalchemy.time.clock import LastModified
+
+EVENTS: Final = "ttl_odm_events"
+CONSUMERS: Final = "ttl_odm_consumers"
+DELIVERIES: Final = "ttl_odm_deliveries"
+
+RETENTION: Final = timedelta(days=7)
+"""For how long an event is kept from its recording on, whether it was delivered or not."""
+
+_INFO: Final = "ttl_odm_events"
+
+
+class EventTables(NamedTuple):
+    """The tables of a MetaData."""
+
+    events: Table
+    consumers: Table
+    deliveries: Table
+
+
+def event_tables(
+    metadata: MetaData, *, schema: str | None = None, retention: timedelta = RETENTION
+) -> EventTables:
+    """Add the tables of events to a MetaData, so that ``create_all()`` and migrations create them.
+
+    `on_expired` and `record_expired` do so for the MetaData of their model, unless it has them.
+
+    Args:
+        metadata: The MetaData of the application's models.
+        schema: Their schema; None for the connection's own.
+        retention: For how long an event is kept from its recording on, whether it was delivered or
+            not. Deliveries that have failed too often are kept as long.
+
+    Returns:
+        The tables, those that are there already if the MetaData has them.
+
+    Raises:
+        TTLConfigurationError: The retention isn't a number of whole seconds.
+    """
+    ours = {table.info[_INFO]: table for table in metadata.tables.values() if _INFO in table.info}
+    if ours:
+        return EventTables(ours[EVENTS], ours[CONSUMERS], ours[DELIVERIES])
+    tables = EventTables(
+        Table(
+            EVENTS,
+            metadata,
+            Column("id", _exact(32), primary_key=True),
+            Column("table_name", _exact(255), nullable=False),
+            Column("kind", _exact(16), nullable=False),
+            Column("row_key", _long(), nullable=False),
+            Column("row_values", _long(), nullable=False),
+            Column("last_modified", LastModified()),
+            Column("expires_at", LastModified(), nullable=False),
+            Column("recorded_at", LastModified(), nullable=False),
+            schema=schema,
+            info={_INFO: EVENTS},
+        ),
+        Table(
+            CONSUMERS,
+            metadata,
+            Column("consumer", _exact(LONGEST_NAME), primary_key=True),
+            Column("table_name", _exact(255), primary_key=True),
+            Column("kind", _exact(16), primary_key=True),
+            schema=schema,
+            info={_INFO: CONSUMERS},
+        ),
+        Table(
+            DELIVERIES,
+            metadata,
+            Column("event", _exact(32), primary_key=True),
+            Column("consumer", _exact(LONGEST_NAME), primary_key=True),
+            Column("deliveries", Integer, nullable=False),
+            Column("next_at", LastModified()),  # NULL: it is dead
+            Column("error", Text),
+            Column("recorded_at", LastModified(), nullable=False),
+            Index(f"ix_{DELIVERIES}_next_at", "consumer", "next_at"),
+            schema=schema,
+            info={_INFO: DELIVERIES},
+        ),
+    )
+    for table in (tables.events, tables.deliveries):
+        enable(table, ExpireAfter("recorded_at", retention), sweep="index")
+    return tables
+
+
+def _exact(length: int) -> String:
+    """Text of which MariaDB and MySQL tell upper from lower case, as the others do."""
+    return String(length).with_variant(VARCHAR(length, collation="utf8mb4_bin"), *MYSQL_FAMILY)
+
+
+def _long() -> Text:
+    """JSON as text; ``TEXT`` ends at 64 KiB on MariaDB and MySQL."""
+    return Text().with_variant(LONGTEXT(), *MYSQL_FAMILY)

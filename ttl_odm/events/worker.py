@@ -1,0 +1,283 @@
+"""`EventWorker` and `AsyncEventWorker`: they sweep what has events, and deliver these.
+
+An event is recorded in the transaction that deletes its row. So that it is recorded at the instant
+when the row expires, and not at the next hourly sweep, a worker sweeps the tables with events twice
+a second, under a lease of its own: of many workers one sweeps. All of them deliver.
+
+This module must not know any database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from dataclasses import dataclass
+from datetime import timedelta
+from inspect import isawaitable
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.events.handlers import Handler, adapter_of, handlers, rest_after
+from ttl_odm.sweeper import AsyncSweeper, Sweeper
+from ttl_odm.sweeper.stop import Stop
+
+if TYPE_CHECKING:
+    from ttl_odm.events.outbox import AsyncOutbox, Delivery, Outbox
+    from ttl_odm.sweeper import SweepReport
+
+logger: Final = logging.getLogger("ttl_odm.events")
+
+LEASE: Final = "ttl_odm_events"
+"""The name of the workers' lease."""
+
+POLL: Final = 0.5
+HIDDEN: Final = 60.0
+BATCH: Final = 100
+"""Events that a worker looks for at once, for each handler."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What became of the events that a worker has delivered.
+
+    Attributes:
+        done: How many a handler has dealt with.
+        failed: How many will be delivered again.
+        dead: How many won't, since they have failed too often.
+    """
+
+    done: int = 0
+    failed: int = 0
+    dead: int = 0
+
+    def __add__(self, other: Delivered) -> Delivered:
+        return Delivered(self.done + other.done, self.failed + other.failed, self.dead + other.dead)
+
+    @property
+    def total(self) -> int:
+        """How many there were."""
+        return self.done + self.failed + self.dead
+
+
+class _Worker:
+    """The base of both workers: their arguments, and `stop`."""
+
+    _is_async: bool
+    _sweeping: Sweeper | AsyncSweeper
+
+    def __init__(
+        self,
+        engine: Any,
+        targets: Any = None,
+        *,
+        poll: float = POLL,
+        hidden: float = HIDDEN,
+    ) -> None:
+        """Look for models with events, and their handlers.
+
+        Args:
+            engine: An Engine, or for `AsyncEventWorker` an AsyncEngine.
+            targets: The models whose events are recorded and delivered, as a `Sweeper` takes them;
+                None for all models with events.
+            poll: Seconds between two looks for rows that have expired, and for events.
+            hidden: Seconds after which an event is delivered again whose handler hasn't returned,
+                since its worker may have died. No handler should take longer.
+
+        Raises:
+            TTLConfigurationError: There is no model with events, or the engine or a handler doesn't
+                fit.
+        """
+        source = adapter_of(engine).source_of(engine, targets)
+        if source.is_async is not self._is_async:
+            fitting = AsyncEventWorker if source.is_async else EventWorker
+            raise TTLConfigurationError(
+                f"{type(self).__name__} can't work with {type(engine).__name__}: "
+                f"use {fitting.__name__}."
+            )
+        self._source = source
+        self._poll = checked_seconds("poll", poll)
+        self._hidden = timedelta(seconds=checked_seconds("hidden", hidden))
+        self._stop = Stop()
+        self._takes_all = targets is None
+        self._handlers()
+
+    def _handlers(self) -> list[Handler]:
+        """Those of the worker's tables, also of tables that it doesn't sweep if it takes all."""
+        mine = [one for one in handlers if self._takes_all or one.table in self._source.tables]
+        for handler in mine:
+            if handler.is_async and not self._is_async:
+                raise TTLConfigurationError(
+                    f"The handler {handler.consumer} is a coroutine function, which needs an "
+                    "AsyncEventWorker."
+                )
+        return mine
+
+    def _sweeper(self, kind: Any) -> Any:
+        return kind(self._source.engine, self._source.targets, lease_name=LEASE)
+
+    def stop(self) -> None:
+        """End `run_forever` after the event at hand; may be called from anywhere."""
+        self._stop.ask()
+        self._sweeping.stop()
+
+    def _failed(
+        self, handler: Handler, delivery: Delivery, error: Exception
+    ) -> tuple[str, timedelta | None]:
+        """What to note of an event on which a handler has raised, and for how long it rests."""
+        event = delivery.event
+        is_dead = event.delivery >= handler.attempts
+        fate = "it is dead" if is_dead else "it will be delivered again"
+        logger.warning(
+            "The handler %s failed on the event %s of %s, delivery %d: %s; %s.",
+            handler.consumer,
+            event.id,
+            event.table,
+            event.delivery,
+            f"{type(error).__name__}: {error}",
+            fate,
+            exc_info=error,
+        )
+        text = f"{type(error).__name__}: {error}"
+        return text, None if is_dead else rest_after(event.delivery)
+
+
+class EventWorker(_Worker):
+    """Records and delivers events: ``EventWorker(engine, Base).run_forever()``."""
+
+    _is_async = False
+
+    def __init__(self, engine: Any, targets: Any = None, **options: float) -> None:
+        """Look for models with events; see `_Worker`."""
+        super().__init__(engine, targets, **options)
+        self._outbox: Outbox = self._source.outbox()
+        self._sweeping: Sweeper = self._sweeper(Sweeper)
+
+    def run_once(self) -> Delivered:
+        """Sweep once, and deliver what is due by then, once.
+
+        A sweep that another worker does, or that fails, doesn't keep events from being delivered.
+        """
+        self._subscribe()
+        _warn(self._sweeping.run_once())
+        return self._deliver_all()
+
+    def run_forever(self) -> None:
+        """Sweep and deliver until `stop` is called.
+
+        Rows are swept in a thread of its own, so that a slow handler doesn't delay the events of
+        other rows.
+        """
+        self._subscribe()
+        sweep = threading.Thread(
+            target=self._sweeping.run_forever,
+            kwargs={"interval": self._poll, "jitter": 0.0},
+            name=LEASE,
+            daemon=True,
+        )
+        sweep.start()
+        try:
+            while not self._stop.asked:
+                if not self._deliver_all().total:
+                    self._stop.wait(self._poll)
+        finally:
+            self._sweeping.stop()
+            sweep.join()
+
+    def _subscribe(self) -> None:
+        for handler in self._handlers():
+            self._outbox.subscribe(handler.consumer, [handler.table])
+
+    def _deliver_all(self) -> Delivered:
+        result = Delivered()
+        for handler in self._handlers():
+            for delivery in self._outbox.due(handler.consumer, BATCH):
+                if self._stop.asked:
+                    break
+                if self._outbox.claim(delivery, self._hidden):
+                    result += self._deliver(handler, delivery)
+        return result
+
+    def _deliver(self, handler: Handler, delivery: Delivery) -> Delivered:
+        try:
+            handler.call(delivery.event)
+        except Exception as error:  # noqa: BLE001 (the application's)
+            text, rest = self._failed(handler, delivery, error)
+            self._outbox.failed(delivery, text, rest)
+            return Delivered(dead=1) if rest is None else Delivered(failed=1)
+        self._outbox.done(delivery)
+        return Delivered(done=1)
+
+
+class AsyncEventWorker(_Worker):
+    """`EventWorker` for an AsyncEngine; handlers may be coroutine functions."""
+
+    _is_async = True
+
+    def __init__(self, engine: Any, targets: Any = None, **options: float) -> None:
+        """Look for models with events; see `_Worker`."""
+        super().__init__(engine, targets, **options)
+        self._outbox: AsyncOutbox = self._source.outbox()
+        self._sweeping: AsyncSweeper = self._sweeper(AsyncSweeper)
+
+    async def run_once(self) -> Delivered:
+        """Sweep once, and deliver what is due by then, once; see `EventWorker.run_once`."""
+        await self._subscribe()
+        _warn(await self._sweeping.run_once())
+        return await self._deliver_all()
+
+    async def run_forever(self) -> None:
+        """Sweep and deliver until `stop` is called, or the task is cancelled."""
+        await self._subscribe()
+        sweep = asyncio.ensure_future(self._sweeping.run_forever(interval=self._poll, jitter=0.0))
+        try:
+            while not self._stop.asked:
+                if not (await self._deliver_all()).total:
+                    await self._stop.wait_async(self._poll)
+        finally:
+            self._sweeping.stop()
+            await sweep
+
+    async def _subscribe(self) -> None:
+        for handler in self._handlers():
+            await self._outbox.subscribe(handler.consumer, [handler.table])
+
+    async def _deliver_all(self) -> Delivered:
+        result = Delivered()
+        for handler in self._handlers():
+            for delivery in await self._outbox.due(handler.consumer, BATCH):
+                if self._stop.asked:
+                    break
+                if await self._outbox.claim(delivery, self._hidden):
+                    result += await self._deliver(handler, delivery)
+        return result
+
+    async def _deliver(self, handler: Handler, delivery: Delivery) -> Delivered:
+        try:
+            called = handler.call(delivery.event)
+            if isawaitable(called):
+                await called
+        except Exception as error:  # noqa: BLE001 (the application's)
+            text, rest = self._failed(handler, delivery, error)
+            await self._outbox.failed(delivery, text, rest)
+            return Delivered(dead=1) if rest is None else Delivered(failed=1)
+        await self._outbox.done(delivery)
+        return Delivered(done=1)
+
+
+def checked_seconds(name: str, value: float) -> float:
+    """Return an argument that is a number of seconds.
+
+    Raises:
+        TTLConfigurationError: It isn't, or isn't more than 0.
+    """
+    given: object = value
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < inf:
+        raise TTLConfigurationError(f"{name} = {value!r}: give seconds, more than 0.")
+    return value
+
+
+def _warn(report: SweepReport) -> None:
+    if report.error is not None:
+        logger.warning("Events weren't recorded: %s", report.error)
