@@ -37,6 +37,7 @@ IN_PARTS: Final = frozenset(
         "adoption",
         "cli",
         "django_app",
+        "events",
         "examples",
         "faults",
         "fuzz",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 EXTENSIONS = (
     "ttl_odm.database_sweep",
+    "ttl_odm.events",
     "ttl_odm.follows",
     "ttl_odm.guard",
     "ttl_odm.live_views",

@@ -24,6 +24,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 EXTENSIONS: Final[dict[str, tuple[str, ...]]] = {
     "database_sweep": ("database_jobs",),
+    "events": (),
     "follows": ("Follows",),
     "guard": ("guard", "RawSQLError", "RawSQLWarning", "assert_no_leaks"),
     "live_views": (),

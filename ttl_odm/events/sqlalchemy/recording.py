@@ -9,7 +9,7 @@ from sqlalchemy import Table, insert, inspect, select
 from sqlalchemy.orm import Mapper
 
 from ttl_odm.core import expiry
-from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.events.expiry import EXPIRED, Expiry
 from ttl_odm.events.handlers import handlers
 from ttl_odm.events.outbox import EVERY_TABLE
@@ -136,7 +136,10 @@ class Recorder:
         """By which a row has expired; None where only the database knows that."""
         source = self._binding.source
         if not source.is_known:
-            return source.policy_on(dialect, scope)
+            try:
+                return source.policy_as_noted(dialect, scope)
+            except TTLError:
+                return None
         variants = (one for one in self._binding.variants if scope in one.identities)
         return next((one.default for one in variants), self._binding.default).policy
 
