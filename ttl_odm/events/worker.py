@@ -32,6 +32,9 @@ logger: Final = logging.getLogger("ttl_odm.events")
 LEASE: Final = "ttl_odm_events"
 """The name of the workers' lease."""
 
+LEASE_DURATION: Final = 10.0
+"""Seconds after which another worker sweeps instead of one that died."""
+
 POLL: Final = 0.5
 HIDDEN: Final = 60.0
 BATCH: Final = 100
@@ -115,7 +118,12 @@ class _Worker:
         return mine
 
     def _sweeper(self, kind: Any) -> Any:
-        return kind(self._source.engine, self._source.targets, lease_name=LEASE)
+        return kind(
+            self._source.engine,
+            self._source.targets,
+            lease_name=LEASE,
+            lease_duration=LEASE_DURATION,
+        )
 
     def stop(self) -> None:
         """End `run_forever` after the event at hand; may be called from anywhere."""

@@ -1,0 +1,87 @@
+"""A program that tests kill: it holds seats, lets them expire, and handles their events.
+
+Run it: ``python -m tests.events.killed URL write | work``
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import suppress
+from random import Random
+from uuid import uuid4
+
+from sqlalchemy import String, create_engine, insert
+from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from ttl_odm.events import EventWorker, Expiry, on_expired
+from ttl_odm.sqlalchemy import TTLMixin
+
+REST = 0.02
+"""Seconds, or the other processes would wait for a core."""
+
+
+class Base(DeclarativeBase):
+    """The base of the models."""
+
+
+class SeatHold(TTLMixin, Base):
+    """A seat that is held for a second."""
+
+    __tablename__ = "seat_holds"
+    __ttl__ = 1
+    seat: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    life: Mapped[str] = mapped_column(String(32))
+
+
+class Life(Base):
+    """That a seat was held."""
+
+    __tablename__ = "lives"
+    life: Mapped[str] = mapped_column(String(32), primary_key=True)
+
+
+class Handled(Base):
+    """That an event was handled."""
+
+    __tablename__ = "handled"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    event: Mapped[str] = mapped_column(String(32))
+    life: Mapped[str] = mapped_column(String(32))
+
+
+def main(url: str, what: str) -> None:
+    """Write or work, for ever."""
+    engine = create_engine(url)
+
+    @on_expired(SeatHold, include=["life"], name="release")
+    def release(event: Expiry) -> None:
+        with engine.begin() as connection:
+            row = {"event": event.id, "life": event.row["life"]}
+            connection.execute(insert(Handled), [row])
+
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    if what == "work":
+        worker = EventWorker(engine, Base, poll=0.01, hidden=0.5)
+        while True:
+            time.sleep(REST)
+            with suppress(OperationalError):  # of SQLite: another process writes
+                worker.run_once()
+    random = Random()  # noqa: S311 (any seat will do)
+    while True:
+        time.sleep(REST)
+        life = uuid4().hex
+        # Somebody holds it, or as above.
+        with (
+            suppress(IntegrityError, OperationalError),
+            Session(engine) as session,
+            session.begin(),
+        ):
+            session.add(SeatHold(seat=random.randrange(50), life=life))
+            session.add(Life(life=life))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
