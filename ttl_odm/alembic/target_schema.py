@@ -196,7 +196,8 @@ class TargetSchema:
             MigrationRefusedError: The one that the policy goes by is not among them.
         """
         binding = self.binding(columns)
-        live = Predicate(clock_of(dialect)).live(binding, binding.columns_of(binding.table))
+        columns_read = binding.columns_of(binding.table)
+        live = Predicate(clock_of(dialect)).live(binding, columns_read, in_schema=True)
         return as_text(live, dialect)
 
     def expired(

@@ -1,9 +1,9 @@
 """The one predicate: whether a row is live or expired, as a SQL expression.
 
 Reads, writes, the purge of keys and the sweeper all build their condition here, and nowhere
-else. The form is an OR of ranges rather than a COALESCE, because PostgreSQL's planner
-estimates it best. Values that raw SQL put into ``ttl`` where no CHECK kept them out (0, -2; text
-and fractions on SQLite) read as "no override", so the default applies to them.
+else. It is made of ranges rather than of a COALESCE, which no planner can estimate. Values that raw
+SQL put into ``ttl`` where no CHECK kept them out (0, -2; text and fractions on SQLite) read as "no
+override", so the default applies to them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from sqlalchemy.types import Integer
 
 from ttl_odm.core.values import FOREVER, MAX_TTL
 from ttl_odm.dialects.mysql import MySQL
+from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.sqlalchemy.compat import SQLTemplate
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.policy.sources import Moment
+from ttl_odm.sqlalchemy.time.clock import Native
 
 if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding
@@ -58,14 +60,21 @@ class Predicate:
         locking = locking and clock.locks_rows
         self._moment = Moment(clock, self._now, writing, overruled_by, locking)
 
-    def live(self, binding: Binding, columns: SourceColumns) -> Condition:
-        """True for rows that have not expired."""
+    def live(
+        self, binding: Binding, columns: SourceColumns, *, in_schema: bool = False
+    ) -> Condition:
+        """True for rows that have not expired.
+
+        `in_schema` where the database keeps the text, as that of a view: its spelling stays the
+        same in every version.
+        """
         if isinstance(self._clock, MySQL) and binding.is_checked:
             live = binding.source.live_by_age(columns, self._moment)
             if live is None:
                 live = self._live_by_age(binding, columns)
         else:
-            live = self._live_by_ranges(binding, columns)
+            for_planner = isinstance(self._clock, PostgreSQL) and not in_schema
+            live = self._live_by_ranges(binding, columns, for_planner=for_planner)
         if binding.max_lifetime is not None:
             column_format, created = binding.max_lifetime.instants.on(self._clock), columns.created
             assert created is not None  # noqa: S101 (a binding with a limit has it)
@@ -90,40 +99,98 @@ class Predicate:
         reached = binding.instants.on(self._clock).reached(columns.last_modified, self._now - age)
         return SQLTemplate("(({0}) IS NOT TRUE)", Boolean(), reached)
 
-    def _live_by_ranges(self, binding: Binding, columns: SourceColumns) -> Condition:
-        """True for rows that have not expired, but for the policy's limit."""
+    def _live_by_ranges(
+        self, binding: Binding, columns: SourceColumns, *, for_planner: bool
+    ) -> Condition:
+        """True for rows that have not expired, but for the policy's limit.
+
+        `for_planner` in the spelling that PostgreSQL's planner estimates best.
+        """
         age, span = self._seconds(binding, columns, "inherited_age"), self._clock.span
         column_format, start = binding.instants.on(self._clock), columns.last_modified
-        live = column_format.ahead(start, self._ago(binding, age))
+        inherited = column_format.ahead(start, self._ago(binding, age))
         shortest_ago = self._shortest_ago(binding)
         if shortest_ago is not None:  # of young rows nobody has to look up their own default
-            live = or_(column_format.ahead(start, shortest_ago), live)
+            inherited = or_(column_format.ahead(start, shortest_ago), inherited)
         if binding.nulls_expire:
-            live = and_(live, or_(start.is_not(None), age > _integer(FOREVER)))
-        if columns.override is not None:
-            own = self._own(columns)
-            is_off = binding.source.once(age) > _integer(FOREVER)
-            if shortest_ago is not None and binding.instants.native:
-                # A second look-up, of which inheriting rows have no need after the first one.
-                before_all = column_format.reached(start, self._now - span(_integer(FOREVER)))
-                is_off = and_(or_(own.is_not(None), before_all), is_off)
-            is_own_ahead = column_format.ahead_after(start, self._life(binding, own), self._now)
-            is_never = or_(*(own == _integer(never) for never in binding.nevers))
-            # A "never" may pass with what is not a ttl: the last condition lets it in anyway.
-            inherits, odd = own.is_(None), self._no_ttl(binding, own)
-            late = []
-            if isinstance(self._clock, SQLite) and binding.is_checked:
-                # What only tables from before the CHECK hold is asked for last: it would cost
-                # each row with a ttl of its own half as much again as all the rest.
-                late, odd = [and_(or_(*odd), live)], []
-            live = or_(
-                and_(or_(inherits, *odd), live),
-                and_(own > _integer(0), is_own_ahead, *self._counting(binding, own)),
-                *late,
-                # TTL is off. By the same bound value, since each costs more than the comparison.
-                or_(is_never, is_off),
-            )
-        return live
+            inherited = and_(inherited, or_(start.is_not(None), age > _integer(FOREVER)))
+        # By the same bound value, since each costs more than the comparison.
+        is_off = binding.source.once(age) > _integer(FOREVER)
+        if columns.override is None:
+            # A range of `_ts` alone stays one that an index can serve.
+            if for_planner and not isinstance(column_format, Native):
+                inherited = or_(inherited, self._presumed(is_off))
+            return inherited
+        if shortest_ago is not None and binding.instants.native:
+            # A second look-up, of which inheriting rows have no need after the first one.
+            before_all = column_format.reached(start, self._now - span(_integer(FOREVER)))
+            is_off = and_(or_(self._own(columns).is_not(None), before_all), is_off)
+        if for_planner:
+            return or_(self._live_by_halves(binding, columns, inherited), self._presumed(is_off))
+        return self._live_by_kinds(binding, columns, inherited, is_off)
+
+    def _live_by_kinds(
+        self, binding: Binding, columns: SourceColumns, inherited: Condition, is_off: Condition
+    ) -> Condition:
+        """An OR of the rows that inherit, those with a ttl of their own, and those with "never"."""
+        own = self._own(columns)
+        # A "never" may pass with what is not a ttl: the last condition lets it in anyway.
+        inherits, odd = own.is_(None), self._no_ttl(binding, own)
+        late = []
+        if isinstance(self._clock, SQLite) and binding.is_checked:
+            # What only tables from before the CHECK hold is asked for last: it would cost
+            # each row with a ttl of its own half as much again as all the rest.
+            late, odd = [and_(or_(*odd), inherited)], []
+        return or_(
+            and_(or_(inherits, *odd), inherited),
+            and_(
+                own > _integer(0),
+                self._own_ahead(binding, columns),
+                *self._counting(binding, own),
+            ),
+            *late,
+            or_(*(own == _integer(never) for never in binding.nevers), is_off),
+        )
+
+    def _live_by_halves(
+        self, binding: Binding, columns: SourceColumns, inherited: Condition
+    ) -> Condition:
+        """An AND: the row doesn't outlive the default, nor a ttl of its own.
+
+        PostgreSQL's planner takes conditions for independent of each other. A row's age and what
+        kind of ttl it has are; the three kinds exclude each other, so of an OR of them it would
+        expect up to a quarter too few rows.
+        """
+        own = self._own(columns)
+        nevers = [own == _integer(never) for never in binding.nevers]
+        positive = [own == _integer(never) for never in binding.nevers if never > 0]
+        has_own = and_(own > _integer(0), *self._counting(binding, own))
+        by_default = [inherited, has_own]
+        if binding.source.scoping is not None:  # of rows with their own ttl no default is looked up
+            by_default.reverse()
+        return and_(
+            or_(*by_default, *nevers),
+            or_(
+                own.is_(None),
+                *self._no_ttl(binding, own),
+                *positive,
+                self._presumed(self._own_ahead(binding, columns)),
+            ),
+        )
+
+    def _own_ahead(self, binding: Binding, columns: SourceColumns) -> Condition:
+        """True where the end of a row's own ttl, if it has one, is still to come."""
+        life = self._life(binding, self._own(columns))
+        column_format = binding.instants.on(self._clock)
+        return column_format.ahead_after(columns.last_modified, life, self._now)
+
+    def _presumed(self, condition: Condition) -> Condition:
+        """The same condition; true of nearly all rows where PostgreSQL's planner can't look at it.
+
+        It would expect an inequality to hold for a third of them: one of a sum of two columns, or
+        of a parameter in a generic plan. A value that it knows it puts in all the same.
+        """
+        return SQLTemplate("(NULLIF({0}, FALSE) IS NOT NULL)", Boolean(), condition)
 
     def expired(self, binding: Binding, columns: SourceColumns) -> Condition:
         """True for rows that have expired: what `live` is not.
