@@ -57,6 +57,15 @@ TENANTS_LIST: Final = Goal(
 TENANTS_SCAN: Final = Goal(
     "SQLAlchemy: scan, stored defaults of 10,000 tenants / a bound value", 1.3
 )
+ONE_TENANT_KEY: Final = Goal(
+    "SQLAlchemy: one tenant's read by key, of 10,000 stored defaults / a bound value", 1.1
+)
+ONE_TENANT_LIST: Final = Goal(
+    "SQLAlchemy: one tenant's list of 100, of 10,000 stored defaults / a bound value", 1.05
+)
+ONE_TENANT_SCAN: Final = Goal(
+    "SQLAlchemy: one tenant's scan, of 10,000 stored defaults / a bound value", 1.05
+)
 FOLLOWS_KEY: Final = Goal("SQLAlchemy: read by key of a follower / an EXISTS by hand", 1.3)
 DJANGO_FOLLOWS_KEY: Final = Goal("Django: get() of a follower / an Exists by hand", 1.3)
 BEANIE_FOLLOWS_KEY: Final = Goal("Beanie: find_one and get of a follower / a $lookup by hand", 1.3)
@@ -115,6 +124,7 @@ GOALS: Final = tuple(
         *(ONE_ROW, ONE_ROW_POSTGRES, BATCH, RENEWAL),
         *(TOUCH, TOUCH_ALONE, GET_AND_TOUCH, BYSTANDER),
         *(STORED_KEY, STORED_LIST, STORED_SCAN, TENANTS_KEY, TENANTS_LIST, TENANTS_SCAN),
+        *(ONE_TENANT_KEY, ONE_TENANT_LIST, ONE_TENANT_SCAN),
         *(FOLLOWS_KEY, DJANGO_FOLLOWS_KEY, BEANIE_FOLLOWS_KEY),
         *(DJANGO_CREATE, DJANGO_GET, DOCUMENTS, COUNT),
         *(DJANGO_SWEEP, SPEED, FOREGROUND, ONE_WORKER, TWO_WORKERS, GENTLE),

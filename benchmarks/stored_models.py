@@ -62,6 +62,7 @@ class Variant(NamedTuple):
         by_hand: One without a policy.
         tenants: How many of the tenants have a default of their own; None: there are no such.
         old: Whether its rows are older than the shortest default.
+        tenant: Whose rows all of them are; None: each is of another tenant.
     """
 
     what: str
@@ -70,9 +71,12 @@ class Variant(NamedTuple):
     by_hand: Any
     tenants: int | None
     old: bool
+    tenant: int | None
 
 
-def _variant(name: str, what: str, tenants: int | None, *, old: bool) -> Variant:
+def _variant(
+    name: str, what: str, tenants: int | None, *, old: bool, tenant: int | None = None
+) -> Variant:
     def model(base: Any, columns: Any, **members: object) -> Any:
         members["__tablename__"] = f"stored_{name}"
         return type(f"{name.title()}{base.__name__}", (columns, _Columns, base), members)
@@ -86,7 +90,7 @@ def _variant(name: str, what: str, tenants: int | None, *, old: bool) -> Variant
         model(InCode, TTLMixin, __ttl__=LONGEST),
         model(ByHand, ContractColumns),
     )
-    return Variant(what, *models, tenants=tenants, old=old)
+    return Variant(what, *models, tenants=tenants, old=old, tenant=tenant)
 
 
 ONE: Final = _variant("one", "", None, old=False)
@@ -100,7 +104,8 @@ BY_TENANT: Final = tuple(
     for amount, tenants in (("tenth", TENANTS // 10), ("all", TENANTS))
     for age in ("young", "old")
 )
-VARIANTS: Final = (ONE, *BY_TENANT)
+ONE_TENANT: Final = _variant("tenant", "old rows", TENANTS, old=True, tenant=7)
+VARIANTS: Final = (ONE, *BY_TENANT, ONE_TENANT)
 
 
 def create_tables(engine: Engine) -> None:
@@ -113,7 +118,7 @@ def create_tables(engine: Engine) -> None:
     now, policies = datetime.now(timezone.utc), tables_of(ONE.stored.__table__).policies
     for variant in VARIANTS:
         table = variant.by_hand.__tablename__
-        rows = [_row(key, now, old=variant.old) for key in range(1, ROWS + 1)]
+        rows = [_row(key, now, variant) for key in range(1, ROWS + 1)]
         with engine.begin() as connection:
             connection.execute(insert(variant.by_hand), rows)
             if variant.tenants is not None:
@@ -122,19 +127,21 @@ def create_tables(engine: Engine) -> None:
     analyze(engine, policies.name)
 
 
-def _row(key: int, now: datetime, *, old: bool) -> dict[str, Any]:
+def _row(key: int, now: datetime, variant: Variant) -> dict[str, Any]:
     """A row; whether it lives its key decides."""
     ttl = None
     if is_live(key) and key % _NEVER_EVERY == 0:
         ttl = -1
     elif is_live(key) and key % _OWN_TTL_EVERY == 0:
         ttl = LONGEST // 2
-    age = timedelta(seconds=key % 3600, days=2 if old else 0)
+    age = timedelta(seconds=key % 3600, days=2 if variant.old else 0)
     if not is_live(key):
         age = timedelta(seconds=2 * LONGEST)
+    tenant = variant.tenant
     return {
         "id": key,
-        "tenant_id": key * 7919 % TENANTS,  # neighbours are of different tenants
+        # Neighbours are of different tenants.
+        "tenant_id": key * 7919 % TENANTS if tenant is None else tenant,
         "payload": f"{key:0>100}",
         "amount": key,
         "_ts": now - age,

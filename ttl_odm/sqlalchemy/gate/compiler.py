@@ -45,6 +45,7 @@ from ttl_odm.sqlalchemy.policy.second_tables import is_migrating
 from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepInsert, SweepSelect, SweepUpdate
 from ttl_odm.sqlalchemy.rewrite.from_clauses import (
     Assigned,
+    JoinKeys,
     LiveRows,
     LiveSource,
     binding_of_source,
@@ -74,12 +75,14 @@ if TYPE_CHECKING:
     )
     from sqlalchemy.dialects.mysql.dml import OnDuplicateClause
     from sqlalchemy.dialects.postgresql.dml import OnConflictDoUpdate
+    from sqlalchemy.engine import Dialect
     from sqlalchemy.engine.default import DefaultExecutionContext
     from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.sql.expression import CompoundSelect
 
     from ttl_odm.sqlalchemy.compat import Handler, Resolved
     from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.sources import SourceColumns
     from ttl_odm.sqlalchemy.rewrite.statement_rules import Preparation
 
     Row = dict[str, object]
@@ -332,13 +335,15 @@ def _many_values(compiler: GatedCompiler, trial: Trial | None) -> AbstractContex
 def _live_rows(compiler: GatedCompiler) -> LiveRows:
     """The conditions for FROM elements, in the mode that the compiler is in."""
 
-    def live(binding: Binding, source: FromClause) -> ColumnElement[bool]:
+    def live(binding: Binding, source: FromClause, joins: JoinKeys | None) -> ColumnElement[bool]:
         _needs_context(compiler)
+        columns = binding.columns_of(source)
         if not binding.source.is_known:
             _prepare(compiler, SeenDefault(binding.source))
+            binding = _of_one_scope(binding, columns, joins, compiler.dialect)
         writing = compiler.ttl_mode.writing
         predicate = Predicate(clock_of(compiler.dialect), writing=writing, overridable=not writing)
-        return predicate.live(binding, binding.columns_of(source))
+        return predicate.live(binding, columns)
 
     return LiveRows(
         live,
@@ -346,6 +351,17 @@ def _live_rows(compiler: GatedCompiler) -> LiveRows:
         compiler.ttl_mode.changed,
         laterally=not getattr(compiler.dialect, "is_mariadb", False),
     )
+
+
+def _of_one_scope(
+    binding: Binding, columns: SourceColumns, joins: JoinKeys | None, dialect: Dialect
+) -> Binding:
+    """The policy for a FROM element, with that scope's default where the rows are of one."""
+    scoping, column = binding.source.scoping, columns.discriminator
+    if scoping is None or column is None or joins is None:
+        return binding
+    value = joins.value_of(column, partial(scoping.tells_apart, dialect=dialect))
+    return binding if value is None else binding.with_source(scoping.only(value))
 
 
 def _policy_of(compiler: GatedCompiler, source: FromClause) -> Binding | None:

@@ -461,7 +461,7 @@ def _expired_by_rule(connection: Connection, rule: Rule) -> ColumnElement[bool]:
     dialect = connection.dialect
     predicate = Predicate(clock_of(dialect), writing=True)
     rows = LiveRows(
-        lambda binding, source: predicate.live(binding, binding.columns_of(source)),
+        lambda binding, source, _: predicate.live(binding, binding.columns_of(source)),
         partial(binding_of_source, dialect=dialect),
     )
     return not_(and_(*rows.where([rule.table])))

@@ -8,6 +8,7 @@ each time a statement *runs* (`ttl_odm.sqlalchemy.policy.parameters`): that is w
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from inspect import currentframe
@@ -186,6 +187,12 @@ class Binding:
             default_before=before,
             origin=self.first if is_second else None,
         )
+
+    def with_source(self, source: Source) -> Binding:
+        """The same policy with the default from elsewhere, for a part of one statement."""
+        other = copy(self)
+        other.source = source
+        return other
 
     def columns_of(self, source: FromClause) -> SourceColumns:
         """The columns of this binding as an alias (or the table itself) has them."""

@@ -96,6 +96,17 @@ class Scoping(ABC):
         """The scope of a row where that has a default of its own; else NULL."""
 
     @abstractmethod
+    def tells_apart(self, value: SQL, dialect: Dialect) -> bool:
+        """Whether a column or parameter that equals a row's scope is sure to be of the same scope.
+
+        It isn't where the database takes Acme for acme, or compares numbers with text.
+        """
+
+    @abstractmethod
+    def only(self, value: SQL) -> Source:
+        """The source for the rows of one scope, by a parameter that `tells_apart` has admitted."""
+
+    @abstractmethod
     def due(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
         """What a count reports of the expired rows of each scope."""
 

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
+    BindParameter,
     ClauseElement,
     Delete,
     FromClause,
@@ -69,7 +70,7 @@ class LiveRows:
 
     def __init__(
         self,
-        live: Callable[[Binding, FromClause], ColumnElement[bool]],
+        live: Callable[[Binding, FromClause, JoinKeys | None], ColumnElement[bool]],
         policy_of: Callable[[FromClause], Binding | None],
         unreadable: Collection[object] = (),
         *,
@@ -111,14 +112,14 @@ class LiveRows:
         """The condition for a table, an alias or a sample."""
         binding = self._policy_of(source)
         if binding is not None:
-            return self._live(binding, source)
+            return self._live(binding, source, joins)
         sub = sub_binding_of(table_of(source))
         if sub is not None:
             if joins is not None and joins.lead_to(sub.base.table, sub.keys_of(source)):
                 return None
             base = sub.base.table.alias()
             keys = [(own, base.c[root.key]) for own, root in sub.keys_of(source)]
-            return self.exists(source, base, keys, self._live(sub.base, base))
+            return self.exists(source, base, keys, self._live(sub.base, base, None))
         rule = statement_rule_of(table_of(source))
         return None if rule is None else rule.live(self, source, joins)
 
@@ -181,6 +182,27 @@ class JoinKeys:
             if table_of(other) is table
         )
 
+    def value_of(self, column: SQL, is_admitted: Callable[[SQL], bool]) -> SQL | None:
+        """The parameter that a column equals wherever its row isn't made of NULLs, if there is one.
+
+        Args:
+            column: A column of a table or alias in one of the FROM elements.
+            is_admitted: Whether it may be this parameter, or be found by way of this column.
+        """
+        reached, waiting = {column}, [column]
+        while waiting:
+            one = waiting.pop()
+            for value in self._values.get(one, ()):
+                if is_admitted(value):
+                    return value
+            for other in self._equals.get(one, ()):
+                # Of what a subquery returns, or a text, the column's type doesn't tell everything.
+                is_stored = isinstance(table_of(getattr(other, "table", None)), Table)
+                if other not in reached and is_stored and is_admitted(other):
+                    reached.add(other)
+                    waiting.append(other)
+        return None
+
     def _reached(self, column: SQL) -> set[SQL]:
         """The columns that equal one wherever its row isn't made of NULLs."""
         reached, waiting = {column}, [column]
@@ -193,14 +215,31 @@ class JoinKeys:
     @cached_property
     def _equals(self) -> dict[SQL, list[SQL]]:
         equals: dict[SQL, list[SQL]] = {}
-        conditions = [(condition, None) for condition in self._conditions]
-        on_clauses = (clause for element in self._sources for clause in _on_clauses(element))
-        for condition, tied in [*conditions, *on_clauses]:
+        for condition, tied in self._tied_conditions():
             for one, other in equal_columns(condition):
                 for column, partner in ((one, other), (other, one)):
                     if tied is None or column in tied:
                         equals.setdefault(column, []).append(partner)
         return equals
+
+    @cached_property
+    def _values(self) -> dict[SQL, list[SQL]]:
+        values: dict[SQL, list[SQL]] = {}
+        for condition, tied in self._tied_conditions():
+            for one, other in _equal_sides(condition):
+                for column, value in ((one, other), (other, one)):
+                    is_one = isinstance(value, BindParameter) and not value.expanding
+                    is_column = isinstance(column, ColumnClause)
+                    if is_one and is_column and (tied is None or column in tied):
+                        values.setdefault(column, []).append(value)
+        return values
+
+    def _tied_conditions(self) -> Iterator[tuple[object, set[SQL] | None]]:
+        """Each condition, with the columns of the rows that come only if it holds; None for all."""
+        for condition in self._conditions:
+            yield condition, None
+        for element in self._sources:
+            yield from _on_clauses(element)
 
 
 def _on_clauses(source: FromClause) -> Iterator[tuple[object, set[SQL]]]:
@@ -217,13 +256,17 @@ def _on_clauses(source: FromClause) -> Iterator[tuple[object, set[SQL]]]:
 
 def equal_columns(condition: object) -> Iterator[tuple[SQL, SQL]]:
     """The pairs of columns that are equal wherever the condition is true."""
-    if isinstance(condition, BooleanClauseList) and condition.operator is operators.and_:
-        for part in condition.clauses:
-            yield from equal_columns(part)
-    elif isinstance(condition, BinaryExpression) and condition.operator is operators.eq:
-        left, right = condition.left, condition.right
+    for left, right in _equal_sides(condition):
         if isinstance(left, ColumnClause) and isinstance(right, ColumnClause):
             yield left, right
+
+
+def _equal_sides(condition: object) -> Iterator[tuple[SQL, SQL]]:
+    if isinstance(condition, BooleanClauseList) and condition.operator is operators.and_:
+        for part in condition.clauses:
+            yield from _equal_sides(part)
+    elif isinstance(condition, BinaryExpression) and condition.operator is operators.eq:
+        yield condition.left, condition.right
 
 
 class Assigned(Grouping[Any]):

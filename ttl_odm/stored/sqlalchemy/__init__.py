@@ -2,7 +2,7 @@
 
 - `source`: all that the base asks: `StoredSource` of a table.
 - `tables`: the tables that keep the defaults and their changes.
-- `lookup`: how a statement looks a default up.
+- `lookup`: how a statement looks a default up; `one_scope`: which reads one scope only.
 - `default_cache`: what a process knows of them, for rows in memory.
 - `locks`: no default changes while a transaction deletes by it.
 - `stored_default`: which default somebody means.

@@ -36,6 +36,7 @@ from ttl_odm.sqlalchemy.policy.looked_up import (
     number,
 )
 from ttl_odm.stored.rows import LONGEST_SCOPE, WHOLE_TABLE
+from ttl_odm.stored.sqlalchemy.one_scope import Scope
 from ttl_odm.stored.sqlalchemy.tables import name_of, tables_of
 
 if TYPE_CHECKING:
@@ -79,10 +80,8 @@ def age_of(
     shortest of these. With `locking` it is read as it is now and locked, shared: a SELECT reads it
     as the transaction's snapshot has it otherwise.
     """
-    table = binding.first.table
-    policies = tables_of(table).policies
-    is_of_table = policies.c.name == Literal(name_of(table))
-    row = select(age_in(policies.c.ttl)).where(is_of_table).correlate(None)
+    policies = tables_of(binding.first.table).policies
+    row = select(age_in(policies.c.ttl)).where(_is_of(binding)).correlate(None)
     if locking:
         row = row.with_for_update(read=True)
     of_all = row.where(policies.c.scope == Literal(WHOLE_TABLE)).scalar_subquery()
@@ -94,27 +93,31 @@ def age_of(
         return age
     alike = collate(policies.c.scope, collation)
     least = func.min(age_in(policies.c.ttl), type_=BigInteger()).label("age")
-    own = select(alike.label("scope"), least).where(is_of_table).group_by(alike).subquery()
+    own = select(alike.label("scope"), least).where(_is_of(binding)).group_by(alike).subquery()
     of_own = select(own.c.age).where(own.c.scope == of_outer(scope)).correlate(None)
     shortest = func.coalesce(of_own.scalar_subquery(), OFF_SECONDS, type_=BigInteger())
     return case((shortest < age, shortest), else_=age)
+
+
+def _is_of(binding: Binding) -> ColumnElement[bool]:
+    """The condition for the defaults of a table."""
+    table = binding.first.table
+    return tables_of(table).policies.c.name == Literal(name_of(table))
 
 
 def own_scope(binding: Binding, columns: SourceColumns) -> SQL:
     """The scope of a row as it is stored, where that has a default of its own; else NULL."""
     assert columns.discriminator is not None  # noqa: S101 (or there are no scopes)
     c = tables_of(binding.first.table).policies.c
-    is_of_table, whole = c.name == Literal(name_of(binding.first.table)), Literal(WHOLE_TABLE)
     is_own = same_scope(c.scope, columns.discriminator)
-    own = select(c.scope).where(is_of_table, is_own, c.scope != whole)
+    own = select(c.scope).where(_is_of(binding), is_own, c.scope != Literal(WHOLE_TABLE))
     return own.correlate(None).scalar_subquery()
 
 
 def shortest_age(binding: Binding) -> SQL:
     """The least age at which any row that inherits expires, whatever its scope: an index has it."""
     c = tables_of(binding.first.table).policies.c
-    is_of_table = c.name == Literal(name_of(binding.first.table))
-    shortest = select(func.min(c.ttl)).where(is_of_table, c.ttl > number(0))
+    shortest = select(func.min(c.ttl)).where(_is_of(binding), c.ttl > number(0))
     looked_up = shortest.correlate(None).scalar_subquery()
     return func.coalesce(looked_up, FOREVER_SECONDS, type_=BigInteger())
 
@@ -189,7 +192,13 @@ UNPADDED: Final = "{0} = TRIM(TRAILING ' ' FROM {0})"
 
 
 def same_scope(stored: SQL, column: SQL) -> SQL:
-    """Whether a stored scope is that of a row of the statement around a subquery."""
+    """Whether a stored scope is that of a row of the statement around a subquery.
+
+    Or, where all of its rows are of one `Scope`, whether it is that: then the subquery refers to no
+    row, and a database runs it once.
+    """
+    if isinstance(column, Scope):
+        return stored == column
     if isinstance(column.type, String):
         return _SameText(stored, column)
     return stored == of_outer(as_text(column))

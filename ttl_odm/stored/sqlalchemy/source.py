@@ -17,6 +17,7 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.stored.scopes import deleted_by_scope, due_by_scope
 from ttl_odm.stored.sqlalchemy import default_cache, lookup
 from ttl_odm.stored.sqlalchemy.locks import lock_row, locked_row
+from ttl_odm.stored.sqlalchemy.one_scope import Scope, kind_of
 from ttl_odm.stored.sqlalchemy.scope_ranges import ScopeRanges
 from ttl_odm.stored.sqlalchemy.scopes import due_in_scopes, look, table_age
 from ttl_odm.stored.sqlalchemy.tables import begin_when_created, tables_of
@@ -51,6 +52,17 @@ class StoredScopes(Scoping):
     def of_row(self, columns: SourceColumns) -> SQL:
         """The scope as it is stored, where that has a default of its own; else NULL."""
         return lookup.own_scope(self._binding, columns)
+
+    def tells_apart(self, value: SQL, dialect: Dialect) -> bool:
+        """By its type: see `ttl_odm.stored.sqlalchemy.one_scope`."""
+        column = self._binding.discriminator
+        assert column is not None  # noqa: S101 (or there are no scopes)
+        kind = kind_of(value.type, dialect)
+        return kind is not None and kind == kind_of(column.type, dialect)
+
+    def only(self, value: SQL) -> OneScope:
+        """The default of that scope, or else the table's."""
+        return OneScope(self._binding, value)
 
     def due(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
         """Their expired rows."""
@@ -170,6 +182,18 @@ class StoredSource(LookedUp, SweptSource):
     def prepare_schema(self) -> None:
         """Let the table's row be made with it."""
         begin_when_created(self.binding)
+
+
+class OneScope(StoredSource):
+    """The default of the rows of one scope, for a statement that reads no others."""
+
+    def __init__(self, binding: Binding, value: SQL) -> None:
+        super().__init__(binding, has_scopes=False)
+        self._scope = Scope(value)
+
+    def age(self, columns: SourceColumns, overruled_by: str, *, locking: bool) -> SQL:  # noqa: ARG002 (the same for each row)
+        """That of the scope, or else the table's."""
+        return lookup.age_of(self.binding, self._scope, overruled_by, locking=locking)
 
 
 class ScopeWalk:
