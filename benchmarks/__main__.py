@@ -33,6 +33,7 @@ PARTS: Final = (
         "rivals",
         "django_overhead",
         "django_follows",
+        "django_tenants",
         "beanie_overhead",
         "beanie_follows",
         "round_trip",

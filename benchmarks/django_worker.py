@@ -56,12 +56,13 @@ SETTLE: Final = {"postgresql": "VACUUM ANALYZE {}", "mysql": "ANALYZE TABLE {}"}
 """What a table is told once it is full; ANALYZE where there is nothing of a database."""
 
 
-def set_up(backend: str, url: str) -> None:
+def set_up(backend: str, url: str, *apps: str) -> None:
     """Configure Django for one database.
 
     Args:
         backend: as `tests.backends` calls it.
         url: SQLAlchemy's URL of the database.
+        apps: those to install besides ours.
     """
     pymysql: Any = import_module("pymysql")  # it has no types
     pymysql.version_info = (2, 2, 7, "final", 0)  # what Django asks of mysqlclient
@@ -72,7 +73,7 @@ def set_up(backend: str, url: str) -> None:
     settings.configure(
         USE_TZ=True,
         SECRET_KEY="benchmarks",  # noqa: S106 - no secret
-        INSTALLED_APPS=["ttl_odm.integrations.django"],
+        INSTALLED_APPS=["ttl_odm.integrations.django", *apps],
         DATABASES={"default": database},
     )
     django.setup()

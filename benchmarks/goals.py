@@ -69,6 +69,15 @@ ONE_TENANT_SCAN: Final = Goal(
 FOLLOWS_KEY: Final = Goal("SQLAlchemy: read by key of a follower / an EXISTS by hand", 1.3)
 DJANGO_FOLLOWS_KEY: Final = Goal("Django: get() of a follower / an Exists by hand", 1.3)
 BEANIE_FOLLOWS_KEY: Final = Goal("Beanie: find_one and get of a follower / a $lookup by hand", 1.3)
+DJANGO_TENANT_KEY: Final = Goal(
+    "Django: get() by key, one of 10,000 tenants with stored defaults / a bound value", 1.1
+)
+DJANGO_TENANT_LIST: Final = Goal(
+    "Django: list of 100, one of 10,000 tenants with stored defaults / a bound value", 1.05
+)
+DJANGO_TENANT_SCAN: Final = Goal(
+    "Django: scan, one of 10,000 tenants with stored defaults / a bound value", 1.05
+)
 DJANGO_CREATE: Final = Goal("Django: create() with its own key / without TTL", 1.5)
 DJANGO_GET: Final = Goal("Django: get() / filter(expires_at__gt=now)", 1.1)
 DJANGO_SWEEP: Final = Goal("Django: rows swept per second / by SQLAlchemy's", 0.8, at_least=True)
@@ -125,6 +134,7 @@ GOALS: Final = tuple(
         *(TOUCH, TOUCH_ALONE, GET_AND_TOUCH, BYSTANDER),
         *(STORED_KEY, STORED_LIST, STORED_SCAN, TENANTS_KEY, TENANTS_LIST, TENANTS_SCAN),
         *(ONE_TENANT_KEY, ONE_TENANT_LIST, ONE_TENANT_SCAN),
+        *(DJANGO_TENANT_KEY, DJANGO_TENANT_LIST, DJANGO_TENANT_SCAN),
         *(FOLLOWS_KEY, DJANGO_FOLLOWS_KEY, BEANIE_FOLLOWS_KEY),
         *(DJANGO_CREATE, DJANGO_GET, DOCUMENTS, COUNT),
         *(DJANGO_SWEEP, SPEED, FOREGROUND, ONE_WORKER, TWO_WORKERS, GENTLE),

@@ -51,7 +51,7 @@ ROOT = Path(__file__).parents[2]
 ON = {
     "sqlite": ("sql_overhead", "stored_defaults", "follows", "rivals", "migrations", "importing"),
     "postgres": ("sweeping", "sweep_workers", "indexes", "partitions", "database_sweep"),
-    "mariadb": ("django_overhead", "django_follows", "database_sweep"),
+    "mariadb": ("django_overhead", "django_follows", "django_tenants", "database_sweep"),
     "mysql": ("round_trip", "sweeping", "sweep_workers", "partitions", "migrations"),
     "mongodb": ("beanie_overhead", "beanie_follows", "mongo_sweeping", "round_trip"),
 }

@@ -496,8 +496,8 @@ def test_a_predicate_is_made_once_for_each_default(
     made: list[str] = []
     render = Predicate.render
 
-    def counted(self: Predicate, connection: Any, alias: str) -> str:
-        made.append(render(self, connection, alias))
+    def counted(self: Predicate, *given: Any) -> str:
+        made.append(render(self, *given))
         return made[-1]
 
     def write_and_read() -> None:

@@ -93,12 +93,16 @@ class _Gated:
         self._predicates = predicates
 
     def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper) -> Any:
-        predicates = [each.as_sql(compiler, connection)[0] for each in self._predicates]
         try:
             sql, params = compiler.compile(self._where) if self._where else ("", ())
         except FullResultSet:
             sql, params = "", ()
-        return " AND ".join([sql, *predicates] if sql else predicates), params
+        conditions = [sql] if sql else []
+        for predicate in self._predicates:
+            sql, values = predicate.as_sql(compiler, connection)
+            conditions.append(sql)
+            params = (*params, *values)
+        return " AND ".join(conditions), params
 
 
 class GatedSelect(SQLCompiler):
@@ -201,9 +205,9 @@ class _GatedJoin:
 
     def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper) -> Any:
         sql, params = compiler.compile(self._join)
-        live, _ = self._live.as_sql(compiler, connection)
+        live, values = self._live.as_sql(compiler, connection)
         # Django closes every ON clause with this parenthesis.
-        return f"{sql[:-1]} AND {live})", params
+        return f"{sql[:-1]} AND {live})", (*params, *values)
 
 
 class GatedDelete(GatedSelect, SQLDeleteCompiler):

@@ -11,6 +11,7 @@ statement, and its SQL for each default, with which it is asked for whenever tha
 from __future__ import annotations
 
 import functools
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db.models import BooleanField, F
@@ -37,6 +38,9 @@ TRUE, FALSE = "1 = 1", "1 = 0"
 
 _BOOLEAN: BooleanField[bool, bool] = BooleanField()
 
+_SCOPE: Final = re.compile("\0([0-9]+)\0")
+"""Where a text needs one of the scopes that a query fixes, by its number."""
+
 _MOST_TEXTS: Final = 100
 """Of one `Predicate`: a test's clock, or a default that is a function, may ask for any number."""
 
@@ -61,7 +65,7 @@ class Predicate(RowCondition):
         self.alias = alias
         self.kind: Kind = kind
         self.writing = writing
-        self._texts: dict[tuple[Any, ...], SQL] = {}
+        self._texts: dict[tuple[Any, ...], tuple[str, tuple[int, ...]]] = {}
 
     @staticmethod
     @functools.lru_cache(maxsize=1_000)
@@ -69,33 +73,48 @@ class Predicate(RowCondition):
         """The same, made once: it is asked for with each statement."""
         return Predicate(policy, alias, kind, writing=writing)
 
-    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
-        """Render it, in parentheses; no values are bound."""
+    def as_sql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper
+    ) -> tuple[str, tuple[Any, ...]]:
+        """Render it, in parentheses; the only bound values are scopes that the query fixes."""
         # Aliases stand unquoted before Django 6.1, which has another name for this.
         quote_alias = getattr(compiler, "quote_name", None) or compiler.quote_name_unless_alias
         alias, family = quote_alias(self.alias), clock.family_of(connection)
         # All that may differ from one time to the next.
         binding, present = self.policy.binding, family.present(writing=self.writing)
-        declared = binding.default
-        is_known = binding.source.is_known
-        default: Any = declared() if is_known else (binding.is_off, is_locking())
+        declared, source = binding.default, binding.source
+        scopes: tuple[str, ...] = ()
+        if source.is_known:
+            default: Any = declared()
+        else:
+            if source.scoping is not None:
+                scopes = source.scoping.fixed_in(compiler.query, self.alias, connection)
+            default = binding.is_off, is_locking(), len(scopes)
         key = (alias, declared, default, family, present, connection.timezone)
         rendered = self._texts.get(key)
         if rendered is None:
             if len(self._texts) >= _MOST_TEXTS:
                 self._texts.clear()
-            rendered = self._texts[key] = self.render(connection, alias), ()
-        return rendered
+            places = [f"\0{number}\0" for number in range(len(scopes))]
+            text, *rest = _SCOPE.split(self.render(connection, alias, places))
+            order = tuple(map(int, rest[::2]))
+            rendered = self._texts[key] = "%s".join([text, *rest[1::2]]), order
+        if not scopes:
+            return rendered
+        text, order = rendered
+        return text, tuple([scopes[number] for number in order])
 
-    def render(self, connection: BaseDatabaseWrapper, alias: str) -> str:
-        """Its text for the table, or its alias, quoted."""
+    def render(
+        self, connection: BaseDatabaseWrapper, alias: str, scopes: Sequence[str] = ()
+    ) -> str:
+        """Its text for the table, or its alias, quoted, whose rows have these scopes, if any."""
         binding, link = self.policy.binding, self.policy.link
         quote = connection.ops.quote_name
         by_rule = self.policy.condition(connection, alias, self.kind, writing=self.writing)
         if by_rule is not None:
             return f"({by_rule})"
         if link is None:
-            return f"({self._of(connection, alias)})"
+            return f"({self._of(connection, alias, scopes)})"
         if binding.is_off:
             return f"({TRUE if self.kind == 'live' else FALSE})"
         # The table of a multi-table subclass: its rows live and die with those at the root.
@@ -104,14 +123,14 @@ class Predicate(RowCondition):
         rows = f"{quote(meta.db_table)} {root} WHERE {ends} AND ({self._of(connection, root)})"
         return f"(EXISTS (SELECT 1 FROM {rows}))"  # noqa: S608 (names that Django quotes)
 
-    def _of(self, connection: BaseDatabaseWrapper, source: str) -> str:
+    def _of(self, connection: BaseDatabaseWrapper, source: str, scopes: Sequence[str] = ()) -> str:
         """The predicate for the table that holds the fields, or its alias, quoted."""
         binding, live = self.policy.binding, self.kind == "live"
         if not live:
-            return expired_in(connection, binding, source, writing=self.writing)
+            return expired_in(connection, binding, source, scopes, writing=self.writing)
         if binding.is_off:
             return TRUE
-        row = _Row(connection, binding, source, writing=self.writing)
+        row = _Row(connection, binding, source, scopes, writing=self.writing)
         policy = binding.policy
         if isinstance(policy, TTL):
             return row.ttl_live()
@@ -144,10 +163,11 @@ class ExpiresWithin(Expression):
         return f"(CASE WHEN {expired} THEN 1 ELSE 0 END = 1)", ()  # never NULL: it may be negated
 
 
-def expired_in(
+def expired_in(  # noqa: PLR0913 (the pieces of one condition)
     connection: BaseDatabaseWrapper,
     binding: Binding,
     source: str,
+    scopes: Sequence[str] = (),
     *,
     writing: bool = False,
     seconds: int = 0,
@@ -155,7 +175,7 @@ def expired_in(
     """Whether the row of a table, or of its alias, quoted, is expired so many seconds from now."""
     if binding.is_off:
         return FALSE
-    row = _Row(connection, binding, source, writing=writing, later=seconds)
+    row = _Row(connection, binding, source, scopes, writing=writing, later=seconds)
     if isinstance(binding.policy, TTL):
         return row.ttl_expired()
     return row.passed(null_expires=_null_expires(binding.policy))
@@ -180,11 +200,12 @@ def _null_expires(policy: Policy) -> bool:
 class _Row:
     """The pieces of the predicate for one row, by a clock that is so many seconds `later`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (as above)
         self,
         connection: BaseDatabaseWrapper,
         binding: Binding,
         source: str,
+        scopes: Sequence[str] = (),
         *,
         writing: bool,
         later: int = 0,
@@ -194,7 +215,7 @@ class _Row:
         self._binding = binding
         self._writing = writing
         self._later = later
-        self._looked_up = binding.source.looked_up(connection, source)
+        self._looked_up = binding.source.looked_up(connection, source, scopes)
         self._stamp = f"{source}.{quote(str(binding.stamp.column))}"
         if binding.form in clock.FRACTIONAL.values():
             # NaN is above all numbers, and minus infinity is not an instant either.

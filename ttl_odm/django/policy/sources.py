@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ttl_odm.core.values import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models import Model, QuerySet
     from django.db.models.expressions import Expression
+    from django.db.models.sql import Query
 
     from ttl_odm.core.declared import DeclaredTTL
     from ttl_odm.core.policy import Policy
@@ -63,7 +64,7 @@ class AgeLookup:
     Attributes:
         age: The age.
         shortest: An age that no default is below, cheaper to look up than a row's own; None where
-            all rows have the same default.
+            all rows of the table in the statement have the same default.
     """
 
     age: str
@@ -85,6 +86,15 @@ class Scoping(ABC):
     @abstractmethod
     def of_row(self, connection: BaseDatabaseWrapper, source: str) -> str:
         """SQL for the scope of a row of a table, quoted, where that has a default; else NULL."""
+
+    @abstractmethod
+    def fixed_in(
+        self, query: Query, alias: str, connection: BaseDatabaseWrapper
+    ) -> tuple[str, ...]:
+        """The few scopes that rows of an alias can have by a query's conditions, as stored.
+
+        Empty where they may have any.
+        """
 
     @abstractmethod
     def numbers(self, rows: QuerySet[Any, Any]) -> QuerySet[Any, Any]:
@@ -117,10 +127,18 @@ class Source(ABC):
     # In statements
 
     @abstractmethod
-    def looked_up(self, connection: BaseDatabaseWrapper, source: str) -> AgeLookup | None:
+    def looked_up(
+        self, connection: BaseDatabaseWrapper, source: str, scopes: Sequence[str] = ()
+    ) -> AgeLookup | None:
         """How they look up the default of a row of a table, or of its alias, quoted.
 
-        None where Python knows it.
+        Args:
+            connection: The connection.
+            source: The table, or its alias.
+            scopes: SQL for each of the scopes that `Scoping.fixed_in` has found.
+
+        Returns:
+            None where Python knows the default.
 
         Raises:
             TTLConfigurationError: There is no table to read it from.
@@ -182,7 +200,9 @@ class Fixed(Source):
 
     is_known: ClassVar[bool] = True
 
-    def looked_up(self, connection: BaseDatabaseWrapper, source: str) -> None:
+    def looked_up(
+        self, connection: BaseDatabaseWrapper, source: str, scopes: Sequence[str] = ()
+    ) -> None:
         """None."""
 
     def row_age(self) -> None:

@@ -9,6 +9,8 @@ from ttl_odm.django.time import clock
 from ttl_odm.follows.django.following import Following
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.expressions import Expression
     from django.db.models.sql.compiler import SQLCompiler
@@ -37,7 +39,12 @@ class FollowerPredicate(Predicate):
         self._following = following
         self._orphaned = orphaned
 
-    def render(self, connection: BaseDatabaseWrapper, alias: str) -> str:
+    def render(
+        self,
+        connection: BaseDatabaseWrapper,
+        alias: str,
+        scopes: Sequence[str] = (),  # noqa: ARG002 (those are of rows with a lifetime)
+    ) -> str:
         """Its text for the table, or its alias, quoted."""
         return f"({self.by_parent(connection, alias)})"
 

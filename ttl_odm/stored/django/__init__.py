@@ -2,6 +2,7 @@
 
 - `source`: all that the base asks: `StoredSource` of a table.
 - `lookup`: how a statement looks a default up.
+- `fixed_scopes`: the scopes that a statement's own conditions leave to its rows.
 - `locks`: no default changes while a transaction deletes by it.
 - `scope_index`, `scopes`, `scope_ranges`: the way of a sweep from scope to scope.
 - `changes`: reading and changing stored defaults; `previews`: a change, previewed and approved.

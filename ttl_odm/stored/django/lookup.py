@@ -27,7 +27,7 @@ from ttl_odm.stored.rows import LONGEST_SCOPE, POLICIES, WHOLE_TABLE
 from ttl_odm.stored.scope_columns import ScopeColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.sql.compiler import SQLCompiler
@@ -68,6 +68,15 @@ def check_scope(field: AnyField, where: str) -> None:
         )
 
 
+def is_identity(connection: BaseDatabaseWrapper, binding: Binding) -> bool:
+    """Whether values of the scopes' field that the database finds equal have the same text."""
+    assert binding.scope is not None  # noqa: S101 (the callers have asked)
+    field = target_of(binding.scope)
+    if isinstance(field, models.UUIDField):
+        return connection.features.has_native_uuid_field
+    return isinstance(field, models.IntegerField)
+
+
 def name_of(binding: Binding) -> str:
     """What a table is called in the table of the policies."""
     # How one names a table of another schema in Django: '"schema"."table"', or from its middle on.
@@ -79,12 +88,14 @@ def age_of(
     binding: Binding,
     scope: str | None,
     collation: str | None = None,
+    fixed: Sequence[str] = (),
 ) -> str:
     """The age at which rows expire that inherit: that of their scope, or else the table's.
 
     Where no row is stored, or one that is not a ttl, it is `OFF`; `scope` is the column that says.
     Under a collation it is that of several defaults, by which Acme is acme; then it is the shortest
-    of these.
+    of these. The `fixed` scopes, SQL for each, are those that the rows can have: they are looked up
+    once for all rows.
     """
     quote = connection.ops.quote_name
     name, ttl = quote("scope"), quote("ttl")
@@ -98,7 +109,7 @@ def age_of(
 
     ages = [row(f"{name} = {as_value(WHOLE_TABLE)}"), str(OFF)]
     if scope is not None and collation is None:
-        ages.insert(0, row(_is_scope(connection, binding, scope)))
+        ages.insert(0, _own_age(connection, binding, scope, fixed, row))
     found = f"COALESCE({', '.join(ages)})"
     if scope is None or collation is None:
         return found
@@ -106,6 +117,32 @@ def age_of(
     own = f"SELECT {alike} AS scope, MIN({seconds}) AS age FROM {rows} GROUP BY {alike}"  # noqa: S608 (as above)
     shortest = f"COALESCE((SELECT own.age FROM ({own}) own WHERE own.scope = {scope}), {OFF})"  # noqa: S608 (as above)
     return family_of(connection).least(shortest, found)
+
+
+def _own_age(
+    connection: BaseDatabaseWrapper,
+    binding: Binding,
+    column: str,
+    fixed: Sequence[str],
+    row: Callable[[str], str],
+) -> str:
+    """The age of the scope of a row, by `row` for a condition of the stored ones; NULL for none.
+
+    Rows can have a `fixed` scope's value in another spelling, where that may be equal; then it is
+    the column that says.
+    """
+    if not fixed:
+        return row(_is_scope(connection, binding, column))
+    scope, is_certain = connection.ops.quote_name("scope"), is_identity(connection, binding)
+    ages = [row(f"{scope} = {value}") for value in fixed]
+    if is_certain and len(ages) == 1:
+        return ages[0]
+    cases = [
+        f"WHEN {_is_spelled(connection, binding, column, value)} THEN {age}"
+        for value, age in zip(fixed, ages, strict=True)
+    ]
+    others = "NULL" if is_certain else row(_is_scope(connection, binding, column))
+    return f"CASE {' '.join(cases)} ELSE {others} END"
 
 
 def shortest_age(connection: BaseDatabaseWrapper, binding: Binding) -> str:
@@ -311,6 +348,19 @@ def _is_scope(connection: BaseDatabaseWrapper, binding: Binding, column: str) ->
         # Two columns of binary collations, as utf8mb4_0900_bin, can't be compared as they are.
         outer = f"CONVERT({outer} USING utf8mb4) COLLATE {_EXACT}"
     return f"{scope} = {outer}{_unpadded(connection, binding.scope, column)}"
+
+
+def _is_spelled(connection: BaseDatabaseWrapper, binding: Binding, column: str, scope: str) -> str:
+    """Whether a row has exactly this scope, whatever the collation of its column."""
+    assert binding.scope is not None  # noqa: S101 (the callers have asked)
+    text = _as_text(connection, binding.scope, column)
+    if connection.vendor == "mysql":
+        text = f"CONVERT({text} USING utf8mb4) COLLATE {_EXACT}"
+    elif connection.vendor == "postgresql":
+        text = f'CAST({column} AS text) COLLATE "C"'
+    else:
+        text = f"{text} COLLATE BINARY"
+    return f"{text} = {scope}{_unpadded(connection, binding.scope, column)}"
 
 
 def _unpadded(connection: BaseDatabaseWrapper, field: AnyField, column: str) -> str:

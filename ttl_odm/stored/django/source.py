@@ -11,6 +11,7 @@ from ttl_odm.django.policy.binding import bindings
 from ttl_odm.django.policy.sources import AgeLookup, Scoping
 from ttl_odm.django.sweep.walks import SweptSource
 from ttl_odm.stored.django import lookup
+from ttl_odm.stored.django.fixed_scopes import fixed_scopes
 from ttl_odm.stored.django.locks import lock_row
 from ttl_odm.stored.django.scope_index import scope_index
 from ttl_odm.stored.django.scope_ranges import ScopedRows
@@ -19,10 +20,11 @@ from ttl_odm.stored.scopes import deleted_by_scope, due_by_scope
 from ttl_odm.sweeper.findings import Finding, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models import Model, QuerySet
+    from django.db.models.sql import Query
 
     from ttl_odm.core.policy import TTL
     from ttl_odm.django.policy.binding import Binding
@@ -41,6 +43,12 @@ class StoredScopes(Scoping):
         """The scope as it is stored, where that has a default of its own; else NULL."""
         binding = self._binding
         return lookup.own_scope(connection, binding, _column(connection, binding, source))
+
+    def fixed_in(
+        self, query: Query, alias: str, connection: BaseDatabaseWrapper
+    ) -> tuple[str, ...]:
+        """Those of values that the query's conditions leave to the field."""
+        return fixed_scopes(query, alias, self._binding, connection)
 
     def numbers(self, rows: QuerySet[Any, Any]) -> QuerySet[Any, Any]:
         """How many rows are of which of them."""
@@ -70,13 +78,18 @@ class StoredSource(SweptSource):
 
     # In statements
 
-    def looked_up(self, connection: BaseDatabaseWrapper, source: str) -> AgeLookup:
+    def looked_up(
+        self, connection: BaseDatabaseWrapper, source: str, scopes: Sequence[str] = ()
+    ) -> AgeLookup:
         """What the statement itself reads."""
         self.check()
         binding = self._binding
         if self.scoping is None:
             return AgeLookup(lookup.age_of(connection, binding, None), None)
-        age = lookup.age_of(connection, binding, _column(connection, binding, source))
+        column = _column(connection, binding, source)
+        age = lookup.age_of(connection, binding, column, fixed=scopes)
+        if len(scopes) == 1 and lookup.is_identity(connection, binding):
+            return AgeLookup(age, None)
         return AgeLookup(age, lookup.shortest_age(connection, binding))
 
     def row_age(self) -> lookup.StoredAge:

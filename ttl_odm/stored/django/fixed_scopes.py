@@ -1,0 +1,139 @@
+"""The scopes that a statement's own conditions leave to its rows.
+
+An application of many tenants writes ``filter(tenant=t)`` in nearly every query. The default of
+that tenant is then the same for all rows, so the statement looks it up once.
+
+Only conditions that hold for every row of the result count: an exact or a short ``in`` lookup of
+plain values below AND alone, of the table's own column or one that inner joins equate with it. Such
+a condition is false for NULL, so it also holds for the rows of an outer join.
+
+This module must not know what a lookup of a default looks like in SQL.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from django.db import models
+from django.db.models.expressions import Col
+from django.db.models.fields.related_lookups import RelatedExact, RelatedIn
+from django.db.models.lookups import Exact, In, IntegerFieldExact
+from django.db.models.sql.constants import INNER
+from django.db.models.sql.where import AND, WhereNode
+
+from ttl_odm.django.policy.indexes import target_of
+from ttl_odm.stored.scope_columns import is_encodable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models.sql import Query
+
+    from ttl_odm.django.policy.binding import Binding
+    from ttl_odm.django.time.fields import AnyField
+
+_MOST: Final = 5
+"""Scopes that are looked up beforehand: each of them makes the statement longer."""
+
+_EQUAL: Final = (Exact, IntegerFieldExact, RelatedExact)
+_ONE_OF: Final = (In, RelatedIn)
+"""Django's own: a subclass may compare differently."""
+
+Column = tuple[str, str]
+"""An alias in a query and a column of its table."""
+
+
+def fixed_scopes(
+    query: Query, alias: str, binding: Binding, connection: BaseDatabaseWrapper
+) -> tuple[str, ...]:
+    """The scopes, as stored, that rows of an alias have; empty where they may have any."""
+    source = query.alias_map.get(alias)
+    if source is None or source.table_name != binding.model._meta.db_table or not query.where:
+        return ()  # the rows are of a table whose rows live by those of another
+    lookups = {_column(lookup): lookup for lookup in _lookups(query.where)}
+    if not lookups:
+        return ()
+    assert binding.scope is not None  # noqa: S101 (the caller has asked)
+    for column in _equal_columns(query, (alias, str(binding.scope.column))):
+        if column in lookups:
+            scopes = _scopes_of(lookups[column], binding.scope, connection)
+            if scopes:
+                return scopes
+    return ()
+
+
+def _lookups(where: WhereNode) -> Iterator[Any]:
+    """The lookups that hold for each row, of a column and plain values; the shortest come last."""
+    if where.negated or where.connector != AND:
+        return
+    found: list[Any] = []
+    children: list[Any] = where.children
+    for child in children:
+        if type(child) is WhereNode:
+            found += _lookups(child)
+        elif type(child) in (*_EQUAL, *_ONE_OF) and _is_plain(child):
+            found.append(child)
+    yield from sorted(found, key=_length, reverse=True)
+
+
+def _is_plain(lookup: Any) -> bool:
+    is_of_column = type(lookup.lhs) is Col and not lookup.bilateral_transforms
+    return is_of_column and lookup.rhs_is_direct_value() and _length(lookup) <= _MOST
+
+
+def _length(lookup: Any) -> int:
+    return len(lookup.rhs) if type(lookup) in _ONE_OF else 1
+
+
+def _column(lookup: Any) -> Column:
+    return lookup.lhs.alias, lookup.lhs.target.column
+
+
+def _equal_columns(query: Query, column: Column) -> Iterator[Column]:
+    """A column, and those that inner joins equate with it."""
+    equal = [column]
+    for one in equal:
+        yield one
+        for left, right in _ties(query):
+            other = right if one == left else left if one == right else one
+            if other not in equal:
+                equal.append(other)
+
+
+def _ties(query: Query) -> Iterator[tuple[Column, Column]]:
+    """The columns that are equal in every row, because inner joins say so."""
+    sources: Any = query.alias_map
+    for alias, join in sources.items():
+        above = join.parent_alias
+        if join.join_type == INNER and query.alias_refcount[alias] and query.alias_refcount[above]:
+            yield from (((above, theirs), (alias, own)) for theirs, own in join.join_cols)
+
+
+def _scopes_of(lookup: Any, scope: AnyField, connection: BaseDatabaseWrapper) -> tuple[str, ...]:
+    """Those that the values of a lookup name; empty if one of them may be no scope."""
+    field = target_of(lookup.lhs.target)
+    if _kind(field) is not _kind(target_of(scope)):
+        return ()
+    values = lookup.rhs if type(lookup) in _ONE_OF else [lookup.rhs]
+    scopes = [_scope_of(field, value, connection) for value in values if value is not None]
+    certain = [found for found in scopes if found is not None]
+    return tuple(dict.fromkeys(certain)) if len(certain) == len(scopes) else ()
+
+
+def _kind(field: AnyField) -> type | None:
+    kinds = (models.IntegerField, models.UUIDField, models.CharField, models.TextField)
+    kind = next((kind for kind in kinds if isinstance(field, kind)), None)
+    return models.CharField if kind is models.TextField else kind
+
+
+def _scope_of(field: AnyField, value: object, connection: BaseDatabaseWrapper) -> str | None:
+    """A value of a field as text, as the database has it; None where that isn't certain."""
+    stored = field.get_db_prep_value(value, connection, prepared=True)
+    if isinstance(stored, int):
+        return str(int(stored))  # psycopg has classes of its own
+    if type(stored) is UUID:
+        return str(stored)
+    is_text = type(stored) is str and "\0" not in stored and is_encodable(stored)
+    return stored if is_text else None
