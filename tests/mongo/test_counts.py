@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
 
 from tests.mongo.sweeping import HOUR, Swept, declared, swept
 from tests.mongo.test_predicate import JUNK, MISSING, VALID
@@ -38,6 +40,20 @@ async def test_an_index_that_ends_in_the_fields_that_decide_answers_a_count(
         (command,) = place.commands.of("aggregate")
         stats = _stats_of(place, command)
         assert (stats["totalDocsExamined"], stats["totalKeysExamined"] <= 23) == (0, True)
+
+
+async def test_it_does_for_documents_of_any_class(mongodb_url: str) -> None:
+    async with swept(mongodb_url) as place:
+        place.raw.create_index([("group", 1), ("_ts", 1), ("ttl", 1)])
+        place.raw.insert_many([{"group": 1, "_ts": place.ago(age)} for age in (60, 9000)])
+        raw = CodecOptions(document_class=RawBSONDocument)
+        collection = place.database["documents"].with_options(codec_options=raw)
+
+        assert await collection.count_documents({"group": 1}) == 1
+
+        (command,) = place.commands.of("aggregate")
+        assert _stats_of(place, command)["totalDocsExamined"] == 0
+        assert await collection.count_documents({"group": 2}) == 0
 
 
 async def test_a_count_judges_odd_values_as_a_find_does(mongodb_url: str) -> None:
