@@ -150,9 +150,11 @@ class Sent:
     def of(cls, handle: Handle, filter: object, *, expired: bool) -> Sent:
         """For a find that will be sent later."""
         asked = handle.filter_for(filter, expired=True)
-        if not expired and handle.unknown():
+        if expired:
+            return cls(asked, asked)
+        if handle.unknown():
             return cls(asked, filters.matching_nothing(asked), is_open=True)
-        return cls(asked, handle.filter_for(filter, expired=expired))
+        return cls(asked, filters.live_filter(asked, handle.policy))
 
     def on(self, clone: AsyncCursor[Document]) -> Sent:
         """Return what a clone sends, which has a copy of the filter; PyMongo's, of any kind."""
@@ -318,10 +320,12 @@ def for_find(
     if not projection:
         return Lifetime(handle, fields, ours), projection
     asked = projection if isinstance(projection, Mapping) else dict.fromkeys(projection, 1)
-    named = {str(name): value for name, value in asked.items()}  # not fields of Beanie's
-    computes = any(isinstance(value, Mapping) for value in named.values())
-    if fields and all(named.get(field) == 1 for field in fields):  # as Beanie's, of the whole class
+    # Runs for each find. Beanie's projections are ints, and an abstract class takes long to ask.
+    others = (value for value in asked.values() if type(value) is not int)
+    computes = any(isinstance(value, Mapping) for value in others)
+    if fields and all(asked.get(field) == 1 for field in fields):  # as Beanie's, of the whole class
         return Lifetime(handle, fields, (), computes), projection
+    named = {str(name): value for name, value in asked.items()}  # not fields of Beanie's
     if is_inclusive(named):
         missing = tuple(field for field in fields if not mentions(named, field))
         if not all(field in missing or named.get(field) in (1, True) for field in fields):
