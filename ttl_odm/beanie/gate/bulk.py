@@ -162,7 +162,7 @@ async def _prepared(handle: Handle, request: Request, *, keep: bool) -> _Prepare
     if isinstance(request, InsertOne):
         made._doc = await writes.stamped(handle, request._doc, keep=keep)
         return _Prepared(made, made._doc, is_repeatable=True)
-    made._filter = handle.filter_to_write(request._filter)
+    made._filter = handle.filter_to_write(request._filter, collated=request._collation is not None)
     if isinstance(request, (DeleteOne, DeleteMany)):
         return _Prepared(made, {}, is_repeatable=True)
     change = await writes.change_of(handle, method_of(request), request._doc, keep=keep)

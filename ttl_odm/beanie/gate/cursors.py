@@ -84,10 +84,11 @@ class Lifetime:
 
     def is_over(self, document: object) -> bool:
         """Say whether a document has expired by now."""
-        policy, clock = self.handle.policy, self.handle.registry.clock
-        if not self.fields or policy is None or not clock.is_known:
+        clock = self.handle.registry.clock
+        if not self.fields or not clock.is_known or not isinstance(document, Mapping):
             return False
-        if not isinstance(document, Mapping):
+        policy = self.handle.policy_over((document,))
+        if policy is None:
             return False
         return next(_inheriting_first((document,), policy, clock.at_most()), None) is None
 
@@ -105,31 +106,39 @@ class Lifetime:
 
     def listed(self, documents: Sequence[Document], *, is_judged: bool) -> list[Document]:
         """Return those that live, as shown; perhaps the server has judged them at this moment."""
-        living, policy, clock = documents, self.handle.policy, self.handle.registry.clock
-        if not is_judged and self.fields and policy is not None and clock.is_known:
-            living = list(_inheriting_first(documents, policy, clock.at_most()))
+        living, clock = documents, self.handle.registry.clock
+        if not is_judged and self.fields and clock.is_known:
+            policy = self.handle.policy_over(documents)
+            if policy is not None:
+                living = list(_inheriting_first(documents, policy, clock.at_most()))
         if self.hidden and documents and isinstance(documents[0], MutableMapping):
             for field in self.hidden:
                 for document in living:
                     document.pop(field, None)
         return living if isinstance(living, list) else list(living)
 
-    def coarse(self, filter: Filter, *, exact: bool) -> Filter | None:
+    def coarse(self, filter: Filter, *, exact: bool, collated: bool) -> Filter | None:
         """Return a filter that leaves out only what has surely expired, if that is enough.
 
-        None where the server has to decide, or had better do so if it can be `exact`.
+        None where the server has to decide, or had better do so if it can be `exact`. `collated`
+        says whether the find has a collation.
         """
-        policy = self.handle.policy
+        scopes = self.handle.scopes_in(filter, collated=collated)
+        policy = self.handle.policy_of(scopes)
         if policy is None or not self.decides(filter):
             return None
-        if not _is_simple(policy):
+        defaults = _defaults_of(policy, scopes)
+        if not isinstance(policy, TTL) or len(defaults) != 1:
             return None if exact else filter
-        if policy.default in (None, NEVER):
+        (default,) = defaults
+        if default is None or default == NEVER:
             return filter
         field = policy.last_modified
-        before = self.handle.registry.clock.reached() - timedelta(seconds=policy.default or 0)
-        # An array of dates is not a date.
+        before = self.handle.registry.clock.reached() - timedelta(seconds=default)
+        # An array of dates is not a date, nor is one of scopes a scope.
         over: Filter = {field: {"$lte": before}, f"{field}.0": {"$exists": False}}
+        if policy.by is not None:
+            over = {**over, f"{policy.by}.0": {"$exists": False}}
         if policy.override is not None:
             over = {policy.override: None, **over}
         return {**filter, "$nor": [*filter.get("$nor", ()), over]}
@@ -160,11 +169,12 @@ class Sent:
         """Return what a clone sends, which has a copy of the filter; PyMongo's, of any kind."""
         return replace(self, exact=clone._spec)
 
-    def completed(self, handle: Handle) -> Sent:
+    def completed(self, handle: Handle, *, collated: bool) -> Sent:
         """Return it with the predicate of this moment."""
         if not self.is_open:
             return self
-        return Sent(self.filter, handle.filter_for(self.filter, expired=False))
+        exact = handle.filter_for(self.filter, expired=False, collated=collated)
+        return Sent(self.filter, exact)
 
     @property
     def includes_expired(self) -> bool:
@@ -189,10 +199,15 @@ async def coarsely(
     if sent is None or spec is not sent.exact or not isinstance(lifetime, Lifetime):
         yield False
         return
-    sent = sent.completed(lifetime.handle)
+    collated = cursor._collation is not None
+    sent = sent.completed(lifetime.handle, collated=collated)
     is_positional = filters.is_positional(cursor._projection)
     is_paged = cursor._limit or skip or cursor._return_key
-    coarse = None if is_paged else lifetime.coarse(sent.filter, exact=not is_positional)
+    coarse = (
+        None
+        if is_paged
+        else lifetime.coarse(sent.filter, exact=not is_positional, collated=collated)
+    )
     try:
         cursor._spec = sent.exact if coarse is None else coarse
         if coarse is None and not sent.includes_expired:
@@ -278,11 +293,22 @@ def _is_simple(policy: Policy) -> TypeGuard[TTL]:
     """Say whether most documents can be judged by one comparison."""
     return (
         isinstance(policy, TTL)
-        and policy.by is None
+        and (policy.by is None or "." not in policy.by)
+        and len(policy.kinds) <= filters.FEW_VALUES
+        and all(type(kind) in filters.PLAIN_VALUES for kind, _ in policy.kinds)  # no enumerations
         and policy.unit is None
         and policy.max_lifetime is None
         and "." not in policy.last_modified
     )
+
+
+def _defaults_of(policy: Policy, scopes: Sequence[Any] | None) -> set[int | None]:
+    """Return the defaults of documents that are of one of these scopes, if one comparison tells."""
+    if not _is_simple(policy):
+        return set()
+    if policy.by is None:
+        return {policy.default}
+    return set() if scopes is None else {policy.default_of(scope) for scope in scopes}
 
 
 def _inheriting_first(documents: Sequence[Row], policy: Policy, now: datetime) -> Iterator[Row]:
@@ -293,19 +319,29 @@ def _inheriting_first(documents: Sequence[Row], policy: Policy, now: datetime) -
             if end is None or not is_expired(end, now):
                 yield document
         return
-    default, last_modified, override = policy.default, policy.last_modified, policy.override
-    never = default in (None, NEVER)
-    aware = now - timedelta(seconds=0 if default is None or never else default)
-    naive = aware.replace(tzinfo=None)
+    last_modified, override, by = policy.last_modified, policy.override, policy.by or ""
+    # Documents that are no younger have expired.
+    others = _oldest(policy.default, now)
+    own = {kind: _oldest(default, now) for kind, default in policy.defaults.items()}
     for document in documents:
-        born = document.get(last_modified)
-        if type(born) is datetime and (override is None or document.get(override) is None):
-            if never or born > (naive if born.tzinfo is None else aware):
+        born, kind = document.get(last_modified), document.get(by) if own else None
+        inherits = override is None or document.get(override) is None
+        if type(born) is datetime and inherits and type(kind) in filters.PLAIN_OR_NONE:
+            oldest = own.get(kind, others)
+            if oldest is None or born > oldest[born.tzinfo is None]:
                 yield document
             continue
         end = end_of(document, policy)
         if end is None or end > now:
             yield document
+
+
+def _oldest(default: int | None, now: datetime) -> tuple[datetime, datetime] | None:
+    """Return the instant that a default ttl reaches back to, aware and naive; None for never."""
+    if default is None or default == NEVER:
+        return None
+    aware = now - timedelta(seconds=default)
+    return aware, aware.replace(tzinfo=None)
 
 
 def for_find(

@@ -25,7 +25,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from ttl_odm.beanie.gate import bulk, writes
 from ttl_odm.beanie.gate.collection_rules import rule_of
 from ttl_odm.beanie.gate.cursors import for_find
-from ttl_odm.beanie.gate.handle import Handle, takes_expired, takes_keep
+from ttl_odm.beanie.gate.handle import Handle, is_collated, takes_expired, takes_keep
 from ttl_odm.beanie.gate.writes import note_match
 from ttl_odm.beanie.indexes.changes import check_ttl_index
 from ttl_odm.beanie.policy.ttl_indexes import is_ours
@@ -128,7 +128,9 @@ class Gate(Handle):
             document = await self.plain.find_one(asked, projection, **options)
             if document is None or not lifetime.is_over(document):
                 return lifetime.strip(document)
-        live = self.filter_for(filter, expired=expired)
+        # Positional arguments may have one.
+        collated = bool(args) or is_collated(options)
+        live = self.filter_for(filter, expired=expired, collated=collated)
         if filters.is_positional(projection) and live != asked:
             # MongoDB takes no $expr beside it: the document is found first, then shown by its key.
             key = await self.plain.find_one(live, {"_id": 1}, *args, **options)
@@ -144,9 +146,10 @@ class Gate(Handle):
         await self.ready()
         stages = None
         if not expired and options.keys().isdisjoint(("limit", "skip")):
-            stages = filters.live_count(filter, self.policy)
+            scopes = self.scopes_in(filter, collated=is_collated(options))
+            stages = filters.live_count(filter, self.policy_of(scopes))
         if stages is None:
-            live = self.filter_for(filter, expired=expired)
+            live = self.filter_for(filter, expired=expired, collated=is_collated(options))
             return await self.plain.count_documents(live, **options)
         # Both drivers send this in the place of their own pipeline: one that returns a cursor would
         # cost as much in Python as all else.
@@ -161,7 +164,8 @@ class Gate(Handle):
     async def distinct(self, key: str, filter: Filter | None = None, **options: Any) -> list[Any]:
         """Return the values of a field in live documents."""
         expired = takes_expired(options)
-        live = self.filter_for(options.pop("query", filter), expired=expired)
+        asked = options.pop("query", filter)
+        live = self.filter_for(asked, expired=expired, collated=is_collated(options))
         await self.ready()
         if self.policy is not None:
             live = filters.at(live, self.registry.clock.at_most())
@@ -193,7 +197,7 @@ class Gate(Handle):
 
     async def delete_one(self, filter: Filter, **options: Any) -> DeleteResult:
         """Delete a live document."""
-        live = self.filter_to_write(filter)
+        live = self.filter_to_write(filter, collated=is_collated(options))
         result = await self.plain.delete_one(live, **options)
         if result.acknowledged:
             found = result.deleted_count > 0
@@ -202,11 +206,12 @@ class Gate(Handle):
 
     async def delete_many(self, filter: Filter, **options: Any) -> DeleteResult:
         """Delete live documents."""
-        return await self.plain.delete_many(self.filter_to_write(filter), **options)
+        live = self.filter_to_write(filter, collated=is_collated(options))
+        return await self.plain.delete_many(live, **options)
 
     async def find_one_and_delete(self, filter: Filter, **options: Any) -> Document | None:
         """Delete a live document and return it."""
-        live = self.filter_to_write(filter)
+        live = self.filter_to_write(filter, collated=is_collated(options))
         lifetime = self._shows(options)
         return lifetime.strip(await self.plain.find_one_and_delete(live, **options))
 

@@ -34,6 +34,7 @@ from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection as Collection_
     from collections.abc import Iterable, Iterator
     from datetime import datetime
 
@@ -73,6 +74,11 @@ def takes_keep(options: Document) -> bool:
 def takes_expired(options: Document) -> bool:
     """Take ``include_expired`` out of a read's options, and say what it is."""
     return bool(options.pop("include_expired", False))
+
+
+def is_collated(options: Filter) -> bool:
+    """Say whether an operation has a collation of its own."""
+    return options.get("collation") is not None
 
 
 class Handle:
@@ -115,6 +121,37 @@ class Handle:
         """How its documents expire at this moment, None where ttl_odm doesn't enforce that."""
         binding = self.binding
         return None if binding is None else binding.enforced
+
+    def scopes_in(self, filter: Filter, *, collated: bool) -> tuple[Any, ...] | None:
+        """Return the few scopes whose documents a filter may match; None if it may match others.
+
+        Arrays have no scope. Under a collation an equality may match other strings.
+        """
+        binding = self.binding
+        if binding is None or binding.source.is_known or collated:
+            return None
+        scoping = binding.source.scoping
+        if scoping is None or not binding.source.scopes_are_exact:
+            return None
+        return filters.values_of(filter, scoping.field)
+
+    def policy_of(self, scopes: Collection_[Any] | None) -> Policy | None:
+        """Return the policy, of a few scopes if they are given, without the defaults of others."""
+        binding = self.binding
+        if scopes is None or binding is None or binding.enforced_by_others:
+            return self.policy
+        return binding.source.policy_of(scopes)
+
+    def policy_over(self, documents: Sequence[Filter]) -> Policy | None:
+        """Return the policy, without defaults that none of these documents has."""
+        binding = self.binding
+        field = None if binding is None or binding.source.is_known else binding.scope
+        if field is None or "." in field:
+            return self.policy
+        values = [document.get(field) for document in documents]
+        scopes = set(values) if {*map(type, values)} <= filters.PLAIN_OR_NONE else None
+        are_few = scopes is not None and len(scopes) <= filters.FEW_VALUES
+        return self.policy_of(scopes if are_few else None)
 
     @property
     def outline(self) -> Policy | None:
@@ -232,19 +269,25 @@ class Handle:
                 )
             known.add((database, name))
 
-    def filter_for(self, filter: object, *, expired: bool) -> Filter:
-        """Return the filter for a read, from a filter, an ``_id`` or None."""
+    def filter_for(self, filter: object, *, expired: bool, collated: bool = True) -> Filter:
+        """Return the filter for a read, from a filter, an ``_id`` or None.
+
+        `collated` says whether the read may have a collation.
+        """
         by_key: Filter = {} if filter is None else {"_id": filter}
         asked: Filter = filter if isinstance(filter, Mapping) else by_key
-        return asked if expired else filters.live_filter(asked, self.policy)
+        if expired:
+            return asked
+        scopes = self.scopes_in(asked, collated=collated)
+        return filters.live_filter(asked, self.policy_of(scopes))
 
-    def filter_to_write(self, filter: Filter) -> Filter:
-        """Return the filter for a write.
+    def filter_to_write(self, filter: Filter, *, collated: bool = True) -> Filter:
+        """Return the filter for a write; `collated` says whether it may have a collation.
 
         That of a time series takes no expression, only fields that many measurements share, and
         what has expired stays so whatever is written there.
         """
-        binding, policy = self.binding, self.policy
+        binding, policy = self.binding, self.policy_of(self.scopes_in(filter, collated=collated))
         is_series = binding is not None and policy is not None and binding.is_time_series
         live = filters.live_filter(filter, None if is_series else policy)
         if binding is not None and binding.backend == "documentdb" and "$expr" not in live:
@@ -267,12 +310,15 @@ class Handle:
             return live
         return filters.within(live, condition)
 
-    def pipeline_for(self, pipeline: Any, *, expired: bool) -> Any:
-        """Return the pipeline for a read."""
+    def pipeline_for(self, pipeline: Any, *, expired: bool, collated: bool = True) -> Any:
+        """Return the pipeline for a read; `collated` says whether it may have a collation."""
         if expired or not isinstance(pipeline, Sequence):
             return pipeline
         entry = self.entry
         own = None if entry is None else entry.judged(self.database)
+        first = pipeline[0].get("$match") if pipeline else None
+        if isinstance(own, TTL) and isinstance(first, Mapping):
+            own = self.policy_of(self.scopes_in(first, collated=collated))
         stages = live_pipeline(pipeline, own, self)
         if own is None or isinstance(own, Judged) or not stages or "$match" not in stages[0]:
             return stages

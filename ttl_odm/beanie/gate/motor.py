@@ -34,7 +34,7 @@ from ttl_odm.beanie.gate.cursors import (
     for_pipeline,
 )
 from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
-from ttl_odm.beanie.gate.handle import Handle, takes_expired
+from ttl_odm.beanie.gate.handle import Handle, is_collated, takes_expired
 from ttl_odm.beanie.policy.binding import registry_of
 from ttl_odm.beanie.rewrite.filters import NOTHING
 from ttl_odm.beanie.rewrite.pipelines import as_duplicate
@@ -280,7 +280,8 @@ class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
         await lifetime.handle.know()
         assert self._sent is not None  # noqa: S101 (or nothing is to be completed)
         try:
-            self.delegate._spec = self._sent.completed(lifetime.handle).exact
+            collated = self.delegate._collation is not None
+            self.delegate._spec = self._sent.completed(lifetime.handle, collated=collated).exact
             return await method()
         finally:
             self.delegate._spec = self._sent.exact
@@ -328,12 +329,15 @@ class TTLMotorCommandCursor(_Cursor, _MotorCommandCursor):  # type: ignore[misc]
     """The results of an aggregation."""
 
     args: Any  # of Motor's
+    kwargs: Any
     _open: Any = None
 
     async def _begin(self, lifetime: Judging, method: Method, *args: object) -> Any:
         if self._open is not None and self.args:
             await lifetime.handle.know(self._open)
-            pipeline = lifetime.handle.pipeline_for(self._open, expired=False)
+            pipeline = lifetime.handle.pipeline_for(
+                self._open, expired=False, collated=is_collated(self.kwargs)
+            )
             self.args, self._open = (pipeline, *self.args[1:]), None
         try:
             return await super()._begin(lifetime, method, *args)

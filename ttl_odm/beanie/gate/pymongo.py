@@ -30,7 +30,7 @@ from ttl_odm.beanie.gate.cursors import (
     for_pipeline,
 )
 from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
-from ttl_odm.beanie.gate.handle import Handle, takes_expired
+from ttl_odm.beanie.gate.handle import Handle, is_collated, takes_expired
 from ttl_odm.beanie.policy.binding import registry_of
 from ttl_odm.beanie.rewrite.pipelines import as_duplicate
 
@@ -155,7 +155,7 @@ class TTLCollection(AsyncCollection[Any]):
         expired = takes_expired(kwargs)
         await self._gate.know(pipeline)
         lifetime = for_pipeline(self._gate, pipeline, expired=expired)
-        gated = self._gate.pipeline_for(pipeline, expired=expired)
+        gated = self._gate.pipeline_for(pipeline, expired=expired, collated=is_collated(kwargs))
         await self._gate.ready()
         try:
             cursor: Any = await super().aggregate(gated, *args, **kwargs)

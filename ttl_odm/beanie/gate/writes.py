@@ -27,7 +27,7 @@ from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import DuplicateKeyError
 
-from ttl_odm.beanie.gate.handle import takes_keep
+from ttl_odm.beanie.gate.handle import is_collated, takes_keep
 from ttl_odm.beanie.keys import KeyHolders, until_free
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.operators import sent
@@ -120,7 +120,8 @@ async def send(handle: Handle, filter: Filter, change: Change, options: Document
     unless_expired = unless_expired_of(plain.full_name, filter) if upsert else None
 
     async def attempt() -> Any:
-        live = handle.filter_to_write(filter)  # a conflict may tell of another default
+        # A conflict may tell of another default.
+        live = handle.filter_to_write(filter, collated=is_collated(options))
         try:
             result = await sent(method(live, change.live, **options))
         except DuplicateKeyError:

@@ -24,6 +24,7 @@ from ttl_odm.core.policy import TTL, default_extension
 from ttl_odm.core.values import NEVER
 
 if TYPE_CHECKING:
+    from collections.abc import Collection as Collection_
     from collections.abc import Mapping
 
     from ttl_odm.beanie.drivers import Collection
@@ -98,6 +99,25 @@ class Source(ABC):
     def own_scopes(self, policy: Policy) -> OwnScopes | None:
         """Return the scopes that have a default of their own under a policy; None for none."""
         return None if self.scoping is None else self.scoping.own(policy)
+
+    @property
+    def scopes_are_exact(self) -> bool:
+        """Whether an equality matches documents of one scope only, and arrays.
+
+        Under a collation of the collection's it may match documents of others.
+        """
+        return False
+
+    def policy_of(self, scopes: Collection_[Any]) -> Policy:
+        """Return the policy of documents with one of a few scopes, or with none.
+
+        With the defaults that were noted last, as `policy`, but without all others.
+
+        Raises:
+            TTLError: Nothing was noted.
+        """
+        del scopes
+        return self.policy
 
     # In operations
 

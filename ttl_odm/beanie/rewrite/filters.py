@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from bson import Int64, ObjectId
+
 from ttl_odm.beanie.policy.predicate import expired_expr, live_expr, never_expires
 from ttl_odm.beanie.time import formats
 
@@ -26,7 +28,13 @@ if TYPE_CHECKING:
 NOTHING: Final[Filter] = {"$nor": [{}]}
 """The filter that no document passes."""
 
+PLAIN_VALUES: Final = frozenset({str, int, Int64, ObjectId})
+"""The types of values that equal nothing else in a filter, but for a collation and arrays."""
+PLAIN_OR_NONE: Final = PLAIN_VALUES | {type(None)}
+
 _BRANCHES: Final = frozenset({"$and", "$nor", "$or"})
+FEW_VALUES: Final = 16
+"""So many stand in a filter at most for their number to count as small."""
 
 
 @lru_cache(maxsize=256)
@@ -159,6 +167,36 @@ def equalities(filter: Filter) -> Document:
             elif "$eq" in value:
                 equal[name] = value["$eq"]
     return equal
+
+
+def values_of(filter: Filter, field: str) -> tuple[Any, ...] | None:
+    """Return the few values of which a filter demands that a field has one; None if it doesn't.
+
+    Strings, whole numbers and ObjectIds, by an equality or a short ``$in``, at the top level or in
+    an ``$and``. It also matches arrays with such a value in them, and what a collation takes for
+    the same.
+    """
+    for name, value in filter.items():
+        values = None
+        if str(name) == field:
+            values = _demanded(value)
+        elif str(name) == "$and" and isinstance(value, list):
+            branches = (values_of(part, field) for part in value if isinstance(part, Mapping))
+            values = next((part for part in branches if part is not None), None)
+        if values is not None:
+            return values
+    return None
+
+
+def _demanded(value: Any) -> tuple[Any, ...] | None:
+    if type(value) in PLAIN_VALUES:
+        return (value,)
+    if not isinstance(value, Mapping):
+        return None
+    values = [value["$eq"]] if "$eq" in value else value.get("$in")
+    if not isinstance(values, (list, tuple)) or len(values) > FEW_VALUES:
+        return None
+    return tuple(values) if all(type(one) in PLAIN_VALUES for one in values) else None
 
 
 def is_inclusive(projection: Filter) -> bool:

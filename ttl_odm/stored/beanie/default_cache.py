@@ -11,12 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ttl_odm.beanie.policy.sources import completed
+from ttl_odm.beanie.policy.sources import MOST_SCOPES, completed
+from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLError
 from ttl_odm.stored.rows import INHERIT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from ttl_odm.core.policy import Policy
 
@@ -45,12 +46,19 @@ class Noted:
 
 
 class Notes:
-    """The latest of what was noted of one collection's default."""
+    """The latest of what was noted of one collection's default.
+
+    Attributes:
+        has_no_collation: Whether the collection compares strings byte by byte, so that an equality
+            tells scopes apart; None if that isn't known.
+    """
 
     def __init__(self) -> None:
         """Know nothing yet."""
+        self.has_no_collation: bool | None = None
         self._latest: Noted | None = None
         self._policy: tuple[Policy, Policy] | None = None
+        self._of_scopes: dict[frozenset[Any], Policy] = {}
 
     def scopes_of(self, version: object) -> Mapping[Any, int | None] | None:
         """Return the defaults of scopes, if they are known as of a version."""
@@ -99,7 +107,30 @@ class Notes:
         if self._policy is None or self._policy[0] is not declared:
             latest = self._latest
             self._policy = declared, completed(declared, latest.default, latest.scopes)
+            self._of_scopes.clear()
         return self._policy[1]
+
+    def policy_of(self, declared: Policy, model: type, scopes: Collection[Any]) -> Policy:
+        """Return the policy of documents with one of a few scopes, or with none.
+
+        Raises:
+            TTLError: No default was noted.
+        """
+        whole, latest = self.policy(declared, model), self._latest
+        if latest is None or not isinstance(declared, TTL):
+            return whole
+        own = {scope: latest.scopes[scope] for scope in scopes if scope in latest.scopes}
+        key = frozenset(own)
+        if key not in self._of_scopes:
+            if len(self._of_scopes) >= MOST_SCOPES:
+                self._of_scopes.clear()
+            differ = any(default != latest.default for default in own.values())
+            self._of_scopes[key] = (
+                completed(declared, latest.default, own)
+                if differ
+                else declared.with_default(latest.default)
+            )
+        return self._of_scopes[key]
 
 
 def with_scope(

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bson import MaxKey, MinKey, ObjectId
 from bson.codec_options import CodecOptions
 from pymongo import ReadPreference
+from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from ttl_odm.beanie.policy.sources import MOST_SCOPES, completed
@@ -33,6 +34,7 @@ from ttl_odm.stored.scope_columns import is_encodable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from collections.abc import Collection as Collection_
 
     from ttl_odm.beanie.drivers import Collection, Document, Filter
     from ttl_odm.beanie.policy.binding import Binding
@@ -99,6 +101,10 @@ class StoredDefault:
         """The policy with what was noted last; TTLError if nothing was."""
         return self.notes.policy(self.binding.declared, self.binding.model)
 
+    def policy_of(self, scopes: Collection_[Any]) -> Policy:
+        """The same for documents of a few scopes, without the defaults of all others."""
+        return self.notes.policy_of(self.binding.declared, self.binding.model, scopes)
+
     @property
     def is_recent(self) -> bool:
         """Whether what is known decides about results in memory."""
@@ -122,6 +128,9 @@ class StoredDefault:
         if scopes is None:  # what is read after the version is no older than it
             every = await policies.find(all_of(collection), {"ttl": 1}).to_list(None)
             scopes = scopes_in(every)
+            self.notes.has_no_collation = None
+        if scopes and self.notes.has_no_collation is None:
+            self.notes.has_no_collation = await _has_no_collation(collection)
         default = lenient_ttl(row.get("ttl"))
         self.notes.take(Noted(default, asked, asked + allowed, scopes, version))
 
@@ -146,6 +155,22 @@ class StoredDefault:
             found = {"find": POLICIES, "filter": every, "batchSize": MOST_SCOPES * 2}
             scopes = scopes_in((await place.run(found))["cursor"]["firstBatch"])
         return completed(self.binding.declared, lenient_ttl(row.get("ttl")), scopes)
+
+
+async def _has_no_collation(collection: Collection) -> bool | None:
+    """Say whether a collection compares strings byte by byte; None if nobody can tell yet."""
+    listing = {"listCollections": 1, "filter": {"name": collection.name}}
+    preferred = ReadPreference.PRIMARY_PREFERRED
+    try:
+        reply = await collection.database.command(
+            listing, codec_options=AWARE, read_preference=preferred
+        )
+    except OperationFailure:  # not everybody may ask
+        return False
+    except PyMongoError:  # unlike a find it isn't tried again
+        return None
+    details = reply["cursor"]["firstBatch"]
+    return "collation" not in details[0]["options"] if details else None
 
 
 def scopes_in(rows: Iterable[Filter]) -> dict[Any, int | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ttl_odm.beanie.indexes.sources import IndexedSource
 from ttl_odm.beanie.policy.sources import Scoping
@@ -15,6 +15,7 @@ from ttl_odm.stored.scopes import deleted_by_scope, due_by_scope
 from ttl_odm.sweeper.findings import Finding, Severity
 
 if TYPE_CHECKING:
+    from collections.abc import Collection as Collection_
     from collections.abc import Mapping
     from typing import TypeVar
 
@@ -60,6 +61,15 @@ class StoredSource(IndexedSource, SweptSource):
         """By the values of `Stored.by`."""
         by = self.default.declared.by
         return None if by is None else StoredScopes(by)
+
+    @property
+    def scopes_are_exact(self) -> bool:
+        """Whether the collection has no collation, as far as is known."""
+        return self.default.notes.has_no_collation is True
+
+    def policy_of(self, scopes: Collection_[Any]) -> Policy:
+        """By what was noted last."""
+        return self.default.policy_of(scopes)
 
     # In operations
 
