@@ -36,6 +36,7 @@ PARTS: Final = (
         "django_tenants",
         "beanie_overhead",
         "beanie_follows",
+        "beanie_stored",
         "round_trip",
     ),
     *("sweeping", "sweep_workers", "mongo_sweeping", "indexes", "partitions", "database_sweep"),

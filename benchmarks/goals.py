@@ -78,6 +78,12 @@ DJANGO_TENANT_LIST: Final = Goal(
 DJANGO_TENANT_SCAN: Final = Goal(
     "Django: scan, one of 10,000 tenants with stored defaults / a bound value", 1.05
 )
+BEANIE_TENANT_KEY: Final = Goal(
+    "Beanie: find_one by key, stored defaults of 1,000 tenants / a bound value", 1.1
+)
+BEANIE_TENANT_READ: Final = Goal(
+    "Beanie: one tenant's list and scan, stored defaults of 1,000 tenants / a bound value", 1.05
+)
 DJANGO_CREATE: Final = Goal("Django: create() with its own key / without TTL", 1.5)
 DJANGO_GET: Final = Goal("Django: get() / filter(expires_at__gt=now)", 1.1)
 DJANGO_SWEEP: Final = Goal("Django: rows swept per second / by SQLAlchemy's", 0.8, at_least=True)
@@ -136,6 +142,7 @@ GOALS: Final = tuple(
         *(ONE_TENANT_KEY, ONE_TENANT_LIST, ONE_TENANT_SCAN),
         *(DJANGO_TENANT_KEY, DJANGO_TENANT_LIST, DJANGO_TENANT_SCAN),
         *(FOLLOWS_KEY, DJANGO_FOLLOWS_KEY, BEANIE_FOLLOWS_KEY),
+        *(BEANIE_TENANT_KEY, BEANIE_TENANT_READ),
         *(DJANGO_CREATE, DJANGO_GET, DOCUMENTS, COUNT),
         *(DJANGO_SWEEP, SPEED, FOREGROUND, ONE_WORKER, TWO_WORKERS, GENTLE),
         *(ROW_BY_ROW, IDLE_TIME, IDLE_PAGES, MEMORY),

@@ -53,7 +53,13 @@ ON = {
     "postgres": ("sweeping", "sweep_workers", "indexes", "partitions", "database_sweep"),
     "mariadb": ("django_overhead", "django_follows", "django_tenants", "database_sweep"),
     "mysql": ("round_trip", "sweeping", "sweep_workers", "partitions", "migrations"),
-    "mongodb": ("beanie_overhead", "beanie_follows", "mongo_sweeping", "round_trip"),
+    "mongodb": (
+        "beanie_overhead",
+        "beanie_follows",
+        "beanie_stored",
+        "mongo_sweeping",
+        "round_trip",
+    ),
 }
 
 

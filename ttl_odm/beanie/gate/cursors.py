@@ -320,7 +320,7 @@ def _inheriting_first(documents: Sequence[Row], policy: Policy, now: datetime) -
                 yield document
         return
     last_modified, override, by = policy.last_modified, policy.override, policy.by or ""
-    # Documents that are no younger have expired.
+    # A document whose date is not after these has expired.
     others = _oldest(policy.default, now)
     own = {kind: _oldest(default, now) for kind, default in policy.defaults.items()}
     for document in documents:
