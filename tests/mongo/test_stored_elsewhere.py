@@ -224,6 +224,24 @@ async def test_what_asks_for_batches_by_itself_follows_it(place: Carts, read: st
         assert fetched == size
 
 
+@pytest.mark.skipif(BEANIE >= 2, reason="Motor's own ways to read")
+@pytest.mark.filterwarnings("ignore:The (fetch_next|next_object):DeprecationWarning")
+@pytest.mark.parametrize("ttl", [None, HOUR], ids=["stored", "in code"])
+async def test_what_asks_for_batches_by_itself_may_show_an_element_by_position(
+    mongodb_url: str, ttl: int | None
+) -> None:
+    async with carts(mongodb_url, declared(ttl)) as place:
+        place.add(1, 2, age=600, tags=["x", "y"])
+        place.add(3, age=2 * HOUR, tags=["x", "y"])
+        for options, keys in (({}, [1, 2]), ({"skip": 1}, [2]), ({"limit": 1}, [1])):
+            cursor = place.collection.find({"tags": "y"}, {"tags.$": 1}, **options).sort("_id")
+            found = []
+            while await cursor.fetch_next:
+                found.append(cursor.next_object())
+            shown = [(document["_id"], document["tags"]) for document in found]
+            assert shown == [(key, ["y"]) for key in keys]
+
+
 async def test_all_that_reads_a_page_follows_it(place: Carts) -> None:
     place.add(*range(6), age=600)
     page: Any = {"skip": 1, "limit": 3}

@@ -188,12 +188,15 @@ async def coarsely(
     lifetime: Judging,
     sent: Sent | None,
     keys: Keys,
+    *,
+    judges: bool = True,
 ) -> AsyncIterator[bool]:
     """Let a find be sent with the coarse filter, if its results can be judged here.
 
-    Gives whether they have to be. The cursor is PyMongo's, of either kind, before it has asked
-    anything. MongoDB takes no ``$expr`` beside a positional projection: where the server has to
-    decide all the same, it is asked for the `keys` first.
+    Gives whether they have to be. Without `judges` nobody does, so the server has to decide. The
+    cursor is PyMongo's, of either kind, before it has asked anything. MongoDB takes no ``$expr``
+    beside a positional projection: where the server has to decide all the same, it is asked for
+    the `keys` first.
     """
     spec, skip = cursor._spec, cursor._skip
     if sent is None or spec is not sent.exact or not isinstance(lifetime, Lifetime):
@@ -203,11 +206,9 @@ async def coarsely(
     sent = sent.completed(lifetime.handle, collated=collated)
     is_positional = filters.is_positional(cursor._projection)
     is_paged = cursor._limit or skip or cursor._return_key
-    coarse = (
-        None
-        if is_paged
-        else lifetime.coarse(sent.filter, exact=not is_positional, collated=collated)
-    )
+    coarse = None
+    if judges and not is_paged:
+        coarse = lifetime.coarse(sent.filter, exact=not is_positional, collated=collated)
     try:
         cursor._spec = sent.exact if coarse is None else coarse
         if coarse is None and not sent.includes_expired:

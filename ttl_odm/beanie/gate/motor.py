@@ -36,7 +36,7 @@ from ttl_odm.beanie.gate.cursors import (
 from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
 from ttl_odm.beanie.gate.handle import Handle, is_collated, takes_expired
 from ttl_odm.beanie.policy.binding import registry_of
-from ttl_odm.beanie.rewrite.filters import NOTHING
+from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.pipelines import as_duplicate
 
 if TYPE_CHECKING:
@@ -181,7 +181,9 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         is_open = not expired and bool(self._gate.unknown(pipeline))
         # That is rewritten when it is sent; until then it gives nothing.
         gated = (
-            [{"$match": NOTHING}] if is_open else self._gate.pipeline_for(pipeline, expired=expired)
+            [{"$match": filters.NOTHING}]
+            if is_open
+            else self._gate.pipeline_for(pipeline, expired=expired)
         )
         latent = super().aggregate(gated, *args, **kwargs)
         cursor = TTLMotorCommandCursor(self, latent.start, *latent.args, **latent.kwargs)
@@ -232,7 +234,7 @@ class _Cursor(JudgingCursor):
     def _get_more(self) -> Any:
         self._batches += 1
         more: Method = super()._get_more
-        if self._batches > 1 or self._lifetime is None or not self._is_unread():
+        if self._batches > 1 or self._lifetime is None or not self._is_unfinished():
             return more()
         # each() and fetch_next ask for batches by themselves.
         completed = self._completed(self._lifetime, more)
@@ -256,12 +258,12 @@ class _Cursor(JudgingCursor):
         del lifetime
         return await method(*args)
 
-    def _is_unread(self) -> bool:
-        """Whether a default has to be read before anything is sent."""
+    def _is_unfinished(self) -> bool:
+        """Whether what is sent has to be made first: by a default, or by keys."""
         return False
 
     async def _completed(self, lifetime: Judging, method: Method) -> Any:
-        """Read that default, and ask for documents that nobody judges here."""
+        """Make it, and ask for documents that nobody judges here."""
         return await self._begin(lifetime, method)
 
 
@@ -272,19 +274,17 @@ class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
         async with coarsely(self.delegate, lifetime, self._sent, self._keys) as self._is_coarse:
             return await method(*args)
 
-    def _is_unread(self) -> bool:
+    def _is_unfinished(self) -> bool:
         sent = self._sent
-        return sent is not None and sent.is_open and self.delegate._spec is sent.exact
+        if sent is None or self.delegate._spec is not sent.exact:
+            return False
+        is_positional = filters.is_positional(self.delegate._projection)
+        return sent.is_open or (is_positional and not sent.includes_expired)
 
     async def _completed(self, lifetime: Judging, method: Method) -> Any:
         await lifetime.handle.know()
-        assert self._sent is not None  # noqa: S101 (or nothing is to be completed)
-        try:
-            collated = self.delegate._collation is not None
-            self.delegate._spec = self._sent.completed(lifetime.handle, collated=collated).exact
+        async with coarsely(self.delegate, lifetime, self._sent, self._keys, judges=False):
             return await method()
-        finally:
-            self.delegate._spec = self._sent.exact
 
     async def _keys(self) -> list[Any]:
         """Return the keys of the documents that it finds."""
@@ -344,5 +344,5 @@ class TTLMotorCommandCursor(_Cursor, _MotorCommandCursor):  # type: ignore[misc]
         except OperationFailure as error:
             raise as_duplicate(error) from error
 
-    def _is_unread(self) -> bool:
+    def _is_unfinished(self) -> bool:
         return self._open is not None
