@@ -86,7 +86,7 @@ def as_datetime(instant: DatetimeMS) -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class KeyRange:
     """A range of an index on one field; the high end is outside, None for the index's own."""
 
     index: Hint
@@ -175,7 +175,7 @@ class RawCollection:
 
     async def find_in(
         self,
-        reach: Range,
+        reach: KeyRange,
         filter: Filter,  # noqa: A002 (as above)
         **clauses: Any,
     ) -> list[RawBSONDocument]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pymongo.errors import OperationFailure
 
-from ttl_odm.beanie.policy.commands import BY_KEY, Range, is_multikey
+from ttl_odm.beanie.policy.commands import BY_KEY, KeyRange, is_multikey
 from ttl_odm.beanie.policy.predicate import deciding_fields, value_at
 from ttl_odm.beanie.policy.rules import dependents, rules_below
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, has_wrong_expiry, own_expiry
@@ -120,7 +120,7 @@ class _Batch:
     def __post_init__(self) -> None:
         if self.resume.low is not None:
             reach, low = self.stage.range, self.resume.low
-            rest = replace(reach, low=low) if isinstance(reach, Range) else reach.after(low)
+            rest = replace(reach, low=low) if isinstance(reach, KeyRange) else reach.after(low)
             self.stage = replace(self.stage, range=rest)
 
     async def run(self) -> BatchResult:
@@ -164,7 +164,7 @@ class _Batch:
         counted by scope, or where somebody else holds a document of it.
         """
         reach, most, known = self.stage.range, self.size, self.layout.several_keys
-        if not isinstance(reach, Range) or not self.stage.branches or self.stage.is_undated:
+        if not isinstance(reach, KeyRange) or not self.stage.branches or self.stage.is_undated:
             return None
         goes_by_key = self.remover.needs_transaction or self.remover.scopes is not None
         if goes_by_key or self.remover.limit is not None:  # where others go first
@@ -207,10 +207,10 @@ class _Batch:
         others = {"_id": {"$nin": list(left)}} if left else {}
         is_walk = self.stage.kind is Action.WALK
         deciding = deciding_fields(self.policy) if is_walk else ()
-        order = reach.field if isinstance(reach, Range) else reach.order
+        order = reach.field if isinstance(reach, KeyRange) else reach.order
         clauses = {"limit": self.size, "projection": dict.fromkeys(("_id", order, *deciding), 1)}
         with phase("find"):
-            if isinstance(reach, Range):
+            if isinstance(reach, KeyRange):
                 rows = await self.place.find_in(reach, {**others, **condition}, **clauses)
             else:
                 rows = await reach.find(self.place, {**others, **condition}, **clauses)
@@ -244,7 +244,7 @@ class _Batch:
     def _place_of(self, row: RawBSONDocument) -> Any:
         """Return the key of a document's first entry in the index; None if it isn't a date."""
         reach = self.stage.range
-        if not isinstance(reach, Range):
+        if not isinstance(reach, KeyRange):
             return reach.place_of(row)
         field = reach.field
         return row["_id"] if field == "_id" else first_date(value_at(row, field))
@@ -254,7 +254,7 @@ class _Batch:
     async def _walk(self) -> BatchResult:
         """Delete what has expired in the next slice of the collection."""
         reach = self.stage.range
-        assert isinstance(reach, Range)  # noqa: S101 (no other is walked)
+        assert isinstance(reach, KeyRange)  # noqa: S101 (no other is walked)
         with phase("find"):
             skipped, fields = self.size * _WALKED, {"_id": 1}
             if self.place.has_ranges:

@@ -20,7 +20,7 @@ from bson import DatetimeMS, MinKey
 
 from ttl_odm.beanie.policy.commands import (
     BY_KEY,
-    Range,
+    KeyRange,
     RawCollection,
     as_datetime,
     command_in,
@@ -104,7 +104,7 @@ class IndexRange:
     """
 
     kind: Action
-    range: Range | WalkedRange
+    range: KeyRange | WalkedRange
     branches: tuple[Filter, ...] = ()
     policy: TTL | None = None
 
@@ -115,7 +115,7 @@ class IndexRange:
     @property
     def is_undated(self) -> bool:
         """Whether it is about what comes before all dates."""
-        return isinstance(self.range, Range) and isinstance(self.range.low, MinKey)
+        return isinstance(self.range, KeyRange) and isinstance(self.range.low, MinKey)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def stages_of(
 ) -> tuple[IndexRange, ...]:
     """Return what a sweep goes through for a part; nothing if the indexes for it are gone."""
     if part is Part.ALL:
-        return (IndexRange(Action.WALK, Range(BY_KEY, "_id", MinKey())),)
+        return (IndexRange(Action.WALK, KeyRange(BY_KEY, "_id", MinKey())),)
     dated = policy.limit if isinstance(policy, TTL) and part is Part.CAPPED else policy
     if not layout.indexes or dated is None:
         return ()
@@ -196,8 +196,8 @@ def stages_of(
         seconds = dated.seconds if isinstance(dated, ExpireAfter) else 0
         # Without branches: applications do have arrays here, on whose entries a condition with two
         # bounds uses one of them only.
-        reach = Range(name, dated.field, first, reached(now, seconds))
-        undated = IndexRange(Action.PURGE, Range(name, dated.field, MinKey(), first))
+        reach = KeyRange(name, dated.field, first, reached(now, seconds))
+        undated = IndexRange(Action.PURGE, KeyRange(name, dated.field, MinKey(), first))
         has_undated = isinstance(dated, ExpireAt) and dated.null == "expired"
         return (*([undated] if has_undated else []), IndexRange(Action.PURGE, reach))
     if part is Part.INHERITING:
@@ -205,9 +205,9 @@ def stages_of(
     name, _ = layout.indexes[EXPIRY]
     end, branches = reached(now, 0), tuple(own_branches(dated))
     return (
-        IndexRange(Action.PURGE, Range(name, EXPIRY, MinKey(), _FIRST_DATE), branches),
-        IndexRange(Action.PURGE, Range(name, EXPIRY, _FIRST_DATE, end), branches),
-        IndexRange(Action.FIX, Range(name, EXPIRY, MinKey(), end)),
+        IndexRange(Action.PURGE, KeyRange(name, EXPIRY, MinKey(), _FIRST_DATE), branches),
+        IndexRange(Action.PURGE, KeyRange(name, EXPIRY, _FIRST_DATE, end), branches),
+        IndexRange(Action.FIX, KeyRange(name, EXPIRY, MinKey(), end)),
     )
 
 
@@ -219,7 +219,7 @@ def _inheriting(policy: TTL, layout: Layout, now: DatetimeMS) -> Iterator[IndexR
             yield IndexRange(Action.PURGE, reach, policy=own)
     elif shortest is not None and shortest != NEVER:
         name, first = layout.indexes[policy.last_modified]
-        dates = Range(name, policy.last_modified, first, reached(now, shortest))
+        dates = KeyRange(name, policy.last_modified, first, reached(now, shortest))
         yield IndexRange(Action.PURGE, dates, tuple(inheriting_branches(policy)))
 
 
@@ -249,7 +249,7 @@ async def _ages(
 ) -> list[float]:
     """Return for how long the first document has expired; nothing where there is nothing to do."""
     reach, expired = stage.range, stage.expired(policy)
-    if not isinstance(reach, Range):
+    if not isinstance(reach, KeyRange):
         return await reach.ages(place, policy, expired, now)
     due = expired
     if isinstance(policy, TTL) and reach.field == EXPIRY:
@@ -346,7 +346,7 @@ def _countable(policy: Policy, stage: IndexRange) -> Iterator[list[Filter]]:
     """
     if stage.kind is not Action.PURGE:
         return
-    if not isinstance(stage.range, Range):
+    if not isinstance(stage.range, KeyRange):
         yield [stage.range.condition()]
         return
     field, array = stage.range.field, {"$type": "array"}

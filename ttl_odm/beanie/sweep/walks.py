@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class WalkedRange(Protocol):
     """The documents that have one default, up to their end, in an index that scopes lead.
 
-    It has no bounds, as a `Range` has: it isn't one piece of the index.
+    It has no bounds, as a `KeyRange` has: it isn't one piece of the index.
     """
 
     @property

@@ -35,8 +35,8 @@ class ScopedRange:
     """The documents of some scopes, before a date, in an index that the scope leads.
 
     The server goes from one scope to the next, and reads of each what is before that date. It does
-    so by conditions, not by the bounds of a `Range`, which are one piece of the index. Each branch
-    proves by itself that a partial index has what it matches, so each has all conditions.
+    so by conditions, not by the bounds of a `KeyRange`, which are one piece of the index. Each
+    branch proves by itself that a partial index has what it matches, so each has all conditions.
 
     Attributes:
         index: The index.
