@@ -48,6 +48,9 @@ PARTS: Final = (
 def main() -> int:
     """Measure, and write what was found."""
     arguments = _arguments()
+    if arguments.rewrite:
+        Report.read(arguments.output).write(arguments.output)
+        return 0
     size = "smoke" if arguments.smoke else "quick" if arguments.quick else "full"
     bench = Bench.of(SCALES[size], arguments.only, arguments.rivals)
     try:
@@ -97,6 +100,11 @@ def _arguments() -> argparse.Namespace:
         default=[],
         choices=KEYS,
         help="on this database and no other; may be repeated",
+    )
+    parser.add_argument(
+        "--rewrite",
+        action="store_true",
+        help="measure nothing: write the pages and pictures anew from the folder's report.json",
     )
     sizes = parser.add_mutually_exclusive_group()
     sizes.add_argument("--quick", action="store_true", help="some minutes: rougher figures")

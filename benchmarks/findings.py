@@ -6,6 +6,7 @@ Nothing here measures, and nothing here writes: `benchmarks.harness` does the on
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -53,6 +54,43 @@ class Goal:
         """Whether a figure, as it is shown, keeps to the limit."""
         figure = _rounded(figure, self.unit)
         return figure >= self.limit if self.at_least else figure <= self.limit
+
+
+@dataclass(frozen=True)
+class Rival:
+    """What the same work costs without ttl_odm, by the measure of a goal.
+
+    It is read from another finding, so that it has been measured as often and beside ours.
+
+    Attributes:
+        name: what the report calls it.
+        section: the heading of that finding.
+        line: its `what`, with ``{what}`` for ours, and ``{work}`` for the beginning of ours, up to
+            the semicolon or slash before what it is compared with.
+        is_below_ours: that finding is ours / the rival, and not the rival / what ours is compared
+            with. The rival's figure is then the quotient of both.
+    """
+
+    name: str
+    section: str
+    line: str
+    is_below_ours: bool = False
+
+    def figure(self, ours: Finding, findings: Iterable[Finding]) -> float | None:
+        """The rival's figure, in the unit of ours; None if it wasn't measured.
+
+        Args:
+            ours: what has the goal.
+            findings: all that there are.
+        """
+        line = self.line.format(what=ours.what, work=re.split("; | / ", ours.what)[0])
+        for finding in findings:
+            if (finding.section, finding.what) != (self.section, line):
+                continue
+            if finding.database == ours.database and finding != ours:
+                value = finding.estimate.value
+                return ours.estimate.value / value if self.is_below_ours else value
+        return None
 
 
 @dataclass(frozen=True)

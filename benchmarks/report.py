@@ -11,12 +11,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.findings import Finding, number, shown
+from benchmarks.goal_rivals import RIVALS
 from benchmarks.goals import GOALS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from benchmarks.findings import Unit
 
 NAME = "report"
 PYTHON = "Python"
@@ -31,6 +33,10 @@ _PREFACE = """\
 What the sections compare, how to read a cell, and why some goals are missed, is in
 [README.md](README.md). `python3 tools/dev.py bench` writes all of this, the plot, and the unrounded
 figures with their times as JSON."""
+
+_BESIDE = """\
+After a semicolon: what the same work without ttl_odm reaches, on the lines where ours doesn't meet
+the goal."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +134,7 @@ class Report:
         """The goals, the plot, a table for each section, and what it all depends on."""
         return "\n".join(
             [
-                *(_PREFACE, "", "## The goals", "", *self.goals(), ""),
+                *(_PREFACE, "", "## The goals", "", _BESIDE, "", *self.goals(), ""),
                 *(f"![The ratios, with their spread and their goals]({NAME}.svg)", ""),
                 *self._sections(),
                 *("## How it was measured", "", *self._circumstances(), ""),
@@ -142,11 +148,36 @@ class Report:
         lines = [_row("goal", "limit", *databases), _row("---", *["--:"] * (len(databases) + 1))]
         for goal in GOALS:
             its = [finding for finding in judged if finding.goal == goal]
-            cells = [_summed([f for f in its if f.database == name]) for name in databases]
-            lines.append(_row(goal.what, goal.text, *cells))
+            cells = [self._cell([f for f in its if f.database == name]) for name in databases]
+            limit = goal.text if its else f"{goal.text}, not measured"
+            lines.append(_row(goal.what, limit, *cells))
         verdicts = [finding.verdict for finding in judged]
         counts = [f"{verdicts.count(word)} {word}" for word in ("met", "unclear", "missed")]
-        return [*lines, "", f"Single figures with a goal: {', '.join(counts)}."]
+        beside = sum(self._is_missed_by_the_rival(finding) for finding in judged)
+        rivals = f"Of those not met, the rival misses {beside}, too."
+        return [*lines, "", f"Single figures with a goal: {', '.join(counts)}. {rivals}"]
+
+    def _cell(self, findings: Sequence[Finding]) -> str:
+        """All findings for one goal on one database, and the rival beside those that miss it."""
+        goal = findings[0].goal if findings else None
+        rival = None if goal is None else RIVALS.get(goal)
+        figures = [] if rival is None else [self._rivals_figure(finding) for finding in findings]
+        known = [figure for figure in figures if figure is not None]
+        if goal is None or rival is None or not known:
+            return _summed(findings)
+        misses = ", misses it too" if not any(map(goal.allows, known)) else ""
+        return f"{_summed(findings)}; {rival.name}: {_span(known, goal.unit)}{misses}"
+
+    def _rivals_figure(self, finding: Finding) -> float | None:
+        """The rival's figure beside one of ours that doesn't meet its goal."""
+        if finding.goal is None or finding.verdict == "met":
+            return None
+        rival = RIVALS.get(finding.goal)
+        return None if rival is None else rival.figure(finding, self.findings)
+
+    def _is_missed_by_the_rival(self, finding: Finding) -> bool:
+        figure = self._rivals_figure(finding)
+        return finding.goal is not None and figure is not None and not finding.goal.allows(figure)
 
     def _sections(self) -> Iterable[str]:
         sections: dict[str, list[Finding]] = {}
@@ -190,11 +221,15 @@ def _summed(findings: Sequence[Finding]) -> str:
     if len(findings) == 1:
         return findings[0].text
     unit, values = findings[0].unit, [finding.estimate.value for finding in findings]
-    lowest, highest = number(min(values), unit), number(max(values), unit)
     met = sum(finding.verdict == "met" for finding in findings)
-    span = ("" if lowest == highest else f"{lowest}..") + shown(max(values), unit)
     verdict = "all met" if met == len(findings) else f"**{met} of {len(findings)} met**"
-    return f"{span}, {verdict}"
+    return f"{_span(values, unit)}, {verdict}"
+
+
+def _span(values: Sequence[float], unit: Unit) -> str:
+    """From the lowest to the highest."""
+    lowest, highest = number(min(values), unit), number(max(values), unit)
+    return ("" if lowest == highest else f"{lowest}..") + shown(max(values), unit)
 
 
 def _row(*cells: str) -> str:

@@ -18,7 +18,8 @@ from sqlalchemy import create_engine, event, text
 from benchmarks import sql_counts, sql_groups
 from benchmarks.__main__ import PARTS
 from benchmarks.bench import SCALES, Bench
-from benchmarks.findings import Finding, Goal, ratio
+from benchmarks.findings import Finding, Goal, Rival, ratio
+from benchmarks.goal_rivals import RIVALS
 from benchmarks.goals import (
     BY_HAND,
     EXTRA,
@@ -26,7 +27,9 @@ from benchmarks.goals import (
     IDLE_TIME,
     ONE_ROW,
     ONE_ROW_POSTGRES,
+    RENEWAL,
     SPEED,
+    UNFILTERED,
 )
 from benchmarks.goals import delayed as delayed_goal
 from benchmarks.harness import Estimate, estimate, sitting
@@ -103,6 +106,7 @@ def runs(database: str, name: str, tmp_path: Path) -> None:
         check=False,
     )
     assert finished.returncode == 0, finished.stderr
+    assert rivals_not_found(tmp_path, elsewhere=True) == []
     (part,) = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["parts"]
     assert part["name"] == name
     assert part["findings"]
@@ -112,6 +116,29 @@ def runs(database: str, name: str, tmp_path: Path) -> None:
     for found in part["findings"]:
         assert f"| {found['what']} |" in text
     assert (tmp_path / "report.svg").stat().st_size > 0
+
+
+def rivals_not_found(folder: Path, *, elsewhere: bool) -> list[str]:
+    """The goals of which a report has figures, but none of the rival's.
+
+    Args:
+        folder: the report's.
+        elsewhere: whether the rival's section may be in a part that isn't there.
+    """
+    findings = Report.read(folder).findings
+    sections = {finding.section for finding in findings}
+    missing = []
+    for goal, rival in RIVALS.items():
+        ours = [finding for finding in findings if finding.goal == goal]
+        if elsewhere and rival.section not in sections:
+            continue
+        if ours and all(rival.figure(finding, findings) is None for finding in ours):
+            missing.append(goal.what)
+    return missing
+
+
+def test_the_report_has_each_rival_of_what_it_has_measured() -> None:
+    assert rivals_not_found(ROOT / "benchmarks", elsewhere=False) == []
 
 
 def test_what_an_engine_asks_once_is_told_apart_from_the_extra_statements(
@@ -215,6 +242,50 @@ def test_a_ratio_is_the_median_of_the_sittings_medians() -> None:
 def test_from_six_sittings_on_the_interval_holds_the_median_at_95_percent() -> None:
     sittings = [[{"a": float(value)}] for value in range(9)]
     assert estimate(sittings, lambda each: each["a"]) == Estimate(4.0, 1.0, 7.0)
+
+
+def cells(goal: Goal, *findings: Finding) -> str:
+    """What the table of goals has behind a goal's limit."""
+    begin = f"| {goal.what} | {goal.text}"
+    lines = Report([with_findings(*findings)]).goals()
+    (found,) = [line.removeprefix(begin) for line in lines if line.startswith(begin)]
+    return found
+
+
+def with_findings(*findings: Finding) -> Part:
+    """A part with these figures."""
+    return replace(part("sql_overhead", 1.0), findings=findings)
+
+
+def test_the_rival_stands_beside_a_figure_that_misses_its_goal() -> None:
+    rival = RIVALS[RENEWAL]
+    ours = Finding("S", "w", "MySQL", "ratio", Estimate.exactly(1.4), goal=RENEWAL)
+    flush = Finding(rival.section, rival.line, "MySQL", "ratio", Estimate.exactly(1.2))
+    name = rival.name
+    assert cells(RENEWAL, ours) == " | 1.40 **missed** |"
+    assert cells(RENEWAL, ours, flush) == f" | 1.40 **missed**; {name}: 1.20, misses it too |"
+    met = replace(flush, estimate=Estimate.exactly(1.1))
+    assert cells(RENEWAL, ours, met) == f" | 1.40 **missed**; {name}: 1.10 |"
+    assert cells(RENEWAL, replace(ours, estimate=Estimate.exactly(1.1)), flush) == " | 1.10 met |"
+    report = Report([with_findings(ours, flush)])
+    assert report.goals()[-1].endswith("1 missed. Of those not met, the rival misses 1, too.")
+
+
+def test_the_rival_of_what_is_compared_with_another_thing_is_a_quotient() -> None:
+    rival = RIVALS[UNFILTERED]
+    what = "select by key"
+    ours = Finding("S", what, "SQLite", "ratio", Estimate.exactly(1.2), goal=UNFILTERED)
+    by_hand = Finding(
+        rival.section, f"{what}; by hand as expressions", "SQLite", "ratio", Estimate.exactly(0.8)
+    )
+    assert rival.figure(ours, [ours, by_hand]) == pytest.approx(1.5)
+    assert rival.figure(ours, [replace(by_hand, database="MySQL")]) is None
+    assert Rival("r", "S", "{work}").figure(replace(ours, what="w; x"), [ours]) is None
+    assert Rival("r", "S", "{what}", is_below_ours=True).figure(ours, [ours]) is None
+
+
+def test_a_goal_without_figures_has_not_been_measured() -> None:
+    assert cells(SPEED) == ", not measured |"
 
 
 def part(name: str, value: float) -> Part:

@@ -1,0 +1,74 @@
+"""The rival of each goal that has one: the figure that stands beside ours where ours misses it.
+
+The headings and lines are those of the benchmarks, which nothing here imports: they import goals,
+and a report is written without what they need. A test finds each of them in a report.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.findings import Rival
+from benchmarks.goals import (
+    BY_HAND,
+    BYSTANDER,
+    COUNT,
+    DOCUMENTS,
+    FOREGROUND,
+    GENTLE,
+    PARTITIONS_TIME,
+    RENEWAL,
+    TOUCH,
+    TOUCH_ALONE,
+    UNFILTERED,
+    delayed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from benchmarks.findings import Goal
+
+_READ: Final = "SQLAlchemy: a read with the gate / with a hand-written WHERE"
+_RENEW: Final = "SQLAlchemy: renewing a row, with TTL / without"
+_FLUSH: Final = "SQLAlchemy: a flush UPDATE of a model without TTL / an UPDATE by hand"
+_FIND: Final = "Beanie: reads through the gate / with a hand-written condition"
+_MEANWHILE: Final = "Sweeping, somebody's statements: meanwhile / when all is idle"
+_DISTANT: Final = "With a round trip of 0.5 ms"
+
+_CHANGE: Final = "flush UPDATE of one column and commit"
+_WHERE: Final = "{work}; by hand as expressions"
+_CORE: Final = "SQLAlchemy's own Core UPDATE"
+_NO_TTL: Final = "SQLAlchemy's flush without TTL"
+_CONDITION: Final = "the condition by hand"
+
+_FAR_FLUSH: Final = f"SQLAlchemy: {_CHANGE}, without TTL / an UPDATE by hand"
+_FAR_CONDITION: Final = Rival(
+    _CONDITION, _DISTANT, "{work} / a condition by hand", is_below_ours=True
+)
+
+RIVALS: Final[Mapping[Goal, Rival]] = {
+    BY_HAND: Rival("expressions by hand / literal SQL", _READ, _WHERE, is_below_ours=True),
+    UNFILTERED: Rival("a WHERE by hand", _READ, _WHERE, is_below_ours=True),
+    RENEWAL: Rival(_NO_TTL, _FLUSH, _CHANGE),
+    delayed(RENEWAL): Rival(_NO_TTL, _DISTANT, _FAR_FLUSH),
+    TOUCH: Rival(_CORE, _RENEW, f"{_CORE} and commit; an UPDATE by hand"),
+    TOUCH_ALONE: Rival(_CORE, _RENEW, f"{_CORE}; an UPDATE by hand"),
+    BYSTANDER: Rival(
+        "two processes without ttl_odm",
+        "Noise: a model without TTL, ttl_odm not imported, in two processes",
+        "{what}",
+    ),
+    DOCUMENTS: Rival(_CONDITION, _FIND, "{what}", is_below_ours=True),
+    delayed(DOCUMENTS): _FAR_CONDITION,
+    COUNT: Rival(_CONDITION, _FIND, "{what}", is_below_ours=True),
+    delayed(COUNT): _FAR_CONDITION,
+    FOREGROUND: Rival("one DELETE", _MEANWHILE, "one DELETE, p99"),
+    GENTLE: Rival("find keys, delete these", _MEANWHILE, "find keys, delete these, p99"),
+    PARTITIONS_TIME: Rival(
+        "a script that drops the same partitions",
+        "Expiry by partition: the time / of dropping the same partitions by hand",
+        "{what}",
+        is_below_ours=True,
+    ),
+}
