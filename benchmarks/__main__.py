@@ -40,7 +40,7 @@ PARTS: Final = (
         "round_trip",
     ),
     *("sweeping", "sweep_workers", "mongo_sweeping", "indexes", "partitions", "database_sweep"),
-    *("migrations", "importing"),
+    *("migrations", "importing", "growth"),
 )
 """The benchmarks' modules, in the order of the report."""
 

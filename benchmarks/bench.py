@@ -25,6 +25,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
+class Sizes(NamedTuple):
+    """Of how much there is more and more, where growth is measured; from the least to the most.
+
+    Attributes:
+        rows: of a table.
+        swept: expired rows that a sweep deletes.
+        tenants: those who have a stored default of their own, in a table of the fewest rows.
+        tables: of a process, with a TTL.
+        sweepers: that begin at once.
+    """
+
+    rows: tuple[int, ...]
+    swept: tuple[int, ...]
+    tenants: tuple[int, ...]
+    tables: tuple[int, ...]
+    sweepers: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Scale:
     """How much is measured, and how often.
@@ -40,6 +58,7 @@ class Scale:
         idle_seconds: how long somebody works on a database where nothing else is going on.
         sweep_seconds: how long expired rows are watched where the database deletes them by itself.
         monitor: whether MongoDB's own monitor takes its turn, which may sleep for a minute first.
+        sizes: of how much there is more and more.
     """
 
     sittings: int
@@ -52,6 +71,7 @@ class Scale:
     idle_seconds: float
     sweep_seconds: float
     monitor: bool
+    sizes: Sizes
 
     @property
     def text(self) -> str:
@@ -94,6 +114,13 @@ SCALES = {
         idle_seconds=4.0,
         sweep_seconds=120.0,
         monitor=True,
+        sizes=Sizes(
+            rows=(10_000, 100_000, 1_000_000, 10_000_000),
+            swept=(10_000, 100_000, 1_000_000),
+            tenants=(1, 100, 10_000),
+            tables=(1, 20, 200),
+            sweepers=(1, 8, 64),
+        ),
     ),
     "quick": Scale(
         sittings=2,
@@ -106,6 +133,13 @@ SCALES = {
         idle_seconds=1.0,
         sweep_seconds=15.0,
         monitor=True,
+        sizes=Sizes(
+            rows=(10_000, 100_000, 1_000_000),
+            swept=(10_000, 100_000),
+            tenants=(1, 100, 10_000),
+            tables=(1, 20, 200),
+            sweepers=(1, 8, 64),
+        ),
     ),
     "smoke": Scale(
         sittings=1,
@@ -118,6 +152,9 @@ SCALES = {
         idle_seconds=0.1,
         sweep_seconds=3.0,
         monitor=False,
+        sizes=Sizes(
+            rows=(100, 1_000), swept=(100, 1_000), tenants=(1, 10), tables=(1, 3), sweepers=(1, 3)
+        ),
     ),
 }
 

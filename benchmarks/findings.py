@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
     from benchmarks.harness import Round
 
-    Unit = Literal["ratio", "statements", "pages", "modules", "MiB", "ms", "µs"]
+    Unit = Literal[
+        "ratio", "exponent", "statements", "pages", "modules", "sweepers", "MiB", "ms", "µs"
+    ]
     Verdict = Literal["met", "unclear", "missed"]
 
-_DIGITS = {"ratio": 2, "ms": 1, "µs": 1}
+_DIGITS = {"ratio": 2, "exponent": 2, "ms": 1, "µs": 1}
 """Digits after the point that a figure is shown with, and judged by; others are whole."""
 
 _MEASURED = ("ms", "µs", "MiB")
@@ -105,6 +107,7 @@ class Finding:
         estimate: the figure with its spread; a count has none.
         times: microseconds of the two operations that a ratio compares.
         goal: what the figure should keep to, if there is a goal.
+        size: of how many rows, tables and so on, where it is one of several sizes.
     """
 
     section: str
@@ -114,6 +117,7 @@ class Finding:
     estimate: Estimate
     times: tuple[float, float] | None = None
     goal: Goal | None = None
+    size: int | None = None
 
     @property
     def verdict(self) -> Verdict | None:
@@ -144,7 +148,10 @@ class Finding:
     def as_json(self) -> dict[str, Any]:
         """Everything, unrounded; the estimate is in the finding's unit."""
         goal = None if self.goal is None else self.goal.what
-        return {**asdict(self), "goal": goal, "verdict": self.verdict}
+        content = {**asdict(self), "goal": goal, "verdict": self.verdict}
+        if self.size is None:
+            del content["size"]
+        return content
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any], goals: Iterable[Goal]) -> Finding:
@@ -163,6 +170,7 @@ class Finding:
             estimate=Estimate(**found["estimate"]),
             times=None if times is None else (times[0], times[1]),
             goal=next((goal for goal in goals if goal.what == found["goal"]), None),
+            size=found.get("size"),
         )
 
 

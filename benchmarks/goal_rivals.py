@@ -16,6 +16,7 @@ from benchmarks.goals import (
     DOCUMENTS,
     FOREGROUND,
     GENTLE,
+    LINEAR,
     PARTITIONS_TIME,
     RENEWAL,
     TOUCH,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _READ: Final = "SQLAlchemy: a read with the gate / with a hand-written WHERE"
 _RENEW: Final = "SQLAlchemy: renewing a row, with TTL / without"
 _FLUSH: Final = "SQLAlchemy: a flush UPDATE of a model without TTL / an UPDATE by hand"
-_FIND: Final = "Beanie: reads through the gate / with a hand-written condition"
+_FIND: Final = "Beanie: reads and touches through the gate / with a hand-written condition"
 _MEANWHILE: Final = "Sweeping, somebody's statements: meanwhile / when all is idle"
 _DISTANT: Final = "With a round trip of 0.5 ms"
 
@@ -70,5 +71,10 @@ RIVALS: Final[Mapping[Goal, Rival]] = {
         "Expiry by partition: the time / of dropping the same partitions by hand",
         "{what}",
         is_below_ours=True,
+    ),
+    LINEAR: Rival(
+        "the same without TTL",
+        "Growth: the exponent where it is steepest",
+        "{work} without TTL; over tables",
     ),
 }

@@ -112,6 +112,11 @@ DATABASE_SWEEP: Final = Goal(
 )
 IMPORT: Final = Goal("`import ttl_odm`: time", 20, "ms")
 FOREIGN: Final = Goal("`import ttl_odm`: modules from outside the standard library", 0, "modules")
+CONSTANT: Final = Goal(
+    "Growth: exponent of what is designed not to grow with the size", 0.1, "exponent"
+)
+LINEAR: Final = Goal("Growth: exponent of what is designed to grow with the size", 1.1, "exponent")
+ONE_HOLDER: Final = Goal("Growth: sweepers that hold the lease at once", 1, "sweepers")
 
 _DELAYED: Final = {
     goal: replace(goal, what=f"{goal.what}; with a round trip of 0.5 ms")
@@ -148,6 +153,7 @@ GOALS: Final = tuple(
         *(ROW_BY_ROW, IDLE_TIME, IDLE_PAGES, MEMORY),
         *(PARTITIONS_TIME, PARTITIONS_LOG, PARTITIONS_WAIT),
         *(DATABASE_SWEEP, IMPORT, FOREIGN),
+        *(CONSTANT, LINEAR, ONE_HOLDER),
     )
     for line in (goal, _DELAYED.get(goal))
     if line is not None

@@ -15,7 +15,7 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 DAY: Final = 86_400
 LIVE: Final = 20_000
@@ -41,7 +41,7 @@ NUMBERS: Final = {
 }
 """Selects ``i`` from 1 up to a number of rows, by what `kind_of` tells."""
 
-_SETTLE: Final = {"postgresql": "VACUUM ANALYZE entries", "mysql": "ANALYZE TABLE entries"}
+_SETTLE: Final = {"postgresql": "VACUUM ANALYZE {table}", "mysql": "ANALYZE TABLE {table}"}
 
 
 class Base(DeclarativeBase):
@@ -71,24 +71,47 @@ def fill(engine: Engine, rows: int, *, age: int = 2 * DAY) -> None:
         rows: how many are old; they are written in the order of their keys and of their ages.
         age: seconds since the first of them was written; each is a little younger.
     """
-    clock, dialect = clock_of(engine.dialect), engine.dialect.name
     Base.metadata.drop_all(engine)
     Base.metadata.create_all(engine)
-    numbers = NUMBERS[kind_of(engine)].format(rows=rows + LIVE)
+    insert_rows(engine, Entry.__tablename__, rows, age=age, live=LIVE)
+
+
+def insert_rows(  # noqa: PLR0913 - what there is to say of rows
+    engine: Engine,
+    table: str,
+    rows: int,
+    *,
+    age: int,
+    live: int = 0,
+    more: Mapping[str, str] | None = None,
+) -> None:
+    """Fill a table with rows that were written some time ago, and tell the planner.
+
+    Args:
+        engine: where.
+        table: an empty one, with the columns of `Entry`.
+        rows: how many are old, as in `fill`.
+        age: the same.
+        live: how many were written just now, with the first keys.
+        more: SQL for further columns, by name; ``i`` is the key.
+    """
+    clock, dialect = clock_of(engine.dialect), engine.dialect.name
+    numbers = NUMBERS[kind_of(engine)].format(rows=rows + live)
     payload = f"substr('{'some payload ' * 8}', 1, 100)"
-    seconds = f"CASE WHEN i <= {LIVE} THEN 0 ELSE {age} - i * 3600.0 / {rows + LIVE} END"
+    seconds = f"CASE WHEN i <= {live} THEN 0 ELSE {age} - i * 3600.0 / {rows + live} END"
     stamp = f"{clock.now} - {seconds} * {clock.second}"
     if clock.per_second is not None:
         stamp = f"CAST({stamp} AS {'SIGNED' if dialect == 'mysql' else 'INTEGER'})"
-    rows_of = f"SELECT i, {stamp}, {payload} FROM ({numbers}) AS n"  # noqa: S608
+    values = {"id": "i", "_ts": stamp, "payload": payload, **(more or {})}
+    rows_of = f"SELECT {', '.join(values.values())} FROM ({numbers}) AS n"  # noqa: S608
     with engine.begin() as connection:
         if dialect == "postgresql":
             # Otherwise VACUUM doesn't know yet that they are committed, and calls no page
             # all-visible, as those of rows that are a day old are.
             connection.execute(text("SET LOCAL synchronous_commit = on"))
-        connection.execute(text(f"INSERT INTO entries (id, _ts, payload) {rows_of}"))
+        connection.execute(text(f"INSERT INTO {table} ({', '.join(values)}) {rows_of}"))
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text(_SETTLE.get(dialect, "ANALYZE")))
+        connection.execute(text(_SETTLE.get(dialect, "ANALYZE").format(table=table)))
 
 
 def sweep(engine: Engine) -> int:

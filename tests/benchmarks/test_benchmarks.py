@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from sqlalchemy import create_engine, event, text
 from benchmarks import sql_counts, sql_groups
 from benchmarks.__main__ import PARTS
 from benchmarks.bench import SCALES, Bench
+from benchmarks.exponents import Curve, grown, steepest
 from benchmarks.findings import Finding, Goal, Rival, ratio
 from benchmarks.goal_rivals import RIVALS
 from benchmarks.goals import (
@@ -25,6 +27,7 @@ from benchmarks.goals import (
     EXTRA,
     GOALS,
     IDLE_TIME,
+    LINEAR,
     ONE_ROW,
     ONE_ROW_POSTGRES,
     RENEWAL,
@@ -52,8 +55,16 @@ ROOT = Path(__file__).parents[2]
 
 # Each benchmark once, and on MySQL those with SQL of their own for it.
 ON = {
-    "sqlite": ("sql_overhead", "stored_defaults", "follows", "rivals", "migrations", "importing"),
-    "postgres": ("sweeping", "sweep_workers", "indexes", "partitions", "database_sweep"),
+    "sqlite": (
+        "sql_overhead",
+        "stored_defaults",
+        "follows",
+        "rivals",
+        "migrations",
+        "importing",
+        "growth",
+    ),
+    "postgres": ("sweeping", "sweep_workers", "indexes", "partitions", "database_sweep", "growth"),
     "mariadb": ("django_overhead", "django_follows", "django_tenants", "database_sweep"),
     "mysql": ("round_trip", "sweeping", "sweep_workers", "partitions", "migrations"),
     "mongodb": (
@@ -62,6 +73,7 @@ ON = {
         "beanie_stored",
         "mongo_sweeping",
         "round_trip",
+        "growth",
     ),
 }
 
@@ -135,6 +147,16 @@ def rivals_not_found(folder: Path, *, elsewhere: bool) -> list[str]:
         if ours and all(rival.figure(finding, findings) is None for finding in ours):
             missing.append(goal.what)
     return missing
+
+
+def test_each_rival_stands_under_a_heading_that_a_benchmark_has() -> None:
+    headings = {
+        value
+        for name in (*PARTS, "sql_bystanders", "sql_groups", "exponents")
+        for value in vars(import_module(f"benchmarks.{name}")).values()
+        if isinstance(value, str)
+    }
+    assert {rival.section for rival in RIVALS.values()} - headings == set()
 
 
 def test_the_report_has_each_rival_of_what_it_has_measured() -> None:
@@ -286,6 +308,23 @@ def test_the_rival_of_what_is_compared_with_another_thing_is_a_quotient() -> Non
 
 def test_a_goal_without_figures_has_not_been_measured() -> None:
     assert cells(SPEED) == ", not measured |"
+
+
+def test_an_exponent_is_that_of_the_steepest_step() -> None:
+    rounds = [[{"1": 1.0, "10": 1.5, "100": 15.0}, {"1": 2.0, "10": 3.0, "100": 30.0}]]
+    assert steepest([1, 10, 100], rounds) == Estimate.exactly(pytest.approx(1.0))
+    curve = Curve("read", "tenants", 1, "ms")
+    exponent, *times = grown(curve, "SQLite", [1, 10, 100], rounds)
+    assert (exponent.what, exponent.goal) == ("read; over tenants", LINEAR)
+    assert exponent.text == "1.00 met"
+    assert [(found.what, found.size) for found in times] == [
+        ("read; 1 tenant", 1),
+        ("read; 10 tenants", 10),
+        ("read; 100 tenants", 100),
+    ]
+    assert times[0].text == "1,500.0 ms"
+    as_read = [Finding.from_json(found.as_json(), GOALS) for found in (exponent, *times)]
+    assert as_read == [exponent, *times]
 
 
 def part(name: str, value: float) -> Part:

@@ -1,0 +1,89 @@
+"""How what ttl_odm does grows with rows, tenants, TTL tables and sweepers, as exponents.
+
+SQL here and in the modules that `measure` calls, MongoDB in `growth_documents`. Django isn't
+measured: its gate adds SQLAlchemy's conditions to its own statements, so what grows in them grows
+there. All sizes of a curve take turns, each with a table of its own that is filled once.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from sqlalchemy import create_engine
+
+from benchmarks import growth_documents, growth_rows, growth_sweepers, growth_tables
+from benchmarks.bench import tell
+from benchmarks.exponents import Curve, grown
+from benchmarks.harness import rotated, sitting
+from benchmarks.sweeping_tables import fill, sweep
+from benchmarks.workers import sample, worker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy import Engine
+
+    from benchmarks.bench import Bench, Database, Scale
+    from benchmarks.findings import Finding
+    from benchmarks.harness import Round
+    from benchmarks.workers import Ask
+
+
+def measure(bench: Bench) -> Iterator[Finding]:
+    """Measure on every database.
+
+    Args:
+        bench: what there is.
+    """
+    scale = bench.scale
+    for database in bench.databases:
+        tell(f"  {database.name}: rows and tenants")
+        yield from _rows(database, scale)
+        tell(f"  {database.name}: tables")
+        yield from growth_tables.measure(database.name, database.made, scale)
+        tell(f"  {database.name}: sweepers")
+        yield from growth_sweepers.measure(database, scale)
+    if bench.mongodb is not None:
+        yield from growth_documents.measure(bench.mongodb, scale)
+
+
+def _rows(database: Database, scale: Scale) -> Iterator[Finding]:
+    """What grows with a table's rows, and with the tenants who have a default of their own."""
+    sizes = scale.sizes
+    sittings: dict[Curve, list[list[Round]]] = {
+        **{curve: [] for curve in growth_rows.CURVES},
+        growth_rows.SWEEP: [],
+    }
+    with database.made() as url:
+        engine = create_engine(url)
+        growth_rows.create_tables(engine, sizes)
+        for number in range(scale.sittings):
+            with worker(growth_rows.__name__, url=url) as ask:
+                for curve in growth_rows.CURVES:
+                    sittings[curve].append(_sit(ask, curve, scale, number))
+            sittings[growth_rows.SWEEP].append([_swept(engine, sizes.swept, number)])
+        engine.dispose()
+    for curve, taken in sittings.items():
+        yield from grown(curve, database.name, growth_rows.sizes_of(curve, sizes), taken)
+
+
+def _sit(ask: Ask, curve: Curve, scale: Scale, number: int) -> list[Round]:
+    """Measure a curve once."""
+    samples = {
+        str(size): sample(ask, growth_rows.question(curve, size, scale.sizes))
+        for size in rotated(growth_rows.sizes_of(curve, scale.sizes), number)
+    }
+    rounds = min(scale.rounds, growth_rows.FEW) if curve == growth_rows.COUNT else scale.rounds
+    return sitting(samples, rounds)
+
+
+def _swept(engine: Engine, sizes: Sequence[int], number: int) -> Round:
+    """The seconds per row of sweeps that delete so many rows."""
+    found = {}
+    for size in rotated(sizes, number):
+        fill(engine, size)
+        begin = perf_counter()
+        deleted = sweep(engine)
+        found[str(size)] = (perf_counter() - begin) / deleted
+    return found
