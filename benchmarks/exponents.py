@@ -9,11 +9,12 @@ Nothing here measures.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from math import log
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from benchmarks.findings import Finding
+from benchmarks.findings import Finding, ratio
 from benchmarks.goals import CONSTANT, LINEAR
 from benchmarks.harness import Estimate, estimate
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from benchmarks.harness import Round
 
 SECTION: Final = "Growth: the exponent where it is steepest"
+LARGEST: Final = "Growth over rows: the largest table / the smallest"
 
 _PER_SECOND: Final = {"µs": 1e6, "ms": 1e3}
 
@@ -74,6 +76,10 @@ def grown(
     if curve.designed is not None:
         goal = LINEAR if curve.designed else CONSTANT
     yield Finding(SECTION, curve.line, database, "exponent", exponent, goal=goal)
+    if curve.over == "rows" and not curve.designed:
+        least, most = sizes[0], sizes[-1]
+        share = ratio(LARGEST, curve.what, database, sittings, str(most), str(least))
+        yield replace(share, size=most // least)
     factor = _PER_SECOND.get(curve.unit, 1)
     for size in sizes:
         found = estimate(sittings, lambda figures, size=size: figures[str(size)] * factor)  # type: ignore[misc]

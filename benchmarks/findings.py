@@ -107,7 +107,8 @@ class Finding:
         estimate: the figure with its spread; a count has none.
         times: microseconds of the two operations that a ratio compares.
         goal: what the figure should keep to, if there is a goal.
-        size: of how many rows, tables and so on, where it is one of several sizes.
+        size: of how many rows, tables and so on, where it is one of several sizes; of a ratio of
+            two sizes, how many times the smaller one the larger one is.
     """
 
     section: str

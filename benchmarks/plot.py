@@ -1,11 +1,14 @@
-"""The plot of a report: every section of ratios as a panel, every finding as a dot with its spread.
+"""The plots of a report: every finding as a dot with its spread.
 
-A black mark is the goal of its line; the thin line is 1, no difference. Where it is dark for the
-reader, all colours are others.
+One has every section of ratios as a panel, and behind these the curves of what grows; the other
+what each kind of use costs. A black mark is the goal of its line; the thin line is 1, no
+difference. Where it is dark for the reader, all colours are others.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from dataclasses import replace
 from io import StringIO
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final
@@ -15,10 +18,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from benchmarks.costs import USES
 from benchmarks.findings import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from benchmarks.findings import Finding
@@ -62,6 +66,16 @@ _WIDTH: Final = 9.0
 _LINE: Final = 0.27
 """Inches for each line of a panel, and four of these around it."""
 
+_COST_HEIGHT: Final = 2
+"""How many times as high a line is in the picture of the costs: its name may need two."""
+
+_CURVES_BESIDE: Final = 2
+_CURVE_HEIGHT: Final = 8
+"""Lines that a curve is high, and how many are side by side."""
+
+_DECADE: Final = 10
+"""The least share between the ends of a curve's axis."""
+
 _NAME_WIDTH: Final = 62
 """Letters after which a line's name goes on below."""
 
@@ -73,23 +87,58 @@ _SPARSE_FROM: Final = 1_000.0
 
 
 def draw(findings: Sequence[Finding], file: Path) -> None:
-    """Draw them.
+    """Draw the ratios, and how what was measured at several sizes grows.
 
     Args:
-        findings: any; those that are not ratios, and noise, are left out.
+        findings: any; those that are neither, and noise, are left out.
         file: an SVG file to write.
     """
     panels: dict[str, list[Finding]] = {}
+    curves: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.unit == "ratio" and not finding.section.startswith(NOISE):
             panels.setdefault(finding.section, []).append(finding)
+        elif finding.size is not None:
+            work, _, at = finding.what.rpartition("; ")
+            over = at.partition(" ")[2].removesuffix("s")
+            curves.setdefault(f"{work}; {over}s", []).append(finding)
     heights = [_height(panel) for panel in panels.items()]
+    heights += [_CURVE_HEIGHT] * -(-len(curves) // _CURVES_BESIDE)
+    with _figure(file, _LINE * sum(heights) or 1) as figure:
+        if not heights:
+            return
+        grid = figure.add_gridspec(len(heights), _CURVES_BESIDE, height_ratios=heights)
+        for row, (title, findings_there) in enumerate(panels.items()):
+            _panel(figure.add_subplot(grid[row, :]), title, findings_there)
+        for number, (title, findings_there) in enumerate(curves.items()):
+            row, column = divmod(number, _CURVES_BESIDE)
+            axes = figure.add_subplot(grid[len(panels) + row, column])
+            _curve(axes, title, findings_there)
+
+
+def draw_costs(findings: Sequence[Finding], file: Path) -> None:
+    """Draw what each kind of use costs.
+
+    Args:
+        findings: any.
+        file: an SVG file to write.
+    """
+    lines, there = [], []
+    for use in USES:
+        for cost in use.costs:
+            its = cost.figures(findings)
+            lines.append(f"{use.name}: {cost.label}" + ("" if its else " (not measured)"))
+            there += [replace(finding, what=lines[-1], goal=None) for finding in its]
+    with _figure(file, _LINE * (4 + _COST_HEIGHT * len(lines))) as figure:
+        _panel(figure.subplots(), "", there, lines)
+
+
+@contextmanager
+def _figure(file: Path, height: float) -> Iterator[Figure]:
+    """A figure to draw on, which is then written."""
     with mpl.rc_context(_STYLE):  # type: ignore[arg-type]
-        figure = Figure(figsize=(_WIDTH, _LINE * sum(heights) or 1), layout="constrained")
-        if panels:
-            rows: Any = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
-            for axes, (title, findings_there) in zip(rows[:, 0], panels.items(), strict=True):
-                _panel(axes, title, findings_there)
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        yield figure
         figure.legend(
             handles=[
                 Line2D([], [], marker="o", linestyle="", color=color, label=name)
@@ -122,8 +171,11 @@ def _height(panel: Panel) -> int:
     return 4 + len({finding.what for finding in findings})
 
 
-def _panel(axes: Any, title: str, findings: Sequence[Finding]) -> None:
-    lines = list(dict.fromkeys(finding.what for finding in findings))
+def _panel(
+    axes: Any, title: str, findings: Sequence[Finding], lines: Sequence[str] | None = None
+) -> None:
+    if lines is None:
+        lines = list(dict.fromkeys(finding.what for finding in findings))
     axes.set_title(title, loc="right")  # a long one goes out over the names of the lines
     axes.set_yticks(range(len(lines)), [fill(line, _NAME_WIDTH) for line in lines])
     axes.set_ylim(len(lines) - 0.4, -0.6)
@@ -141,7 +193,7 @@ def _panel(axes: Any, title: str, findings: Sequence[Finding]) -> None:
             found, height = finding.estimate, lines.index(finding.what) + shift
             axes.plot([found.low, found.high], [height, height], color=_COLORS[name], linewidth=1.2)
             axes.plot([found.value], [height], "o", color=_COLORS[name], markersize=3.5)
-    values = [finding.estimate.value for finding in findings]
+    values = [finding.estimate.value for finding in findings] or [1.0]
     if max(values) > _LOGARITHMIC_FROM * min(values):
         axes.set_xscale("log")
         is_wide = max(values) > _SPARSE_FROM * min(values)
@@ -150,3 +202,24 @@ def _panel(axes: Any, title: str, findings: Sequence[Finding]) -> None:
     else:
         axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: shown(value, "ratio")))
+
+
+def _curve(axes: Any, title: str, findings: Sequence[Finding]) -> None:
+    """Draw a curve of each database, both axes logarithmic: its slope is the exponent."""
+    axes.set_title(title, loc="left")
+    for name in dict.fromkeys(finding.database for finding in findings):
+        its = [finding for finding in findings if finding.database == name]
+        sizes = [finding.size for finding in its]
+        values = [finding.estimate.value for finding in its]
+        axes.plot(sizes, values, "o-", color=_COLORS[name], markersize=3.5, linewidth=1.2)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    unit = findings[0].unit
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g} {unit}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_minor_locator(NullLocator())
+    lowest, highest = axes.get_ylim()
+    if highest < _DECADE * lowest:  # or one that doesn't grow would look as if it did
+        middle = (lowest * highest) ** 0.5
+        axes.set_ylim(middle / _DECADE**0.5, middle * _DECADE**0.5)

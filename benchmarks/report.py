@@ -1,4 +1,4 @@
-"""The report of a run: Markdown for people, JSON for tools, a plot for the eye.
+"""The report of a run: Markdown for people, JSON for tools, two plots for the eye.
 
 A report is made of parts, one for each benchmark. What was measured earlier stays in it until it is
 measured anew, and every part says when that was and with what. Nothing here measures.
@@ -10,6 +10,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.costs import sentences
 from benchmarks.findings import Finding, number, shown
 from benchmarks.goal_rivals import RIVALS
 from benchmarks.goals import GOALS
@@ -25,14 +26,21 @@ PYTHON = "Python"
 DATABASES = ("SQLite", "PostgreSQL", "MariaDB", "MySQL", "MongoDB", PYTHON)
 """The columns, where a table has them."""
 
+COST = "cost"
+"""What the picture is called that shows what each kind of use costs."""
+
 _PREFACE = """\
 <!-- written by `python3 tools/dev.py bench`, not by hand -->
 
-# What was measured
+# What TTL costs
 
-What the sections compare, how to read a cell, and why some goals are missed, is in
-[README.md](README.md). `python3 tools/dev.py bench` writes all of this, the plot, and the unrounded
-figures with their times as JSON."""
+Each figure is how many times as long something takes as what one would use instead: 1 is no
+difference. Two figures are the lowest and the highest of the databases."""
+
+_HOW = """\
+The rest of this page is everything that was measured. What the sections compare, how to read a
+cell, and why some goals are missed, is in [README.md](README.md). `python3 tools/dev.py bench`
+writes all of this, the plots, and the unrounded figures with their times as JSON."""
 
 _BESIDE = """\
 After a semicolon: what the same work without ttl_odm reaches, on the lines where ours doesn't meet
@@ -104,15 +112,16 @@ class Report:
         return replace(self, parts=parts)
 
     def write(self, folder: Path) -> None:
-        """Write all three files, report.md, report.json and report.svg.
+        """Write all files: report.md, report.json, report.svg and cost.svg.
 
         Args:
             folder: where; it is made if need be.
         """
-        from benchmarks.plot import draw  # noqa: PLC0415 - it takes a second to import
+        from benchmarks.plot import draw, draw_costs  # noqa: PLC0415 - they take a second to import
 
         folder.mkdir(parents=True, exist_ok=True)
         draw(self.findings, folder / f"{NAME}.svg")
+        draw_costs(self.findings, folder / f"{COST}.svg")
         (folder / f"{NAME}.md").write_text(self.as_markdown(), encoding="utf-8")
         (folder / f"{NAME}.json").write_text(self.as_json(), encoding="utf-8")
 
@@ -131,10 +140,12 @@ class Report:
         return json.dumps(whole, ensure_ascii=False, indent=1) + "\n"
 
     def as_markdown(self) -> str:
-        """The goals, the plot, a table for each section, and what it all depends on."""
+        """What each use costs, the goals, a table for each section, and what it all depends on."""
         return "\n".join(
             [
-                *(_PREFACE, "", "## The goals", "", _BESIDE, "", *self.goals(), ""),
+                *(_PREFACE, "", f"![What each kind of use costs, by database]({COST}.svg)", ""),
+                *(f"- {sentence}" for sentence in sentences(self.findings)),
+                *("", _HOW, "", "## The goals", "", _BESIDE, "", *self.goals(), ""),
                 *(f"![The ratios, with their spread and their goals]({NAME}.svg)", ""),
                 *self._sections(),
                 *("## How it was measured", "", *self._circumstances(), ""),

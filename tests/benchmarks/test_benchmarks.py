@@ -19,6 +19,7 @@ from sqlalchemy import create_engine, event, text
 from benchmarks import sql_counts, sql_groups
 from benchmarks.__main__ import PARTS
 from benchmarks.bench import SCALES, Bench
+from benchmarks.costs import USES
 from benchmarks.exponents import Curve, grown, steepest
 from benchmarks.findings import Finding, Goal, Rival, ratio
 from benchmarks.goal_rivals import RIVALS
@@ -36,6 +37,7 @@ from benchmarks.goals import (
 )
 from benchmarks.goals import delayed as delayed_goal
 from benchmarks.harness import Estimate, estimate, sitting
+from benchmarks.plot import draw_costs
 from benchmarks.report import Part, Report
 from benchmarks.sql_groups import GROUPS, Comparison
 from benchmarks.sql_models import create_tables
@@ -119,6 +121,7 @@ def runs(database: str, name: str, tmp_path: Path) -> None:
     )
     assert finished.returncode == 0, finished.stderr
     assert rivals_not_found(tmp_path, elsewhere=True) == []
+    assert costs_not_found(tmp_path) == []
     (part,) = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["parts"]
     assert part["name"] == name
     assert part["findings"]
@@ -127,7 +130,8 @@ def runs(database: str, name: str, tmp_path: Path) -> None:
         assert goal.what in text
     for found in part["findings"]:
         assert f"| {found['what']} |" in text
-    assert (tmp_path / "report.svg").stat().st_size > 0
+    for picture in ("report.svg", "cost.svg"):
+        assert (tmp_path / picture).stat().st_size > 0
 
 
 def rivals_not_found(folder: Path, *, elsewhere: bool) -> list[str]:
@@ -149,7 +153,19 @@ def rivals_not_found(folder: Path, *, elsewhere: bool) -> list[str]:
     return missing
 
 
-def test_each_rival_stands_under_a_heading_that_a_benchmark_has() -> None:
+def costs_not_found(folder: Path) -> list[str]:
+    """What the page tells of costs, whose section a report has, but none of its lines."""
+    findings = Report.read(folder).findings
+    sections = {finding.section for finding in findings}
+    return [
+        cost.label
+        for use in USES
+        for cost in use.costs
+        if cost.section in sections and not cost.figures(findings)
+    ]
+
+
+def test_each_rival_and_cost_stands_under_a_heading_that_a_benchmark_has() -> None:
     headings = {
         value
         for name in (*PARTS, "sql_bystanders", "sql_groups", "exponents")
@@ -157,6 +173,7 @@ def test_each_rival_stands_under_a_heading_that_a_benchmark_has() -> None:
         if isinstance(value, str)
     }
     assert {rival.section for rival in RIVALS.values()} - headings == set()
+    assert {cost.section for use in USES for cost in use.costs} - headings == set()
 
 
 def test_the_report_has_each_rival_of_what_it_has_measured() -> None:
@@ -325,6 +342,36 @@ def test_an_exponent_is_that_of_the_steepest_step() -> None:
     assert times[0].text == "1,500.0 ms"
     as_read = [Finding.from_json(found.as_json(), GOALS) for found in (exponent, *times)]
     assert as_read == [exponent, *times]
+
+
+def test_a_sentence_tells_what_a_use_costs_and_what_was_not_measured() -> None:
+    renewing = next(use for use in USES if use.name == "Renewing")
+    unloaded, loaded = renewing.costs
+    found = Finding(loaded.section, loaded.lines[0], "SQLite", "ratio", Estimate.exactly(1.2))
+    higher = replace(found, database="MySQL", estimate=Estimate.exactly(1.5))
+    behind = "times as long as an UPDATE by hand with its commit"
+    untold = f"(not measured: {unloaded.label})"
+    assert renewing.sentence([found, higher]) == (
+        f"**Renewing.** Touching a loaded row and committing takes 1.20 to 1.50 {behind} {untold}."
+    )
+    assert f"takes 1.20 {behind}" in renewing.sentence([found])
+    assert renewing.sentence([]) == (
+        f"**Renewing.** Not measured: {unloaded.label}; {loaded.label}."
+    )
+    growing = USES[-1]
+    (cost,) = growing.costs
+    grown = replace(found, section=cost.section, what=cost.lines[0], size=1_000)
+    assert "of 1,000 times as many rows" in growing.sentence([grown])
+
+
+def test_the_page_of_costs_comes_before_the_figures(tmp_path: Path) -> None:
+    report = Report.read(ROOT / "benchmarks")
+    text = report.as_markdown()
+    assert text == (ROOT / "benchmarks" / "report.md").read_text(encoding="utf-8")
+    head, _, _ = text.partition("## The goals")
+    assert head.count("\n- **") == len(USES) == 6
+    draw_costs([], tmp_path / "cost.svg")
+    assert "(not measured)" in (tmp_path / "cost.svg").read_text(encoding="utf-8")
 
 
 def part(name: str, value: float) -> Part:

@@ -36,6 +36,7 @@ PICTURES = {
     "sweep.svg": "docs/cli.html",
     "dashboard.svg": "docs/metrics.html",
     "report.svg": "benchmarks/report.html",
+    "cost.svg": "benchmarks/report.html",
 }
 """Each picture of the site, and a page that shows it."""
 
