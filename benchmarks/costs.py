@@ -128,14 +128,14 @@ USES: Final = (
         "Renewing",
         (
             Cost(
-                "touch(Model) and commit / an UPDATE by hand",
+                "touch(Model), commit / an UPDATE by hand",
                 _RENEWALS,
                 ("touch(Model) and commit; an UPDATE by hand",),
                 "renewing a row without loading it takes {figure} times as long as an UPDATE by "
                 "hand with its commit",
             ),
             Cost(
-                "touch() and commit / an UPDATE by hand",
+                "touch(), commit / an UPDATE by hand",
                 _RENEWALS,
                 ("touch() and commit; an UPDATE by hand",),
                 "touching a loaded row and committing takes {figure} times as long as an UPDATE by "
@@ -147,14 +147,14 @@ USES: Final = (
         "Tenants with their own defaults",
         (
             Cost(
-                "a read by key, 10,000 stored defaults / one in the code",
+                "by key: 10,000 stored defaults / one in code",
                 _TENANTS,
                 ("select by key; 10,000 defaults, old rows",),
                 "with a stored default for each of 10,000 tenants a read by key takes {figure} "
                 "times as long as with one in the code",
             ),
             Cost(
-                "a list of 100, 10,000 stored defaults / one in the code",
+                "list of 100: 10,000 stored defaults / one in code",
                 _TENANTS,
                 ("list of 100; 10,000 defaults, old rows",),
                 "a list of 100 rows {figure} times as long",
@@ -165,14 +165,14 @@ USES: Final = (
         "Sweeping beside users",
         (
             Cost(
-                "another's statement during a gentle sweep, median / idle",
+                "median beside a gentle sweep / idle",
                 _GENTLE,
                 ("p50",),
                 "while a gentle sweep deletes, the median of another process's statements takes "
                 "{figure} times as long as on an idle database",
             ),
             Cost(
-                "another's statement during a gentle sweep, 99th percentile / idle",
+                "99th percentile beside a gentle sweep / idle",
                 _GENTLE,
                 ("p99",),
                 "the slowest in a hundred {figure} times as long",
@@ -183,7 +183,7 @@ USES: Final = (
         "Growing",
         (
             Cost(
-                "a read or an idle sweep, the largest table / the smallest",
+                "read, idle sweep: largest table / smallest",
                 "Growth over rows: the largest table / the smallest",
                 ("read by key", "list of 100", "idle sweep"),
                 "in a table of {size} times as many rows, a read by key, a list of 100 rows and a "

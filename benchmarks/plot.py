@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -63,11 +64,15 @@ _STYLE: Final = {
 _WIDTH: Final = 9.0
 """Inches: what a page of the site has room for, so that its letters are as large as the text's."""
 
+_MARGIN: Final = 0.2
+"""Inches at the left and the right: a reader's letters may be wider than those that are measured
+here."""
+
 _LINE: Final = 0.27
 """Inches for each line of a panel, and four of these around it."""
 
-_COST_HEIGHT: Final = 2
-"""How many times as high a line is in the picture of the costs: its name may need two."""
+_COST_HEIGHT: Final = 1.5
+"""How many times as high a line is in the picture of the costs: more than one read share it."""
 
 _CURVES_BESIDE: Final = 2
 _CURVE_HEIGHT: Final = 8
@@ -101,7 +106,7 @@ def draw(findings: Sequence[Finding], file: Path) -> None:
         elif finding.size is not None:
             work, _, at = finding.what.rpartition("; ")
             over = at.partition(" ")[2].removesuffix("s")
-            curves.setdefault(f"{work}; {over}s", []).append(finding)
+            curves.setdefault(f"{work}, over {over}s", []).append(finding)
     heights = [_height(panel) for panel in panels.items()]
     heights += [_CURVE_HEIGHT] * -(-len(curves) // _CURVES_BESIDE)
     with _figure(file, _LINE * sum(heights) or 1) as figure:
@@ -127,17 +132,23 @@ def draw_costs(findings: Sequence[Finding], file: Path) -> None:
     for use in USES:
         for cost in use.costs:
             its = cost.figures(findings)
-            lines.append(f"{use.name}: {cost.label}" + ("" if its else " (not measured)"))
-            there += [replace(finding, what=lines[-1], goal=None) for finding in its]
+            lines.append(cost.label)
+            there += [replace(finding, what=cost.label, goal=None) for finding in its]
     with _figure(file, _LINE * (4 + _COST_HEIGHT * len(lines))) as figure:
-        _panel(figure.subplots(), "", there, lines)
+        axes = figure.subplots()
+        _panel(axes, "", there, lines)
+        measured = {finding.what for finding in there}
+        for line in (line for line in lines if line not in measured):
+            place = 1, lines.index(line)
+            axes.annotate("not measured", place, (6, 0), textcoords="offset points", va="center")
 
 
 @contextmanager
 def _figure(file: Path, height: float) -> Iterator[Figure]:
     """A figure to draw on, which is then written."""
     with mpl.rc_context(_STYLE):  # type: ignore[arg-type]
-        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        layout = ConstrainedLayoutEngine(w_pad=_MARGIN)
+        figure = Figure(figsize=(_WIDTH, height), layout=layout)
         yield figure
         figure.legend(
             handles=[
@@ -214,12 +225,14 @@ def _curve(axes: Any, title: str, findings: Sequence[Finding]) -> None:
         axes.plot(sizes, values, "o-", color=_COLORS[name], markersize=3.5, linewidth=1.2)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    unit = findings[0].unit
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g} {unit}"))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_minor_locator(NullLocator())
     lowest, highest = axes.get_ylim()
     if highest < _DECADE * lowest:  # or one that doesn't grow would look as if it did
         middle = (lowest * highest) ** 0.5
         axes.set_ylim(middle / _DECADE**0.5, middle * _DECADE**0.5)
+    unit, is_wide = findings[0].unit, highest > _DECADE**2 * lowest
+    axes.set_xticks(sorted({finding.size for finding in findings if finding.size is not None}))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1,) if is_wide else (1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g} {unit}"))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_locator(NullLocator())

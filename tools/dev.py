@@ -81,7 +81,7 @@ def command_demo(_arguments: argparse.Namespace, passed_on: list[str]) -> int:
 
 
 def command_bench(arguments: argparse.Namespace, passed_on: list[str]) -> int:
-    """Measure everything, and write build/bench/report.md: 45 minutes; `--quick`: five.
+    """Measure everything, and write build/bench/report.md: an hour or two; `--quick`: ten minutes.
 
     `bench --run sweeping` measures that one anew. Servers write to disk as they do in production,
     for what a commit costs is what sweeping in batches costs.

@@ -371,7 +371,7 @@ def test_the_page_of_costs_comes_before_the_figures(tmp_path: Path) -> None:
     head, _, _ = text.partition("## The goals")
     assert head.count("\n- **") == len(USES) == 6
     draw_costs([], tmp_path / "cost.svg")
-    assert "(not measured)" in (tmp_path / "cost.svg").read_text(encoding="utf-8")
+    assert "not measured" in (tmp_path / "cost.svg").read_text(encoding="utf-8")
 
 
 def part(name: str, value: float) -> Part:
