@@ -76,7 +76,7 @@ def grown(
     if curve.designed is not None:
         goal = LINEAR if curve.designed else CONSTANT
     yield Finding(SECTION, curve.line, database, "exponent", exponent, goal=goal)
-    if curve.over == "rows" and not curve.designed:
+    if curve.over == "rows" and curve.designed == 0:
         least, most = sizes[0], sizes[-1]
         share = ratio(LARGEST, curve.what, database, sittings, str(most), str(least))
         yield replace(share, size=most // least)

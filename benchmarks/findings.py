@@ -67,8 +67,8 @@ class Rival:
     Attributes:
         name: what the report calls it.
         section: the heading of that finding.
-        line: its `what`, with ``{what}`` for ours, and ``{work}`` for the beginning of ours, up to
-            the semicolon or slash before what it is compared with.
+        line: its `what`, with ``{what}`` for ours, ``{work}`` for the beginning of ours, up to the
+            semicolon or slash before what it is compared with, and ``{rest}`` for what follows.
         is_below_ours: that finding is ours / the rival, and not the rival / what ours is compared
             with. The rival's figure is then the quotient of both.
     """
@@ -85,7 +85,8 @@ class Rival:
             ours: what has the goal.
             findings: all that there are.
         """
-        line = self.line.format(what=ours.what, work=re.split("; | / ", ours.what)[0])
+        work, *rest = re.split("; | / ", ours.what, maxsplit=1)
+        line = self.line.format(what=ours.what, work=work, rest="".join(rest))
         for finding in findings:
             if (finding.section, finding.what) != (self.section, line):
                 continue

@@ -75,6 +75,6 @@ RIVALS: Final[Mapping[Goal, Rival]] = {
     LINEAR: Rival(
         "the same without TTL",
         "Growth: the exponent where it is steepest",
-        "{work} without TTL; over tables",
+        "{work} without TTL; {rest}",
     ),
 }

@@ -74,7 +74,7 @@ def _sit(ask: Ask, curve: Curve, scale: Scale, number: int) -> list[Round]:
         str(size): sample(ask, growth_rows.question(curve, size, scale.sizes))
         for size in rotated(growth_rows.sizes_of(curve, scale.sizes), number)
     }
-    rounds = min(scale.rounds, growth_rows.FEW) if curve == growth_rows.COUNT else scale.rounds
+    rounds = min(scale.rounds, growth_rows.FEW) if curve in growth_rows.COUNTS else scale.rounds
     return sitting(samples, rounds)
 
 

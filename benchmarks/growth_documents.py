@@ -187,7 +187,7 @@ def _sit(
     for curve in CURVES:
         sizes = rotated(_sizes_of(curve, scale.sizes), number)
         ways = {str(size): _operation(curve, models[curve.over, size], size) for size in sizes}
-        rounds = min(scale.rounds, growth_rows.FEW) if curve.what == "count" else scale.rounds
+        rounds = min(scale.rounds, growth_rows.FEW) if curve in growth_rows.COUNTS else scale.rounds
         taken: dict[str, list[list[Round]]] = {}
         opened = _opened(words, list(models.values()))
         sit_in(opened, [(curve.line, ways)], rounds, taken)
@@ -201,9 +201,16 @@ def _operation(curve: Curve, model: Any, size: int) -> Callable[[], Any]:
         "read by key": lambda: model.find_one({"_id": next(keys)}),
         "list of 100": lambda: model.find({"_id": {"$gte": next(keys)}}).limit(100).to_list(),
         "count": lambda: model.find({}).count(),
+        "count without TTL": lambda: _plain(model).count_documents({}),
         "idle sweep": lambda: _sweep(model),
     }
     return operations[curve.what]
+
+
+def _plain(model: Any) -> Any:
+    """The collection of a class, ungated."""
+    database = model.get_pymongo_collection().database
+    return database.client[database.name][model.Settings.name]
 
 
 async def _sweep(model: Any) -> int:
