@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm.base import NO_VALUE
+from sqlalchemy.util import EMPTY_DICT
 
 from ttl_odm.core import expiry
 from ttl_odm.core.expiry import EARLIEST
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.objects.lifetime import Lifetime
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sqlalchemy.policy.rules import Rule
+    from ttl_odm.sqlalchemy.time.clock import Sample
 
     Key = tuple[Any, ...]
     Note = tuple["Seen | float | None", object]
@@ -332,20 +334,29 @@ def checked(
     records: list[R],
     verb: str,
     written: Callable[[R], Written],
-) -> Iterator[list[R]]:
-    """Yield what a flush writes in runs; `ExpiredError` if an object's key may be another row's.
+) -> Iterable[list[R]]:
+    """What a flush writes, in runs; `ExpiredError` if an object's key may be another row's.
 
     Rows whose end is far are known to be the same. The others are looked at, and locked, just
     before their run is written: earlier, they would be locked before rows that SQLAlchemy writes
     first, and two flushes of the same rows could deadlock.
     """
-    near = list(_near(map(written, records)))
-    if not any(near):  # as almost always
-        yield records
-        return
-    runs = groupby(zip(records, near, strict=True), key=lambda pair: pair[1] and pair[1].connection)
-    for connection, pairs in runs:
-        run = list(pairs)
+    near = _near(map(written, records))
+    # Nearly always none is: no generator then, which takes longer than the answer.
+    return _looked_at(binding, mapper, records, verb, near) if near else (records,)
+
+
+def _looked_at(
+    binding: Binding,
+    mapper: Mapper[Any],
+    records: list[R],
+    verb: str,
+    near: Mapping[int, _Near],
+) -> Iterator[list[R]]:
+    """Yield runs of records, each once the rows in it whose ends are near have been looked at."""
+    pairs = [(record, near.get(index)) for index, record in enumerate(records)]
+    for connection, group in groupby(pairs, key=lambda pair: pair[1] and pair[1].connection):
+        run = list(group)
         if connection is not None:
             states = {row.key: (row.state, row.seen) for _, row in run if row is not None}
             look_at(connection, states, binding, mapper, verb)
@@ -361,62 +372,99 @@ class _Near(NamedTuple):
     seen: Seen
 
 
-def _near(records: Iterable[Written]) -> Iterator[_Near | None]:
-    """Each object of these whose end is near, or None.
+def _near(records: Iterable[Written]) -> Mapping[int, _Near]:
+    """The objects of these whose end is near, by their places.
 
     What is known of those that keep their stamps is noted, since objects forget them.
     """
-    far: dict[object, tuple[Lifetime, datetime, float] | None] = {}
-    for state, connection in records:
+    near: dict[int, _Near] = {}
+    mapper = connection = far = keeps_stamps = None
+    for index, (state, where) in enumerate(records):
         if state is None or state.key is None:
-            yield None
             continue
-        dialect, mapped = connection.dialect, state.manager.mapper
-        name = mapped, dialect
-        if name not in far:
-            far[name] = _far(mapped, connection)
-        if compat.options_of(connection).get(KEEP_LAST_MODIFIED):
-            state.ttl_odm_note = known_of(state, dialect), state.runid
-        known = far[name]
-        if known is not None:  # for most objects, this is all that is asked
-            lifetime, stamped, noted = known
+        mapped = state.manager.mapper
+        if mapped is not mapper or where is not connection:
+            mapper, connection = mapped, where
+            far = _far(mapped, where)
+            keeps_stamps = compat.options_of(where).get(KEEP_LAST_MODIFIED)
+        if keeps_stamps:
+            state.ttl_odm_note = known_of(state, where.dialect), state.runid
+        if far is not None:  # for most objects, this is all that is asked
             row = state.obj()
-            stored, values = state.committed_state, {} if row is None else row.__dict__
-            stamp: Any = stored.get(lifetime.stamp, values.get(lifetime.stamp))
-            at, runid = getattr(state, "ttl_odm_note", NO_NOTE)
-            is_far = (
-                isinstance(at, float) and runid == state.runid and at > noted
-                if stamp is None or stamp is NO_VALUE  # as of a row that is touched once more
-                else stamp.__class__ is datetime and stamp > stamped
-            )
-            own: Any = lifetime.own
-            if is_far and stored.get(own, values.get(own)) is None:
-                yield None
+            stored, values = state.committed_state, EMPTY_DICT if row is None else row.__dict__
+            stamp: Any = stored.get(far.stamp, values.get(far.stamp))
+            if stamp is None or stamp is NO_VALUE:  # as of a row that is touched once more
+                at, runid = getattr(state, "ttl_odm_note", NO_NOTE)
+                is_far = isinstance(at, float) and runid == state.runid and at > far.noted
+            else:
+                is_far = stamp.__class__ is datetime and stamp > far.stamped
+            if is_far and stored.get(far.own, values.get(far.own)) is None:
                 continue
-        seen = to_check(state, dialect)
-        is_near = seen is not None and seen.may_be_over(dialect, MARGIN)
-        yield _Near(connection, tuple(state.key[1]), state, seen) if is_near and seen else None
+        seen = to_check(state, where.dialect)
+        if seen is not None and seen.may_be_over(where.dialect, MARGIN):
+            near[index] = _Near(where, tuple(state.key[1]), state, seen)
+    return near
 
 
-def _far(mapped: Mapper[Any], connection: Connection) -> tuple[Lifetime, datetime, float] | None:
+_FAR: Final = "ttl_odm_far"
+"""Where a mapper remembers a `_Far`."""
+
+_SLACK: Final = 1
+"""For how many seconds a `_Far` is good: to compute an instant takes as long as to judge an object
+by one."""
+
+
+class _Far(NamedTuple):
     """What a class's rows without a ttl of their own were stamped after, if their end is far.
 
-    That is an instant of the database's, and one of a note's; None where only `known_of` can tell.
+    That is an instant of the database's (`stamped`), and one of a note's (`noted`). They hang on
+    the fields before them, which are compared each time, and are late by up to `_SLACK`: then more
+    rows are asked for their ends than need be.
     """
+
+    lifetime: Lifetime
+    sample: Sample
+    life: int | None
+    until: float
+    stamped: datetime
+    noted: float
+    stamp: str
+    own: Any
+
+    @classmethod
+    def of(cls, lifetime: Lifetime, sample: Sample, life: int | None) -> _Far:
+        """For a life that rows inherit; None where that has no end."""
+        until = monotonic() + _SLACK
+        moment = -inf if life is None else until - life + MARGIN
+        stamped = EARLIEST if life is None else sample.at(moment)
+        names = lifetime.stamp, lifetime.own
+        return cls(lifetime, sample, life, until, stamped, moment + MARGIN, *names)
+
+
+def _far(mapped: Mapper[Any], connection: Connection) -> _Far | None:
+    """What tells by a stamp alone that an end is far; None where only `known_of` can."""
     lifetime, sample = lifetime_of(mapped), sample_of(connection.dialect)
     if lifetime is None:
         return None
-    if not lifetime.binding.source.is_known:
-        lifetime.binding.source.see(connection)  # for what `known_of` is asked, too
+    binding, default = lifetime.binding, lifetime.default
+    if not binding.source.is_known:
+        binding.source.see(connection)  # for what `known_of` is asked, too
         return None
-    if sample is None or lifetime.binding.is_adopted:
+    if sample is None or binding.is_adopted:
         return None
-    lifetime.default.read()
-    life = lifetime.default.lifetime.inherited_life
-    if life is None:
-        return lifetime, EARLIEST, -inf
-    moment = monotonic() - life + MARGIN
-    return lifetime, sample.at(moment), moment + MARGIN
+    if getattr(default.owner, "__ttl__", None) is not default.declared:  # as `read` asks, uncalled
+        default.read()
+    life, memo = default.lifetime.inherited_life, compat.memo_of(mapped)
+    far: _Far | None = memo.get(_FAR)
+    if (
+        far is None
+        or far.lifetime is not lifetime
+        or far.sample is not sample
+        or far.life != life
+        or monotonic() >= far.until
+    ):
+        far = memo[_FAR] = _Far.of(lifetime, sample, life)
+    return far
 
 
 def countable(records: list[Any], connection_at: int = compat.CONNECTION) -> list[list[Any]]:

@@ -126,7 +126,8 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
         known = [r for r in records if r[compat.STATE] in at_root] if at_root else []
         if known:
             records = [r for r in records if r[compat.STATE] not in at_root]
-        runs = chain([known], checked(binding, mapper, records, "updated", compat.written))
+        runs = checked(binding, mapper, records, "updated", compat.written)
+        runs = chain([known], runs) if known else runs
         for batch in chain.from_iterable(map(countable, runs)):
             check_uncounted(uow, mapper, binding, table, batch)
             token = base_row_written.set(batch[0][compat.STATE] in at_root)

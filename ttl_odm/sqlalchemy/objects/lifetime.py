@@ -58,6 +58,9 @@ if TYPE_CHECKING:
 _LIFETIME: Final = "ttl_odm_lifetime"
 """Names under which a mapper remembers them."""
 
+_STAMP: Final = Stamp()
+"""What every touch assigns: it has no state, and a new one takes as long as the assignment."""
+
 
 class Lifetime(NamedTuple):
     """What the lifetime of a class's objects hangs on: a policy, and attributes by their names.
@@ -244,7 +247,7 @@ def touch(
         later = None if end is None else _limited(row, lifetime, end + timedelta.resolution)
         if not grants(only_if, end, later):
             return False
-    setattr(row, lifetime.stamp, Stamp())
+    setattr(row, lifetime.stamp, _STAMP)
     return True
 
 
