@@ -18,7 +18,7 @@ from tests.sql.state_writes import DELETES, change_by, column_of, delete_by, ins
 from ttl_odm.sqlalchemy import ExpiredError
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete
+from ttl_odm.sqlalchemy.purge.statements import PurgeDelete
 from ttl_odm.sqlalchemy.time import clock as database_clock
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
@@ -174,7 +174,7 @@ class Machine(RuleBasedStateMachine):
         assert binding is not None
         predicate = Predicate(clock_of(self.connection.dialect), writing=True)
         doomed = predicate.expired(binding, binding.columns_of(table))
-        result = self.connection.execute(SweepDelete(table).where(doomed))
+        result = self.connection.execute(PurgeDelete(table).where(doomed))
         live = self.world.live()
         assert result.rowcount == len(self.world.rows) - len(live)
         self.world.rows = live

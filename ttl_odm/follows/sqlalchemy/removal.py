@@ -23,7 +23,7 @@ from ttl_odm.sqlalchemy.policy.rules import all_rules_below, rules_below
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.policy.sources import SourceColumns
 from ttl_odm.sqlalchemy.purge.statements import (
-    SweepDelete,
+    PurgeDelete,
     SweepSelect,
     SweepUpdate,
     in_subquery,
@@ -147,7 +147,7 @@ class FollowersRemoval:
         self._delete(table, condition)
 
     def _delete(self, table: Table, condition: ColumnElement[bool]) -> None:
-        deleted = self.connection.execute(SweepDelete(table).where(condition)).rowcount
+        deleted = self.connection.execute(PurgeDelete(table).where(condition)).rowcount
         self.removed[table.fullname] += deleted
 
     def _ties_to(self, table: Table) -> list[Tie]:

@@ -25,7 +25,7 @@ from ttl_odm.guard.sqlalchemy.leaks import RawLeaks, is_unknown, leaks_in, leaks
 from ttl_odm.guard.tables import Source, replaced
 from ttl_odm.guard.words import Marks
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.gate.execution import current, outdate
+from ttl_odm.sqlalchemy.gate.execution import outdate, recompiled
 from ttl_odm.sqlalchemy.gate.recompile import compiled_statements
 from ttl_odm.sqlalchemy.policy.binding import bound_tables
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED, includes_expired
@@ -286,10 +286,10 @@ class GuardedContext(Context):
         **kw: Any,
     ) -> Any:
         """A statement that was compiled: reports what leaks of it."""
-        compiled = current(compiled)
+        compiled = recompiled(compiled)
         if getattr(compiled, "ttl_let_through", False) and not is_migrating(dialect):
             outdate(compiled)
-            compiled = current(compiled)
+            compiled = recompiled(compiled)
         leaking = getattr(compiled, "ttl_raw", ())  # what was compiled before has none
         if leaking and not execution_options.get(INCLUDE_EXPIRED):
             for leaks in leaking:

@@ -28,7 +28,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from sqlalchemy import Delete, Join, Update, and_
 
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.gate.execution import Trial, current, gate_contexts, tried, try_again
+from ttl_odm.sqlalchemy.gate.execution import (
+    Trial,
+    gate_contexts,
+    install_retries,
+    keys_with_trial,
+    recompiled,
+)
 from ttl_odm.sqlalchemy.gate.preparations import (
     ChangedReferences,
     SeenDefault,
@@ -42,7 +48,7 @@ from ttl_odm.sqlalchemy.policy.binding import binding_of, may_be_second, sub_bin
 from ttl_odm.sqlalchemy.policy.parameters import includes_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
 from ttl_odm.sqlalchemy.policy.second_tables import is_migrating
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepInsert, SweepSelect, SweepUpdate
+from ttl_odm.sqlalchemy.purge.statements import PurgeDelete, SweepInsert, SweepSelect, SweepUpdate
 from ttl_odm.sqlalchemy.rewrite.from_clauses import (
     Assigned,
     JoinKeys,
@@ -133,7 +139,7 @@ class GatedCompiler(Compiler):
     def __str__(self) -> str:
         """The SQL for those who show it, or run it elsewhere: nobody goes on with a trial there."""
         if self.ttl_outdated:
-            return str(current(self))
+            return str(recompiled(self))
         text = super().__str__()
         return text if self.ttl_trial is None else self.ttl_trial.plain(text)
 
@@ -234,7 +240,7 @@ class GatedCompiler(Compiler):
                         _prepare(self, ChangedReferences.of(target))
                         keys: Preparation | None = UpdatedKeys.of(target)
                         if not target.is_inner:
-                            keys = tried(keys, update_stmt, target.table, self)
+                            keys = keys_with_trial(keys, update_stmt, target.table, self)
                         _prepare(self, keys)
             return super().visit_update(update_stmt, visiting_cte=visiting_cte, **kw)
 
@@ -243,7 +249,7 @@ class GatedCompiler(Compiler):
     ) -> Any:
         """DELETE: only live rows are matched; expired ones belong to the sweeper."""
         with _mode(self, writing=True):
-            if not isinstance(delete_stmt, SweepDelete):
+            if not isinstance(delete_stmt, PurgeDelete):
                 statement = compat.resolved(delete_stmt, self, kw)
                 delete_stmt = _only_live(self, delete_stmt, statement)
                 for target in targets_of(statement, self, is_inner=bool(self.stack)):
@@ -311,7 +317,7 @@ def _prepare(compiler: GatedCompiler, preparation: Preparation | None) -> None:
     """Let something happen just before the statement that is being compiled."""
     if preparation is not None:
         _needs_context(compiler)
-        try_again(compiler.dialect)
+        install_retries(compiler.dialect)
         compiler.ttl_preparation = Several.of(compiler.ttl_preparation, preparation)
 
 
@@ -321,7 +327,7 @@ def _prepare_keys(compiler: GatedCompiler, statement: Insert) -> Trial | None:
     if compiler.stack:
         _prepare(compiler, InnerInserts.of(table))
         return None
-    keys = tried(InsertedKeys.of(table), statement, table, compiler)
+    keys = keys_with_trial(InsertedKeys.of(table), statement, table, compiler)
     _prepare(compiler, keys)
     return keys if isinstance(keys, Trial) else None
 

@@ -149,12 +149,12 @@ def _gated_context(context_class: type[Any]) -> type[Any]:
         make: Any = init if cls is gated else super(gated, cls)._init_compiled
         is_gated = getattr(compiled, "ttl_gated", False)
         if is_gated and compiled.ttl_outdated:
-            compiled = current(compiled)
+            compiled = recompiled(compiled)
             is_gated = getattr(compiled, "ttl_gated", False)
         if is_gated:
             if compiled.ttl_migrating and not is_migrating(dialect):
                 outdate(compiled)
-                compiled = current(compiled)
+                compiled = recompiled(compiled)
             if (
                 INCLUDE_EXPIRED in execution_options
                 or KEEP_LAST_MODIFIED in execution_options
@@ -189,7 +189,7 @@ def outdate(compiled: Any) -> None:
     compiled.ttl_gated = compiled.ttl_outdated = True
 
 
-def current(compiled: Any) -> Any:
+def recompiled(compiled: Any) -> Any:
     """The statement as it is compiled now, in the place of one that is outdated.
 
     Raises:
@@ -338,7 +338,7 @@ class Trial:
         return not self.is_upsert and _takes_trials(context, self.table, for_certain=True)
 
 
-def tried(
+def keys_with_trial(
     keys: Preparation | None, write: Insert | Update, table: Table, compiler: SQLCompiler
 ) -> Preparation | None:
     """A write's keys, which are freed after a trial; before it, where the write isn't tried."""
@@ -426,8 +426,8 @@ def _sees_all(connection: Connection, *, in_batches: bool) -> bool:
     return not (in_batches and dialect.detect_autocommit_setting(driver))
 
 
-def try_again(dialect: Dialect) -> None:
-    """See that writes of a dialect (that is, of its engine) are tried again where that helps."""
+def install_retries(dialect: Dialect) -> None:
+    """Let a dialect, and so its engine, send writes again where that helps."""
     if isinstance(dialect.do_execute, _Execute):
         return
     replaced: Any = dialect  # mypy: methods can't be assigned to

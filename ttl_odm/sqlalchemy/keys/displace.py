@@ -37,7 +37,7 @@ from ttl_odm.sqlalchemy.purge.removal import (
     subtables,
 )
 from ttl_odm.sqlalchemy.purge.statements import (
-    SweepDelete,
+    PurgeDelete,
     SweepSelect,
     at_root,
     in_subquery,
@@ -443,7 +443,7 @@ def _purge_displaced(connection: Connection, binding: Binding, doomed: ColumnEle
     if removal.takes_statements:
         copy = removal.mode.copy
         try:
-            deleted = removal.by_statement(SweepDelete(binding.table).where(doomed))
+            deleted = removal.by_statement(PurgeDelete(binding.table).where(doomed))
         except DBAPIError as error:
             # It is the archive's, unless a row that refers to these is in the way.
             if copy is None or is_passing(error) or is_restricted(error):

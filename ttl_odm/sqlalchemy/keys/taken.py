@@ -1,20 +1,21 @@
-"""Which keys a write is about to take, to be freed of expired rows just before it.
+"""Which keys a write takes, and the statement that frees them of expired rows.
 
 Neither the primary key nor a unique value of an expired row may stand in the way of an INSERT,
-or of an UPDATE that moves a row there. One statement before it deletes the expired rows that hold
-exactly the keys that are about to be written, in the same transaction; live rows stay, and
-the write then fails on them as it always would. In a race the losers wait for the winner's row
-and then see it live: one wins, whoever it is.
+or of an UPDATE that moves a row there. Nearly always none does, so such a write is sent first. Only
+after a conflict are the expired rows deleted that hold exactly its keys, in the same transaction,
+and the write is sent again; live rows stay, and it then fails on them as it always would. Where a
+conflict would end the transaction, as that of an UPDATE does on PostgreSQL, or where it can't be
+known which rows met one, as after ``executemany()``, the keys are freed before the write. In a race
+the losers wait for the winner's row and then see it live: one wins, whoever it is.
 
 Savepoint-and-retry can't do this: a failed flush rolls back the whole transaction, and on
 PostgreSQL so does a failed statement.
 
 The statement (`KeyPurge`) is built once per compiled write and executed with the values alone: what
-can't change between two executions is kept, and SQLAlchemy's cache finds the compiled one. When it
-runs, after a write that met a taken key or before one, is decided in
-`ttl_odm.sqlalchemy.gate.execution`. Where that suffices it is a DELETE. Where rows hang on others,
-have to be archived or reported to hooks, and on InnoDB, it is a SELECT, which
-`ttl_odm.sqlalchemy.keys.displace` follows if it finds something.
+can't change between two executions is kept, and SQLAlchemy's cache finds the compiled one. Whether
+it runs after the write or before it is decided in `ttl_odm.sqlalchemy.gate.execution`. Where that
+suffices it is a DELETE. Where rows hang on others, have to be archived or reported to hooks, and on
+InnoDB, it is a SELECT, which `ttl_odm.sqlalchemy.keys.displace` follows if it finds something.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from ttl_odm.sqlalchemy.keys.table_keys import Key, NamedKey, keys_of
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.purge.removal import expired_in
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete, at_root, in_subquery
+from ttl_odm.sqlalchemy.purge.statements import PurgeDelete, at_root, in_subquery
 from ttl_odm.sqlalchemy.rewrite.selections import selected_columns, selected_rows
 from ttl_odm.sqlalchemy.rewrite.target_lookup import TargetLookup
 from ttl_odm.sqlalchemy.rewrite.writes import has_writes, inner_rows, is_sql, parameters_of, rows_of
@@ -485,7 +486,7 @@ class KeyPurge:
                 statement = union_all(*parts).limit(1) if len(parts) > 1 else parts[0]
             else:
                 is_expired = expired_in(reclaimer.connection, binding)
-                statement = SweepDelete(binding.table).where(is_expired, *criteria)
+                statement = PurgeDelete(binding.table).where(is_expired, *criteria)
             self._statements[shape] = statement
         if not shape.selects:
             with with_hint(binding.table):

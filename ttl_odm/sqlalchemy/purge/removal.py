@@ -44,7 +44,7 @@ from ttl_odm.sqlalchemy.purge.errors import (
     kept_by_live_rows,
 )
 from ttl_odm.sqlalchemy.purge.statements import (
-    SweepDelete,
+    PurgeDelete,
     SweepSelect,
     hinted,
     is_mysql,
@@ -261,7 +261,7 @@ class Removal:
         now = clock.literal(clock.now_at_write).label("ttl_odm_as_of")
         return [*(table.c if self._needs_rows else key_columns(table)), *self._scope(), now]
 
-    def by_statement(self, statement: SweepDelete) -> int:
+    def by_statement(self, statement: PurgeDelete) -> int:
         """Remove the rows that a DELETE finds, and return how many."""
         copy = self.mode.copy
         if copy is not None:
@@ -278,7 +278,7 @@ class Removal:
         self._note(rows)
         return len(rows)
 
-    def _count_scopes(self, statement: SweepDelete) -> int:
+    def _count_scopes(self, statement: PurgeDelete) -> int:
         """Remove the rows that a DELETE finds, and count them by scope."""
         returning = statement.returning(*self._scope())
         if self.connection.dialect.name != "postgresql":
@@ -368,8 +368,8 @@ class Removal:
         for sub in subtables(self.binding, connection.dialect.name):
             own = {root: column for column, root in sub.keys}
             theirs = is_one_of([own[key] for key in key_columns(self.binding.table)], held)
-            connection.execute(SweepDelete(sub.table).where(theirs))
-        statement = SweepDelete(table).where(is_one_of(key_columns(table), held))
+            connection.execute(PurgeDelete(sub.table).where(theirs))
+        statement = PurgeDelete(table).where(is_one_of(key_columns(table), held))
         if is_mysql(connection):
             statement = hinted(statement, connection, BY_KEY)
         if not (judged or self.reason == "displaced"):  # which were judged as they were locked

@@ -1,4 +1,7 @@
-"""The sweepers' own statements, and the conditions that pick rows by their keys.
+"""The statements that read and delete expired rows past the gate, and conditions for keys.
+
+A sweep sends them, and so does a write that displaces the expired rows in its way. The UPDATEs and
+INSERTs are of the sweepers' own tables.
 
 That includes counting rows, which is done past the gate, and locking the defaults by which a
 transaction deletes, where others may change them meanwhile.
@@ -39,7 +42,7 @@ T = TypeVar("T")
 _STEP: Final = 512
 
 
-class SweepDelete(Delete):
+class PurgeDelete(Delete):
     """A DELETE of expired rows; the gate lets it through as it is.
 
     Being a class of its own, it has cache keys of its own.
@@ -54,7 +57,7 @@ def is_mysql(connection: Connection) -> bool:
     return dialect.name in MYSQL_FAMILY and not getattr(dialect, "is_mariadb", False)
 
 
-def hinted(statement: SweepDelete, connection: Connection, hint: str, **names: str) -> SweepDelete:
+def hinted(statement: PurgeDelete, connection: Connection, hint: str, **names: str) -> PurgeDelete:
     """A DELETE with one of MySQL's hints, in which `{table}` is what it deletes from."""
     quote = connection.dialect.identifier_preparer.quote
     target: Any = statement.table  # never a join
@@ -70,7 +73,7 @@ def take_file(connection: Connection, table: Table) -> None:
     then can't get the lock any more: SQLite doesn't even wait for it.
     """
     if connection.dialect.name == "sqlite":
-        connection.execute(SweepDelete(table).where(false()))
+        connection.execute(PurgeDelete(table).where(false()))
 
 
 class SweepSelect(Select[Any]):

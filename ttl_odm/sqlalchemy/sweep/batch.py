@@ -40,7 +40,7 @@ from ttl_odm.sqlalchemy.purge.errors import (
 )
 from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in
 from ttl_odm.sqlalchemy.purge.statements import (
-    SweepDelete,
+    PurgeDelete,
     SweepSelect,
     count_rows,
     hinted,
@@ -362,7 +362,7 @@ class Batch:
         if is_mysql(self.connection):
             # Its shortest wait is a second, with rows locked that others may want.
             return self._remove_free()
-        statement = SweepDelete(self.source).where(*self.range.criteria(self.source))
+        statement = PurgeDelete(self.source).where(*self.range.criteria(self.source))
         if self.is_crowded:
             if self._dialect not in MYSQL_FAMILY:
                 return self._remove_free()
@@ -378,7 +378,7 @@ class Batch:
             alias, columns = source.alias(), key_columns(source)
             free = self._free(alias, *(alias.c[column.key] for column in columns))
             key = columns[0] if len(columns) == 1 else tuple_(*columns)
-            return removal.by_statement(SweepDelete(source).where(key.in_(free)))
+            return removal.by_statement(PurgeDelete(source).where(key.in_(free)))
         if removal.takes_statements and is_mysql(self.connection):
             return removal.by_statement(self._of_free_rows())
         if (
@@ -390,18 +390,18 @@ class Batch:
             free = self._free(source.alias(), table_walk.ctid)
             chosen = table_walk.ctid == any_(func.array(free.scalar_subquery()))
             expired = self.range.expired(source)
-            return removal.by_statement(SweepDelete(source).where(chosen, expired))
+            return removal.by_statement(PurgeDelete(source).where(chosen, expired))
         # On small tables MariaDB prefers to read all rows to looking a few keys up, and waits for
         # those that are held.
         return self._remove_by_key(1 if dialect in MYSQL_FAMILY else CHUNK)
 
-    def _of_free_rows(self) -> SweepDelete:
+    def _of_free_rows(self) -> PurgeDelete:
         """A DELETE for MySQL that locks the rows first, those that nobody holds."""
         source, columns = self.source, key_columns(self.source)
         alias = source.alias()
         free = self._free(alias, *(alias.c[column.key] for column in columns)).subquery("ttl_free")
         same = (column == own for column, own in zip(columns, free.c, strict=True))
-        statement = SweepDelete(source).where(*same, self.range.expired(source))
+        statement = PurgeDelete(source).where(*same, self.range.expired(source))
         return hinted(statement, self.connection, LOCKS_FIRST, rows=free.name)
 
     def _remove_by_key(self, chunk: int, *others: ColumnElement[bool]) -> int:

@@ -11,7 +11,7 @@ from sqlalchemy.schema import sort_tables_and_constraints
 from ttl_odm.errors import TTLError
 from ttl_odm.sqlalchemy.compat import async_types
 from ttl_odm.sqlalchemy.policy.binding import KEPT_KEY
-from ttl_odm.sqlalchemy.purge.statements import SweepDelete, SweepUpdate
+from ttl_odm.sqlalchemy.purge.statements import PurgeDelete, SweepUpdate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +73,7 @@ def _empty(tables: list[Table], session: Session | Connection) -> None:
                 _execute(session, SweepUpdate(key.table).values(dict.fromkeys(columns)))
     for table, _ in reversed(order):
         if table is not None:
-            _execute(session, SweepDelete(table))
+            _execute(session, PurgeDelete(table))
     if isinstance(session, Session):
         session.expire_all()
 
@@ -82,7 +82,7 @@ def _self_references(table: Table) -> Iterator[ForeignKeyConstraint]:
     return (key for key in table.foreign_key_constraints if key.referred_table is table)
 
 
-def _execute(session: Session | Connection, statement: SweepDelete | SweepUpdate) -> None:
+def _execute(session: Session | Connection, statement: PurgeDelete | SweepUpdate) -> None:
     if isinstance(session, Session):
         # Sessions with several databases choose one by the table.
         session = session.connection(bind_arguments={"clause": statement.table})
