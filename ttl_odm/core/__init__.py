@@ -11,6 +11,7 @@ understands the product:
 - `declared`: the default as its owner declares it at this moment;
 - `expiry`: the instant from which a row no longer exists;
 - `scopes`: rows by the value that gives them a default of their own;
+- `durations`: durations as command lines and files have them;
 - `lifetime`: what a program may do with one row's lifetime: `touch`, `expire_in` and their like;
 - `overlay`: attributes that are set on a class of somebody else's, and put back.
 """

@@ -4,6 +4,9 @@
 - `postgresql`: PostgreSQL
 - `mysql`: MariaDB and MySQL; `mysql_values`: what their columns make of a value
 - `sqlite`: SQLite
+- `definitions`: what MariaDB and MySQL say of a CHECK
+- `replication`: keeping writes from replicas and subscribers
+- `waits`: how long a change of a stored default waits for others
 - `indexes`: which indexes of a table lead to its expired rows
 - `general`: `General`, what a family of somebody else's begins with
 - `errors`: which errors of a driver pass by themselves, and how each reads in one line

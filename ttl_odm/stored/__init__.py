@@ -11,7 +11,7 @@ An extension:
 - `scopes`: rows by such values, in reports;
 - `scope_walk`: how a sweep goes from one of these values to the next;
 - `approval`: a change, previewed and approved; `cli`: the same at a prompt; `flask`: the same for
-  operators of an application;
+  operators of an application; `alembic`: its rows in migrations;
 - `sqlalchemy`, `beanie`, `django`: all that these adapters need for it.
 
 This module must not know how the value is stored, nor what else a policy says.

@@ -9,6 +9,7 @@
 - `gate`: the gate: what each method of a collection does where documents may expire.
 - `handle`: one collection, as all of the gate knows it: the plain one, its policy, its stamps, the
   clock.
+- `migrations`: the gate in Beanie's migrations, which keeps lifetimes as they are.
 - `motor`: the gated database, collections and cursors of Motor, which Beanie 1.30 speaks to.
 - `pymongo`: the gated database, collections and cursors of PyMongo's asynchronous driver.
 - `views`: views over collections whose documents expire: the predicate stands in the view itself.

@@ -7,4 +7,5 @@
 - `ends`: when a stored document expires, as the database has it.
 - `lifetime`: what documents do to themselves: Beanie's instance methods, and changes of the
   lifetime.
+- `renewals`: `touch` of a query: documents are renewed without being loaded before.
 """

@@ -20,7 +20,7 @@ for leases) of which one knows that it has no more:
 - `workers`: what several workers do with the store: `WorkerContract`
 
 And `families`, which is not part of it and not imported here: `FamilyContract`, what the family of
-a database has to bring.
+a database has to bring; `family_models` has its tables.
 """
 
 import pytest
