@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Collection, Document, Filter
     from ttl_odm.beanie.policy.binding import Binding, Registry
     from ttl_odm.beanie.policy.entries import Entry, Own
-    from ttl_odm.beanie.policy.sources import Source
+    from ttl_odm.beanie.policy.sources import DefaultSource
     from ttl_odm.beanie.rewrite.stamps import Stamping
     from ttl_odm.core.policy import Policy
 
@@ -191,7 +191,7 @@ class Handle:
         """Return how writes to any collection of the client are stamped."""
         return _stamping(self.registry.find(database or self.database, collection))
 
-    def unknown(self, pipeline: object = ()) -> list[tuple[Source, Collection]]:
+    def unknown(self, pipeline: object = ()) -> list[tuple[DefaultSource, Collection]]:
         """Return the defaults that have to be read before an operation, and their collections.
 
         That of this collection, and those of the ones that a pipeline reaches.
@@ -213,7 +213,7 @@ class Handle:
             and not binding.source.is_known
         ]
 
-    def unknown_to_view(self, command: Any) -> list[tuple[Source, Collection]]:
+    def unknown_to_view(self, command: Any) -> list[tuple[DefaultSource, Collection]]:
         """Return the same for the view that a database command makes, if it makes one."""
         pipeline = views.read_by(command) if self.registry.has_unknown else []
         return self.unknown(pipeline) if pipeline else []

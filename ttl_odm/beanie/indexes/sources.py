@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from ttl_odm.beanie.policy.sources import Source
+from ttl_odm.beanie.policy.sources import DefaultSource
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ Ensure: TypeAlias = "Callable[..., Awaitable[Report]]"
 """What brings the indexes to what a policy needs, as `ensure_collection` does."""
 
 
-class IndexedSource(Source):
+class IndexedSource(DefaultSource):
     """A source that sees to it that MongoDB deletes by the default that it has."""
 
     @abstractmethod

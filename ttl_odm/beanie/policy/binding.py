@@ -4,7 +4,7 @@ The policy is read from the class at each operation: a changed ``__ttl__`` acts 
 MongoDB itself deletes, a life must not get longer before `ensure_indexes` has told the server, or
 reads would show what its monitor deletes: until then the policy that it goes by is in force. A
 default that isn't in code is the one that was noted last; who needs it has it noted before
-(`Source.see`). Which class a collection belongs to is known to a `Registry`, one for each client:
+(`DefaultSource.see`). A `Registry`, one for each client, knows which class a collection belongs to:
 it has the collections of all databases by name, so that a pipeline which starts at any of them
 finds the policies of those it looks into.
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ttl_odm.beanie.drivers import Collection
-    from ttl_odm.beanie.policy.sources import Source
+    from ttl_odm.beanie.policy.sources import DefaultSource
 
 Model = TypeVar("Model")
 
@@ -77,7 +77,7 @@ class Binding(Entry):
         self._outline: tuple[Policy, Policy] | None = None
         declared = default_extension(declared_policy(model))
         if declared is None:
-            self.source: Source = Fixed(self._default)
+            self.source: DefaultSource = Fixed(self._default)
         else:
             self.source = import_module(declared.package("beanie")).source(self, declared)
 

@@ -1,4 +1,4 @@
-"""Where the default ttl of a collection comes from: `Source`, for defaults that aren't in code.
+"""`DefaultSource`: where the default ttl of a collection comes from, the class or the database.
 
 A `Binding` has one. Operations, results in memory, sweeps and `ensure_indexes` ask it, and nobody
 asks which one it is. `Fixed` is all that a class needs whose ``__ttl__`` says the default. The
@@ -81,7 +81,7 @@ class Scoping(ABC):
         """What a batch reports of the documents of each scope that it has deleted."""
 
 
-class Source(ABC):
+class DefaultSource(ABC):
     """Where the default ttl of a collection comes from.
 
     Attributes:
@@ -182,7 +182,7 @@ class Source(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Fixed(Source):
+class Fixed(DefaultSource):
     """The default as a class declares it, and those of kinds."""
 
     declared: DeclaredTTL

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection, Database, Document, Filter, Pipeline
     from ttl_odm.beanie.policy.binding import Binding
-    from ttl_odm.beanie.policy.sources import Source
+    from ttl_odm.beanie.policy.sources import DefaultSource
     from ttl_odm.beanie.policy.ttl_indexes import Index
     from ttl_odm.beanie.sweep.walks import Walk, WalkedRange
     from ttl_odm.core.policy import Policy
@@ -264,7 +264,9 @@ async def _ages(
     return [age]
 
 
-async def count(place: RawCollection, policy: Policy, layout: Layout, source: Source) -> Counted:
+async def count(
+    place: RawCollection, policy: Policy, layout: Layout, source: DefaultSource
+) -> Counted:
     """Count what there is to purge; see `ttl_odm.sweeper.AsyncCounting`.
 
     No command says both numbers at once. Where documents came or went between them, that of all is

@@ -1,6 +1,6 @@
 """How a sweep goes from one default of a collection to the next: `Walk`.
 
-`SweptSource` is the half of `Source` that sweeps ask for it.
+`SweptSource` is the half of `DefaultSource` that sweeps ask for it.
 
 This module must not know which extensions there are.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ttl_odm.beanie.policy.sources import Source
+from ttl_odm.beanie.policy.sources import DefaultSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -76,7 +76,7 @@ class Walk(Protocol):
         ...
 
 
-class SweptSource(Source):
+class SweptSource(DefaultSource):
     """A source of defaults that a sweep has a way to, from one to the next."""
 
     @abstractmethod
@@ -84,6 +84,6 @@ class SweptSource(Source):
         """Return that way, by an index that scopes lead, after a look at it."""
 
 
-async def walk_by(place: RawCollection, source: Source, index: str) -> Walk | None:
+async def walk_by(place: RawCollection, source: DefaultSource, index: str) -> Walk | None:
     """How a sweep goes through the defaults of a collection by an index; None where it doesn't."""
     return await source.walk(place, index) if isinstance(source, SweptSource) else None

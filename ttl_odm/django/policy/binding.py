@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from django.db.models.sql.datastructures import Join
 
     from ttl_odm.django.policy.options import Kind
-    from ttl_odm.django.policy.sources import Source
+    from ttl_odm.django.policy.sources import DefaultSource
     from ttl_odm.django.time.clock import Form
     from ttl_odm.django.time.fields import AnyField
     from ttl_odm.sweeper.declarations import SweepBy
@@ -69,7 +69,7 @@ class Binding:
     own: AnyField | None
     sweep: SweepBy
     scope: AnyField | None
-    source: Source = dataclasses.field(init=False, repr=False)
+    source: DefaultSource = dataclasses.field(init=False, repr=False)
 
     @classmethod
     def of(
@@ -149,7 +149,7 @@ class Binding:
         """The instant from which the row of an instance doesn't exist (aware, UTC).
 
         Of a default that Python doesn't know the database is asked, unless the row was read with
-        the `age` that `Source.row_age` stands for.
+        the `age` that `DefaultSource.row_age` stands for.
         """
         kept = vars(obj)
         fields = [field.attname for field in (self.stamp, self.own) if field is not None]

@@ -1,4 +1,4 @@
-"""Where the default ttl of a table comes from: `Source`, the seam for defaults that aren't in code.
+"""`DefaultSource`: where the default ttl of a table comes from, the class or the database.
 
 A `Binding` has one. Statements, instances in memory, sweeps and checks ask it, and nobody asks
 which one it is. `Fixed` is all that a model needs whose ``__ttl__`` says the default. The package
@@ -113,7 +113,7 @@ class Scoping(ABC):
         """What a batch reports of the rows of each scope that it has deleted."""
 
 
-class Source(ABC):
+class DefaultSource(ABC):
     """Where the default ttl of a table comes from.
 
     Attributes:
@@ -193,7 +193,7 @@ class Source(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Fixed(Source):
+class Fixed(DefaultSource):
     """The default as a class declares it."""
 
     default: DeclaredTTL

@@ -1,6 +1,6 @@
 """How a sweep goes from one default of a table to the next: `Walk`.
 
-`SweptSource` is the half of `Source` that sweeps ask for it.
+`SweptSource` is the half of `DefaultSource` that sweeps ask for it.
 
 This module must not know which extensions there are.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ttl_odm.django.policy.sources import Source
+from ttl_odm.django.policy.sources import DefaultSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +67,7 @@ class Walk(Protocol):
         ...
 
 
-class SweptSource(Source):
+class SweptSource(DefaultSource):
     """A source of defaults that a sweep may have a way to, from one to the next."""
 
     @abstractmethod

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.keys.upserts import MetRows
     from ttl_odm.sqlalchemy.policy.binding import SubBinding
-    from ttl_odm.sqlalchemy.policy.sources import Source
+    from ttl_odm.sqlalchemy.policy.sources import DefaultSource
     from ttl_odm.sqlalchemy.rewrite.statement_rules import Preparation
     from ttl_odm.sqlalchemy.rewrite.writes import Target
 
@@ -60,7 +60,7 @@ class Several:
 class SeenDefault:
     """Before a statement with a default that Python doesn't know: note it, now and then."""
 
-    source: Source
+    source: DefaultSource
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:  # noqa: ARG002 (as in the Protocol)
         """Do it; nothing is in the way."""

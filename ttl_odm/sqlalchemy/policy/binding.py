@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ttl_odm.core.extension import Layout
-    from ttl_odm.sqlalchemy.policy.sources import Source, Variant
+    from ttl_odm.sqlalchemy.policy.sources import DefaultSource, Variant
     from ttl_odm.sqlalchemy.time.clock import Instants
 
 INFO_KEY: Final = "ttl_odm"
@@ -109,7 +109,7 @@ class Binding:
     layout: TableLayout | None = None
     default_before: Any = None
     origin: Binding | None = None
-    source: Source = field(init=False, repr=False, compare=False)
+    source: DefaultSource = field(init=False, repr=False, compare=False)
     stamps: bool = field(init=False)
     is_adopted: bool = field(init=False)
 
@@ -188,7 +188,7 @@ class Binding:
             origin=self.first if is_second else None,
         )
 
-    def with_source(self, source: Source) -> Binding:
+    def with_source(self, source: DefaultSource) -> Binding:
         """The same policy with the default from elsewhere, for a part of one statement."""
         other = copy(self)
         other.source = source

@@ -16,7 +16,7 @@ from sqlalchemy.ext.compiler import compiles
 from ttl_odm.core.values import FOREVER, NEVER, OFF
 from ttl_odm.errors import TTLError
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN
-from ttl_odm.sqlalchemy.policy.sources import Source
+from ttl_odm.sqlalchemy.policy.sources import DefaultSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,7 @@ def _render_overruling(element: Overruling, compiler: SQLCompiler, **kw: Any) ->
     return "NULL" if kw.get("literal_binds") else str(compiler.visit_bindparam(element, **kw))  # type: ignore[no-untyped-call]
 
 
-class LookedUp(Source):
+class LookedUp(DefaultSource):
     """A default that every statement looks up for itself; a subclass says where.
 
     Of an object in memory Python can't tell whether its row has expired. By itself this source

@@ -1,4 +1,4 @@
-"""Where the default ttl of a table comes from: `Source`, the seam for defaults that aren't in code.
+"""`DefaultSource`: where the default ttl of a table comes from, the class or the database.
 
 A `Binding` has one. Statements, objects in memory, sweeps and the schema ask it, and nobody asks
 which one it is. `Fixed` is all that a model needs whose ``__ttl__`` says the default. The package
@@ -103,7 +103,7 @@ class Scoping(ABC):
         """
 
     @abstractmethod
-    def only(self, value: SQL) -> Source:
+    def only(self, value: SQL) -> DefaultSource:
         """The source for the rows of one scope, by a parameter that `tells_apart` has admitted."""
 
     @abstractmethod
@@ -115,7 +115,7 @@ class Scoping(ABC):
         """What a batch reports of the rows of each scope that it has deleted."""
 
 
-class Source(ABC):
+class DefaultSource(ABC):
     """Where the default ttl of a table comes from.
 
     Attributes:
@@ -210,7 +210,7 @@ class Source(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Fixed(Source):
+class Fixed(DefaultSource):
     """The default as a class declares it, and those of its subclasses or kinds."""
 
     default: DefaultTTL
