@@ -308,13 +308,13 @@ class _Commands(CommandListener):
     def __init__(self) -> None:
         self.number = 0
 
-    def started(self, _: Any) -> None:
+    def started(self, event: Any) -> None:  # noqa: ARG002 (PyMongo's)
         self.number += 1
 
-    def succeeded(self, _: Any) -> None:
+    def succeeded(self, event: Any) -> None:
         """It was counted already."""
 
-    def failed(self, _: Any) -> None:
+    def failed(self, event: Any) -> None:
         """The same."""
 
 

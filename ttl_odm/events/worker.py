@@ -65,10 +65,9 @@ class Delivered:
 
 
 class _Worker:
-    """The base of both workers: their arguments, and `stop`."""
+    """The base of both workers: their arguments, and what they make of a failure."""
 
     _is_async: bool
-    _sweeping: Sweeper | AsyncSweeper
 
     def __init__(
         self,
@@ -125,11 +124,6 @@ class _Worker:
             lease_duration=LEASE_DURATION,
         )
 
-    def stop(self) -> None:
-        """End `run_forever` after the event at hand; may be called from anywhere."""
-        self._stop.ask()
-        self._sweeping.stop()
-
     def _failed(
         self, handler: Handler, delivery: Delivery, error: Exception
     ) -> tuple[str, timedelta | None]:
@@ -161,6 +155,11 @@ class EventWorker(_Worker):
         super().__init__(engine, targets, **options)
         self._outbox: Outbox = self._source.outbox()
         self._sweeping: Sweeper = self._sweeper(Sweeper)
+
+    def stop(self) -> None:
+        """End `run_forever` after the event at hand; may be called from anywhere."""
+        self._stop.ask()
+        self._sweeping.stop()
 
     def run_once(self) -> Delivered:
         """Sweep once, and deliver what is due by then, once.
@@ -228,6 +227,11 @@ class AsyncEventWorker(_Worker):
         super().__init__(engine, targets, **options)
         self._outbox: AsyncOutbox = self._source.outbox()
         self._sweeping: AsyncSweeper = self._sweeper(AsyncSweeper)
+
+    def stop(self) -> None:
+        """End `run_forever` after the event at hand; may be called from anywhere."""
+        self._stop.ask()
+        self._sweeping.stop()
 
     async def run_once(self) -> Delivered:
         """Sweep once, and deliver what is due by then, once; see `EventWorker.run_once`."""

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Table
 
-__all__ = ["Source", "event_tables", "read_from", "record", "source_of"]
+__all__ = ["EventSource", "event_tables", "read_from", "record", "source_of"]
 
 
-class Source:
+class EventSource:
     """Where events come from.
 
     Attributes:
@@ -49,7 +49,7 @@ class Source:
         return open_outbox(self.engine, self._tables)
 
 
-def source_of(engine: Any, targets: Any) -> Source:
+def source_of(engine: Any, targets: Any) -> EventSource:
     """Return where a worker's events come from; see `ttl_odm.events.EventWorker`.
 
     Raises:
@@ -61,10 +61,10 @@ def source_of(engine: Any, targets: Any) -> Source:
             "No model here has events: register a handler with on_expired(Model), or call "
             "record_expired(Model), before the worker is created."
         )
-    return Source(engine, recorded, _outbox_of(recorded))
+    return EventSource(engine, recorded, _outbox_of(recorded))
 
 
-def read_from(engine: Any, targets: Any) -> Source:
+def read_from(engine: Any, targets: Any) -> EventSource:
     """Return where a reader's events come from; see `ttl_odm.events.events`.
 
     Raises:
@@ -74,7 +74,7 @@ def read_from(engine: Any, targets: Any) -> Source:
         return source_of(engine, targets)
     recorded = [table for table in _tables(None) if _is_recorded(table)]
     tables = _outbox_of(recorded) if recorded else event_tables(MetaData())
-    return Source(engine, recorded, tables)
+    return EventSource(engine, recorded, tables)
 
 
 def _outbox_of(recorded: Sequence[Table]) -> EventTables:
