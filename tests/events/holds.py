@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 HOUR = 3600
 
 
-def seat_hold(ttl: Any = HOUR) -> Any:
+def seat_hold(ttl: Any = HOUR, table: str = "seat_holds") -> Any:
     """Declare a model on a base of its own."""
 
     class Base(DeclarativeBase):
         pass
 
     class SeatHold(TTLMixin, Base):
-        __tablename__ = "seat_holds"
+        __tablename__ = table
         __table_args__ = (UniqueConstraint("ticket"),)
         __ttl__ = ttl
 

@@ -17,6 +17,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from ttl_odm.events import EventWorker, Expiry, on_expired
 from ttl_odm.sqlalchemy import TTLMixin
+from ttl_odm.sweeper import TransientStoreError
 
 REST = 0.02
 """Seconds, or the other processes would wait for a core."""
@@ -67,13 +68,13 @@ def main(url: str, what: str) -> None:
         worker = EventWorker(engine, Base, poll=0.01, hidden=0.5)
         while True:
             time.sleep(REST)
-            with suppress(OperationalError):  # of SQLite: another process writes
+            with suppress(TransientStoreError):  # of SQLite: another process writes
                 worker.run_once()
     random = Random()  # noqa: S311 (any seat will do)
     while True:
         time.sleep(REST)
         life = uuid4().hex
-        # Somebody holds it, or as above.
+        # Somebody holds it, or another process writes.
         with (
             suppress(IntegrityError, OperationalError),
             Session(engine) as session,

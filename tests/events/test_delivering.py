@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from ttl_odm.events import (
 )
 from ttl_odm.events.handlers import rest_after
 from ttl_odm.events.sqlalchemy import event_tables
+from ttl_odm.sweeper import TransientStoreError, UnreachableStoreError
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -162,12 +164,13 @@ def test_of_many_workers_one_gets_an_event(engine: Engine, ttl_clock: TTLClock) 
     seats = [f"A{number}" for number in range(30)]
     expire(engine, ttl_clock, model, *seats)
     workers = [EventWorker(engine, model) for _ in range(3)]
-    results: list[Delivered] = []
-    workers[0]._sweeping.run_once()
-    threads = [
-        threading.Thread(target=lambda one=worker: results.append(one.run_once()))
-        for worker in workers
-    ]
+    workers[0]._sweeping.run_once()  # so that all have something to do at once
+
+    def work(worker: EventWorker) -> None:
+        with suppress(TransientStoreError):  # SQLite has one writer at a time
+            worker.run_once()
+
+    threads = [threading.Thread(target=work, args=[worker]) for worker in workers]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -175,7 +178,6 @@ def test_of_many_workers_one_gets_an_event(engine: Engine, ttl_clock: TTLClock) 
     EventWorker(engine, model).run_once()
     assert sorted(event.key for event in got) == sorted((seat,) for seat in seats)
     assert {event.delivery for event in got} == {1}
-    assert len(results) == len(workers)
 
 
 def test_run_forever_records_and_delivers_until_it_is_stopped(
@@ -193,6 +195,32 @@ def test_run_forever_records_and_delivers_until_it_is_stopped(
     finally:
         worker.stop()
         thread.join()
+    assert kept(engine, model) == 0
+
+
+def test_a_worker_tries_again_when_the_database_was_away(
+    engine: Engine,
+    ttl_clock: TTLClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = seat_hold()
+    on_expired(model, name="release")(lambda _: worker.stop())
+    expire(engine, ttl_clock, model, "A1")
+    worker = EventWorker(engine, model, poll=0.01)
+    outbox: Any = worker._outbox
+    due, looks = outbox.due, []
+
+    def away_at_first(consumer: str, limit: int) -> Any:
+        looks.append(consumer)
+        if len(looks) == 1:
+            raise UnreachableStoreError("it restarts")
+        return due(consumer, limit)
+
+    monkeypatch.setattr(outbox, "due", away_at_first)
+    with caplog.at_level(logging.WARNING, "ttl_odm.events"):
+        worker.run_forever()
+    assert "Events weren't delivered: it restarts" in caplog.text
     assert kept(engine, model) == 0
 
 
@@ -243,6 +271,24 @@ def test_consumers_dont_share_their_events(engine: Engine, ttl_clock: TTLClock) 
     assert [event.key for event in events(engine, consumer="mailer")] == [("A2",)]
     assert [event.key for event in events(engine, consumer="late")] == [("A1",), ("A2",)]
     assert len(got) == 2
+
+
+def test_models_of_several_metadatas_share_the_outbox_of_a_schema(
+    engine: Engine, ttl_clock: TTLClock
+) -> None:
+    model, other, elsewhere = seat_hold(), seat_hold(table="other_holds"), seat_hold()
+    event_tables(elsewhere.metadata, schema="ops")
+    got = handled(model)
+    for one in (other, elsewhere):
+        record_expired(one)
+    for one in (other, model):
+        expire(engine, ttl_clock, one, "A1")
+    assert EventWorker(engine, [model, other]).run_once().done == 1
+    assert [event.table for event in got] == ["seat_holds"]
+    tables = [event.table for event in events(engine, [model, other], consumer="mailer")]
+    assert sorted(tables) == ["other_holds", "seat_holds"]
+    with pytest.raises(TTLConfigurationError, match=r"several schemas \(None, ops\)"):
+        EventWorker(engine, [model, elsewhere])
 
 
 def test_a_reader_may_wait_for_what_comes(engine: Engine, ttl_clock: TTLClock) -> None:

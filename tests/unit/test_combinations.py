@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(ttl_odm.__file__).parent
 
-EXTENSIONS = {
+EXTENSIONS: dict[str, tuple[str, ...]] = {
+    "events": (),  # a hook records them, so what goes together with hooks goes together with them
     "follows": ("followed", "follows"),
     "stored": ("stored",),
     "partitions": ("partitions",),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from inspect import isawaitable
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.handlers import Handler, adapter_of, handlers, rest_after
-from ttl_odm.sweeper import AsyncSweeper, Sweeper
+from ttl_odm.sweeper import AsyncSweeper, Sweeper, TransientStoreError
 from ttl_odm.sweeper.stop import Stop
 
 if TYPE_CHECKING:
@@ -69,28 +69,7 @@ class _Worker:
 
     _is_async: bool
 
-    def __init__(
-        self,
-        engine: Any,
-        targets: Any = None,
-        *,
-        poll: float = POLL,
-        hidden: float = HIDDEN,
-    ) -> None:
-        """Look for models with events, and their handlers.
-
-        Args:
-            engine: An Engine, or for `AsyncEventWorker` an AsyncEngine.
-            targets: The models whose events are recorded and delivered, as a `Sweeper` takes them;
-                None for all models with events.
-            poll: Seconds between two looks for rows that have expired, and for events.
-            hidden: Seconds after which an event is delivered again whose handler hasn't returned,
-                since its worker may have died. No handler should take longer.
-
-        Raises:
-            TTLConfigurationError: There is no model with events, or the engine or a handler doesn't
-                fit.
-        """
+    def __init__(self, engine: Any, targets: Any, poll: float, hidden: float) -> None:
         source = adapter_of(engine).source_of(engine, targets)
         if source.is_async is not self._is_async:
             fitting = AsyncEventWorker if source.is_async else EventWorker
@@ -128,20 +107,18 @@ class _Worker:
         self, handler: Handler, delivery: Delivery, error: Exception
     ) -> tuple[str, timedelta | None]:
         """What to note of an event on which a handler has raised, and for how long it rests."""
-        event = delivery.event
+        event, text = delivery.event, f"{type(error).__name__}: {error}"
         is_dead = event.delivery >= handler.attempts
-        fate = "it is dead" if is_dead else "it will be delivered again"
         logger.warning(
             "The handler %s failed on the event %s of %s, delivery %d: %s; %s.",
             handler.consumer,
             event.id,
             event.table,
             event.delivery,
-            f"{type(error).__name__}: {error}",
-            fate,
+            text,
+            "it is dead" if is_dead else "it will be delivered again",
             exc_info=error,
         )
-        text = f"{type(error).__name__}: {error}"
         return text, None if is_dead else rest_after(event.delivery)
 
 
@@ -150,9 +127,24 @@ class EventWorker(_Worker):
 
     _is_async = False
 
-    def __init__(self, engine: Any, targets: Any = None, **options: float) -> None:
-        """Look for models with events; see `_Worker`."""
-        super().__init__(engine, targets, **options)
+    def __init__(
+        self, engine: Any, targets: Any = None, *, poll: float = POLL, hidden: float = HIDDEN
+    ) -> None:
+        """Look for models with events, and their handlers.
+
+        Args:
+            engine: An Engine.
+            targets: The models whose events are recorded and delivered, as a `Sweeper` takes
+                them; None for all models with events.
+            poll: Seconds between two looks for rows that have expired, and for events.
+            hidden: Seconds after which an event is delivered again whose handler hasn't returned,
+                since its worker may have died. No handler should take longer.
+
+        Raises:
+            TTLConfigurationError: There is no model with events, or the engine or a handler doesn't
+                fit.
+        """
+        super().__init__(engine, targets, poll, hidden)
         self._outbox: Outbox = self._source.outbox()
         self._sweeping: Sweeper = self._sweeper(Sweeper)
 
@@ -174,23 +166,26 @@ class EventWorker(_Worker):
         """Sweep and deliver until `stop` is called.
 
         Rows are swept in a thread of its own, so that a slow handler doesn't delay the events of
-        other rows.
+        other rows. While the database can't be reached, it is tried again.
         """
         self._subscribe()
-        sweep = threading.Thread(
-            target=self._sweeping.run_forever,
-            kwargs={"interval": self._poll, "jitter": 0.0},
-            name=LEASE,
-            daemon=True,
-        )
-        sweep.start()
+        with ThreadPoolExecutor(1, LEASE) as threads:
+            sweep = threads.submit(self._sweeping.run_forever, interval=self._poll, jitter=0.0)
+            try:
+                while not self._stop.asked and not sweep.done():
+                    if not self._delivered():
+                        self._stop.wait(self._poll)
+            finally:
+                self._sweeping.stop()
+            sweep.result()
+
+    def _delivered(self) -> bool:
+        """Deliver what is due, and return whether anything was."""
         try:
-            while not self._stop.asked:
-                if not self._deliver_all().total:
-                    self._stop.wait(self._poll)
-        finally:
-            self._sweeping.stop()
-            sweep.join()
+            return self._deliver_all().total > 0
+        except TransientStoreError as error:
+            logger.warning("Events weren't delivered: %s", error)
+            return False
 
     def _subscribe(self) -> None:
         for handler in self._handlers():
@@ -222,9 +217,24 @@ class AsyncEventWorker(_Worker):
 
     _is_async = True
 
-    def __init__(self, engine: Any, targets: Any = None, **options: float) -> None:
-        """Look for models with events; see `_Worker`."""
-        super().__init__(engine, targets, **options)
+    def __init__(
+        self, engine: Any, targets: Any = None, *, poll: float = POLL, hidden: float = HIDDEN
+    ) -> None:
+        """Look for models with events, and their handlers.
+
+        Args:
+            engine: An AsyncEngine.
+            targets: The models whose events are recorded and delivered, as a `AsyncSweeper` takes
+                them; None for all models with events.
+            poll: Seconds between two looks for rows that have expired, and for events.
+            hidden: Seconds after which an event is delivered again whose handler hasn't returned,
+                since its worker may have died. No handler should take longer.
+
+        Raises:
+            TTLConfigurationError: There is no model with events, or the engine or a handler doesn't
+                fit.
+        """
+        super().__init__(engine, targets, poll, hidden)
         self._outbox: AsyncOutbox = self._source.outbox()
         self._sweeping: AsyncSweeper = self._sweeper(AsyncSweeper)
 
@@ -240,16 +250,27 @@ class AsyncEventWorker(_Worker):
         return await self._deliver_all()
 
     async def run_forever(self) -> None:
-        """Sweep and deliver until `stop` is called, or the task is cancelled."""
+        """Sweep and deliver until `stop` is called, or the task is cancelled.
+
+        While the database can't be reached, it is tried again.
+        """
         await self._subscribe()
         sweep = asyncio.ensure_future(self._sweeping.run_forever(interval=self._poll, jitter=0.0))
         try:
-            while not self._stop.asked:
-                if not (await self._deliver_all()).total:
+            while not self._stop.asked and not sweep.done():
+                if not await self._delivered():
                     await self._stop.wait_async(self._poll)
         finally:
             self._sweeping.stop()
             await sweep
+
+    async def _delivered(self) -> bool:
+        """Deliver what is due, and return whether anything was."""
+        try:
+            return (await self._deliver_all()).total > 0
+        except TransientStoreError as error:
+            logger.warning("Events weren't delivered: %s", error)
+            return False
 
     async def _subscribe(self) -> None:
         for handler in self._handlers():

@@ -53,7 +53,7 @@ def source_of(engine: Any, targets: Any) -> EventSource:
     """Return where a worker's events come from; see `ttl_odm.events.EventWorker`.
 
     Raises:
-        TTLConfigurationError: None of the targets has events, or they keep them in several places.
+        TTLConfigurationError: None of the targets has events, or they are kept in several schemas.
     """
     recorded = [table for table in _tables(targets) if _is_recorded(table)]
     if not recorded:
@@ -79,12 +79,14 @@ def read_from(engine: Any, targets: Any) -> EventSource:
 
 def _outbox_of(recorded: Sequence[Table]) -> EventTables:
     """The tables that the events of some tables are in."""
-    if len({table.metadata for table in recorded}) > 1:
+    outboxes = [event_tables(metadata) for metadata in {table.metadata for table in recorded}]
+    schemas = {tables.events.schema for tables in outboxes}
+    if len(schemas) > 1:
         raise TTLConfigurationError(
-            "These models have several MetaDatas, each with an outbox of its own: give those of "
-            "one MetaData."
+            "The events of these models are kept in several schemas "
+            f"({', '.join(sorted(map(str, schemas)))}): give the models of one of them."
         )
-    return event_tables(recorded[0].metadata)
+    return outboxes[0]
 
 
 def _tables(targets: Any) -> Sequence[Table]:

@@ -22,6 +22,8 @@ from ttl_odm.events.sqlalchemy.tables import CONSUMERS, DELIVERIES, EVENTS
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.purge.errors import is_passing
 from ttl_odm.sqlalchemy.sweep.store import now as now_of
+from ttl_odm.sqlalchemy.sweep.transactions import store_errors
+from ttl_odm.sweeper import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -153,12 +155,14 @@ def _event(row: Any) -> Expiry:
 
 
 @contextmanager
-def _tables_named() -> Iterator[None]:
-    """Say which tables are missing, if they are."""
+def _errors() -> Iterator[None]:
+    """Raise a sweeper's errors in place of SQLAlchemy's; name the tables if they are missing."""
     try:
-        yield
-    except DBAPIError as error:
-        if not is_missing_table(error.orig):
+        with store_errors():
+            yield
+    except StoreError as error:
+        cause = error.__cause__
+        if not isinstance(cause, DBAPIError) or not is_missing_table(cause.orig):
             raise
         raise TTLConfigurationError(
             f"The database lacks one of the tables {EVENTS}, {CONSUMERS} and {DELIVERIES}: create "
@@ -199,7 +203,7 @@ class TableOutbox:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        with _tables_named(), self._engine.connect() as connection:
+        with _errors(), self._engine.connect() as connection:
             return work(self._statements, connection, *args, **kwargs)
 
 
@@ -239,7 +243,7 @@ class AsyncTableOutbox:
         def inside(connection: Connection) -> R:
             return work(self._statements, connection, *args, **kwargs)
 
-        with _tables_named():
+        with _errors():
             async with self._engine.connect() as connection:
                 return await connection.run_sync(inside)
 
