@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ttl_odm.core.values import integral
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.events.expiry import EXPIRED, Expiry, Kind
+from ttl_odm.events.expiry import Expiry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,14 +40,12 @@ class Handler:
         table: The table.
         call: The function; with an `AsyncEventWorker` it may be a coroutine function.
         attempts: How often an event is delivered to it before it is dead.
-        kind: Of which events.
     """
 
     consumer: str
     table: str
     call: Callable[[Expiry], object]
     attempts: int = ATTEMPTS
-    kind: Kind = EXPIRED
 
     @property
     def is_async(self) -> bool:
@@ -102,14 +100,13 @@ def on_expired(
                 f"{consumer} has no name that is the same in every process: give name=."
             )
         check_name(consumer)
-        for handler in [*handlers]:
-            if consumer != handler.consumer:
-                continue
-            if _name_of(handler.call) != _name_of(function):  # otherwise its module was reloaded
+        known = next((one for one in handlers if one.consumer == consumer), None)
+        if known is not None:
+            if _name_of(known.call) != _name_of(function):  # otherwise its module was reloaded
                 raise TTLConfigurationError(
                     f"There is a consumer {consumer!r} already: give one of the handlers a name=."
                 )
-            handlers.remove(handler)
+            handlers.remove(known)
         handlers.append(Handler(consumer, table, function, attempts))
         return function
 

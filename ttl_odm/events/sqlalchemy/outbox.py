@@ -21,15 +21,16 @@ from ttl_odm.events.outbox import EVERY_TABLE, Delivery
 from ttl_odm.events.sqlalchemy.tables import CONSUMERS, DELIVERIES, EVENTS
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.purge.errors import is_passing
+from ttl_odm.sqlalchemy.purge.removal import CHUNK
 from ttl_odm.sqlalchemy.sweep.store import now as now_of
 from ttl_odm.sqlalchemy.sweep.transactions import store_errors
 from ttl_odm.sweeper import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-    from datetime import timedelta
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime, timedelta
 
-    from sqlalchemy import Connection
+    from sqlalchemy import ColumnElement, Connection
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from ttl_odm.events.sqlalchemy.tables import EventTables
@@ -39,8 +40,6 @@ P = ParamSpec("P")
 
 LONGEST_ERROR: Final = 2000
 """Characters of an error that are kept."""
-
-_CHUNK: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +69,8 @@ class Statements:
         kept = select(events.c.id, events.c.recorded_at).where(events.c.id.not_in(held))
         if table != EVERY_TABLE:
             kept = kept.where(events.c.table_name == table)
-        rows = [
-            {
-                "event": event,
-                "consumer": consumer,
-                "deliveries": 0,
-                "next_at": recorded_at,
-                "recorded_at": recorded_at,
-            }
-            for event, recorded_at in connection.execute(kept)
-        ]
-        for start in range(0, len(rows), _CHUNK):
-            connection.execute(insert(deliveries), rows[start : start + _CHUNK])
+        recorded = {row.id: row.recorded_at for row in connection.execute(kept)}
+        add_deliveries(connection, self.tables, recorded, [consumer])
 
     def due(self, connection: Connection, consumer: str, limit: int) -> list[Delivery]:
         """See `ttl_odm.events.outbox.Outbox.due`."""
@@ -102,13 +91,9 @@ class Statements:
 
     def claim(self, connection: Connection, delivery: Delivery, hidden: timedelta) -> bool:
         """See `ttl_odm.events.outbox.Outbox.claim`."""
-        number, d = delivery.event.delivery, self.tables.deliveries.c
-        taking = update(self.tables.deliveries).where(
-            d.event == delivery.event.id,
-            d.consumer == delivery.consumer,
-            d.next_at == delivery.due_at,
-            d.deliveries == number - 1,
-        )
+        number, deliveries = delivery.event.delivery, self.tables.deliveries
+        is_due = deliveries.c.next_at == delivery.due_at
+        taking = update(deliveries).where(*self._is(delivery, number - 1), is_due)
         try:
             with connection.begin():
                 values = {"next_at": now_of(connection) + hidden, "deliveries": number}
@@ -121,7 +106,8 @@ class Statements:
     def done(self, connection: Connection, delivery: Delivery) -> None:
         """See `ttl_odm.events.outbox.Outbox.done`."""
         with connection.begin():
-            connection.execute(delete(self.tables.deliveries).where(*self._is(delivery)))
+            is_this = self._is(delivery, delivery.event.delivery)
+            connection.execute(delete(self.tables.deliveries).where(*is_this))
 
     def failed(
         self, connection: Connection, delivery: Delivery, error: str, rest: timedelta | None
@@ -129,17 +115,40 @@ class Statements:
         """See `ttl_odm.events.outbox.Outbox.failed`."""
         with connection.begin():
             next_at = None if rest is None else now_of(connection) + rest
-            note = update(self.tables.deliveries).where(*self._is(delivery))
+            is_this = self._is(delivery, delivery.event.delivery)
+            note = update(self.tables.deliveries).where(*is_this)
             connection.execute(note.values(next_at=next_at, error=error[:LONGEST_ERROR]))
 
-    def _is(self, delivery: Delivery) -> tuple[Any, ...]:
-        """The row that is meant, unless the event was delivered again in the meantime."""
+    def _is(self, delivery: Delivery, number: int) -> tuple[ColumnElement[bool], ...]:
+        """The row that is meant, unless it has been delivered another number of times."""
         d = self.tables.deliveries.c
         return (
             d.event == delivery.event.id,
             d.consumer == delivery.consumer,
-            d.deliveries == delivery.event.delivery,
+            d.deliveries == number,
         )
+
+
+def add_deliveries(
+    connection: Connection,
+    tables: EventTables,
+    recorded: Mapping[str, datetime],
+    consumers: Iterable[str],
+) -> None:
+    """Let consumers have events, which were recorded at these instants."""
+    rows = [
+        {
+            "event": event,
+            "consumer": consumer,
+            "deliveries": 0,
+            "next_at": instant,
+            "recorded_at": instant,
+        }
+        for consumer in consumers
+        for event, instant in recorded.items()
+    ]
+    for start in range(0, len(rows), CHUNK):
+        connection.execute(insert(tables.deliveries), rows[start : start + CHUNK])
 
 
 def _event(row: Any) -> Expiry:

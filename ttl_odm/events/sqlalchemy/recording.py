@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Table, insert, inspect, select
 from sqlalchemy.orm import Mapper
@@ -13,10 +13,12 @@ from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.events.expiry import EXPIRED, Expiry
 from ttl_odm.events.handlers import handlers
 from ttl_odm.events.outbox import EVERY_TABLE
+from ttl_odm.events.sqlalchemy.outbox import add_deliveries
 from ttl_odm.events.sqlalchemy.tables import EventTables, event_tables
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import key_columns, root_binding_of
 from ttl_odm.sqlalchemy.policy.rules import rule_of
+from ttl_odm.sqlalchemy.purge.removal import CHUNK
 from ttl_odm.sqlalchemy.purge.statements import is_one_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
 from ttl_odm.sweeper import Hook, Hooks, Purged
@@ -30,9 +32,6 @@ if TYPE_CHECKING:
 
     from ttl_odm.core import Policy
     from ttl_odm.sqlalchemy.policy.binding import Binding
-
-CHUNK: Final = 500
-"""Events in one statement: well below every database's limit of bound values."""
 
 
 class Recorder:
@@ -72,28 +71,15 @@ class Recorder:
         self._binding.source.see(connection)
         events = list(self._events(connection.dialect, purged))
         consumers = self._consumers(connection)
+        outbox = self.tables.events
         for start in range(0, len(events), CHUNK):
             chunk = {event.id: event for event in events[start : start + CHUNK]}
-            outbox = self.tables.events
             held = select(outbox.c.id).where(is_one_of([outbox.c.id], [(key,) for key in chunk]))
             for known in connection.scalars(held).all():
                 del chunk[known]  # a row that was put back as it was, and has expired again
-            if not chunk:
-                continue
-            connection.execute(insert(outbox), [_row(event, now) for event in chunk.values()])
-            deliveries = [
-                {
-                    "event": event,
-                    "consumer": consumer,
-                    "deliveries": 0,
-                    "next_at": now,
-                    "recorded_at": now,
-                }
-                for event in chunk
-                for consumer in consumers
-            ]
-            if deliveries:
-                connection.execute(insert(self.tables.deliveries), deliveries)
+            if chunk:
+                connection.execute(insert(outbox), [_row(event, now) for event in chunk.values()])
+                add_deliveries(connection, self.tables, dict.fromkeys(chunk, now), consumers)
 
     def _consumers(self, connection: Connection) -> list[str]:
         """Who is told: those that the database knows, and this process's own handlers."""
