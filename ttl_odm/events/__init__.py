@@ -4,7 +4,7 @@ An event is recorded in the transaction that deletes its row, so there is one fo
 row, whatever crashes. It is delivered to each consumer until that has dealt with it.
 
 - `expiry`: `Expiry`, what happened.
-- `handlers`: `on_expired`, which registers the functions of an application.
+- `handlers`: `on_expired` and `on_expiring`, which register the functions of an application.
 - `worker`: what records and delivers events.
 - `reader`: `events`, for those who read them in a loop.
 - `outbox`: what these need of a database.
@@ -12,7 +12,7 @@ row, whatever crashes. It is delivered to each consumer until that has dealt wit
 """
 
 from ttl_odm.events.expiry import Expiry
-from ttl_odm.events.handlers import on_expired, record_expired
+from ttl_odm.events.handlers import on_expired, on_expiring, record_expired, record_expiring
 from ttl_odm.events.reader import Events, events
 from ttl_odm.events.worker import AsyncEventWorker, Delivered, EventWorker
 
@@ -24,5 +24,7 @@ __all__ = [
     "Expiry",
     "events",
     "on_expired",
+    "on_expiring",
     "record_expired",
+    "record_expiring",
 ]

@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-Kind: TypeAlias = Literal["expired"]
-"""What happened."""
+Kind: TypeAlias = Literal["expired", "expiring"]
+"""What happened, or is about to."""
 
 EXPIRED: Final = "expired"
+EXPIRING: Final = "expiring"
 
 _ID_LENGTH: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """A row that has expired, and is deleted.
+    """A row that has expired and is deleted, or one that is about to expire.
 
     Its values are as JSON has them: an instant is text such as ``2026-01-31T12:00:00+00:00``, a
     UUID or a decimal number is text, bytes are Base64.
@@ -39,8 +40,9 @@ class Expiry:
             for.
         last_modified: The instant that its life was counted from (aware, UTC); None where the
             policy's column held none.
-        expires_at: The instant at which it expired (aware, UTC).
-        kind: What happened: ``"expired"``.
+        expires_at: The instant at which it expired, or will expire (aware, UTC).
+        kind: What happened: ``"expired"``, or ``"expiring"`` for a warning.
+        before: How long before that instant a warning is given; None for ``"expired"``.
         delivery: The number of this delivery to this consumer, from 1; 0 if it isn't one.
     """
 
@@ -51,10 +53,11 @@ class Expiry:
     last_modified: datetime | None
     expires_at: datetime
     kind: Kind = EXPIRED
+    before: timedelta | None = None
     delivery: int = 0
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913 (a row has as many properties)
         cls,
         table: str,
         key: Sequence[object],
@@ -62,12 +65,19 @@ class Expiry:
         *,
         last_modified: datetime | None,
         expires_at: datetime,
+        before: timedelta | None = None,
     ) -> Expiry:
-        """Make the event of a row, with an id that tells this life of its key from any other."""
+        """Make the event of a row, with an id that tells this life of its key from any other.
+
+        With `before` it is a warning. A life has another one if its end has been moved.
+        """
+        kind: Kind = EXPIRED if before is None else EXPIRING
         plain = tuple(as_json(key))
-        parts = [table, plain, as_json(last_modified), EXPIRED]
+        parts = [table, plain, as_json(last_modified), kind]
+        if before is not None:
+            parts += [as_json(expires_at), before.total_seconds()]
         digest = sha256(json.dumps(parts).encode()).hexdigest()[:_ID_LENGTH]
-        return cls(digest, table, plain, as_json(row), last_modified, expires_at)
+        return cls(digest, table, plain, as_json(row), last_modified, expires_at, kind, before)
 
     def delivered(self, number: int) -> Expiry:
         """The same as a delivery of that number."""
@@ -83,6 +93,7 @@ class Expiry:
             "last_modified": as_json(self.last_modified),
             "expires_at": as_json(self.expires_at),
             "kind": self.kind,
+            "before": as_json(self.before),
             "delivery": self.delivery,
         }
 

@@ -1,7 +1,7 @@
 """Who is told of events: functions of the application, each a consumer of its own.
 
-`on_expired` registers one. Nothing is imported, and no database is asked, before a worker needs
-it, or a row of the table is deleted.
+`on_expired` and `on_expiring` register one. Nothing is imported, and no database is asked, before a
+worker needs it, or a row of the table is deleted.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from importlib import import_module
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ttl_odm.core.values import integral
+from ttl_odm.core.values import integral, whole_seconds
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.events.expiry import Expiry
+from ttl_odm.events.expiry import EXPIRED, EXPIRING, Expiry
+from ttl_odm.events.outbox import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from ttl_odm.events.expiry import Kind
 
 HandlerT = TypeVar("HandlerT", bound=Callable[[Expiry], object])
 
@@ -30,6 +33,9 @@ LONGEST_NAME: Final = 200
 
 LONGEST_REST: Final = timedelta(hours=1)
 
+_ADAPTERS: Final = {"sqlalchemy": "sqlalchemy"}
+"""Packages of `ttl_odm.events` by the library that a model, or an engine, is of."""
+
 
 @dataclass(frozen=True, slots=True)
 class Handler:
@@ -37,15 +43,20 @@ class Handler:
 
     Attributes:
         consumer: Its name, under which the database keeps what it hasn't dealt with.
-        table: The table.
+        wanted: Which events it gets.
         call: The function; with an `AsyncEventWorker` it may be a coroutine function.
         attempts: How often an event is delivered to it before it is dead.
     """
 
     consumer: str
-    table: str
+    wanted: Subscription
     call: Callable[[Expiry], object]
     attempts: int = ATTEMPTS
+
+    @property
+    def table(self) -> str:
+        """The table whose events it gets."""
+        return self.wanted.table
 
     @property
     def is_async(self) -> bool:
@@ -85,11 +96,47 @@ def on_expired(
         TTLConfigurationError: The target has no policy, or can't have events; or there is such a
             consumer already.
     """
+    return _registering(_recorded(target, include, None), name, attempts)
+
+
+def on_expiring(
+    target: Any,
+    *,
+    before: timedelta | float,
+    include: Iterable[str] = (),
+    name: str | None = None,
+    attempts: int = ATTEMPTS,
+) -> Callable[[HandlerT], HandlerT]:
+    """Register a function that is called with the `Expiry` of each row that is about to expire.
+
+    That is when only `before` is left, or at once for a row whose ttl is shorter. There is one
+    event for each life of a row, and another one if its end is moved meanwhile: by its own ttl, or
+    by a default. An event isn't delivered if its row has been renewed, or is gone.
+
+    Args:
+        target: As for `on_expired`.
+        before: How long before the end: seconds, or a timedelta of whole seconds.
+        include: As for `on_expired`.
+        name: As for `on_expired`.
+        attempts: As for `on_expired`.
+
+    Returns:
+        A decorator, which returns the function as it is.
+
+    Raises:
+        TTLConfigurationError: As for `on_expired`; or `before` isn't whole seconds from 1 on.
+    """
+    left = _left(before)
+    return _registering(_recorded(target, include, left), name, attempts)
+
+
+def _registering(
+    wanted: Subscription, name: str | None, attempts: int
+) -> Callable[[HandlerT], HandlerT]:
     if integral(attempts) is None or attempts < 1:
         raise TTLConfigurationError(
             f"attempts = {attempts!r}: give a whole number, 1 for a single delivery."
         )
-    table = _recorded(target, tuple(include))
 
     def register(function: HandlerT) -> HandlerT:
         if not callable(function):
@@ -107,7 +154,7 @@ def on_expired(
                     f"There is a consumer {consumer!r} already: give one of the handlers a name=."
                 )
             handlers.remove(known)
-        handlers.append(Handler(consumer, table, function, attempts))
+        handlers.append(Handler(consumer, wanted, function, attempts))
         return function
 
     return register
@@ -137,6 +184,27 @@ def record_expired(target: Any, *, include: Iterable[str] = ()) -> str:
     return recorded
 
 
+def record_expiring(target: Any, *, before: timedelta | float, include: Iterable[str] = ()) -> str:
+    """Record an event for each row of a model that is about to expire.
+
+    A worker does so, for the models that it is given. `on_expiring` calls this function: it is
+    needed only where the process of the worker has no handler.
+
+    Args:
+        target: As for `record_expired`.
+        before: How long before the end: seconds, or a timedelta of whole seconds.
+        include: As for `record_expired`.
+
+    Returns:
+        The name of the table.
+
+    Raises:
+        TTLConfigurationError: As for `record_expired`; or `before` isn't whole seconds from 1 on.
+    """
+    warned: str = adapter_of(target).warn(target, _left(before), tuple(include))
+    return warned
+
+
 def adapter_of(target: Any) -> Any:
     """Return the package that knows a model, an engine or their like.
 
@@ -144,8 +212,10 @@ def adapter_of(target: Any) -> Any:
         TTLConfigurationError: There is none.
     """
     for cls in [*getattr(target, "__mro__", ()), *type(target).__mro__]:
-        if cls.__module__.partition(".")[0] == "sqlalchemy" or "__mapper__" in vars(cls):
-            return import_module("ttl_odm.events.sqlalchemy")
+        library = cls.__module__.partition(".")[0]
+        adapter = "sqlalchemy" if "__mapper__" in vars(cls) else _ADAPTERS.get(library)
+        if adapter is not None:
+            return import_module(f"ttl_odm.events.{adapter}")
     raise TTLConfigurationError(
         f"{getattr(target, '__name__', None) or repr(target)} can't have events: they are recorded "
         "for SQLAlchemy models and Tables. Elsewhere write an outbox in a hook: __ttl_on_purged__."
@@ -169,16 +239,29 @@ def check_name(consumer: object) -> None:
         )
 
 
-def _recorded(target: Any, include: tuple[str, ...]) -> str:
-    """Return the name of a table, whose events are recorded if its model was given."""
+def _left(before: timedelta | float) -> timedelta:
+    seconds = whole_seconds(before, lowest=1)
+    if seconds is None:
+        raise TTLConfigurationError(
+            f"before = {before!r}: give whole seconds, 1 or more, as a number or a timedelta."
+        )
+    return timedelta(seconds=seconds)
+
+
+def _recorded(target: Any, include: Iterable[str], before: timedelta | None) -> Subscription:
+    """Return which events of a table are meant; they are recorded if its model was given."""
+    kind: Kind = EXPIRED if before is None else EXPIRING
     if not isinstance(target, str):
-        return record_expired(target, include=include)
-    if include:
+        if before is None:
+            return Subscription(record_expired(target, include=include))
+        return Subscription(record_expiring(target, before=before, include=include), kind, before)
+    if include := tuple(include):
+        how = "record_expired" if before is None else "record_expiring"
         raise TTLConfigurationError(
             f"include = {include!r}: the process that records events of {target!r} decides what "
-            "they have; write it there, with record_expired()."
+            f"they have; write it there, with {how}()."
         )
-    return target
+    return Subscription(target, kind, before)
 
 
 def _name_of(function: Any) -> str:

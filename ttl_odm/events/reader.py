@@ -11,29 +11,48 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.events.expiry import EXPIRED, EXPIRING
 from ttl_odm.events.handlers import adapter_of, check_name
-from ttl_odm.events.outbox import EVERY_TABLE
+from ttl_odm.events.outbox import EVERY_TABLE, Subscription
 from ttl_odm.events.worker import HIDDEN, POLL, checked_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Collection, Iterator
 
-    from ttl_odm.events.expiry import Expiry
+    from ttl_odm.events.expiry import Expiry, Kind
+    from ttl_odm.events.outbox import AsyncOutbox, AsyncWarnings, EventSource, Outbox, Warnings
 
 BATCH: Final = 100
 """Events that are looked for at once."""
+
+_KINDS: Final = (EXPIRED, EXPIRING)
+_EXPIRED: Final[tuple[Kind, ...]] = (EXPIRED,)
 
 
 class Events:
     """The events of a consumer, which `events` returns, to be iterated over."""
 
     def __init__(  # noqa: PLR0913 (see `events`)
-        self, engine: Any, targets: Any, consumer: str, *, follow: bool, poll: float, hidden: float
+        self,
+        engine: Any,
+        targets: Any,
+        consumer: str,
+        *,
+        kinds: Collection[Kind],
+        follow: bool,
+        poll: float,
+        hidden: float,
     ) -> None:
         """See `events`."""
         check_name(consumer)
-        self._source = adapter_of(engine).read_from(engine, targets)
-        self._tables = [EVERY_TABLE] if targets is None else self._source.tables
+        for kind in kinds:
+            if kind not in _KINDS:
+                raise TTLConfigurationError(
+                    f"kinds = {kinds!r}: give some of {', '.join(map(repr, _KINDS))}."
+                )
+        self._source: EventSource = adapter_of(engine).read_from(engine, targets)
+        tables = [EVERY_TABLE] if targets is None else self._source.tables
+        self._wanted = [Subscription(table, kind) for table in tables for kind in kinds]
         self._consumer = consumer
         self._follow = follow
         self._poll = checked_seconds("poll", poll)
@@ -43,13 +62,15 @@ class Events:
         """Go through the events that are due."""
         if self._source.is_async:
             raise TTLConfigurationError("The engine is asynchronous: write 'async for'.")
-        outbox = self._source.outbox()
-        outbox.subscribe(self._consumer, self._tables)
+        outbox: Outbox = self._source.outbox()
+        warnings: Warnings | None = self._source.warnings()
+        outbox.subscribe(self._consumer, self._wanted)
         while True:
             found = outbox.due(self._consumer, BATCH)
             for delivery in found:
                 if outbox.claim(delivery, self._hidden):
-                    yield delivery.event
+                    if warnings is None or warnings.hold(delivery.event):
+                        yield delivery.event
                     outbox.done(delivery)
             if not found:
                 if not self._follow:
@@ -60,13 +81,15 @@ class Events:
         """Go through the events that are due."""
         if not self._source.is_async:
             raise TTLConfigurationError("The engine isn't asynchronous: write 'for'.")
-        outbox = self._source.outbox()
-        await outbox.subscribe(self._consumer, self._tables)
+        outbox: AsyncOutbox = self._source.outbox()
+        warnings: AsyncWarnings | None = self._source.warnings()
+        await outbox.subscribe(self._consumer, self._wanted)
         while True:
             found = await outbox.due(self._consumer, BATCH)
             for delivery in found:
                 if await outbox.claim(delivery, self._hidden):
-                    yield delivery.event
+                    if warnings is None or await warnings.hold(delivery.event):
+                        yield delivery.event
                     await outbox.done(delivery)
             if not found:
                 if not self._follow:
@@ -79,6 +102,7 @@ def events(  # noqa: PLR0913 (they are independent of one another)
     targets: Any = None,
     *,
     consumer: str,
+    kinds: Collection[Kind] = _EXPIRED,
     follow: bool = False,
     poll: float = POLL,
     hidden: float = HIDDEN,
@@ -101,11 +125,12 @@ def events(  # noqa: PLR0913 (they are independent of one another)
         targets: The models whose events are wanted, as a `Sweeper` takes them; None for the events
             of all tables.
         consumer: Its name, which must stay the same.
+        kinds: What it wants to know of: ``"expired"``, ``"expiring"``, or both.
         follow: Whether to wait for further events at the end, for ever.
         poll: Seconds between two looks for further events.
         hidden: Seconds after which an event is delivered again that wasn't dealt with.
 
     Raises:
-        TTLConfigurationError: The name, a number of seconds or the engine is none.
+        TTLConfigurationError: The name, a kind, a number of seconds or the engine is none.
     """
-    return Events(engine, targets, consumer, follow=follow, poll=poll, hidden=hidden)
+    return Events(engine, targets, consumer, kinds=kinds, follow=follow, poll=poll, hidden=hidden)

@@ -2,7 +2,8 @@
 
 An event is recorded in the transaction that deletes its row. So that it is recorded at the instant
 when the row expires, and not at the next hourly sweep, a worker sweeps the tables with events twice
-a second, under a lease of its own: of many workers one sweeps. All of them deliver.
+a second, under a lease of its own: of many workers one sweeps. After each sweep it records the
+warnings that are due. All workers deliver.
 
 This module must not know any database.
 """
@@ -20,11 +21,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.handlers import Handler, adapter_of, handlers, rest_after
-from ttl_odm.sweeper import AsyncSweeper, Sweeper, TransientStoreError
+from ttl_odm.sweeper import AsyncSweeper, Ending, Sweeper, TransientStoreError
 from ttl_odm.sweeper.stop import Stop
 
 if TYPE_CHECKING:
-    from ttl_odm.events.outbox import AsyncOutbox, Delivery, Outbox
+    from collections.abc import Callable
+
+    from ttl_odm.events.outbox import (
+        AsyncOutbox,
+        AsyncWarnings,
+        Delivery,
+        EventSource,
+        Outbox,
+        Warnings,
+    )
     from ttl_odm.sweeper import SweepReport
 
 logger: Final = logging.getLogger("ttl_odm.events")
@@ -70,7 +80,7 @@ class _Worker:
     _is_async: bool
 
     def __init__(self, engine: Any, targets: Any, poll: float, hidden: float) -> None:
-        source = adapter_of(engine).source_of(engine, targets)
+        source: EventSource = adapter_of(engine).source_of(engine, targets)
         if source.is_async is not self._is_async:
             fitting = AsyncEventWorker if source.is_async else EventWorker
             raise TTLConfigurationError(
@@ -95,12 +105,13 @@ class _Worker:
                 )
         return mine
 
-    def _sweeper(self, kind: Any) -> Any:
+    def _sweeper(self, kind: Any, swept: Callable[[SweepReport], object]) -> Any:
         return kind(
             self._source.engine,
             self._source.targets,
             lease_name=LEASE,
             lease_duration=LEASE_DURATION,
+            on_report=swept,
         )
 
     def _failed(
@@ -146,7 +157,8 @@ class EventWorker(_Worker):
         """
         super().__init__(engine, targets, poll, hidden)
         self._outbox: Outbox = self._source.outbox()
-        self._sweeping: Sweeper = self._sweeper(Sweeper)
+        self._warnings: Warnings | None = self._source.warnings()
+        self._sweeping: Sweeper = self._sweeper(Sweeper, self._swept)
 
     def stop(self) -> None:
         """End `run_forever` after the event at hand; may be called from anywhere."""
@@ -159,7 +171,7 @@ class EventWorker(_Worker):
         A sweep that another worker does, or that fails, doesn't keep events from being delivered.
         """
         self._subscribe()
-        _warn(self._sweeping.run_once())
+        self._swept(self._sweeping.run_once())
         return self._deliver_all()
 
     def run_forever(self) -> None:
@@ -179,6 +191,17 @@ class EventWorker(_Worker):
                 self._sweeping.stop()
             sweep.result()
 
+    def _swept(self, report: SweepReport) -> None:
+        """Record warnings after a sweep, unless another worker does."""
+        if report.error is not None:
+            logger.warning("Events weren't recorded: %s", report.error)
+        if self._warnings is None or report.ended is Ending.LEASE_HELD:
+            return
+        try:
+            self._warnings.record()
+        except TransientStoreError as error:
+            logger.warning("Warnings weren't recorded: %s", error)
+
     def _delivered(self) -> bool:
         """Deliver what is due, and return whether anything was."""
         try:
@@ -189,7 +212,7 @@ class EventWorker(_Worker):
 
     def _subscribe(self) -> None:
         for handler in self._handlers():
-            self._outbox.subscribe(handler.consumer, [handler.table])
+            self._outbox.subscribe(handler.consumer, [handler.wanted])
 
     def _deliver_all(self) -> Delivered:
         result = Delivered()
@@ -202,6 +225,9 @@ class EventWorker(_Worker):
         return result
 
     def _deliver(self, handler: Handler, delivery: Delivery) -> Delivered:
+        if self._warnings is not None and not self._warnings.hold(delivery.event):
+            self._outbox.done(delivery)
+            return Delivered()
         try:
             handler.call(delivery.event)
         except Exception as error:  # noqa: BLE001 (the application's)
@@ -236,7 +262,8 @@ class AsyncEventWorker(_Worker):
         """
         super().__init__(engine, targets, poll, hidden)
         self._outbox: AsyncOutbox = self._source.outbox()
-        self._sweeping: AsyncSweeper = self._sweeper(AsyncSweeper)
+        self._warnings: AsyncWarnings | None = self._source.warnings()
+        self._sweeping: AsyncSweeper = self._sweeper(AsyncSweeper, self._swept)
 
     def stop(self) -> None:
         """End `run_forever` after the event at hand; may be called from anywhere."""
@@ -246,7 +273,7 @@ class AsyncEventWorker(_Worker):
     async def run_once(self) -> Delivered:
         """Sweep once, and deliver what is due by then, once; see `EventWorker.run_once`."""
         await self._subscribe()
-        _warn(await self._sweeping.run_once())
+        await self._swept(await self._sweeping.run_once())
         return await self._deliver_all()
 
     async def run_forever(self) -> None:
@@ -264,6 +291,17 @@ class AsyncEventWorker(_Worker):
             self._sweeping.stop()
             await sweep
 
+    async def _swept(self, report: SweepReport) -> None:
+        """Record warnings after a sweep, unless another worker does."""
+        if report.error is not None:
+            logger.warning("Events weren't recorded: %s", report.error)
+        if self._warnings is None or report.ended is Ending.LEASE_HELD:
+            return
+        try:
+            await self._warnings.record()
+        except TransientStoreError as error:
+            logger.warning("Warnings weren't recorded: %s", error)
+
     async def _delivered(self) -> bool:
         """Deliver what is due, and return whether anything was."""
         try:
@@ -274,7 +312,7 @@ class AsyncEventWorker(_Worker):
 
     async def _subscribe(self) -> None:
         for handler in self._handlers():
-            await self._outbox.subscribe(handler.consumer, [handler.table])
+            await self._outbox.subscribe(handler.consumer, [handler.wanted])
 
     async def _deliver_all(self) -> Delivered:
         result = Delivered()
@@ -287,6 +325,9 @@ class AsyncEventWorker(_Worker):
         return result
 
     async def _deliver(self, handler: Handler, delivery: Delivery) -> Delivered:
+        if self._warnings is not None and not await self._warnings.hold(delivery.event):
+            await self._outbox.done(delivery)
+            return Delivered()
         try:
             called = handler.call(delivery.event)
             if isawaitable(called):
@@ -309,8 +350,3 @@ def checked_seconds(name: str, value: float) -> float:
     if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < inf:
         raise TTLConfigurationError(f"{name} = {value!r}: give seconds, more than 0.")
     return value
-
-
-def _warn(report: SweepReport) -> None:
-    if report.error is not None:
-        logger.warning("Events weren't recorded: %s", report.error)

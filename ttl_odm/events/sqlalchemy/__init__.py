@@ -48,6 +48,9 @@ class EventSource:
         """Open the outbox."""
         return open_outbox(self.engine, self._tables)
 
+    def warnings(self) -> None:
+        """None: no table has warnings."""
+
 
 def source_of(engine: Any, targets: Any) -> EventSource:
     """Return where a worker's events come from; see `ttl_odm.events.EventWorker`.

@@ -7,8 +7,9 @@ of workers one gets it. No row stays locked while a consumer is at work.
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy import Engine, delete, insert, select, update
@@ -16,8 +17,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.events.expiry import EXPIRED, Expiry
-from ttl_odm.events.outbox import EVERY_TABLE, Delivery
+from ttl_odm.events.expiry import Expiry
+from ttl_odm.events.outbox import EVERY_TABLE, Delivery, Subscription
 from ttl_odm.events.sqlalchemy.tables import CONSUMERS, DELIVERIES, EVENTS
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.purge.errors import is_passing
@@ -28,7 +29,7 @@ from ttl_odm.sweeper import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from sqlalchemy import ColumnElement, Connection
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -48,27 +49,45 @@ class Statements:
 
     tables: EventTables
 
-    def subscribe(self, connection: Connection, consumer: str, tables: Collection[str]) -> None:
+    def subscribe(
+        self, connection: Connection, consumer: str, wanted: Collection[Subscription]
+    ) -> None:
         """See `ttl_odm.events.outbox.Outbox.subscribe`."""
         c = self.tables.consumers.c
         with connection.begin():
-            known = set(connection.scalars(select(c.table_name).where(c.consumer == consumer)))
-        for table in sorted(set(tables) - known):
-            try:
-                with connection.begin():
-                    row = {"consumer": consumer, "table_name": table, "kind": EXPIRED}
+            rows = connection.execute(
+                select(c.table_name, c.kind, c.before_seconds).where(c.consumer == consumer)
+            ).all()
+        known = {(row.table_name, row.kind): row.before_seconds for row in rows}
+        for one in wanted:
+            before = seconds_of(one.before)
+            if (one.table, one.kind) not in known:
+                with suppress(IntegrityError), connection.begin():  # somebody else has just done so
+                    row = {
+                        "consumer": consumer,
+                        "table_name": one.table,
+                        "kind": one.kind,
+                        "before_seconds": before,
+                    }
                     connection.execute(insert(self.tables.consumers), [row])
-                    self._hand_over(connection, consumer, table)
-            except IntegrityError:
-                continue  # somebody else has just done so
+                    self._hand_over(connection, consumer, one)
+            elif known[one.table, one.kind] != before:
+                is_this = (c.consumer == consumer, c.table_name == one.table, c.kind == one.kind)
+                change = update(self.tables.consumers).where(*is_this)
+                with connection.begin():
+                    connection.execute(change.values(before_seconds=before))
 
-    def _hand_over(self, connection: Connection, consumer: str, table: str) -> None:
+    def _hand_over(self, connection: Connection, consumer: str, wanted: Subscription) -> None:
         """Let a new consumer have the events that are kept."""
         events, deliveries = self.tables.events, self.tables.deliveries
         held = select(deliveries.c.event).where(deliveries.c.consumer == consumer)
-        kept = select(events.c.id, events.c.recorded_at).where(events.c.id.not_in(held))
-        if table != EVERY_TABLE:
-            kept = kept.where(events.c.table_name == table)
+        kept = select(events.c.id, events.c.recorded_at).where(
+            events.c.id.not_in(held), events.c.kind == wanted.kind
+        )
+        if wanted.table != EVERY_TABLE:
+            kept = kept.where(events.c.table_name == wanted.table)
+        if wanted.before is not None:
+            kept = kept.where(events.c.before_seconds == seconds_of(wanted.before))
         recorded = {row.id: row.recorded_at for row in connection.execute(kept)}
         add_deliveries(connection, self.tables, recorded, [consumer])
 
@@ -160,7 +179,13 @@ def _event(row: Any) -> Expiry:
         row.last_modified,
         row.expires_at,
         row.kind,
+        None if row.before_seconds is None else timedelta(seconds=row.before_seconds),
     )
+
+
+def seconds_of(before: timedelta | None) -> int | None:
+    """What the tables have for how long before its end a row is warned of."""
+    return None if before is None else int(before.total_seconds())
 
 
 @contextmanager
@@ -186,9 +211,9 @@ class TableOutbox:
         self._engine = engine
         self._statements = Statements(tables)
 
-    def subscribe(self, consumer: str, tables: Collection[str]) -> None:
+    def subscribe(self, consumer: str, wanted: Collection[Subscription]) -> None:
         """As in `Outbox`."""
-        self._run(Statements.subscribe, consumer, tables)
+        self._run(Statements.subscribe, consumer, wanted)
 
     def due(self, consumer: str, limit: int) -> Sequence[Delivery]:
         """As in `Outbox`."""
@@ -223,9 +248,9 @@ class AsyncTableOutbox:
         self._engine = engine
         self._statements = Statements(tables)
 
-    async def subscribe(self, consumer: str, tables: Collection[str]) -> None:
+    async def subscribe(self, consumer: str, wanted: Collection[Subscription]) -> None:
         """As in `Outbox`."""
-        await self._run(Statements.subscribe, consumer, tables)
+        await self._run(Statements.subscribe, consumer, wanted)
 
     async def due(self, consumer: str, limit: int) -> Sequence[Delivery]:
         """As in `Outbox`."""

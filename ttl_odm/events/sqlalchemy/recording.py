@@ -86,7 +86,7 @@ class Recorder:
         c = self.tables.consumers.c
         name = self.table.fullname
         stored = select(c.consumer).where(c.table_name.in_([name, EVERY_TABLE]), c.kind == EXPIRED)
-        own = (handler.consumer for handler in handlers if handler.table == name)
+        own = (one.consumer for one in handlers if (one.table, one.wanted.kind) == (name, EXPIRED))
         return sorted({*connection.scalars(stored), *own})
 
     def _events(self, dialect: Dialect, purged: Purged) -> Iterator[Expiry]:

@@ -68,6 +68,7 @@ def event_tables(
             Column("id", _exact(32), primary_key=True),
             Column("table_name", _exact(255), nullable=False),
             Column("kind", _exact(16), nullable=False),
+            Column("before_seconds", Integer),  # of a warning
             Column("row_key", _long(), nullable=False),
             Column("row_values", _long(), nullable=False),
             Column("last_modified", LastModified()),
@@ -82,6 +83,7 @@ def event_tables(
             Column("consumer", _exact(LONGEST_NAME), primary_key=True),
             Column("table_name", _exact(255), primary_key=True),
             Column("kind", _exact(16), primary_key=True),
+            Column("before_seconds", Integer),
             schema=schema,
             info={_INFO: CONSUMERS},
         ),
