@@ -1,14 +1,11 @@
-"""A program that tests kill: it holds seats, lets them expire, and handles their events.
-
-Run it: ``python -m tests.events.killed URL write | work``
-"""
+"""What processes do that tests kill: hold seats, let them expire, and handle their events."""
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import suppress
 from random import Random
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from sqlalchemy import String, create_engine, insert
@@ -16,8 +13,12 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from ttl_odm.events import EventWorker, Expiry, on_expired
+from ttl_odm.events import worker as workers
 from ttl_odm.sqlalchemy import TTLMixin
 from ttl_odm.sweeper import TransientStoreError
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 REST = 0.02
 """Seconds, or the other processes would wait for a core."""
@@ -52,7 +53,7 @@ class Handled(Base):
     life: Mapped[str] = mapped_column(String(32))
 
 
-def main(url: str, what: str) -> None:
+def run(url: str, what: str, ready: Connection) -> None:
     """Write or work, for ever."""
     engine = create_engine(url)
 
@@ -62,9 +63,9 @@ def main(url: str, what: str) -> None:
             row = {"event": event.id, "life": event.row["life"]}
             connection.execute(insert(Handled), [row])
 
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
+    ready.send(None)
     if what == "work":
+        workers.LEASE_DURATION = 1.0  # or nobody would sweep for ten seconds after most kills
         worker = EventWorker(engine, Base, poll=0.01, hidden=0.5)
         while True:
             time.sleep(REST)
@@ -82,7 +83,3 @@ def main(url: str, what: str) -> None:
         ):
             session.add(SeatHold(seat=random.randrange(50), life=life))
             session.add(Life(life=life))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

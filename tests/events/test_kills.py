@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import multiprocessing
+import os
+import signal
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import func, select
 
-from tests.events.killed import Base, Handled, Life, SeatHold
+from tests.events.killed import Base, Handled, Life, SeatHold, run
 from tests.guard import GUARD
 from ttl_odm.events import EventWorker, events, on_expired
 from ttl_odm.sqlalchemy import include_expired
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerProcess
+
     from sqlalchemy import Engine
 
     from tests.backends import Backend
 
-ROOT = Path(__file__).parents[2]
-KILLS = 6
+KILLS = int(os.environ.get("TTL_ODM_TEST_KILLS", "6"))
 
 
 @pytest.mark.slow
@@ -35,23 +36,31 @@ def test_no_event_is_lost_or_recorded_twice(backend: Backend, engine: Engine) ->
     on_expired(SeatHold, include=["life"], name="release")(lambda event: seen.append(event.id))
     Base.metadata.create_all(engine)
 
-    def start(what: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "tests.events.killed", backend.sync_url, what]
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-        ending.callback(process.wait, GUARD)
-        ending.callback(process.kill)
-        assert process.stdout is not None
-        ending.callback(process.stdout.close)
-        assert process.stdout.readline() == "ready\n"
+    # They are forked from a process that has imported everything, or they would start for longer
+    # than they live.
+    processing = multiprocessing.get_context("forkserver")
+    processing.set_forkserver_preload(["tests.events.killed"])
+
+    def start(what: str) -> ForkServerProcess:
+        ours, theirs = processing.Pipe(duplex=False)
+        process = processing.Process(target=run, args=(backend.sync_url, what, theirs), daemon=True)
+        process.start()
+        ending.callback(end, process)
+        with ours, theirs:
+            assert ours.poll(GUARD)
         return process
+
+    def end(process: ForkServerProcess) -> None:
+        process.kill()
+        process.join(GUARD)
+        assert process.exitcode == -signal.SIGKILL
 
     with ExitStack() as ending:
         processes = {number: start(what) for number, what in enumerate(("write", "work", "work"))}
         for kill in range(KILLS):
             time.sleep(random.uniform(0.0, 0.5))
             number = kill % len(processes)
-            processes[number].kill()
-            processes[number].wait(GUARD)
+            end(processes[number])
             processes[number] = start("write" if number == 0 else "work")
     time.sleep(1.1)  # until all have expired, and what was claimed is due again
     # One that was killed may have the workers' lease.
