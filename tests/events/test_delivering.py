@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+    from ttl_odm.events.outbox import Delivery
     from ttl_odm.testing import TTLClock
 
 
@@ -138,15 +139,13 @@ def test_a_worker_that_comes_back_late_doesnt_end_the_next_delivery(
     model = seat_hold()
     got: list[Expiry] = []
     expire(engine, ttl_clock, model)
-    other = []
+    other: list[Delivery] = []
 
     def release(event: Expiry) -> None:
         got.append(event)
         if len(got) == 1:  # it takes longer than it may
             ttl_clock.advance(60)
-            (again,) = outbox.due("release", 10)
-            assert outbox.claim(again, timedelta(seconds=60))
-            other.append(again)
+            other.extend(outbox.take("release", 10, timedelta(seconds=60)))
 
     on_expired(model, name="release")(release)
     worker = EventWorker(engine, model)
@@ -154,7 +153,7 @@ def test_a_worker_that_comes_back_late_doesnt_end_the_next_delivery(
     expire(engine, ttl_clock, model, "A1")
     assert worker.run_once() == Delivered(done=1)
     assert waiting(engine, model) == 1
-    outbox.done(other[0])
+    outbox.done(other)
     assert waiting(engine, model) == 0
 
 
@@ -209,19 +208,44 @@ def test_a_worker_tries_again_when_the_database_was_away(
     expire(engine, ttl_clock, model, "A1")
     worker = EventWorker(engine, model, poll=0.01)
     outbox: Any = worker._outbox
-    due, looks = outbox.due, []
+    take, looks = outbox.take, []
 
-    def away_at_first(consumer: str, limit: int) -> Any:
+    def away_at_first(consumer: str, *more: Any) -> Any:
         looks.append(consumer)
         if len(looks) == 1:
             raise UnreachableStoreError("it restarts")
-        return due(consumer, limit)
+        return take(consumer, *more)
 
-    monkeypatch.setattr(outbox, "due", away_at_first)
+    monkeypatch.setattr(outbox, "take", away_at_first)
     with caplog.at_level(logging.WARNING, "ttl_odm.events"):
         worker.run_forever()
     assert "Events weren't delivered: it restarts" in caplog.text
     assert kept(engine, model) == 0
+
+
+def test_a_handler_gets_more_events_at_once_while_it_is_fast(
+    engine: Engine, ttl_clock: TTLClock
+) -> None:
+    model = seat_hold()
+    got = handled(model)
+    expire(engine, ttl_clock, model, *(f"A{number}" for number in range(150)))
+    worker = EventWorker(engine, model)
+    done = worker.run_once().done
+    while more := worker.run_once().done:
+        done += more
+    assert done == len({event.id for event in got}) == len(got) == 150
+
+
+def test_what_is_taken_but_not_begun_in_time_comes_again(
+    engine: Engine, ttl_clock: TTLClock
+) -> None:
+    model = seat_hold()
+    got = handled(model)
+    expire(engine, ttl_clock, model, "A1", "A2")
+    worker = EventWorker(engine, model, hidden=1e-9)
+    assert worker.run_once() == Delivered()  # its half is over before the first
+    assert EventWorker(engine, model).run_once() == Delivered(done=2)
+    assert all(event.delivery > 1 for event in got)
 
 
 def test_a_handler_by_the_name_of_a_table_gets_what_others_record(

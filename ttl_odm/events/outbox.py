@@ -25,17 +25,15 @@ EVERY_TABLE: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """An event that is due for a consumer.
+    """An event that a consumer has taken.
 
     Attributes:
-        event: The event, with the number that the delivery will have.
+        event: The event, with the number of the delivery.
         consumer: The consumer.
-        due_at: Since when it is due (aware, UTC).
     """
 
     event: Expiry
     consumer: str
-    due_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +109,16 @@ class Outbox(Protocol):
         """
         ...
 
-    def due(self, consumer: str, limit: int) -> Sequence[Delivery]:
-        """Return events that are due for a consumer, those that have been for longest first."""
-        ...
+    def take(self, consumer: str, limit: int, hidden: timedelta) -> Sequence[Delivery]:
+        """Take events that are due for a consumer, so that nobody else does.
 
-    def claim(self, delivery: Delivery, hidden: timedelta) -> bool:
-        """Take an event that is due, so that nobody else does; False if somebody else has.
-
-        If it is neither done nor failed by then, it is due again when `hidden` is over.
+        Those that have been due for longest come first. An event that is neither done nor failed by
+        then is due again when `hidden` is over. None are taken if somebody else is in the way.
         """
         ...
 
-    def done(self, delivery: Delivery) -> None:
-        """Note that a consumer has dealt with an event."""
+    def done(self, deliveries: Collection[Delivery]) -> None:
+        """Note that a consumer has dealt with events; those that were taken again are left."""
         ...
 
     def failed(self, delivery: Delivery, error: str, rest: timedelta | None) -> None:
@@ -172,15 +167,11 @@ class AsyncOutbox(Protocol):
         """As in `Outbox`."""
         ...
 
-    async def due(self, consumer: str, limit: int) -> Sequence[Delivery]:
+    async def take(self, consumer: str, limit: int, hidden: timedelta) -> Sequence[Delivery]:
         """As in `Outbox`."""
         ...
 
-    async def claim(self, delivery: Delivery, hidden: timedelta) -> bool:
-        """As in `Outbox`."""
-        ...
-
-    async def done(self, delivery: Delivery) -> None:
+    async def done(self, deliveries: Collection[Delivery]) -> None:
         """As in `Outbox`."""
         ...
 

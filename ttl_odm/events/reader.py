@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from ttl_odm.events.expiry import Expiry, Kind
     from ttl_odm.events.outbox import AsyncOutbox, AsyncWarnings, EventSource, Outbox, Warnings
 
-BATCH: Final = 100
-"""Events that are looked for at once."""
-
 _KINDS: Final = (EXPIRED, EXPIRING)
 _EXPIRED: Final[tuple[Kind, ...]] = (EXPIRED,)
 
@@ -66,13 +63,13 @@ class Events:
         warnings: Warnings | None = self._source.warnings()
         outbox.subscribe(self._consumer, self._wanted)
         while True:
-            found = outbox.due(self._consumer, BATCH)
-            for delivery in found:
-                if outbox.claim(delivery, self._hidden):
-                    if warnings is None or warnings.hold(delivery.event):
-                        yield delivery.event
-                    outbox.done(delivery)
-            if not found:
+            # One at a time, since the loop may end with any.
+            taken = outbox.take(self._consumer, 1, self._hidden)
+            for delivery in taken:
+                if warnings is None or warnings.hold(delivery.event):
+                    yield delivery.event
+                outbox.done([delivery])
+            if not taken:
                 if not self._follow:
                     return
                 time.sleep(self._poll)
@@ -85,13 +82,12 @@ class Events:
         warnings: AsyncWarnings | None = self._source.warnings()
         await outbox.subscribe(self._consumer, self._wanted)
         while True:
-            found = await outbox.due(self._consumer, BATCH)
-            for delivery in found:
-                if await outbox.claim(delivery, self._hidden):
-                    if warnings is None or await warnings.hold(delivery.event):
-                        yield delivery.event
-                    await outbox.done(delivery)
-            if not found:
+            taken = await outbox.take(self._consumer, 1, self._hidden)
+            for delivery in taken:
+                if warnings is None or await warnings.hold(delivery.event):
+                    yield delivery.event
+                await outbox.done([delivery])
+            if not taken:
                 if not self._follow:
                     return
                 await asyncio.sleep(self._poll)

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from inspect import isawaitable
 from math import inf
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.errors import TTLConfigurationError
@@ -48,7 +50,13 @@ LEASE_DURATION: Final = 10.0
 POLL: Final = 0.5
 HIDDEN: Final = 60.0
 BATCH: Final = 100
-"""Events that a worker looks for at once, for each handler."""
+"""The most events of a handler that a worker takes at once."""
+
+MOMENT: Final = 0.5
+"""Seconds that a handler should need for the events that are taken at once.
+
+Until these are over, events that it has dealt with come again if the worker dies.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,38 @@ class Delivered:
         return self.done + self.failed + self.dead
 
 
+@dataclass(slots=True)
+class _Batch:
+    """The events of a handler that are taken at once: as many as it deals with in a `MOMENT`.
+
+    Attributes:
+        size: How many.
+        began: When they were taken, by `monotonic`.
+        done: Those that the handler has dealt with.
+    """
+
+    size: int = 1
+    began: float = 0.0
+    done: list[Delivery] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Note that events are being taken."""
+        self.began = monotonic()
+        self.done.clear()
+
+    def may_go_on(self, hidden: timedelta) -> bool:
+        """Whether another one may be handled, before somebody else takes it."""
+        return monotonic() - self.began < hidden.total_seconds() / 2
+
+    def end(self, taken: int) -> None:
+        """Choose the size of the next one."""
+        seconds = monotonic() - self.began
+        if seconds > MOMENT:
+            self.size = max(self.size // 2, 1)
+        elif taken == self.size and seconds < MOMENT / 2:
+            self.size = min(self.size * 2, BATCH)
+
+
 class _Worker:
     """The base of both workers: their arguments, and what they make of a failure."""
 
@@ -92,6 +132,7 @@ class _Worker:
         self._hidden = timedelta(seconds=checked_seconds("hidden", hidden))
         self._stop = Stop()
         self._takes_all = targets is None
+        self._batches: defaultdict[str, _Batch] = defaultdict(_Batch)
         self._handlers()
 
     def _handlers(self) -> list[Handler]:
@@ -161,7 +202,7 @@ class EventWorker(_Worker):
         self._sweeping: Sweeper = self._sweeper(Sweeper, self._swept)
 
     def stop(self) -> None:
-        """End `run_forever` after the event at hand; may be called from anywhere."""
+        """End `run_forever` after the events at hand; may be called from anywhere."""
         self._stop.ask()
         self._sweeping.stop()
 
@@ -217,16 +258,25 @@ class EventWorker(_Worker):
     def _deliver_all(self) -> Delivered:
         result = Delivered()
         for handler in self._handlers():
-            for delivery in self._outbox.due(handler.consumer, BATCH):
-                if self._stop.asked:
-                    break
-                if self._outbox.claim(delivery, self._hidden):
-                    result += self._deliver(handler, delivery)
+            total, more = 0, True
+            while more and total < BATCH and not self._stop.asked:
+                batch = self._batches[handler.consumer]
+                batch.begin()
+                taken = self._outbox.take(handler.consumer, batch.size, self._hidden)
+                more, total = len(taken) == batch.size, total + len(taken)
+                try:
+                    for delivery in taken:
+                        if batch.may_go_on(self._hidden):
+                            result += self._deliver(handler, delivery, batch)
+                finally:
+                    if batch.done:
+                        self._outbox.done(batch.done)
+                batch.end(len(taken))
         return result
 
-    def _deliver(self, handler: Handler, delivery: Delivery) -> Delivered:
+    def _deliver(self, handler: Handler, delivery: Delivery, batch: _Batch) -> Delivered:
         if self._warnings is not None and not self._warnings.hold(delivery.event):
-            self._outbox.done(delivery)
+            batch.done.append(delivery)
             return Delivered()
         try:
             handler.call(delivery.event)
@@ -234,7 +284,7 @@ class EventWorker(_Worker):
             text, rest = self._failed(handler, delivery, error)
             self._outbox.failed(delivery, text, rest)
             return Delivered(dead=1) if rest is None else Delivered(failed=1)
-        self._outbox.done(delivery)
+        batch.done.append(delivery)
         return Delivered(done=1)
 
 
@@ -266,7 +316,7 @@ class AsyncEventWorker(_Worker):
         self._sweeping: AsyncSweeper = self._sweeper(AsyncSweeper, self._swept)
 
     def stop(self) -> None:
-        """End `run_forever` after the event at hand; may be called from anywhere."""
+        """End `run_forever` after the events at hand; may be called from anywhere."""
         self._stop.ask()
         self._sweeping.stop()
 
@@ -317,16 +367,25 @@ class AsyncEventWorker(_Worker):
     async def _deliver_all(self) -> Delivered:
         result = Delivered()
         for handler in self._handlers():
-            for delivery in await self._outbox.due(handler.consumer, BATCH):
-                if self._stop.asked:
-                    break
-                if await self._outbox.claim(delivery, self._hidden):
-                    result += await self._deliver(handler, delivery)
+            total, more = 0, True
+            while more and total < BATCH and not self._stop.asked:
+                batch = self._batches[handler.consumer]
+                batch.begin()
+                taken = await self._outbox.take(handler.consumer, batch.size, self._hidden)
+                more, total = len(taken) == batch.size, total + len(taken)
+                try:
+                    for delivery in taken:
+                        if batch.may_go_on(self._hidden):
+                            result += await self._deliver(handler, delivery, batch)
+                finally:
+                    if batch.done:
+                        await self._outbox.done(batch.done)
+                batch.end(len(taken))
         return result
 
-    async def _deliver(self, handler: Handler, delivery: Delivery) -> Delivered:
+    async def _deliver(self, handler: Handler, delivery: Delivery, batch: _Batch) -> Delivered:
         if self._warnings is not None and not await self._warnings.hold(delivery.event):
-            await self._outbox.done(delivery)
+            batch.done.append(delivery)
             return Delivered()
         try:
             called = handler.call(delivery.event)
@@ -336,7 +395,7 @@ class AsyncEventWorker(_Worker):
             text, rest = self._failed(handler, delivery, error)
             await self._outbox.failed(delivery, text, rest)
             return Delivered(dead=1) if rest is None else Delivered(failed=1)
-        await self._outbox.done(delivery)
+        batch.done.append(delivery)
         return Delivered(done=1)
 
 

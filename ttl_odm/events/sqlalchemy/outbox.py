@@ -1,6 +1,6 @@
 """The outbox in tables: `TableOutbox` over an `Engine`, `AsyncTableOutbox` over an `AsyncEngine`.
 
-A delivery is claimed by an UPDATE that names the instant at which it was due, so that of any number
+A delivery is taken by an UPDATE that names the instant at which it was due, so that of any number
 of workers one gets it. No row stays locked while a consumer is at work.
 """
 
@@ -91,8 +91,10 @@ class Statements:
         recorded = {row.id: row.recorded_at for row in connection.execute(kept)}
         add_deliveries(connection, self.tables, recorded, [consumer])
 
-    def due(self, connection: Connection, consumer: str, limit: int) -> list[Delivery]:
-        """See `ttl_odm.events.outbox.Outbox.due`."""
+    def take(
+        self, connection: Connection, consumer: str, limit: int, hidden: timedelta
+    ) -> list[Delivery]:
+        """See `ttl_odm.events.outbox.Outbox.take`."""
         events, d = self.tables.events, self.tables.deliveries.c
         with connection.begin():
             due = (
@@ -103,30 +105,32 @@ class Statements:
                 .limit(limit)
             )
             rows = connection.execute(due).all()
-        return [
-            Delivery(_event(row).delivered(row.deliveries + 1), consumer, row.next_at)
-            for row in rows
-        ]
-
-    def claim(self, connection: Connection, delivery: Delivery, hidden: timedelta) -> bool:
-        """See `ttl_odm.events.outbox.Outbox.claim`."""
-        number, deliveries = delivery.event.delivery, self.tables.deliveries
-        is_due = deliveries.c.next_at == delivery.due_at
-        taking = update(deliveries).where(*self._is(delivery, number - 1), is_due)
+        if not rows:
+            return []
+        found = [Delivery(_event(row).delivered(row.deliveries + 1), consumer) for row in rows]
+        taking = update(self.tables.deliveries)
         try:
             with connection.begin():
-                values = {"next_at": now_of(connection) + hidden, "deliveries": number}
-                return connection.execute(taking.values(values)).rowcount > 0
+                until = now_of(connection) + hidden
+                return [
+                    one
+                    for one, row in zip(found, rows, strict=True)
+                    if connection.execute(
+                        taking.where(*self._is(one, row.deliveries), d.next_at == row.next_at),
+                        {"next_at": until, "deliveries": one.event.delivery},
+                    ).rowcount
+                ]
         except DBAPIError as error:
             if not is_passing(error):
                 raise
-            return False  # another worker is in the way
+            return []  # another worker is in the way
 
-    def done(self, connection: Connection, delivery: Delivery) -> None:
+    def done(self, connection: Connection, deliveries: Collection[Delivery]) -> None:
         """See `ttl_odm.events.outbox.Outbox.done`."""
+        removal = delete(self.tables.deliveries)
         with connection.begin():
-            is_this = self._is(delivery, delivery.event.delivery)
-            connection.execute(delete(self.tables.deliveries).where(*is_this))
+            for one in deliveries:
+                connection.execute(removal.where(*self._is(one, one.event.delivery)))
 
     def failed(
         self, connection: Connection, delivery: Delivery, error: str, rest: timedelta | None
@@ -215,17 +219,13 @@ class TableOutbox:
         """As in `Outbox`."""
         self._run(Statements.subscribe, consumer, wanted)
 
-    def due(self, consumer: str, limit: int) -> Sequence[Delivery]:
+    def take(self, consumer: str, limit: int, hidden: timedelta) -> Sequence[Delivery]:
         """As in `Outbox`."""
-        return self._run(Statements.due, consumer, limit)
+        return self._run(Statements.take, consumer, limit, hidden)
 
-    def claim(self, delivery: Delivery, hidden: timedelta) -> bool:
+    def done(self, deliveries: Collection[Delivery]) -> None:
         """As in `Outbox`."""
-        return self._run(Statements.claim, delivery, hidden)
-
-    def done(self, delivery: Delivery) -> None:
-        """As in `Outbox`."""
-        self._run(Statements.done, delivery)
+        self._run(Statements.done, deliveries)
 
     def failed(self, delivery: Delivery, error: str, rest: timedelta | None) -> None:
         """As in `Outbox`."""
@@ -252,17 +252,13 @@ class AsyncTableOutbox:
         """As in `Outbox`."""
         await self._run(Statements.subscribe, consumer, wanted)
 
-    async def due(self, consumer: str, limit: int) -> Sequence[Delivery]:
+    async def take(self, consumer: str, limit: int, hidden: timedelta) -> Sequence[Delivery]:
         """As in `Outbox`."""
-        return await self._run(Statements.due, consumer, limit)
+        return await self._run(Statements.take, consumer, limit, hidden)
 
-    async def claim(self, delivery: Delivery, hidden: timedelta) -> bool:
+    async def done(self, deliveries: Collection[Delivery]) -> None:
         """As in `Outbox`."""
-        return await self._run(Statements.claim, delivery, hidden)
-
-    async def done(self, delivery: Delivery) -> None:
-        """As in `Outbox`."""
-        await self._run(Statements.done, delivery)
+        await self._run(Statements.done, deliveries)
 
     async def failed(self, delivery: Delivery, error: str, rest: timedelta | None) -> None:
         """As in `Outbox`."""
