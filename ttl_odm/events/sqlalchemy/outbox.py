@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
-from sqlalchemy import Engine, delete, insert, select, update
+from sqlalchemy import Engine, case, delete, func, insert, literal, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.expiry import Expiry
-from ttl_odm.events.outbox import EVERY_TABLE, Delivery, Subscription
+from ttl_odm.events.outbox import (
+    EVERY_TABLE,
+    ConsumerState,
+    Delivery,
+    OpenDelivery,
+    Recorded,
+    Subscription,
+)
 from ttl_odm.events.sqlalchemy.tables import CONSUMERS, DELIVERIES, EVENTS
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.purge.errors import is_passing
@@ -142,6 +149,117 @@ class Statements:
             note = update(self.tables.deliveries).where(*is_this)
             connection.execute(note.values(next_at=next_at, error=error[:LONGEST_ERROR]))
 
+    def states(self, connection: Connection) -> list[ConsumerState]:
+        """See `ttl_odm.events.outbox.Outbox.states`."""
+        consumers, d = self.tables.consumers, self.tables.deliveries.c
+        is_pending = d.next_at.is_not(None)
+        counts = select(
+            d.consumer,
+            func.count(d.next_at).label("pending"),
+            func.count(case((is_pending & (d.deliveries > 0), 1))).label("retried"),
+            func.count().label("kept"),
+            func.min(case((is_pending, d.recorded_at))).label("oldest"),
+        ).group_by(d.consumer)
+        with connection.begin():
+            subscribed = connection.execute(select(consumers).order_by(*consumers.c)).all()
+            counted = connection.execute(counts).all()
+            now = now_of(connection)
+        wanted: dict[str, list[Subscription]] = {row.consumer: [] for row in counted}
+        for row in subscribed:
+            one = Subscription(row.table_name, row.kind, _before(row))
+            wanted.setdefault(row.consumer, []).append(one)
+        states = {
+            name: ConsumerState(name, tuple(those), pending=0, retried=0, dead=0, lag=0.0)
+            for name, those in sorted(wanted.items())
+        }
+        for row in counted:
+            states[row.consumer] = replace(
+                states[row.consumer],
+                pending=row.pending,
+                retried=row.retried,
+                dead=row.kept - row.pending,
+                lag=0.0 if row.oldest is None else max((now - row.oldest).total_seconds(), 0.0),
+            )
+        return list(states.values())
+
+    def recorded(
+        self, connection: Connection, limit: int, *, since: datetime | None = None
+    ) -> list[Recorded]:
+        """See `ttl_odm.events.outbox.Outbox.recorded`."""
+        events = self.tables.events
+        latest = select(events).order_by(events.c.recorded_at.desc(), events.c.id.desc())
+        if since is not None:
+            latest = latest.where(events.c.recorded_at >= since)
+        with connection.begin():
+            rows = connection.execute(latest.limit(limit)).all()
+        return [Recorded(_event(row), row.recorded_at) for row in reversed(rows)]
+
+    def opened(
+        self,
+        connection: Connection,
+        limit: int,
+        *,
+        consumer: str | None = None,
+        dead: bool | None = None,
+    ) -> list[OpenDelivery]:
+        """See `ttl_odm.events.outbox.Outbox.opened`."""
+        events, d = self.tables.events, self.tables.deliveries.c
+        opened = (
+            select(events, d.consumer, d.deliveries, d.next_at, d.error)
+            .join(self.tables.deliveries, d.event == events.c.id)
+            .order_by(d.recorded_at, d.event, d.consumer)
+            .limit(limit)
+        )
+        if consumer is not None:
+            opened = opened.where(d.consumer == consumer)
+        if dead is not None:
+            opened = opened.where(d.next_at.is_(None) if dead else d.next_at.is_not(None))
+        with connection.begin():
+            rows = connection.execute(opened).all()
+        return [
+            OpenDelivery(
+                _event(row).delivered(row.deliveries), row.consumer, row.next_at, row.error
+            )
+            for row in rows
+        ]
+
+    def retry(
+        self, connection: Connection, consumer: str | None, events: Collection[str] | None
+    ) -> int:
+        """See `ttl_odm.events.outbox.Outbox.retry`."""
+        deliveries, number = self.tables.deliveries, 0
+        next_at = deliveries.c.next_at
+        with connection.begin():
+            now = literal(now_of(connection), next_at.type)
+            earliest = case((next_at <= now, next_at), else_=now)  # or it would wait behind others
+            for those in self._chosen(consumer, events):
+                change = update(deliveries).where(*those).values(next_at=earliest)
+                number += connection.execute(change).rowcount
+        return number
+
+    def skip(
+        self, connection: Connection, consumer: str | None, events: Collection[str] | None
+    ) -> int:
+        """See `ttl_odm.events.outbox.Outbox.skip`."""
+        number = 0
+        with connection.begin():
+            for those in self._chosen(consumer, events):
+                number += connection.execute(delete(self.tables.deliveries).where(*those)).rowcount
+        return number
+
+    def _chosen(
+        self, consumer: str | None, events: Collection[str] | None
+    ) -> Iterator[list[ColumnElement[bool]]]:
+        """Conditions for the dead deliveries, or those of events; no row meets two of them."""
+        d = self.tables.deliveries.c
+        own = [] if consumer is None else [d.consumer == consumer]
+        if events is None:
+            yield [*own, d.next_at.is_(None)]
+            return
+        ids = sorted(set(events))
+        for start in range(0, len(ids), CHUNK):
+            yield [*own, d.event.in_(ids[start : start + CHUNK])]
+
     def _is(self, delivery: Delivery, number: int) -> tuple[ColumnElement[bool], ...]:
         """The row that is meant, unless it has been delivered another number of times."""
         d = self.tables.deliveries.c
@@ -183,8 +301,12 @@ def _event(row: Any) -> Expiry:
         row.last_modified,
         row.expires_at,
         row.kind,
-        None if row.before_seconds is None else timedelta(seconds=row.before_seconds),
+        _before(row),
     )
+
+
+def _before(row: Any) -> timedelta | None:
+    return None if row.before_seconds is None else timedelta(seconds=row.before_seconds)
 
 
 def seconds_of(before: timedelta | None) -> int | None:
@@ -231,6 +353,28 @@ class TableOutbox:
         """As in `Outbox`."""
         self._run(Statements.failed, delivery, error, rest)
 
+    def states(self) -> Sequence[ConsumerState]:
+        """As in `Outbox`."""
+        return self._run(Statements.states)
+
+    def recorded(self, limit: int, *, since: datetime | None = None) -> Sequence[Recorded]:
+        """As in `Outbox`."""
+        return self._run(Statements.recorded, limit, since=since)
+
+    def opened(
+        self, limit: int, *, consumer: str | None = None, dead: bool | None = None
+    ) -> Sequence[OpenDelivery]:
+        """As in `Outbox`."""
+        return self._run(Statements.opened, limit, consumer=consumer, dead=dead)
+
+    def retry(self, consumer: str | None = None, events: Collection[str] | None = None) -> int:
+        """As in `Outbox`."""
+        return self._run(Statements.retry, consumer, events)
+
+    def skip(self, consumer: str | None = None, events: Collection[str] | None = None) -> int:
+        """As in `Outbox`."""
+        return self._run(Statements.skip, consumer, events)
+
     def _run(
         self,
         work: Callable[Concatenate[Statements, Connection, P], R],
@@ -263,6 +407,30 @@ class AsyncTableOutbox:
     async def failed(self, delivery: Delivery, error: str, rest: timedelta | None) -> None:
         """As in `Outbox`."""
         await self._run(Statements.failed, delivery, error, rest)
+
+    async def states(self) -> Sequence[ConsumerState]:
+        """As in `Outbox`."""
+        return await self._run(Statements.states)
+
+    async def recorded(self, limit: int, *, since: datetime | None = None) -> Sequence[Recorded]:
+        """As in `Outbox`."""
+        return await self._run(Statements.recorded, limit, since=since)
+
+    async def opened(
+        self, limit: int, *, consumer: str | None = None, dead: bool | None = None
+    ) -> Sequence[OpenDelivery]:
+        """As in `Outbox`."""
+        return await self._run(Statements.opened, limit, consumer=consumer, dead=dead)
+
+    async def retry(
+        self, consumer: str | None = None, events: Collection[str] | None = None
+    ) -> int:
+        """As in `Outbox`."""
+        return await self._run(Statements.retry, consumer, events)
+
+    async def skip(self, consumer: str | None = None, events: Collection[str] | None = None) -> int:
+        """As in `Outbox`."""
+        return await self._run(Statements.skip, consumer, events)
 
     async def _run(
         self,
