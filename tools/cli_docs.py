@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-DOCUMENTS: Final = [ROOT / "docs" / name for name in ("cli.md", "cli-check.md", "cli-plan.md")]
+PAGES: Final = ("cli.md", "cli-check.md", "cli-plan.md", "cli-events.md")
+DOCUMENTS: Final = [ROOT / "docs" / name for name in PAGES]
 BLOCK: Final = re.compile(
     r"^```console\n\$ (?P<command>ttl-odm .+)\n(?P<said>[^$`].*\n)(?s:.*?)^```$", re.MULTILINE
 )
@@ -72,6 +73,34 @@ class Message(TTLMixin, Base):
 def app():
     return create_engine("sqlite:///shop.sqlite3"), Base
 """
+HOLDS: Final = """\
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from ttl_odm.events import on_expired
+from ttl_odm.sqlalchemy import TTLMixin
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class SeatHold(TTLMixin, Base):
+    __tablename__ = "seat_holds"
+    __ttl__ = 900
+
+    seat: Mapped[str] = mapped_column(primary_key=True)
+
+
+@on_expired(SeatHold, name="release", attempts=1)
+def release(event):
+    if event.key == ("A2",):
+        raise KeyError("no seat A2")
+
+
+@on_expired(SeatHold, name="mailer")
+def mail(event):
+    raise ConnectionError("SMTP 421")
+"""
 SETTINGS: Final = """\
 [tool.ttl_odm]
 app = "shop:Base"
@@ -82,9 +111,12 @@ max_fraction = 0.9
 """
 # The next row expires in half an hour, so that the blocks are the same on the slowest machine.
 FILL: Final = """
+import logging
+import holds
 import inbox
 import shop
 from sqlalchemy import create_engine, text
+from ttl_odm.events import EventWorker
 engine = create_engine("sqlite:///shop.sqlite3")
 shop.Base.metadata.create_all(engine)
 inbox.Base.metadata.create_all(engine)
@@ -102,6 +134,14 @@ with engine.begin() as connection:
         f"INSERT INTO messages (id, tenant_id, _ts) {numbers} "
         f"SELECT i, i % 50, {now} - (i % 1000 / 10) * 86400000 - 43200000 FROM n WHERE i <= 10000"
     ))
+seats = create_engine("sqlite:///holds.sqlite3")
+holds.Base.metadata.create_all(seats)
+with seats.begin() as connection:  # of instants that don't change, nor do the ids of the events
+    connection.execute(text(
+        "INSERT INTO seat_holds (seat, _ts) VALUES ('A1', 1767225600000), ('A2', 1767225660000)"
+    ))
+logging.disable()  # that handlers fail is what is shown
+EventWorker(seats, holds.Base).run_once()
 legacy = create_engine("sqlite:///legacy.sqlite3")
 with legacy.begin() as connection:
     connection.execute(text("CREATE TABLE login (id INTEGER PRIMARY KEY, expires_at DATETIME)"))
@@ -165,6 +205,7 @@ def prepare(folder: Path) -> None:
     """Write the settings and models that the pages use, and fill their databases."""
     (folder / "shop.py").write_text(SHOP)
     (folder / "inbox.py").write_text(INBOX)
+    (folder / "holds.py").write_text(HOLDS)
     (folder / "pyproject.toml").write_text(SETTINGS)
     (folder / "fill.py").write_text(FILL)
     printed = run(f"{shlex.quote(sys.executable)} fill.py", folder)

@@ -8,7 +8,8 @@ from pathlib import Path
 from ttl_odm.cli.commands import cli
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "docs" / name for name in ("cli.md", "cli-plan.md", "cli-check.md")]
+NAMES = ("cli.md", "cli-plan.md", "cli-check.md", "cli-events.md")
+PAGES = [ROOT / "docs" / name for name in NAMES]
 TEXT = "\n".join(page.read_text() for page in PAGES)
 
 

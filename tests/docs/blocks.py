@@ -59,7 +59,7 @@ _DURATION = re.compile(r"(< )?(\d+ (d|h|min) )?\d[\d.]* ?(s|min|h)\b")
 _OPENED = (Engine, AsyncEngine, AsyncMongoClient)
 _FOLDERS = ("benchmarks/", "examples/", "tools/")
 # tools/cli_docs.py writes these pages: only the numbers in their blocks may differ.
-_WRITTEN = ("cli.md", "cli-check.md", "cli-plan.md")
+_WRITTEN = ("cli.md", "cli-check.md", "cli-events.md", "cli-plan.md")
 # What a sweep without a terminal prints every ten seconds: never, on a fast machine.
 _PROGRESS = re.compile(r"^\S+: [\d,]+ rows, [\d,]+/s\n", re.MULTILINE)
 # The option with the token of a preview: each has another one.

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import insert
-from sqlalchemy.orm import Session
 
 from tests.events.holds import HOUR, handled, seat_hold
+from tests.events.outboxes import Refuses, died, expire
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.events import AsyncEventWorker, EventWorker, Expiry, events, on_expired
+from ttl_odm.events import AsyncEventWorker, EventWorker, events, on_expired
 from ttl_odm.events.outbox import ConsumerState, Subscription
 from ttl_odm.events.sqlalchemy import read_from
 
@@ -25,40 +25,9 @@ if TYPE_CHECKING:
 HOLDS = (Subscription("seat_holds"),)
 
 
-class Refuses:
-    """A handler that raises on some seats."""
-
-    def __init__(self, *seats: str) -> None:
-        self.seats = seats
-        self.got: list[Expiry] = []
-
-    def __call__(self, event: Expiry) -> None:
-        self.got.append(event)
-        if event.key[0] in self.seats:
-            raise RuntimeError(f"not {event.key[0]}")
-
-
 def outbox_of(engine: Any) -> Any:
     """The outbox, as a tool finds it: by the engine alone."""
     return read_from(engine, None).outbox()
-
-
-def expire(engine: Engine, ttl_clock: TTLClock, model: Any, *seats: str) -> None:
-    """Write rows, and let their time pass."""
-    model.metadata.create_all(engine)
-    with Session(engine) as session, session.begin():
-        session.add_all(model(seat=seat, person="ann") for seat in seats)
-    ttl_clock.advance(HOUR)
-
-
-def died(engine: Engine, ttl_clock: TTLClock, *seats: str) -> tuple[EventWorker, Refuses]:
-    """A worker whose handler has failed for good on some seats of A1, A2 and A3."""
-    model, handler = seat_hold(), Refuses(*seats)
-    on_expired(model, name="release", attempts=1)(handler)
-    expire(engine, ttl_clock, model, "A1", "A2", "A3")
-    worker = EventWorker(engine, model)
-    worker.run_once()
-    return worker, handler
 
 
 def seats_of(opened: list[OpenDelivery]) -> list[tuple[str, str]]:
@@ -205,10 +174,10 @@ def test_retry_doesnt_put_an_event_that_is_due_behind_others(
     expire(engine, ttl_clock, model, "A1")
     EventWorker(engine, model)._sweeping.run_once()
     outbox: Outbox = outbox_of(engine)
-    (before,) = outbox.due("release", 10)
+    (before,) = outbox.opened(10)
     ttl_clock.advance(10)
     assert outbox.retry(events=[before.event.id]) == 1
-    assert outbox.due("release", 10) == [before]
+    assert outbox.opened(10) == [before]
 
 
 def test_more_ids_than_a_statement_takes(engine: Engine, ttl_clock: TTLClock) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.findings import Finding
 
 _COMMANDS: Final = {
+    "events": "ttl_odm.events.cli.commands",
     "install-sweep": "ttl_odm.database_sweep.cli.install_sweep",
     "policy": "ttl_odm.stored.cli.policy",
 }

@@ -1,0 +1,4 @@
+"""Events on the command line.
+
+- `commands`: ``ttl-odm events``.
+"""

@@ -1,0 +1,295 @@
+"""``ttl-odm events``: the outbox, shown to operators, who retry or skip what has failed."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ttl_odm.cli.application import answer, in_loop
+from ttl_odm.cli.connect import connect
+from ttl_odm.cli.errors import SuggestingGroup, UsageError, printable, without_passwords
+from ttl_odm.cli.options import Seconds, json_option
+from ttl_odm.cli.output import Output, echo, json_text
+from ttl_odm.cli.source import Source, app_options
+from ttl_odm.events import text
+from ttl_odm.events.handlers import adapter_of
+from ttl_odm.sweeper import stop_on_signals
+from ttl_odm.sweeper.stop import Stop
+from ttl_odm.sweeper.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from datetime import datetime
+
+    from ttl_odm.events.outbox import Recorded
+
+    Command = Callable[..., Any]
+
+_LIMIT: Final = 100
+_LATEST: Final = 20
+
+_LATE: Final = timedelta(seconds=10)
+"""How long a transaction may take to commit events, for `tail` not to miss them."""
+
+_CHUNK: Final = 1000
+"""Events that `tail` asks for at once."""
+
+_consumer_option = click.option(
+    "--consumer", metavar="NAME", help="Only what this consumer hasn't dealt with."
+)
+
+
+@click.group("events", cls=SuggestingGroup)
+def command() -> None:
+    """Show recorded events; retry or skip those that a consumer failed on."""
+
+
+@command.command("list")
+@app_options
+@_consumer_option
+@click.option("--dead", "state", flag_value="dead", help="Only events that failed too often.")
+@click.option("--pending", "state", flag_value="pending", help="Only those to be delivered.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="NUMBER",
+    default=_LIMIT,
+    show_default=True,
+    help="How many to show; those recorded first come first.",
+)
+@json_option
+def list_(
+    source: Source, *, consumer: str | None, state: str | None, limit: int, as_json: bool
+) -> None:
+    """List the events that consumers haven't dealt with.
+
+    An event is there once for each consumer. "deliveries" is how often it was delivered so far,
+    "due" when it is delivered next. A dead event isn't delivered any more.
+    """
+    dead = None if state is None else state == "dead"
+
+    async def work() -> Any:
+        async with _outbox(source) as outbox:
+            return await answer(outbox.opened(limit + 1, consumer=consumer, dead=dead))
+
+    opened, output = in_loop(work), Output(as_json=as_json)
+    shown = opened[:limit]
+    if output.as_json:
+        output.json([_without_passwords(text.open_dict(one)) for one in shown])
+    elif shown:
+        _table(output, text.open_rows(shown))
+        if len(opened) > limit:
+            output.line(f"There are more than {limit:,}: --limit shows them.")
+    else:
+        output.line(f"No event is {state or 'pending or dead'}.")
+
+
+@command.command()
+@app_options
+@json_option
+def consumers(source: Source, *, as_json: bool) -> None:
+    """Show the consumers, and how many events each hasn't dealt with.
+
+    "retried" is how many of the pending events were delivered before, "lag" how long ago the oldest
+    of them was recorded.
+    """
+
+    async def work() -> Any:
+        async with _outbox(source) as outbox:
+            return await answer(outbox.states())
+
+    states, output = in_loop(work), Output(as_json=as_json)
+    if output.as_json:
+        output.json([text.consumer_dict(state) for state in states])
+    elif states:
+        _table(output, text.consumer_rows(states))
+    else:
+        output.line(
+            "The database knows no consumer: no worker or reader has connected to it so far."
+        )
+
+
+@command.command()
+@app_options
+@click.option(
+    "-n",
+    "--number",
+    type=click.IntRange(min=0),
+    metavar="NUMBER",
+    default=_LATEST,
+    show_default=True,
+    help="How many of the last events to show.",
+)
+@click.option("-f", "--follow", is_flag=True, help="Wait for further events, until Ctrl-C.")
+@click.option(
+    "--poll",
+    type=Seconds(min=0.1),
+    metavar="SECONDS",
+    default=1.0,
+    show_default=True,
+    help="With --follow: the time between two looks.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one line for each event.")
+def tail(source: Source, *, number: int, follow: bool, poll: float, as_json: bool) -> None:
+    """Show the events that were recorded last, the oldest first.
+
+    A line has the time of the recording (UTC), the event's id, what happened, the table and the
+    row's primary key. Events that were dealt with are there too, until they expire.
+    """
+
+    def show(events: Sequence[Recorded]) -> None:
+        for one in events:
+            line = json_text(text.recorded_dict(one)) if as_json else text.recorded_line(one)
+            echo(line)
+
+    async def work() -> None:
+        async with _outbox(source) as outbox:
+            if not follow:
+                show(await answer(outbox.recorded(number)) if number else ())
+                return
+            async for events in _followed(outbox, number, poll):
+                show(events)
+
+    in_loop(work)
+
+
+@command.command()
+@click.argument("events", metavar="[EVENT]...", nargs=-1)
+@app_options
+@_consumer_option
+@click.option("--all-dead", is_flag=True, help="All dead events, instead of EVENT.")
+@json_option
+def retry(
+    source: Source, events: Sequence[str], *, consumer: str | None, all_dead: bool, as_json: bool
+) -> None:
+    """Deliver events again, at once.
+
+    EVENT is an id, as list and tail show it. Without --consumer an event is delivered to every
+    consumer that hasn't dealt with it. An event that fails again is dead after a single delivery
+    if it was dead before.
+    """
+    _change(source, "retry", events, consumer, all_dead=all_dead, as_json=as_json)
+
+
+@command.command()
+@click.argument("events", metavar="[EVENT]...", nargs=-1)
+@app_options
+@_consumer_option
+@click.option("--all-dead", is_flag=True, help="All dead events, instead of EVENT.")
+@json_option
+def skip(
+    source: Source, events: Sequence[str], *, consumer: str | None, all_dead: bool, as_json: bool
+) -> None:
+    """Don't deliver events any more, dead or not.
+
+    EVENT is an id, as list and tail show it. Without --consumer no consumer gets the event. It
+    can't be undone.
+    """
+    _change(source, "skip", events, consumer, all_dead=all_dead, as_json=as_json)
+
+
+def _change(  # noqa: PLR0913 (click's)
+    source: Source,
+    what: str,
+    events: Sequence[str],
+    consumer: str | None,
+    *,
+    all_dead: bool,
+    as_json: bool,
+) -> None:
+    """Retry or skip, and say how many deliveries that was."""
+    if all_dead is bool(events):
+        wrong = "give the ids of events, or --all-dead"
+        raise UsageError(f"events {what}: {wrong}{', not both' if all_dead else ''}.")
+
+    async def work() -> int:
+        async with _outbox(source) as outbox:
+            number: int = await answer(
+                getattr(outbox, what)(consumer, None if all_dead else events)
+            )
+            return number
+
+    number, output = in_loop(work), Output(as_json=as_json)
+    if output.as_json:
+        output.json({"deliveries": number})
+    elif what == "retry":
+        output.line(f"{counted(number, 'event')} will be delivered at once.")
+    else:
+        output.line(f"{counted(number, 'event')} won't be delivered any more.")
+
+
+@asynccontextmanager
+async def _outbox(source: Source) -> AsyncIterator[Any]:
+    """Open the outbox of the database; the application's models say in which schema it is."""
+    if source.app is None and source.url is None:
+        raise UsageError(
+            "Specify the database: give --url, TTL_ODM_URL, or url in [tool.ttl_odm]; or --app "
+            "module:function, which returns an engine and models."
+        )
+    async with connect(replace(source, tables={}), with_ttl=False) as app:
+        yield adapter_of(app.engine).read_from(app.engine, None).outbox()
+
+
+async def _followed(outbox: Any, number: int, poll: float) -> AsyncIterator[Sequence[Recorded]]:
+    """Yield the last events, and those that come, until a signal.
+
+    The time of an event is that of its transaction, which may commit after a later one. So each
+    look begins a while before the last event, and leaves out those that were there before.
+    """
+    stopping = _Stopping()
+    with stop_on_signals(stopping):
+        found = await _latest(outbox, number)
+        yield found[len(found) - number :] if number < len(found) else found
+        while not stopping.asked:
+            await stopping.wait(poll)
+            known = {one.event.id for one in found}
+            since = found[-1].at - _LATE if found else None
+            found = await _since(outbox, since)
+            yield [one for one in found if one.event.id not in known]
+
+
+class _Stopping:
+    """What signals stop."""
+
+    def __init__(self) -> None:
+        self._stop = Stop()
+        self.stop, self.wait = self._stop.ask, self._stop.wait_async
+
+    @property
+    def asked(self) -> bool:
+        """Whether one has come."""
+        return self._stop.asked
+
+
+async def _latest(outbox: Any, number: int) -> Sequence[Recorded]:
+    """Read so many of the last events at least, and all that the next look will find again."""
+    limit = max(number, 1)
+    while True:
+        found: Sequence[Recorded] = await answer(outbox.recorded(limit))
+        if len(found) < limit or found[0].at < found[-1].at - _LATE:
+            return found
+        limit *= 2
+
+
+async def _since(outbox: Any, since: datetime | None) -> Sequence[Recorded]:
+    """Read all events from an instant on."""
+    limit = _CHUNK
+    while True:
+        found: Sequence[Recorded] = await answer(outbox.recorded(limit, since=since))
+        if len(found) < limit:
+            return found
+        limit *= 2
+
+
+def _table(output: Output, rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; an error in it may have a password."""
+    output.table([[printable(cell) for cell in row] for row in rows])
+
+
+def _without_passwords(content: dict[str, Any]) -> dict[str, Any]:
+    error = content["error"]
+    return {**content, "error": None if error is None else without_passwords(error)}
