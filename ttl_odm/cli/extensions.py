@@ -31,7 +31,7 @@ _COMMANDS: Final = {
 }
 """Modules, each with a ``command``."""
 
-_CHECKS: Final = ("ttl_odm.database_sweep.cli.checks",)
+_CHECKS: Final = ("ttl_odm.database_sweep.cli.checks", "ttl_odm.events.cli.checks")
 """Modules, each with ``checks``: `TableChecks`."""
 
 

@@ -1,4 +1,5 @@
 """Events on the command line.
 
-- `commands`: ``ttl-odm events``.
+- `commands`: ``ttl-odm events``;
+- `checks`: what ``ttl-odm check`` finds of events.
 """

@@ -151,6 +151,11 @@ class Statements:
 
     def states(self, connection: Connection) -> list[ConsumerState]:
         """See `ttl_odm.events.outbox.Outbox.states`."""
+        with connection.begin():
+            return self.states_in(connection)
+
+    def states_in(self, connection: Connection) -> list[ConsumerState]:
+        """The same, in a transaction."""
         consumers, d = self.tables.consumers, self.tables.deliveries.c
         is_pending = d.next_at.is_not(None)
         counts = select(
@@ -160,10 +165,9 @@ class Statements:
             func.count().label("kept"),
             func.min(case((is_pending, d.recorded_at))).label("oldest"),
         ).group_by(d.consumer)
-        with connection.begin():
-            subscribed = connection.execute(select(consumers).order_by(*consumers.c)).all()
-            counted = connection.execute(counts).all()
-            now = now_of(connection)
+        subscribed = connection.execute(select(consumers).order_by(*consumers.c)).all()
+        counted = connection.execute(counts).all()
+        now = now_of(connection)
         wanted: dict[str, list[Subscription]] = {row.consumer: [] for row in counted}
         for row in subscribed:
             one = Subscription(row.table_name, row.kind, _before(row))

@@ -106,6 +106,11 @@ def event_tables(
     return tables
 
 
+def outbox_with(table: Table) -> EventTables | None:
+    """Return the tables of events of which a table is one; None for any other table."""
+    return event_tables(table.metadata) if _INFO in table.info else None
+
+
 def _exact(length: int) -> String:
     """Text of which MariaDB and MySQL tell upper from lower case, as the others do."""
     return String(length).with_variant(VARCHAR(length, collation="utf8mb4_bin"), *MYSQL_FAMILY)
