@@ -8,7 +8,7 @@ row, whatever crashes. It is delivered to each consumer until that has dealt wit
 - `worker`: what records and delivers events.
 - `reader`: `events`, for those who read them in a loop.
 - `outbox`: what these need of a database.
-- `sqlalchemy`: the tables, and how events are recorded.
+- `sqlalchemy`, `beanie`: the tables or collections, and how events are recorded.
 """
 
 from ttl_odm.events.expiry import Expiry

@@ -117,7 +117,8 @@ def events(  # noqa: PLR0913 (they are independent of one another)
     any sweeper.
 
     Args:
-        engine: An Engine; or an AsyncEngine, for ``async for``.
+        engine: An Engine; or for ``async for`` an AsyncEngine, or a database of PyMongo's
+            asynchronous driver or Motor.
         targets: The models whose events are wanted, as a `Sweeper` takes them; None for the events
             of all tables.
         consumer: Its name, which must stay the same.

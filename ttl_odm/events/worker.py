@@ -289,7 +289,7 @@ class EventWorker(_Worker):
 
 
 class AsyncEventWorker(_Worker):
-    """`EventWorker` for an AsyncEngine; handlers may be coroutine functions."""
+    """`EventWorker` for an AsyncEngine, or MongoDB; handlers may be coroutine functions."""
 
     _is_async = True
 
@@ -299,7 +299,7 @@ class AsyncEventWorker(_Worker):
         """Look for models with events, and their handlers.
 
         Args:
-            engine: An AsyncEngine.
+            engine: An AsyncEngine; or a database of PyMongo's asynchronous driver or Motor.
             targets: The models whose events are recorded and delivered, as a `AsyncSweeper` takes
                 them; None for all models with events.
             poll: Seconds between two looks for rows that have expired, and for events.
