@@ -1,7 +1,7 @@
 """The outbox in collections: `CollectionOutbox`, over PyMongo's asynchronous driver or Motor.
 
-A delivery is claimed by an update that names the instant at which it was due, so that of any number
-of workers one gets it. Nothing is held while a consumer is at work, and nothing here needs a
+A delivery is taken by an update that asks whether it is still due, so that of any number of workers
+one gets it. Nothing is held while a consumer is at work, and nothing here needs a
 transaction.
 """
 
@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
+
+from bson import ObjectId
+from pymongo import DeleteOne
 
 from ttl_odm.beanie.policy.commands import RawCollection, as_datetime, first_batch
 from ttl_odm.beanie.purge.errors import store_errors
@@ -98,35 +101,36 @@ class CollectionOutbox:
                 recorded.clear()
         await add_deliveries(self._in, recorded, [consumer])
 
-    async def due(self, consumer: str, limit: int) -> Sequence[Delivery]:
+    async def take(self, consumer: str, limit: int, hidden: timedelta) -> Sequence[Delivery]:
         """As in `AsyncOutbox`."""
         with store_errors():
             now = await self._now()
-            is_due = {"consumer": consumer, "next_at": {"$lte": now}, **kept_at(now)}
+            is_due: Document = {"consumer": consumer, "next_at": {"$lte": now}, **kept_at(now)}
             due = self._in.deliveries.find(is_due).sort([("next_at", 1), ("event", 1)])
             found = await due.limit(limit).to_list(None)
+            if not found:
+                return []
+            number = {"$add": ["$deliveries", 1]}
+            mark = ObjectId()
+            taking = {"next_at": _after(hidden), "deliveries": number, "taken_by": mark}
+            keys: Document = {"_id": {"$in": [one["_id"] for one in found]}}
+            taken = await self._in.deliveries.update_many({**keys, **is_due}, [{"$set": taking}])
+            if taken.modified_count < len(found):  # somebody else has been faster
+                mine = self._in.deliveries.find({**keys, "taken_by": mark}, {"_id": 0, "event": 1})
+                events_taken = {one["event"] for one in await mine.to_list(None)}
+                found = [one for one in found if one["event"] in events_taken]
             events = await self._events(found)
         return [
-            Delivery(
-                events[one["event"]].delivered(one["deliveries"] + 1), consumer, one["next_at"]
-            )
+            Delivery(events[one["event"]].delivered(one["deliveries"] + 1), consumer)
             for one in found
             if one["event"] in events
         ]
 
-    async def claim(self, delivery: Delivery, hidden: timedelta) -> bool:
+    async def done(self, deliveries: Collection[Delivery]) -> None:
         """As in `AsyncOutbox`."""
-        number = delivery.event.delivery
-        is_due = {**_this(delivery, number - 1), "next_at": delivery.due_at}
-        taking = {"next_at": _after(hidden), "deliveries": number}
+        removals = [DeleteOne(_this(one, one.event.delivery)) for one in deliveries]
         with store_errors():
-            taken = await self._in.deliveries.update_one(is_due, [{"$set": taking}])
-        return taken.modified_count > 0
-
-    async def done(self, delivery: Delivery) -> None:
-        """As in `AsyncOutbox`."""
-        with store_errors():
-            await self._in.deliveries.delete_one(_this(delivery, delivery.event.delivery))
+            await self._in.deliveries.bulk_write(removals, ordered=False)
 
     async def failed(self, delivery: Delivery, error: str, rest: timedelta | None) -> None:
         """As in `AsyncOutbox`."""

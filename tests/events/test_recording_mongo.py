@@ -17,30 +17,20 @@ from bson import DBRef, Decimal128, ObjectId
 from bson.binary import Binary
 from pymongo.errors import DuplicateKeyError, OperationFailure
 
-from tests.mongo.holds import HOUR, expire, handled, keys, outbox, seat_hold
+from tests.events.mongo_holds import HOUR, expire, handled, keys, outbox, seat_hold
 from tests.mongo.sweeping import swept
 from ttl_odm import ExpireAfter, ExpireAt, Follows, Stored
 from ttl_odm.beanie import TTLMixin, set_policy
 from ttl_odm.beanie.policy import commands
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events import AsyncEventWorker, events, on_expired, record_expired
-from ttl_odm.events.handlers import handlers
 from ttl_odm.sweeper import Hook, HookError, Purged
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     from tests.mongo.sweeping import Swept
     from ttl_odm.testing import TTLClock
-
-
-@pytest.fixture(autouse=True)
-def handlers_of_other_tests_are_gone() -> Iterator[None]:
-    """Handlers are registered for the whole process."""
-    before = [*handlers]
-    handlers.clear()
-    yield
-    handlers[:] = before
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.mongo.holds import HOUR, expire, handled, keys, outbox, seat_hold
+from tests.events.mongo_holds import HOUR, expire, handled, keys, outbox, seat_hold
 from tests.mongo.sweeping import swept
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events import (
@@ -22,26 +22,14 @@ from ttl_odm.events import (
     record_expired,
 )
 from ttl_odm.events.beanie.outbox import CollectionOutbox
-from ttl_odm.events.handlers import handlers
 from ttl_odm.events.outbox import EVERY_TABLE, Subscription
 from ttl_odm.sweeper import UnreachableStoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.mongo.sweeping import Swept
     from ttl_odm.testing import TTLClock
 
 WEEK = 7 * 86_400
-
-
-@pytest.fixture(autouse=True)
-def handlers_of_other_tests_are_gone() -> Iterator[None]:
-    """Handlers are registered for the whole process."""
-    before = [*handlers]
-    handlers.clear()
-    yield
-    handlers[:] = before
 
 
 class Stubborn:
@@ -132,7 +120,28 @@ async def test_an_event_whose_worker_died_comes_again(
     assert [event.delivery for event in got] == [1, 2]
 
 
-async def test_of_two_claims_one_succeeds(mongodb_url: str, ttl_clock: TTLClock) -> None:
+async def test_of_two_who_take_an_event_one_gets_it(mongodb_url: str, ttl_clock: TTLClock) -> None:
+    model = seat_hold()
+    record_expired(model)
+    minute = timedelta(minutes=1)
+    async with swept(mongodb_url, model) as place:
+        await expire(place, ttl_clock, *range(10))
+        await place.sweep()
+        one, other = CollectionOutbox(place.database), CollectionOutbox(place.database)
+        await one.subscribe("release", [Subscription("documents")])
+        taken = await asyncio.gather(
+            *(outbox.take("release", limit, minute) for outbox in (one, other) for limit in (2, 9))
+        )
+        every = [delivery.event for deliveries in taken for delivery in deliveries]
+        every += [delivery.event for delivery in await one.take("release", 9, minute)]
+        assert keys(every) == [*range(10)]
+        assert {event.delivery for event in every} == {1}
+        assert await one.take("release", 9, minute) == []
+
+
+async def test_a_worker_that_comes_back_late_doesnt_end_the_next_delivery(
+    mongodb_url: str, ttl_clock: TTLClock
+) -> None:
     model = seat_hold()
     record_expired(model)
     minute = timedelta(minutes=1)
@@ -141,19 +150,15 @@ async def test_of_two_claims_one_succeeds(mongodb_url: str, ttl_clock: TTLClock)
         await place.sweep()
         one, other = CollectionOutbox(place.database), CollectionOutbox(place.database)
         await one.subscribe("release", [Subscription("documents")])
-        (mine,), (theirs,) = await one.due("release", 9), await other.due("release", 9)
-        claims = await asyncio.gather(one.claim(mine, minute), other.claim(theirs, minute))
-        assert sorted(claims) == [False, True]
-        assert await one.due("release", 9) == []
+        (mine,) = await one.take("release", 9, minute)
         ttl_clock.advance(60)
-        (again,) = await other.due("release", 9)
-        assert again.event.delivery == 2
-        assert await other.claim(again, minute)
-        await one.done(mine)  # it comes back late, and doesn't end the next delivery
+        (again,) = await other.take("release", 9, minute)
+        assert (mine.event.delivery, again.event.delivery) == (1, 2)
+        await one.done([mine])
         await one.failed(mine, "late", None)
         (row,) = outbox(place, "deliveries")
         assert (row["deliveries"], row["error"]) == (2, None)
-        await other.done(again)
+        await other.done([again])
         assert outbox(place, "deliveries") == []
 
 
@@ -254,9 +259,9 @@ async def test_events_expire_delivered_or_not(mongodb_url: str, ttl_clock: TTLCl
         await expire(place, ttl_clock, 1)
         await place.sweep()
         ttl_clock.advance(WEEK - HOUR)
-        assert len(await outbox_of.due("slow", 9)) == 1
+        assert len(await outbox_of.take("slow", 9, timedelta(minutes=1))) == 1
         ttl_clock.advance(HOUR)
-        assert await outbox_of.due("slow", 9) == []
+        assert await outbox_of.take("slow", 9, timedelta(minutes=1)) == []
         assert await outbox_of.recorded(9) == []
         assert await outbox_of.opened(9) == []
         assert [state.pending for state in await outbox_of.states()] == [0]
@@ -336,15 +341,15 @@ async def test_a_worker_runs_until_it_is_stopped(
         await expire(place, ttl_clock, 1)
         worker = AsyncEventWorker(place.database, model, poll=0.01)
         outbox_of: Any = worker._outbox
-        due, looks = outbox_of.due, []
+        take, looks = outbox_of.take, []
 
-        async def away_at_first(consumer: str, limit: int) -> Any:
-            looks.append(consumer)
+        async def away_at_first(*asked: Any) -> Any:
+            looks.append(asked)
             if len(looks) == 1:
                 raise UnreachableStoreError("it restarts")
-            return await due(consumer, limit)
+            return await take(*asked)
 
-        outbox_of.due = away_at_first
+        outbox_of.take = away_at_first
         with caplog.at_level(logging.WARNING, "ttl_odm.events"):
             await worker.run_forever()
         assert "Events weren't delivered: it restarts" in caplog.text
