@@ -1,0 +1,80 @@
+"""Processes that tests kill: they hold seats in MongoDB and handle the events of their ends."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from contextlib import suppress
+from random import Random
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from beanie import Document, init_beanie
+from pymongo.errors import PyMongoError
+
+from tests.mongo.scratch import connect
+from ttl_odm.beanie import TTLMixin, ttl_database
+from ttl_odm.events import AsyncEventWorker, Expiry, on_expired
+from ttl_odm.events import worker as workers
+from ttl_odm.sweeper import TransientStoreError
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+REST = 0.02
+"""Seconds, or the other processes would wait for a core."""
+
+
+class SeatHold(TTLMixin, Document):
+    """A seat that is held for a second."""
+
+    __ttl__ = 1
+    __ttl_purge__ = "sweeper"
+    id: int  # type: ignore[assignment]
+    life: str
+
+    class Settings:
+        """Beanie's."""
+
+        name = "seat_holds"
+
+
+def run(url: str, name: str, what: str, ready: Connection) -> None:
+    """Write or work, for ever; say when it begins."""
+    asyncio.run(_run(url, name, what, ready))
+
+
+async def _run(url: str, name: str, what: str, ready: Connection) -> None:
+    database = ttl_database(connect(url)[name])
+    await init_beanie(database=database, document_models=[SeatHold])
+
+    @on_expired(SeatHold, include=["life"], name="release")
+    async def release(event: Expiry) -> None:
+        await database["handled"].insert_one({"event": event.id, "life": event.row["life"]})
+
+    ready.send(None)
+    await (_work(database) if what == "work" else _write(database))
+
+
+async def _work(database: Any) -> None:
+    workers.LEASE_DURATION = 1.0  # or nobody would sweep for ten seconds after most kills
+    worker = AsyncEventWorker(database, SeatHold, poll=0.01, hidden=0.5)
+    while True:
+        await asyncio.sleep(REST)
+        with suppress(TransientStoreError):
+            await worker.run_once()
+
+
+async def _write(database: Any) -> None:
+    random = Random()  # noqa: S311 (any seat will do)
+    while True:
+        await asyncio.sleep(REST)
+        life = uuid4().hex
+        started = database.client.start_session()
+        session = await started if inspect.isawaitable(started) else started
+        with suppress(PyMongoError):  # somebody holds the seat
+            async with session:
+                opened = session.start_transaction()
+                async with await opened if inspect.isawaitable(opened) else opened:
+                    await SeatHold(id=random.randrange(50), life=life).insert(session=session)
+                    await database["lives"].insert_one({"_id": life}, session=session)
