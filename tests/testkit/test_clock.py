@@ -126,6 +126,29 @@ def test_a_clock_that_outlives_the_one_around_it_changes_nothing_any_more() -> N
     assert stands(inner) == UNMOVED
 
 
+def test_a_function_is_called_after_each_move_until_the_end_of_its_block() -> None:
+    at: list[datetime] = []
+    with TTLClock() as clock:
+        with clock.after_moves(lambda: at.append(clock.moved(AT))):
+            clock.advance(HOUR)
+            with clock.freeze(AT):
+                with TTLClock() as inner:
+                    inner.advance(60)
+                clock.advance(30)
+        clock.advance(HOUR)
+    assert at == [AT + HOUR, AT, AT + timedelta(seconds=60), AT + timedelta(seconds=30)]
+
+
+def test_what_such_a_function_raises_is_raised_by_the_move_which_has_been_made() -> None:
+    def fail() -> None:
+        raise RuntimeError
+
+    with TTLClock() as clock, clock.after_moves(fail):
+        with pytest.raises(RuntimeError):
+            clock.advance(HOUR)
+        assert clock.offset == HOUR
+
+
 def test_a_clock_moves_only_within_its_context() -> None:
     clock = TTLClock()
     for move in (lambda: clock.advance(1), clock.freeze, lambda: clock.expiring(object(), 1)):

@@ -114,7 +114,7 @@ class _Batch:
             self.size = min(self.size * 2, BATCH)
 
 
-class _Worker:
+class Worker:
     """The base of both workers: their arguments, and what they make of a failure."""
 
     _is_async: bool
@@ -174,7 +174,7 @@ class _Worker:
         return text, None if is_dead else rest_after(event.delivery)
 
 
-class EventWorker(_Worker):
+class EventWorker(Worker):
     """Records and delivers events: ``EventWorker(engine, Base).run_forever()``."""
 
     _is_async = False
@@ -288,7 +288,7 @@ class EventWorker(_Worker):
         return Delivered(done=1)
 
 
-class AsyncEventWorker(_Worker):
+class AsyncEventWorker(Worker):
     """`EventWorker` for an AsyncEngine, or MongoDB; handlers may be coroutine functions."""
 
     _is_async = True

@@ -6,12 +6,13 @@
 - `contract.families`: `FamilyContract`, what a family of databases has to bring, on SQLAlchemy
 - `memory`, `memory_leases`: a store in memory, and its leases
 - `cleanup`: `empty` and `async_empty`, with a module for each adapter
+- `ExpiredEvents`, the events of a test, from `ttl_odm.events`
 - `assert_no_leaks`, which finds SQL that goes around the gate, from `ttl_odm.guard` (with sqlglot,
   which the extra ``guard`` brings)
 
 Importing this package imports neither pytest nor a database library: each name is loaded when it
 is first asked for, and only `StoreContract` needs pytest. (``ttl_odm.testing.plugin``, which pytest
-loads by itself for the fixture ``ttl_clock``, does import it.)
+loads by itself for the fixtures ``ttl_clock`` and ``expired_events``, does import it.)
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ttl_odm.events.testing import ExpiredEvents
     from ttl_odm.guard.sqlalchemy.watcher import assert_no_leaks
     from ttl_odm.testing.cleanup import async_empty, empty
     from ttl_odm.testing.clock import TTLClock
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncInMemoryLeases",
     "AsyncInMemoryStore",
+    "ExpiredEvents",
     "FamilyContract",
     "InMemoryLeases",
     "InMemoryStore",
@@ -48,6 +51,7 @@ __all__ = [
 _HOMES = {
     "AsyncInMemoryLeases": "ttl_odm.testing.memory_leases",
     "AsyncInMemoryStore": "ttl_odm.testing.memory",
+    "ExpiredEvents": "ttl_odm.events.testing",
     "FamilyContract": "ttl_odm.testing.contract.families",
     "InMemoryLeases": "ttl_odm.testing.memory_leases",
     "InMemoryStore": "ttl_odm.testing.memory",

@@ -1,7 +1,7 @@
-"""The pytest plugin: fixture ``ttl_clock``.
+"""The pytest plugin: the fixtures ``ttl_clock`` and ``expired_events``.
 
 pytest loads it in every run of an environment that has ttl_odm, so it imports nothing else before
-the fixture is asked for.
+a fixture is asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ttl_odm.testing import TTLClock
+    from ttl_odm.testing import ExpiredEvents, TTLClock
 
 
 @pytest.fixture
@@ -23,3 +23,12 @@ def ttl_clock() -> Iterator[TTLClock]:
 
     with TTLClock() as clock:
         yield clock
+
+
+@pytest.fixture
+def expired_events(ttl_clock: TTLClock) -> Iterator[ExpiredEvents]:
+    """The events of rows that have expired: see `ttl_odm.testing.ExpiredEvents`."""
+    from ttl_odm.testing import ExpiredEvents  # noqa: PLC0415 (see above)
+
+    with ExpiredEvents(ttl_clock) as events:
+        yield events

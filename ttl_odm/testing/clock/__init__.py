@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 import sys
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -36,6 +36,7 @@ from ttl_odm.core import expiry
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from typing_extensions import Self
@@ -69,6 +70,7 @@ class _Clockwork:
         self.lock = threading.RLock()
         self.position = _UNMOVED
         self.marks: list[tuple[object, _Position]] = []
+        self.listeners: list[Callable[[], object]] = []
         self._adapters: dict[str, Any] = {}
         self._undo = ExitStack()
 
@@ -106,6 +108,11 @@ class _Clockwork:
                 module = self._adapters[package] = import_module(_ADAPTERS[package])
                 self._undo.callback(module.install(clock))
             return list(self._adapters.values())
+
+    def announce(self) -> None:
+        """Call those that asked to be called after a move."""
+        for listener in [*self.listeners]:
+            listener()
 
     def overlooked(self) -> list[str]:
         """The packages that were imported after the clock was moved, so that they don't follow."""
@@ -174,6 +181,11 @@ class TTLClock:
             TypeError: It is neither.
             ValueError: It is not finite, or the clock would leave the years 1 to 9999.
         """
+        moved = self._advance(by)
+        _clockwork.announce()
+        return moved
+
+    def _advance(self, by: float | timedelta) -> _Moved:
         step = _span(by)
         with self._moving():
             offset, frozen_at = _clockwork.position
@@ -222,7 +234,9 @@ class TTLClock:
                     # Up, not down: no row that has just been stamped comes to lie in the future.
                     instant += timedelta(microseconds=-instant.microsecond % 1000)
             instant = instant.astimezone(timezone.utc)
-            return self._move_to(_Position(_clockwork.position.offset, instant))
+            moved = self._move_to(_Position(_clockwork.position.offset, instant))
+        _clockwork.announce()
+        return moved
 
     def expiring(self, target: Any, seconds: float | timedelta) -> AbstractContextManager[TTLClock]:
         """Move the clock so that rows written in the block have this long to live afterwards.
@@ -247,11 +261,27 @@ class TTLClock:
             for adapter in _clockwork.adapters(self):
                 lifetime = adapter.lifetime(target)
                 if lifetime is not None:
-                    return self.advance(left - lifetime)
+                    return self._advance(left - lifetime)
         raise TTLError(
             f"TTLClock.expiring({target!r}): it has no policy. Pass a class that declares __ttl__ "
             "or was enabled with enable(), or a row of such a class."
         )
+
+    @contextmanager
+    def after_moves(self, call: Callable[[], object]) -> Iterator[None]:
+        """Call a function after each `advance` and `freeze`, of this clock or of another one.
+
+        It isn't called after `expiring`, nor when a clock goes back at the end of a block. What it
+        raises is raised by the move, which has been made.
+
+        Args:
+            call: The function; until the end of the block.
+        """
+        _clockwork.listeners.append(call)
+        try:
+            yield
+        finally:
+            _clockwork.listeners.remove(call)
 
     def __enter__(self) -> Self:
         with _clockwork.lock:
