@@ -97,6 +97,26 @@ class Expiry:
             "delivery": self.delivery,
         }
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Expiry:
+        """Return the event that `to_dict` was called on; for a task that has got these values.
+
+        Raises:
+            KeyError: One of the values is missing.
+        """
+        began, before = values["last_modified"], values["before"]
+        return cls(
+            values["id"],
+            values["table"],
+            tuple(values["key"]),
+            dict(values["row"]),
+            None if began is None else datetime.fromisoformat(began),
+            datetime.fromisoformat(values["expires_at"]),
+            values["kind"],
+            None if before is None else timedelta(seconds=before),
+            values["delivery"],
+        )
+
 
 def as_json(value: object) -> Any:
     """Return a value in the form that JSON has for it; text where JSON has none."""
