@@ -28,6 +28,7 @@ OUTPUT: Final = Path(__file__).parents[1] / "build" / "bench"
 PARTS: Final = (
     *(
         "sql_overhead",
+        "counted_rows",
         "stored_defaults",
         "follows",
         "rivals",

@@ -12,6 +12,7 @@ from benchmarks.findings import Rival
 from benchmarks.goals import (
     BY_HAND,
     BYSTANDER,
+    CONDITION,
     COUNT,
     DOCUMENTS,
     FOREGROUND,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _READ: Final = "SQLAlchemy: a read with the gate / with a hand-written WHERE"
 _RENEW: Final = "SQLAlchemy: renewing a row, with TTL / without"
 _FLUSH: Final = "SQLAlchemy: a flush UPDATE of a model without TTL / an UPDATE by hand"
+_COUNT: Final = "SQLAlchemy: a count of 100,000 rows / without a condition"
 _FIND: Final = "Beanie: reads and touches through the gate / with a hand-written condition"
 _MEANWHILE: Final = "Sweeping, somebody's statements: meanwhile / when all is idle"
 _DISTANT: Final = "With a round trip of 0.5 ms"
@@ -60,6 +62,7 @@ RIVALS: Final[Mapping[Goal, Rival]] = {
         "Noise: a model without TTL, ttl_odm not imported, in two processes",
         "{what}",
     ),
+    CONDITION: Rival("a date column", _COUNT, "a date column by hand; {rest}"),
     DOCUMENTS: Rival(_CONDITION, _FIND, "{what}", is_below_ours=True),
     delayed(DOCUMENTS): _FAR_CONDITION,
     COUNT: Rival(_CONDITION, _FIND, "{what}", is_below_ours=True),

@@ -45,6 +45,9 @@ GET_AND_TOUCH: Final = Goal(
     "SQLAlchemy: getting and renewing a row at once / get, touch() and flush; PostgreSQL", 0.6
 )
 BYSTANDER: Final = Goal("SQLAlchemy: a model without TTL, ttl_odm imported / not imported", 1.01)
+CONDITION: Final = Goal(
+    "SQLAlchemy: count of 100,000 rows, with TTL / without a condition; PostgreSQL", 1.75
+)
 STORED_KEY: Final = Goal("SQLAlchemy: read by key, a stored default / a bound value", 1.1)
 STORED_LIST: Final = Goal("SQLAlchemy: list of 100, a stored default / a bound value", 1.05)
 STORED_SCAN: Final = Goal("SQLAlchemy: scan, a stored default / a bound value", 1.05)
@@ -142,7 +145,7 @@ GOALS: Final = tuple(
     for goal in (
         *(BY_HAND, UNFILTERED, EXTRA, EXTRA_INSERTS, EXTRA_KEYED),
         *(ONE_ROW, ONE_ROW_POSTGRES, BATCH, RENEWAL),
-        *(TOUCH, TOUCH_ALONE, GET_AND_TOUCH, BYSTANDER),
+        *(TOUCH, TOUCH_ALONE, GET_AND_TOUCH, BYSTANDER, CONDITION),
         *(STORED_KEY, STORED_LIST, STORED_SCAN, TENANTS_KEY, TENANTS_LIST, TENANTS_SCAN),
         *(ONE_TENANT_KEY, ONE_TENANT_LIST, ONE_TENANT_SCAN),
         *(DJANGO_TENANT_KEY, DJANGO_TENANT_LIST, DJANGO_TENANT_SCAN),

@@ -66,7 +66,15 @@ ON = {
         "importing",
         "growth",
     ),
-    "postgres": ("sweeping", "sweep_workers", "indexes", "partitions", "database_sweep", "growth"),
+    "postgres": (
+        "counted_rows",
+        "sweeping",
+        "sweep_workers",
+        "indexes",
+        "partitions",
+        "database_sweep",
+        "growth",
+    ),
     "mariadb": ("django_overhead", "django_follows", "django_tenants", "database_sweep"),
     "mysql": ("round_trip", "sweeping", "sweep_workers", "partitions", "migrations"),
     "mongodb": (
