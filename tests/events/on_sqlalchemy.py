@@ -18,7 +18,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from tests.events.subject import BEFORE, HOUR, EventSubject
+from tests.events.subject import BEFORE, HOUR, EventSubject, RolledBackError
 from ttl_odm.events import AsyncEventWorker, EventWorker, Expiry, events, on_expired, on_expiring
 from ttl_odm.sqlalchemy import TTLMixin
 from ttl_odm.sqlalchemy.sweep.store import now
@@ -36,10 +36,6 @@ PUT = text("INSERT INTO holds (id, person, _ts, ttl) VALUES (:id, :person, :ts, 
     bindparam("ts", type_=LastModified())
 )
 STORED = text("SELECT _ts FROM holds WHERE id = :id").columns(_ts=LastModified())
-
-
-class RolledBackError(Exception):
-    """Ends a transaction."""
 
 
 class OnSQLAlchemy(EventSubject):

@@ -26,6 +26,10 @@ BEFORE: Final = timedelta(minutes=10)
 """How long before its end a hold is warned of."""
 
 
+class RolledBackError(Exception):
+    """Ends a transaction."""
+
+
 class EventSubject(ABC):
     """One adapter on one database: its table or collection `holds`, with `id`, `person` and a ttl.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.events.cases import CASES
+from tests.events.on_beanie import OnBeanie
 from tests.events.on_sqlalchemy import OnAsyncSQLAlchemy, OnSQLAlchemy
 
 if TYPE_CHECKING:
@@ -30,3 +31,8 @@ def test_sqlalchemy(backend: Backend, ttl_clock: TTLClock, case: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_sqlalchemy_asynchronously(async_backend: Backend, ttl_clock: TTLClock, case: str) -> None:
     check(OnAsyncSQLAlchemy(async_backend, ttl_clock), case)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_beanie(mongodb_url: str, ttl_clock: TTLClock, case: str) -> None:
+    check(OnBeanie(mongodb_url, ttl_clock), case)
