@@ -13,7 +13,7 @@ row, whatever crashes. It is delivered to each consumer until that has dealt wit
 
 from ttl_odm.events.expiry import Expiry
 from ttl_odm.events.handlers import on_expired, on_expiring, record_expired, record_expiring
-from ttl_odm.events.reader import Events, events
+from ttl_odm.events.reader import Events, async_consumer_states, consumer_states, events
 from ttl_odm.events.worker import AsyncEventWorker, Delivered, EventWorker
 
 __all__ = [
@@ -22,6 +22,8 @@ __all__ = [
     "EventWorker",
     "Events",
     "Expiry",
+    "async_consumer_states",
+    "consumer_states",
     "events",
     "on_expired",
     "on_expiring",

@@ -1,4 +1,4 @@
-"""Reading the outbox instead of handling events in a worker: `events`.
+"""Reading the outbox: `events`, instead of handling them in a worker, and the consumers' states.
 
 This module must not know any database.
 """
@@ -17,10 +17,17 @@ from ttl_odm.events.outbox import EVERY_TABLE, Subscription
 from ttl_odm.events.worker import HIDDEN, POLL, checked_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterator
+    from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 
     from ttl_odm.events.expiry import Expiry, Kind
-    from ttl_odm.events.outbox import AsyncOutbox, AsyncWarnings, EventSource, Outbox, Warnings
+    from ttl_odm.events.outbox import (
+        AsyncOutbox,
+        AsyncWarnings,
+        ConsumerState,
+        EventSource,
+        Outbox,
+        Warnings,
+    )
 
 _KINDS: Final = (EXPIRED, EXPIRING)
 _EXPIRED: Final[tuple[Kind, ...]] = (EXPIRED,)
@@ -131,3 +138,34 @@ def events(  # noqa: PLR0913 (they are independent of one another)
         TTLConfigurationError: The name, a kind, a number of seconds or the engine is none.
     """
     return Events(engine, targets, consumer, kinds=kinds, follow=follow, poll=poll, hidden=hidden)
+
+
+def consumer_states(engine: Any, targets: Any = None) -> Sequence[ConsumerState]:
+    """Return the consumers of a database by name, and what they haven't dealt with.
+
+    It counts what is kept for them, which takes as long as a scan of that: ask when a monitoring
+    system does, not for each event.
+
+    Args:
+        engine: An Engine.
+        targets: Models whose events are in the same tables; None for all models with events.
+
+    Raises:
+        TTLConfigurationError: The engine isn't synchronous; or the tables of events are missing.
+    """
+    source: EventSource = adapter_of(engine).read_from(engine, targets)
+    if source.is_async:
+        raise TTLConfigurationError(
+            "The engine is asynchronous: await async_consumer_states(engine)."
+        )
+    outbox: Outbox = source.outbox()
+    return outbox.states()
+
+
+async def async_consumer_states(engine: Any, targets: Any = None) -> Sequence[ConsumerState]:
+    """Return the same with an AsyncEngine; see `consumer_states`."""
+    source: EventSource = adapter_of(engine).read_from(engine, targets)
+    if not source.is_async:
+        raise TTLConfigurationError("The engine isn't asynchronous: call consumer_states(engine).")
+    outbox: AsyncOutbox = source.outbox()
+    return await outbox.states()

@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from inspect import isawaitable
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.handlers import Handler, adapter_of, handlers, rest_after
@@ -27,8 +28,6 @@ from ttl_odm.sweeper import AsyncSweeper, Ending, Sweeper, TransientStoreError
 from ttl_odm.sweeper.stop import Stop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ttl_odm.events.outbox import (
         AsyncOutbox,
         AsyncWarnings,
@@ -82,6 +81,10 @@ class Delivered:
         return self.done + self.failed + self.dead
 
 
+OnDelivered: TypeAlias = Callable[[Delivered, str], object]
+"""Is called with what became of some events, and with the consumer that they were for."""
+
+
 @dataclass(slots=True)
 class _Batch:
     """The events of a handler that are taken at once: as many as it deals with in a `MOMENT`.
@@ -119,7 +122,14 @@ class Worker:
 
     _is_async: bool
 
-    def __init__(self, engine: Any, targets: Any, poll: float, hidden: float) -> None:
+    def __init__(
+        self,
+        engine: Any,
+        targets: Any,
+        poll: float,
+        hidden: float,
+        on_delivered: OnDelivered | None,
+    ) -> None:
         source: EventSource = adapter_of(engine).source_of(engine, targets)
         if source.is_async is not self._is_async:
             fitting = AsyncEventWorker if source.is_async else EventWorker
@@ -132,6 +142,7 @@ class Worker:
         self._hidden = timedelta(seconds=checked_seconds("hidden", hidden))
         self._stop = Stop()
         self._takes_all = targets is None
+        self._on_delivered = on_delivered
         self._batches: defaultdict[str, _Batch] = defaultdict(_Batch)
         self._handlers()
 
@@ -154,6 +165,12 @@ class Worker:
             lease_duration=LEASE_DURATION,
             on_report=swept,
         )
+
+    def _told(self, delivered: Delivered, handler: Handler) -> Delivered:
+        """Pass on what became of some events of a handler, if there were any."""
+        if self._on_delivered is not None and delivered.total:
+            self._on_delivered(delivered, handler.consumer)
+        return delivered
 
     def _failed(
         self, handler: Handler, delivery: Delivery, error: Exception
@@ -180,7 +197,13 @@ class EventWorker(Worker):
     _is_async = False
 
     def __init__(
-        self, engine: Any, targets: Any = None, *, poll: float = POLL, hidden: float = HIDDEN
+        self,
+        engine: Any,
+        targets: Any = None,
+        *,
+        poll: float = POLL,
+        hidden: float = HIDDEN,
+        on_delivered: OnDelivered | None = None,
     ) -> None:
         """Look for models with events, and their handlers.
 
@@ -191,12 +214,14 @@ class EventWorker(Worker):
             poll: Seconds between two looks for rows that have expired, and for events.
             hidden: Seconds after which an event is delivered again whose handler hasn't returned,
                 since its worker may have died. No handler should take longer.
+            on_delivered: Called after some events were delivered to a handler, with their
+                `Delivered` and the name of the handler's consumer; for metrics.
 
         Raises:
             TTLConfigurationError: There is no model with events, or the engine or a handler doesn't
                 fit.
         """
-        super().__init__(engine, targets, poll, hidden)
+        super().__init__(engine, targets, poll, hidden, on_delivered)
         self._outbox: Outbox = self._source.outbox()
         self._warnings: Warnings | None = self._source.warnings()
         self._sweeping: Sweeper = self._sweeper(Sweeper, self._swept)
@@ -264,14 +289,16 @@ class EventWorker(Worker):
                 batch.begin()
                 taken = self._outbox.take(handler.consumer, batch.size, self._hidden)
                 more, total = len(taken) == batch.size, total + len(taken)
+                delivered = Delivered()
                 try:
                     for delivery in taken:
                         if batch.may_go_on(self._hidden):
-                            result += self._deliver(handler, delivery, batch)
+                            delivered += self._deliver(handler, delivery, batch)
                 finally:
                     if batch.done:
                         self._outbox.done(batch.done)
                 batch.end(len(taken))
+                result += self._told(delivered, handler)
         return result
 
     def _deliver(self, handler: Handler, delivery: Delivery, batch: _Batch) -> Delivered:
@@ -294,7 +321,13 @@ class AsyncEventWorker(Worker):
     _is_async = True
 
     def __init__(
-        self, engine: Any, targets: Any = None, *, poll: float = POLL, hidden: float = HIDDEN
+        self,
+        engine: Any,
+        targets: Any = None,
+        *,
+        poll: float = POLL,
+        hidden: float = HIDDEN,
+        on_delivered: OnDelivered | None = None,
     ) -> None:
         """Look for models with events, and their handlers.
 
@@ -305,12 +338,14 @@ class AsyncEventWorker(Worker):
             poll: Seconds between two looks for rows that have expired, and for events.
             hidden: Seconds after which an event is delivered again whose handler hasn't returned,
                 since its worker may have died. No handler should take longer.
+            on_delivered: Called after some events were delivered to a handler, with their
+                `Delivered` and the name of the handler's consumer; for metrics.
 
         Raises:
             TTLConfigurationError: There is no model with events, or the engine or a handler doesn't
                 fit.
         """
-        super().__init__(engine, targets, poll, hidden)
+        super().__init__(engine, targets, poll, hidden, on_delivered)
         self._outbox: AsyncOutbox = self._source.outbox()
         self._warnings: AsyncWarnings | None = self._source.warnings()
         self._sweeping: AsyncSweeper = self._sweeper(AsyncSweeper, self._swept)
@@ -373,14 +408,16 @@ class AsyncEventWorker(Worker):
                 batch.begin()
                 taken = await self._outbox.take(handler.consumer, batch.size, self._hidden)
                 more, total = len(taken) == batch.size, total + len(taken)
+                delivered = Delivered()
                 try:
                     for delivery in taken:
                         if batch.may_go_on(self._hidden):
-                            result += await self._deliver(handler, delivery, batch)
+                            delivered += await self._deliver(handler, delivery, batch)
                 finally:
                     if batch.done:
                         await self._outbox.done(batch.done)
                 batch.end(len(taken))
+                result += self._told(delivered, handler)
         return result
 
     async def _deliver(self, handler: Handler, delivery: Delivery, batch: _Batch) -> Delivered:

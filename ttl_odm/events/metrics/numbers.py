@@ -1,0 +1,72 @@
+"""Which numbers there are about events, and what a worker and an outbox say of each.
+
+This module must not know any monitoring system.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ttl_odm.sweeper import Number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ttl_odm.events.outbox import ConsumerState
+    from ttl_odm.events.worker import Delivered
+
+Change = tuple[str, dict[str, str], float]
+"""A number's name, its labels besides the backend, and by how much it grows, or what it is."""
+
+DELIVERIES: Final = Number(
+    "event_deliveries",
+    "counter",
+    "Deliveries of events by this process: delivered, to be retried, or dead.",
+    ("consumer", "outcome"),
+)
+"""What is counted of a worker."""
+
+OUTBOX_NUMBERS: Final = (
+    Number("events_pending", "gauge", "Events that will be delivered.", ("consumer",)),
+    Number(
+        "events_retried",
+        "gauge",
+        "Of the pending events, those that were delivered before.",
+        ("consumer",),
+    ),
+    Number(
+        "events_dead",
+        "gauge",
+        "Events that failed too often and won't be delivered any more.",
+        ("consumer",),
+    ),
+    Number(
+        "events_lag_seconds",
+        "gauge",
+        "Seconds since the oldest pending event was recorded; 0 if none is pending.",
+        ("consumer",),
+        "s",
+    ),
+)
+"""What is read of an outbox."""
+
+
+def of_delivered(delivered: Delivered, consumer: str) -> Iterator[tuple[dict[str, str], int]]:
+    """Say by how much `DELIVERIES` grows, by its labels; all of them, so that each is there."""
+    counts = {
+        "delivered": delivered.done,
+        "retried": delivered.failed,
+        "dead": delivered.dead,
+    }
+    for outcome, count in counts.items():
+        yield {"consumer": consumer, "outcome": outcome}, count
+
+
+def of_states(states: Iterable[ConsumerState]) -> Iterator[Change]:
+    """Say what the numbers of an outbox are."""
+    for state in states:
+        labels = {"consumer": state.consumer}
+        yield "events_pending", labels, state.pending
+        yield "events_retried", labels, state.retried
+        yield "events_dead", labels, state.dead
+        yield "events_lag_seconds", labels, state.lag
