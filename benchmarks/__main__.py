@@ -41,6 +41,7 @@ PARTS: Final = (
         "round_trip",
     ),
     *("sweeping", "sweep_workers", "mongo_sweeping", "indexes", "partitions", "database_sweep"),
+    "events",
     *("migrations", "importing", "growth"),
 )
 """The benchmarks' modules, in the order of the report."""

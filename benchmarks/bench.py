@@ -57,6 +57,8 @@ class Scale:
         cut: rows of the table that is cut into partitions, by database.
         idle_seconds: how long somebody works on a database where nothing else is going on.
         sweep_seconds: how long expired rows are watched where the database deletes them by itself.
+        timers: rows with events that are pending.
+        timer_seconds: how long it takes until all of them have ended.
         monitor: whether MongoDB's own monitor takes its turn, which may sleep for a minute first.
         sizes: of how much there is more and more.
     """
@@ -70,6 +72,8 @@ class Scale:
     cut: Mapping[str, int]
     idle_seconds: float
     sweep_seconds: float
+    timers: int
+    timer_seconds: float
     monitor: bool
     sizes: Sizes
 
@@ -113,6 +117,8 @@ SCALES = {
         cut={"postgres": 10_000_000, "mariadb": 1_000_000, "mysql": 500_000},
         idle_seconds=4.0,
         sweep_seconds=120.0,
+        timers=100_000,
+        timer_seconds=100.0,
         monitor=True,
         sizes=Sizes(
             rows=(10_000, 100_000, 1_000_000, 10_000_000),
@@ -132,6 +138,8 @@ SCALES = {
         cut={"postgres": 300_000, "mariadb": 50_000, "mysql": 50_000},
         idle_seconds=1.0,
         sweep_seconds=15.0,
+        timers=10_000,
+        timer_seconds=10.0,
         monitor=True,
         sizes=Sizes(
             rows=(10_000, 100_000, 1_000_000),
@@ -151,6 +159,8 @@ SCALES = {
         cut=dict.fromkeys(_BIG, 1_000),
         idle_seconds=0.1,
         sweep_seconds=3.0,
+        timers=100,
+        timer_seconds=0.5,
         monitor=False,
         sizes=Sizes(
             rows=(100, 1_000), swept=(100, 1_000), tenants=(1, 10), tables=(1, 3), sweepers=(1, 3)

@@ -121,6 +121,13 @@ CONSTANT: Final = Goal(
 LINEAR: Final = Goal("Growth: exponent of what is designed to grow with the size", 1.1, "exponent")
 ONE_HOLDER: Final = Goal("Growth: sweepers that hold the lease at once", 1, "sweepers")
 
+EVENTS_IN_TIME: Final = Goal(
+    "Events: share delivered within a second of the expiry", 0.99, at_least=True
+)
+EVENTS_STATEMENTS: Final = Goal(
+    "Events: extra statements of a write to a table with events", 0, "statements"
+)
+EVENTS_TIME: Final = Goal("Events: a write to a table with events / without", 1.05)
 _DELAYED: Final = {
     goal: replace(goal, what=f"{goal.what}; with a round trip of 0.5 ms")
     for goal in (
@@ -155,7 +162,7 @@ GOALS: Final = tuple(
         *(DJANGO_SWEEP, SPEED, FOREGROUND, ONE_WORKER, TWO_WORKERS, GENTLE),
         *(ROW_BY_ROW, IDLE_TIME, IDLE_PAGES, MEMORY),
         *(PARTITIONS_TIME, PARTITIONS_LOG, PARTITIONS_WAIT),
-        *(DATABASE_SWEEP, IMPORT, FOREIGN),
+        *(DATABASE_SWEEP, EVENTS_IN_TIME, EVENTS_STATEMENTS, EVENTS_TIME, IMPORT, FOREIGN),
         *(CONSTANT, LINEAR, ONE_HOLDER),
     )
     for line in (goal, _DELAYED.get(goal))

@@ -64,6 +64,7 @@ ON = {
         "rivals",
         "migrations",
         "importing",
+        "events",
         "growth",
     ),
     "postgres": (
