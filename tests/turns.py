@@ -72,7 +72,7 @@ class Variant:
         test: What all variants of a test share: its path and name, without the backend.
         backend: The backend's name, as in `tests.backends`; None if the test doesn't choose one.
         every_server: Whether its subject differs by server.
-        slow: Whether it takes more than half a second.
+        slow: Whether it takes more than 0.3 s of processor time.
         in_thirds: Whether it runs in one of three turns.
     """
 

@@ -241,6 +241,7 @@ def test_a_blown_fuse_and_another_archive_are_found(engine: Engine) -> None:
         assert codes(engine) == {"outdated", "disabled"}
 
 
+@pytest.mark.slow
 @postgresql
 def test_so_they_are_on_postgresql(engine: Engine) -> None:
     shop.fill(engine)

@@ -70,6 +70,7 @@ def drop_index(engine: Engine, name: str, table: str) -> None:
         connection.exec_driver_sql(f"DROP INDEX {name}{on}")
 
 
+@pytest.mark.slow
 def test_what_gets_in_the_way_is_told_with_what_to_write(engine: Engine) -> None:
     Base.metadata.create_all(engine)
     drop_index(engine, "ix_labels_ttl_follows", "labels")
@@ -123,6 +124,7 @@ class Bill(Shop):
     basket_id: Mapped[int] = mapped_column(ForeignKey("baskets.id", ondelete="CASCADE"))
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres")  # InnoDB has an index for each key, and SQLite enforces none
 def test_each_missing_index_is_one_finding_whose_fix_lasts(engine: Engine) -> None:
     Shop.metadata.create_all(engine)

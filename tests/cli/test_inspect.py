@@ -123,6 +123,7 @@ def test_the_connection_can_only_read(filled: Engine) -> None:
         filled.dispose()  # what was set for the session is not for anybody else
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_a_user_that_may_only_read_is_enough(filled: Engine, reader: Engine) -> None:
     finished = CliRunner().invoke(cli, ["inspect", url_of(reader), "--json"])

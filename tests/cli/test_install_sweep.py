@@ -46,6 +46,7 @@ def swept(engine: Engine) -> set[str]:
         return {name for name in names if read_job(connection, None, name) is not None}
 
 
+@pytest.mark.slow
 @jobs
 def test_it_installs_and_removes_the_jobs_of_some_or_all_models(engine: Engine) -> None:
     shop.fill(engine)

@@ -79,6 +79,7 @@ def test_plan_says_what_would_be_over(app: list[str]) -> None:
     assert "current: 4 partitions, 1 over, 1 more to be created." in page
 
 
+@pytest.mark.slow
 def test_check_warns_of_missing_partitions_until_a_sweep_has_made_them(app: list[str]) -> None:
     assert "1 of its partitions don't exist yet" in findings(app)["missing-partitions"]["message"]
     assert CliRunner().invoke(cli, ["sweep", *app]).exit_code == 0

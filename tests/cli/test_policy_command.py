@@ -217,6 +217,7 @@ def numbers(counts: list[dict[str, Any]]) -> list[int]:
     return [count["rows"] for count in counts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("small", [0, 100_000], ids=["sampled", "counted"])
 def test_a_plan_names_the_tenants(
     app: list[str],
@@ -406,6 +407,7 @@ def test_status_counts_by_what_is_stored(documents: tuple[list[str], Any]) -> No
     assert expired() == 3
 
 
+@pytest.mark.slow
 def test_documents_of_a_tenant_have_a_default_of_their_own(
     documents: tuple[list[str], Any],
 ) -> None:

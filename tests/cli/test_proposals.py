@@ -250,6 +250,7 @@ def test_a_declaration_makes_the_very_policy(policy: Any) -> None:
     assert eval(as_source(policy), vars(ttl_odm).copy()) == policy  # noqa: S307
 
 
+@pytest.mark.slow
 @given(FIELDS, FIELDS)
 def test_what_is_printed_is_python_whatever_the_names_are(name: str, field: str) -> None:
     at = Field(field, Kind.AWARE, ttl_seconds=5)

@@ -32,6 +32,7 @@ policies = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(policies, st.sampled_from(["", *PREFIXES]))
 def test_what_inspect_prints_is_read(policy: Policy, prefix: str) -> None:
     source = as_source(policy)

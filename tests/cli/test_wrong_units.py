@@ -83,6 +83,7 @@ def instants(unit: str, rows: int = 700) -> list[int]:
     return [(now + 60 * number) * FACTORS[unit] for number in range(rows)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stored", "read"), [("ms", "s"), ("s", "ms"), ("us", "ms")])
 def test_check_and_plan_find_instants_that_are_misread(
     engine: Engine, stored: str, read: str
@@ -108,6 +109,7 @@ def test_floats_are_told_as_well(engine: Engine) -> None:
     assert "hold epoch milliseconds in expires" in wrong["message"]
 
 
+@pytest.mark.slow
 def test_a_few_misread_instants_are_a_warning_whose_fix_converts_them(engine: Engine) -> None:
     name = holding(engine, BigInteger, [*instants("s", 600), *instants("ms", MIXED)])
     words = ["--table", name, "--policy", 'ExpireAt("expires", unit="s")', "--url", url_of(engine)]
@@ -126,6 +128,7 @@ def test_inspect_says_that_some_values_are_in_another_unit(engine: Engine) -> No
     assert f"! {MIXED} of 620 rows that were read hold epoch milliseconds in expires" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("milliseconds", [HOUR * 1000, 90 * 24 * HOUR * 1000])
 def test_rows_own_ttls_in_milliseconds_are_found(engine: Engine, milliseconds: int) -> None:
     Base.metadata.create_all(engine, [Lease.__table__])
@@ -147,6 +150,7 @@ def test_rows_own_ttls_in_milliseconds_are_found(engine: Engine, milliseconds: i
     assert wrong_units(*app) == []
 
 
+@pytest.mark.slow
 def test_the_contracts_own_columns_are_looked_at_too(engine: Engine) -> None:
     Base.metadata.create_all(engine, [Visit.__table__])
     is_dated = engine.dialect.name == "postgresql"  # `_ts` is a timestamptz there
@@ -232,6 +236,7 @@ def undated(engine: Engine) -> list[dict[str, Any]]:
     return [each for each in findings if each["code"] == "undated"]
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize(
     ("table", "column", "wrong", "right"),

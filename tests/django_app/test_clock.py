@@ -369,6 +369,7 @@ def test_a_lifetime_is_set_by_the_clock(backend: Backend, ttl_clock: TTLClock) -
 # Sweeping
 
 
+@pytest.mark.slow
 def test_the_command_purges_what_has_expired_by_the_clock(
     backend: Backend, ttl_clock: TTLClock, capsys: pytest.CaptureFixture[str]
 ) -> None:

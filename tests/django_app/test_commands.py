@@ -62,6 +62,7 @@ def apply_reported_fix(code: str, message: str, capsys: pytest.CaptureFixture[st
     raw(finding["fix"])
 
 
+@pytest.mark.slow
 def test_everything_that_has_expired_is_purged(
     backend: Backend, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,6 +207,7 @@ def test_a_check_names_fixes_that_can_be_typed(
     assert refused.value.returncode == 2
 
 
+@pytest.mark.slow
 def test_a_check_finds_what_the_schema_lacks(
     backend: Backend, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -237,6 +239,7 @@ def test_an_index_that_was_not_finished_is_found(
     assert checked(capsys, "--model", "shop.Session")[0] == 0
 
 
+@pytest.mark.slow
 def test_pause_holds_for_every_sweeper_until_resume(
     backend: Backend, other: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -259,6 +262,7 @@ def test_pause_holds_for_every_sweeper_until_resume(
     assert f"ttl_resume --database {other} --lease-name mine\n" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_every_sweeps_one_database_until_a_signal(
     backend: Backend,
     other: str,
@@ -282,6 +286,7 @@ def test_every_sweeps_one_database_until_a_signal(
     assert (status, message) == (2, "interval = 0.0: give a number, more than 0.")
 
 
+@pytest.mark.slow
 def test_routers_say_which_database_has_which_models(
     backend: Backend, other: str, capsys: pytest.CaptureFixture[str], settings_router: None
 ) -> None:

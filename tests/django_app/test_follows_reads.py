@@ -162,6 +162,7 @@ def test_the_end_of_a_row_is_that_of_its_parent(backend: Backend) -> None:
         Item(pk=12, cart=cart).expires_at  # noqa: B018
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 def test_the_end_of_a_row_in_another_database_is_that_of_its_parent_there(
     backend: Backend, other: str

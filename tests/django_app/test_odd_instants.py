@@ -68,6 +68,7 @@ def names(rows: Any) -> set[str]:
     return set(rows.values_list("name", flat=True))
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite", "mariadb", "mysql")
 @pytest.mark.parametrize("null", [False, True])
 @pytest.mark.parametrize("policy", POLICIES)
@@ -121,6 +122,7 @@ def test_a_batch_goes_on_behind_the_row_where_the_last_one_ended(backend: Backen
                 assert expired.within(found).count() == number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_a_last_modification_that_no_datetime_can_be(backend: Backend, batch_size: int) -> None:
     past = PAST if connections["default"].vendor == "postgresql" else (str(-9 * 10**18),)
@@ -132,6 +134,7 @@ def test_a_last_modification_that_no_datetime_can_be(backend: Backend, batch_siz
     assert swept(Nick, batch_size) == 2 * len(past)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["s", "ms", "us"])
 @pytest.mark.parametrize("field", [models.BigIntegerField, models.FloatField])
 def test_a_number_that_no_datetime_can_be(backend: Backend, unit: Any, field: Any) -> None:

@@ -118,6 +118,7 @@ def test_what_can_not_be_planned_is_refused(backend: Backend, words: list[str], 
     assert refused.value.returncode == 2
 
 
+@pytest.mark.slow
 def test_a_big_table_is_sampled_and_the_error_is_told(backend: Backend) -> None:
     rows, links = 15_000, 2_000
     now = int(timezone.now().timestamp())

@@ -83,6 +83,7 @@ def test_sessions_expire_by_the_database_and_are_swept(backend: Backend) -> None
     assert not include_expired(Session.objects.all()).exists()
 
 
+@pytest.mark.slow
 def test_an_access_token_stays_as_long_as_its_refresh_token(backend: Backend) -> None:
     """Where the row went with the token's own end, every refresh ended with invalid_grant."""
     user = User.objects.create(username="ann")
@@ -330,6 +331,7 @@ def test_only_large_tables_need_an_index(backend: Backend, monkeypatch: pytest.M
         assert [message.id for message in check_databases(["default"])] == ["ttl_odm.W001"]
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 def test_commands_run_no_system_checks(
     backend: Backend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -99,6 +99,7 @@ print(*sorted(name for name in sys.modules if "ttl_odm.django.policies" in name)
 """
 
 
+@pytest.mark.slow
 def test_who_stores_nothing_gets_no_table() -> None:
     run = [sys.executable, "-c", WITHOUT]
     said = subprocess.run(run, capture_output=True, text=True, timeout=GUARD, check=True).stdout
@@ -128,6 +129,7 @@ for name in ("TTLModel", "set_policy"):
 """
 
 
+@pytest.mark.slow
 def test_an_app_that_is_not_installed_is_named() -> None:
     run = [sys.executable, "-c", MISSING]
     said = subprocess.run(run, capture_output=True, text=True, timeout=GUARD, check=True).stdout

@@ -479,6 +479,7 @@ def test_an_expression_that_fails_on_an_expired_row_is_asked_of_live_ones(backen
     assert guarded.delete()[0] == 1
 
 
+@pytest.mark.slow
 def test_other_databases_have_their_own_rows(backend: Backend, other: str) -> None:
     Session.objects.create(pk=1, key="a")
     row = Session.objects.get()

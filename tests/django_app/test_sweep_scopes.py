@@ -240,6 +240,7 @@ def test_each_scope_ends_by_its_own_default(world: Any, size: int, column: str) 
     assert sweep(model).deleted == 0
 
 
+@pytest.mark.slow
 def test_scopes_with_few_rows_share_batches(world: Any) -> None:
     model = world()
     names = [f"t{number:04}" for number in range(AT_ONCE + 200)]

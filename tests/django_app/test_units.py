@@ -7,14 +7,13 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from django.core.management import call_command
 from django.db import connection
 
 from tests.django_app.shop.models import Session, Upload
 
 if TYPE_CHECKING:
-    import pytest
-
     from tests.backends import Backend
 
 
@@ -29,6 +28,7 @@ def wrong_units(capsys: pytest.CaptureFixture[str], table: str) -> list[dict[str
     return [each for each in found if (each["code"], each["target"]) == ("wrong-unit", table)]
 
 
+@pytest.mark.slow
 def test_instants_in_milliseconds_are_found(
     backend: Backend, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -46,6 +46,7 @@ def test_instants_in_milliseconds_are_found(
     assert wrong_units(capsys, "shop_upload") == []
 
 
+@pytest.mark.slow
 def test_ttls_in_milliseconds_are_found(
     backend: Backend, capsys: pytest.CaptureFixture[str]
 ) -> None:

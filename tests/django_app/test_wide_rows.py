@@ -58,6 +58,7 @@ def test_as_objects(backend: Backend) -> None:
     sweep(rows=False)
 
 
+@pytest.mark.slow
 def test_for_an_archive(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Letter, "__ttl_archive__", Archive(into="shop.StoredLetter"))
     sweep(rows=False)

@@ -362,6 +362,7 @@ def test_what_can_not_be_counted_is_a_failure(app: Flask) -> None:
     assert "! carts: There is no table 'carts'." in result.output
 
 
+@pytest.mark.slow
 def test_a_check_names_fixes_that_can_be_typed(app: Flask) -> None:
     db = SQLAlchemy(app)
     model = model_of(db)
@@ -408,6 +409,7 @@ def test_pause_holds_for_every_sweeper_until_resume(app: Flask) -> None:
     assert "3 rows deleted" in invoke(app, "sweep").output
 
 
+@pytest.mark.slow
 def test_each_bind_speaks_for_itself_and_models_are_selected_in_all(
     app: Flask, tmp_path: Path
 ) -> None:

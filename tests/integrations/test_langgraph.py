@@ -137,6 +137,7 @@ def test_a_graph_goes_on_where_its_thread_lives_and_from_nothing_where_it_has_ex
     assert {len(one.values.get("said", [])) for one in chat.get_state_history(of("1"))} == {0, 1, 2}
 
 
+@pytest.mark.slow
 @ASYNC
 async def test_a_graph_does_so_on_an_asyncengine(
     async_engine: AsyncEngine, ttl_clock: TTLClock
@@ -154,6 +155,7 @@ async def test_a_graph_does_so_on_an_asyncengine(
     assert [one.deleted for one in report.targets] == [1]
 
 
+@pytest.mark.slow
 @ASYNC
 async def test_nodes_in_threads_may_use_an_asyncengine(async_engine: AsyncEngine) -> None:
     saver = await make_async_saver(async_engine)
@@ -363,6 +365,7 @@ def test_a_run_may_take_longer_than_its_thread_lives(engine: Engine, ttl_clock: 
     assert len(chat.invoke({"said": ["b"]}, of("1"))["said"]) == 8
 
 
+@pytest.mark.slow
 def test_many_may_begin_and_write_one_thread_at_once(engine: Engine) -> None:
     saver = make_saver(engine)
     config = of("1", checkpoint_id=empty_checkpoint()["id"])

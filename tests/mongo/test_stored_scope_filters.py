@@ -96,6 +96,7 @@ FILTERS: tuple[dict[str, Any], ...] = (
 )
 
 
+@pytest.mark.slow
 async def test_reads_find_what_they_find_without_it(place: Carts) -> None:
     collection = place.collection
 
@@ -119,6 +120,7 @@ async def test_reads_find_what_they_find_without_it(place: Carts) -> None:
         assert await read(asked) == await read({"$or": [asked]}), asked
 
 
+@pytest.mark.slow
 async def test_single_documents_go_by_their_own_scope(place: Carts) -> None:
     live = await place.shown()
     assert 0 < len(live) < len(place.keys())
@@ -126,6 +128,7 @@ async def test_single_documents_go_by_their_own_scope(place: Carts) -> None:
         assert (await place.collection.find_one({"_id": key}) is not None) == (key in live), key
 
 
+@pytest.mark.slow
 async def test_writes_change_what_reads_find(place: Carts) -> None:
     collection = place.collection
     for number, asked in enumerate(FILTERS):
@@ -144,6 +147,7 @@ async def test_writes_change_what_reads_find(place: Carts) -> None:
     assert not live & place.keys()
 
 
+@pytest.mark.slow
 async def test_an_upsert_inserts_where_the_one_of_the_scope_has_expired(place: Carts) -> None:
     place.add(9001, age=600, tenant="acme", name="new")
     asked = {"_id": 9001, "tenant": "acme"}
@@ -153,6 +157,7 @@ async def test_an_upsert_inserts_where_the_one_of_the_scope_has_expired(place: C
     assert (result.matched_count, result.upserted_id) == (1, None)
 
 
+@pytest.mark.slow
 async def test_the_server_gets_no_default_of_another_scope(place: Carts) -> None:
     collection = place.collection
     await collection.find_one({})
@@ -181,6 +186,7 @@ async def test_the_server_gets_no_default_of_another_scope(place: Carts) -> None
     assert {repr(command.get("filter")) for command in others} == {repr({"_id": KEY})}
 
 
+@pytest.mark.slow
 async def test_a_list_of_one_scope_is_judged_here(place: Carts) -> None:
     place.commands.sent.clear()
     for asked in ("acme", "none"):

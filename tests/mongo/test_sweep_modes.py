@@ -149,6 +149,7 @@ def lives(place: Swept, key: Any) -> list[str]:
     return [each["text"] for each in (*first, *later)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1000, 7])
 async def test_an_archive_keeps_every_life_of_a_key(mongodb_url: str, size: int) -> None:
     async with swept(mongodb_url, declared(archive=Archive("old", archived_at="at"))) as place:

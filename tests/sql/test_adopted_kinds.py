@@ -127,6 +127,7 @@ def test_no_time_zone_of_the_session_moves_an_instant(engine: Engine) -> None:
         assert before["seconds"] == {"1"}
 
 
+@pytest.mark.slow
 def test_an_own_ttl_counts_from_a_column_of_any_kind(engine: Engine) -> None:
     kinds = kinds_of(engine.dialect.name)
     base = new_base()

@@ -266,6 +266,7 @@ def test_writes_do_not_prolong_a_date(engine: Engine) -> None:
                 row.touch()
 
 
+@pytest.mark.slow
 def test_a_date_of_expiry_can_be_set_by_the_helpers(engine: Engine) -> None:
     base = new_base()
     kinds = kinds_of(engine.dialect.name)

@@ -203,6 +203,7 @@ def test_a_flush_renews_each_thread_once(session: Session) -> None:
     assert len(renewals) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_many_may_write_under_one_thread_at_once(engine: Engine, session: Session) -> None:
     session.close()

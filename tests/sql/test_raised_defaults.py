@@ -127,6 +127,7 @@ def keeps_what_a_raise_has_shown(
     assert number > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", RAISES)
 def test_a_sweep_deletes_no_row_that_a_raise_has_made_live(
     engine: Engine, sweeping: Engine, raising: Engine, kind: str
@@ -134,6 +135,7 @@ def test_a_sweep_deletes_no_row_that_a_raise_has_made_live(
     keeps_what_a_raise_has_shown(engine, sweeping, raising, declared(), kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_however_a_sweep_deletes_it_waits_for_a_raise(
     engine: Engine, sweeping: Engine, raising: Engine, way: str
@@ -143,6 +145,7 @@ def test_however_a_sweep_deletes_it_waits_for_a_raise(
     )
 
 
+@pytest.mark.slow
 @servers
 @pytest.mark.usefixtures("noon")
 @pytest.mark.parametrize("survivors", [DAILY, MOVING])

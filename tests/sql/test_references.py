@@ -91,6 +91,7 @@ def test_a_live_row_behind_an_expired_one_still_restricts_and_the_error_says_so(
     assert session.scalars(select(m.Firm.id)).all() == [1]
 
 
+@pytest.mark.slow
 def test_a_live_row_behind_an_expired_one_does_not_disturb_writes_to_other_rows(
     m: Any, session: Session
 ) -> None:
@@ -102,6 +103,7 @@ def test_a_live_row_behind_an_expired_one_does_not_disturb_writes_to_other_rows(
     assert session.execute(update(firms).values(id=firms.c.id, code="host")).rowcount == 1  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_an_expired_parent_that_a_delete_does_not_see_keeps_its_expired_children(
     m: Any, session: Session
 ) -> None:
@@ -275,6 +277,7 @@ def test_a_key_that_the_database_computes_may_be_referred_to(
     session.rollback()
 
 
+@pytest.mark.slow
 def test_foreign_keys_are_not_followed_again_for_each_execution(m: Any) -> None:
     change = Change(m.Firm.__table__)
     assert change.consequences()
@@ -303,6 +306,7 @@ def statements(engine: Engine) -> list[str]:
     return sent
 
 
+@pytest.mark.slow
 def test_nothing_is_looked_up_for_tables_to_which_no_row_with_a_policy_refers(
     m: Any, session: Session, statements: list[str]
 ) -> None:
@@ -420,6 +424,7 @@ def test_a_sweep_leaves_only_rows_of_a_subclass_to_which_live_rows_refer(
     assert swept(engine, m.Party) == {"parties": (0, 2)}
 
 
+@pytest.mark.slow
 def test_a_sweep_takes_expired_rows_that_hang_on_rows_by_a_cascade(
     engine: Engine, m: Any, session: Session
 ) -> None:

@@ -171,6 +171,7 @@ def test_keys_of_rows_that_keep_only_one_another_are_free(
         assert left(session.connection(), post) >= {1, 2}
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize("mode", ["cascade, archive", "cascade, hook", "cascade, orm, hook"])
 @pytest.mark.parametrize("shape", ["ring", "chain"])
@@ -348,6 +349,7 @@ def test_rings_over_several_tables_go(
             assert len(connection.execute(select(old_book).where(old_book.author > 0)).all()) == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["delete", "archive", "orm"])
 def test_a_live_row_keeps_a_ring_over_several_tables(engine: Engine, made: Any, mode: str) -> None:
     author, book, _, _ = books(mode)

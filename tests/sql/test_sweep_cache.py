@@ -184,6 +184,7 @@ def expired(connection: Connection, model: Any, keys: range) -> None:
     add(connection, model.__tablename__, [(key, None, 2 * HOUR) for key in keys])
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 def test_fifty_sweepers_cache_the_statements_of_one(engine: Engine) -> None:
     model = cart()
@@ -239,6 +240,7 @@ def test_a_date_and_several_workers_add_none(engine: Engine) -> None:
     assert growth(engine, sweep, warm=3) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_ages_of_stored_defaults_add_none_to_divide_by(engine: Engine) -> None:
     """Workers divide the rows by ages that differ with each sweep."""

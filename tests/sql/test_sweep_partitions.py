@@ -113,6 +113,7 @@ def test_the_rows_of_leaves_are_estimated_once(engine: Engine) -> None:
         assert estimate(connection, model.__table__) == ROWS
 
 
+@pytest.mark.slow
 @sweeps
 def test_leaves_are_swept_one_by_one(engine: Engine, sweep: str) -> None:
     model = log(sweep)
@@ -145,6 +146,7 @@ def test_leaves_that_come_later_are_swept_one_by_one_by_the_same_sweeper(engine:
         assert left(connection, model) == LIVE
 
 
+@pytest.mark.slow
 def test_a_leaf_is_searched_by_its_own_index(engine: Engine) -> None:
     model = log()
     create(engine, model)
@@ -167,6 +169,7 @@ def test_a_leaf_is_searched_by_its_own_index(engine: Engine) -> None:
         assert "_ts_idx" in plan or "_timezone_idx" in plan, plan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("purge", "archive"),
     [("delete", None), ("orm", None), ("delete", Archive(kept))],
@@ -193,6 +196,7 @@ def test_an_archive_takes_the_rows_of_leaves_where_nobody_is_told(engine: Engine
     assert keys_kept(engine) == sorted(EXPIRED)
 
 
+@pytest.mark.slow
 @sweeps
 def test_rows_of_leaves_that_have_to_stay_are_counted_once(engine: Engine, sweep: str) -> None:
     model = log(sweep)
@@ -211,6 +215,7 @@ def test_rows_of_leaves_that_have_to_stay_are_counted_once(engine: Engine, sweep
         assert left(connection, model) == LIVE | {*held, *referred}
 
 
+@pytest.mark.slow
 def test_leaves_may_come_and_go_during_a_sweep(engine: Engine) -> None:
     model = log()
     create(engine, model)

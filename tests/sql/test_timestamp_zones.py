@@ -219,6 +219,7 @@ class Note(Base):
     visit: Mapped[Visit] = relationship()
 
 
+@pytest.mark.slow
 def test_followers_of_rows_of_that_hour_go_with_them(engine: Engine) -> None:
     Base.metadata.create_all(engine)
     with berlin(engine) as zone:
@@ -235,6 +236,7 @@ def test_followers_of_rows_of_that_hour_go_with_them(engine: Engine) -> None:
             assert connection.exec_driver_sql("SELECT count(*) FROM notes").scalar() == 0
 
 
+@pytest.mark.slow
 def test_the_orm_deletes_every_row_of_that_hour(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

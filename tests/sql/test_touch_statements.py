@@ -293,6 +293,7 @@ enable(Ticket, ExpireAt("ends", timezone="Europe/Berlin"))
 enable(Coupon, ExpireAfter("made", 60))
 
 
+@pytest.mark.slow
 def test_columns_that_are_not_ours_are_renewed(engine: Engine) -> None:
     Adopted.metadata.create_all(engine)
     with Session(engine) as session:

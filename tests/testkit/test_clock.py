@@ -233,11 +233,13 @@ with TTLClock() as clock:
 """
 
 
+@pytest.mark.slow
 def test_an_adapter_that_is_imported_late_follows_from_the_next_move_on() -> None:
     run = python(IMPORTED_LATE.format(then="clock.advance(60)"))
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.slow
 def test_an_adapter_that_is_imported_too_late_is_told_of() -> None:
     run = python(IMPORTED_LATE.format(then="before -= 200_000"))
     assert "ttl_odm.sqlalchemy was imported after the TTLClock had moved" in run.stderr
