@@ -68,11 +68,11 @@ FIRST: Final = ("unit", "suite", "contract")
 """The folders whose tests the others depend on."""
 
 LOTS_OF_NEWEST: Final = (
-    (("sql",), 450),
-    (("mongo", "leaks_mongo"), 200),
+    (("sql",), 640),
+    (("mongo", "leaks_mongo"), 270),
     (("leaks", "apps"), 150),
-    (("cli", "metrics", "integrations", "faults"), 150),
-    (("django_app",), 150),
+    (("cli", "metrics", "integrations", "faults"), 225),
+    (("django_app",), 205),
     (("migrations", "pg_cron"), 130),
     (("docs", "examples", "adoption", "deploy"), 115),
     (("stores", "events", "testkit", "fuzz", "servers"), 120),
