@@ -6,6 +6,7 @@ no difference.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -15,12 +16,14 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connections
 
+import ttl_odm
 from tests.backends import is_installed
 from ttl_odm import ExpireAfter, ExpireAt
 
 if TYPE_CHECKING:
     from tests.backends import Backend
 
+_PACKAGE = Path(ttl_odm.__file__).parent
 _ENGINES = {"sqlite": "sqlite3", "postgres": "postgresql", "mariadb": "mysql", "mysql": "mysql"}
 
 REFRESH_TOKENS: Final = 86_400
@@ -47,6 +50,7 @@ def set_up() -> None:
         INSTALLED_APPS=[
             "ttl_odm.integrations.django",
             "ttl_odm.django.policies",
+            *_apps_of_extensions(),
             "django.contrib.admin",
             "django.contrib.auth",
             "django.contrib.contenttypes",
@@ -85,6 +89,11 @@ def set_up() -> None:
         OAUTH2_PROVIDER={"REFRESH_TOKEN_EXPIRE_SECONDS": REFRESH_TOKENS},
     )
     django.setup()
+
+
+def _apps_of_extensions() -> list[str]:
+    """Those of extensions that are there: see tools/suite/without.py."""
+    return ["ttl_odm.events.django"] if (_PACKAGE / "events").is_dir() else []
 
 
 def database_settings(backend: Backend) -> dict[str, Any]:

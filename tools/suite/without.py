@@ -33,6 +33,9 @@ EXTENSIONS: Final[dict[str, tuple[str, ...]]] = {
 }
 """The extensions, and the names that tests import, or write into scripts, to use them."""
 
+SET_UP: Final = ("conftest.py", "project.py")
+"""Modules of tests that others need, and that do without an extension which isn't there."""
+
 
 def copy_to(folder: Path) -> None:
     """Copy all files that git knows, or would."""
@@ -54,7 +57,7 @@ def delete(extension: str, folder: Path) -> int:
     gone = {
         module
         for module, text in texts.items()
-        if files[module].name != "conftest.py" and uses(extension, text, imported[module])
+        if files[module].name not in SET_UP and uses(extension, text, imported[module])
     }
     while further := {module for module in files if imported[module] & gone} - gone:
         gone |= further

@@ -8,7 +8,8 @@ row, whatever crashes. It is delivered to each consumer until that has dealt wit
 - `worker`: what records and delivers events.
 - `reader`: `events`, for those who read them in a loop.
 - `outbox`: what these need of a database.
-- `sqlalchemy`, `beanie`: the tables or collections, and how events are recorded.
+- `rows`: what tables keep of events.
+- `sqlalchemy`, `django`, `beanie`: the tables or collections, and how events are recorded.
 """
 
 from ttl_odm.events.expiry import Expiry

@@ -35,6 +35,7 @@ LONGEST_REST: Final = timedelta(hours=1)
 
 _ADAPTERS: Final = {
     "beanie": "beanie",
+    "django": "django",
     "motor": "beanie",
     "pymongo": "beanie",
     "sqlalchemy": "sqlalchemy",
@@ -87,8 +88,9 @@ def on_expired(
     raises an exception gets the event again: after 1, 2, 4 ... seconds, at most an hour.
 
     Args:
-        target: A SQLAlchemy model or Table, or a Beanie document class, that has a policy of its
-            own; or the name of a table or collection whose events another process records.
+        target: A SQLAlchemy model or Table, a Django model, or a Beanie document class, that has a
+            policy of its own; or the name of a table or collection whose events another process
+            records.
         include: The names of further columns that the events are to have; see `Expiry`.
         name: The consumer's name, which must stay the same when the function moves; by default its
             module and its qualified name.
@@ -169,13 +171,15 @@ def record_expired(target: Any, *, include: Iterable[str] = ()) -> str:
     """Record an event for each row of a model that has expired, in the transaction that deletes it.
 
     That transaction is a sweep's, or of a write that takes a key of the row. What is recorded is
-    kept in the tables that `event_tables` describes, which are added to the model's MetaData; or in
-    collections of the documents' database.
+    kept in the tables that `event_tables` describes, which are added to the model's MetaData; on
+    Django in those of the app ``ttl_odm.events.django``; or in collections of the documents'
+    database.
 
     `on_expired` calls it. It is needed only where the process that deletes rows has no handler.
 
     Args:
-        target: A SQLAlchemy model or Table, or a Beanie document class, with a policy of its own.
+        target: A SQLAlchemy model or Table, a Django model, or a Beanie document class, with a
+            policy of its own.
         include: The names of further columns that the events are to have. A second call adds to
             them.
 
@@ -224,8 +228,7 @@ def adapter_of(target: Any) -> Any:
             return import_module(f"ttl_odm.events.{adapter}")
     raise TTLConfigurationError(
         f"{getattr(target, '__name__', None) or repr(target)} can't have events: they are recorded "
-        "for SQLAlchemy models and Tables, and for Beanie document classes. Elsewhere write an "
-        "outbox in a hook: __ttl_on_purged__."
+        "for SQLAlchemy models and Tables, Django models, and Beanie document classes."
     )
 
 

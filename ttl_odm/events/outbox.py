@@ -258,3 +258,10 @@ class EventSource(Protocol):
     def warnings(self) -> Any:
         """Return `Warnings` or `AsyncWarnings`; None if no table has any."""
         ...
+
+    def leave_thread(self) -> None:
+        """Close the connection that the calling thread has to itself, if it has one.
+
+        A synchronous worker calls it at the end of its sweeping thread.
+        """
+        ...

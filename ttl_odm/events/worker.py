@@ -248,7 +248,7 @@ class EventWorker(Worker):
         """
         self._subscribe()
         with ThreadPoolExecutor(1, LEASE) as threads:
-            sweep = threads.submit(self._sweeping.run_forever, interval=self._poll, jitter=0.0)
+            sweep = threads.submit(self._sweep)
             try:
                 while not self._stop.asked and not sweep.done():
                     if not self._delivered():
@@ -256,6 +256,13 @@ class EventWorker(Worker):
             finally:
                 self._sweeping.stop()
             sweep.result()
+
+    def _sweep(self) -> None:
+        """Sweep until `stop` is called, in a thread of its own."""
+        try:
+            self._sweeping.run_forever(interval=self._poll, jitter=0.0)
+        finally:
+            self._source.leave_thread()
 
     def _swept(self, report: SweepReport) -> None:
         """Record warnings after a sweep, unless another worker does."""

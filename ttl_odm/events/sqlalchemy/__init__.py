@@ -51,6 +51,9 @@ class EventSource:
     def warnings(self) -> None:
         """None: no table has warnings."""
 
+    def leave_thread(self) -> None:
+        """Do nothing: the engine's pool has all connections."""
+
 
 def source_of(engine: Any, targets: Any) -> EventSource:
     """Return where a worker's events come from; see `ttl_odm.events.EventWorker`.

@@ -9,8 +9,7 @@ are written or read.
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sqlalchemy import Column, Index, Integer, MetaData, String, Table, Text
 from sqlalchemy.dialects.mysql import LONGTEXT, VARCHAR
@@ -18,15 +17,14 @@ from sqlalchemy.dialects.mysql import LONGTEXT, VARCHAR
 from ttl_odm import ExpireAfter
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.events.handlers import LONGEST_NAME
+from ttl_odm.events.rows import CONSUMERS, DELIVERIES, EVENTS, RETENTION
 from ttl_odm.sqlalchemy.declare.enable import enable
 from ttl_odm.sqlalchemy.time.clock import LastModified
 
-EVENTS: Final = "ttl_odm_events"
-CONSUMERS: Final = "ttl_odm_consumers"
-DELIVERIES: Final = "ttl_odm_deliveries"
+if TYPE_CHECKING:
+    from datetime import timedelta
 
-RETENTION: Final = timedelta(days=7)
-"""For how long an event is kept from its recording on, whether it was delivered or not."""
+__all__ = ["CONSUMERS", "DELIVERIES", "EVENTS", "EventTables", "event_tables"]
 
 _INFO: Final = "ttl_odm_events"
 

@@ -1,0 +1,67 @@
+"""What the tests of events share: handlers, and what the outbox has."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+
+from tests.django_app.shop.models import Seat
+from ttl_odm.django.policy.binding import bindings
+from ttl_odm.events import EventWorker, events, on_expired
+from ttl_odm.events.django.models import Delivery, Event
+from ttl_odm.events.handlers import handlers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ttl_odm.events import Expiry
+
+HOUR = 3600
+
+
+@contextmanager
+def no_handlers() -> Iterator[None]:
+    """Have none at first, and none at the end: they and hooks are there for the whole process."""
+    before = [*handlers]
+    handlers.clear()
+    try:
+        yield
+    finally:
+        handlers[:] = before
+        for model in [binding.model for binding in bindings()]:
+            if "__ttl_on_purged__" in vars(model):
+                del model.__ttl_on_purged__
+
+
+def handled(model: Any = Seat, name: str = "release", **options: Any) -> list[Expiry]:
+    """Register a handler, and return the list of what it gets."""
+    got: list[Expiry] = []
+    on_expired(model, name=name, **options)(got.append)
+    return got
+
+
+def worker(*models: Any, **options: Any) -> EventWorker:
+    """Make a worker for models, or for all with events."""
+    return EventWorker(connections["default"], models or None, **options)
+
+
+def all_of(model: Any = None) -> list[Expiry]:
+    """Every event that the outbox has, for a consumer that is new."""
+    return list(events(connections["default"], model, consumer="test"))
+
+
+def recorded() -> int:
+    """How many events the outbox has."""
+    return Event.objects.count()
+
+
+def waiting() -> int:
+    """How many deliveries no consumer has dealt with."""
+    return Delivery.objects.count()
+
+
+def seats(*numbers: int) -> None:
+    """Write rows."""
+    Seat.objects.bulk_create([Seat(pk=n, row="a", number=n, label=f"seat {n}") for n in numbers])

@@ -1,0 +1,70 @@
+"""Events of Django models, as an app: ``INSTALLED_APPS = [..., "ttl_odm.events.django"]``.
+
+- `models`: the tables that keep events and deliveries; those of `ttl_odm.events.sqlalchemy`.
+- `fields`: text of which all databases tell upper from lower case.
+- `recording`: a hook that records events in the deleting transaction.
+- `outbox`: what workers and readers ask of these tables.
+- `signals`: events as signals of Django's.
+- `checks`: whether a database that has models with events has the tables.
+- `management.commands.ttl_events`: the worker, and what people do with the outbox.
+
+Nothing here imports models before Django has set its apps up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ttl_odm.events.django.source import EventSource
+
+__all__ = ["read_from", "record", "source_of"]
+
+APP: Final = "ttl_odm.events.django"
+LABEL: Final = "ttl_odm_events"
+
+
+def record(target: Any, include: Sequence[str]) -> str:
+    """Record the events of a model; see `ttl_odm.events.record_expired`.
+
+    Raises:
+        ImproperlyConfigured: This app isn't in INSTALLED_APPS.
+    """
+    from ttl_odm.events.django import recording  # noqa: PLC0415 (see above)
+
+    _require_app()
+    return recording.record(target, include)
+
+
+def source_of(engine: Any, targets: Any) -> EventSource:
+    """Return where a worker's events come from; see `ttl_odm.events.EventWorker`.
+
+    Raises:
+        ImproperlyConfigured: This app isn't in INSTALLED_APPS.
+        TTLConfigurationError: None of the targets has events.
+    """
+    from ttl_odm.events.django import source  # noqa: PLC0415 (see above)
+
+    _require_app()
+    return source.source_of(engine.alias, targets)
+
+
+def read_from(engine: Any, targets: Any) -> EventSource:
+    """Return where a reader's events come from; see `ttl_odm.events.events`.
+
+    Raises:
+        ImproperlyConfigured: This app isn't in INSTALLED_APPS.
+        TTLConfigurationError: As for `source_of`; only where there are targets.
+    """
+    from ttl_odm.events.django import source  # noqa: PLC0415 (see above)
+
+    _require_app()
+    return source.read_from(engine.alias, targets)
+
+
+def _require_app() -> None:
+    from ttl_odm.django.app_check import require_app  # noqa: PLC0415 (see above)
+
+    require_app(APP, "Events")

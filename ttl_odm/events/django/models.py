@@ -1,0 +1,101 @@
+"""The tables that keep events and what consumers haven't dealt with.
+
+They are those of `ttl_odm.events.sqlalchemy`, so that services of both can share them. Events, and
+with them their deliveries, have a ttl of their own. This module must not know how they are written
+or read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+
+from ttl_odm import ExpireAfter
+from ttl_odm.django.app_check import require_app
+from ttl_odm.django.time.fields import InstantField
+from ttl_odm.events.django import APP, LABEL
+from ttl_odm.events.django.fields import ExactField
+from ttl_odm.events.handlers import LONGEST_NAME
+from ttl_odm.events.rows import CONSUMERS, DELIVERIES, EVENTS, RETENTION
+
+__all__ = ["Consumer", "Delivery", "Event"]
+
+require_app("ttl_odm.django", "Events")
+require_app(APP, "Events")
+
+
+class Event(models.Model):
+    """An event: the outbox."""
+
+    __ttl__ = ExpireAfter("recorded_at", RETENTION)
+
+    id = ExactField(max_length=32, primary_key=True)
+    table_name = ExactField(max_length=255)
+    kind = ExactField(max_length=16)
+    before_seconds: models.IntegerField[int | None, int | None] = models.IntegerField(null=True)
+    row_key: models.TextField[str, str] = models.TextField()
+    row_values: models.TextField[str, str] = models.TextField()
+    last_modified = InstantField(null=True)
+    expires_at = InstantField()
+    recorded_at = InstantField()
+
+    class Meta:
+        """One table, whichever adapter made it."""
+
+        app_label = LABEL
+        db_table = EVENTS
+        indexes: Any = (models.Index(fields=["recorded_at"], name=f"ix_{EVENTS}_recorded"),)
+
+    def __str__(self) -> str:
+        """What happened to which row."""
+        return f"{self.kind}: {self.table_name} {self.row_key}"
+
+
+class Consumer(models.Model):
+    """Who is told of the events of a table."""
+
+    pk = models.CompositePrimaryKey("consumer", "table_name", "kind")
+    consumer = ExactField(max_length=LONGEST_NAME)
+    table_name = ExactField(max_length=255)
+    kind = ExactField(max_length=16)
+    before_seconds: models.IntegerField[int | None, int | None] = models.IntegerField(null=True)
+
+    class Meta:
+        """One table, whichever adapter made it."""
+
+        app_label = LABEL
+        db_table = CONSUMERS
+
+    def __str__(self) -> str:
+        """Who, and of what."""
+        return f"{self.consumer}: {self.kind} of {self.table_name}"
+
+
+class Delivery(models.Model):
+    """An event that a consumer hasn't dealt with yet; it is dead if it has no `next_at`."""
+
+    __ttl__ = ExpireAfter("recorded_at", RETENTION)
+
+    pk = models.CompositePrimaryKey("event", "consumer")
+    event = ExactField(max_length=32)
+    consumer = ExactField(max_length=LONGEST_NAME)
+    deliveries: models.IntegerField[int, int] = models.IntegerField()
+    next_at = InstantField(null=True)
+    error: models.TextField[str | None, str | None] = models.TextField(null=True)  # noqa: DJ001 (NULL: none has failed)
+    recorded_at = InstantField()
+
+    class Meta:
+        """One table, whichever adapter made it."""
+
+        app_label = LABEL
+        db_table = DELIVERIES
+        verbose_name_plural = "deliveries"
+        indexes: Any = (
+            models.Index(fields=["consumer", "next_at"], name=f"ix_{DELIVERIES}_next_at"),
+            models.Index(fields=["recorded_at"], name=f"ix_{DELIVERIES}_recorded"),
+        )
+
+    def __str__(self) -> str:
+        """Of what, and to whom."""
+        return f"{self.event}: {self.consumer}"

@@ -1,0 +1,134 @@
+"""Recording events: a hook of the models, in the transaction that deletes their rows.
+
+A model's own module may register a handler: by then not all models are there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import models
+
+from ttl_odm.core import expiry
+from ttl_odm.django.policy.binding import binding_of, field_named
+from ttl_odm.django.policy.rules import rule_of
+from ttl_odm.errors import TTLConfigurationError, TTLError
+from ttl_odm.events.django.outbox import TableOutbox
+from ttl_odm.events.expiry import EXPIRED, Expiry
+from ttl_odm.events.handlers import handlers
+from ttl_odm.sweeper import Hook, Hooks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ttl_odm.core import Policy
+    from ttl_odm.django.policy.binding import Binding, Model
+    from ttl_odm.sweeper import Purged
+
+_DECLARED: Final = "__ttl_on_purged__"
+
+
+class Recorder:
+    """Records the events of one table; a hook that runs in the deleting transaction."""
+
+    def __init__(self, binding: Binding) -> None:
+        self.included: dict[str, None] = {}
+        self._binding = binding
+        self._table = binding.model._meta.db_table
+
+    def include(self, names: Sequence[str]) -> None:
+        """Have the events carry further fields, by their columns."""
+        binding = self._binding
+        where = f"include = {list(names)!r}"
+        own = (field for field in (binding.stamp, binding.own) if field is not None)
+        further = (field_named(binding.model, name, where) for name in names)
+        fields = (*binding.model._meta.pk_fields, *own, *further)
+        self.included |= dict.fromkeys(str(field.column) for field in fields)
+
+    def __call__(self, purged: Purged) -> None:
+        """Record the events of a batch."""
+        using = purged.transaction.alias
+        outbox = TableOutbox(using)
+        consumers = {*outbox.consumers_of(self._table, EXPIRED)}
+        for one in handlers:  # those of this process may not have begun yet
+            if (one.table, one.wanted.kind) == (self._table, EXPIRED):
+                consumers.add(one.consumer)
+        outbox.record(self._events(using, purged), purged.as_of, sorted(consumers))
+
+    def _events(self, using: str, purged: Purged) -> Iterator[Expiry]:
+        assert purged.rows is not None  # noqa: S101 (the hook asks for them)
+        binding = self._binding
+        policies: dict[object, Policy | None] = {}
+        for key, row in zip(purged.keys, purged.rows, strict=True):
+            scope = None if binding.scope is None else row[str(binding.scope.column)]
+            if scope not in policies:
+                policies[scope] = self._policy(using, row)
+            policy = policies[scope]
+            began = row[str(binding.stamp.column)]
+            own = None if binding.own is None else row[str(binding.own.column)]
+            end = None if policy is None else expiry.expires_at(policy, instant=began, own=own)
+            yield Expiry.of(
+                self._table,
+                key,
+                {name: row[name] for name in self.included},
+                last_modified=expiry.instant_of(binding.policy, began),
+                # Not after it was deleted, whatever is known of its default.
+                expires_at=purged.as_of if end is None else min(end, purged.as_of),
+            )
+
+    def _policy(self, using: str, row: Mapping[str, Any]) -> Policy | None:
+        """By which a row has expired; None where only the database knew that."""
+        model, source = self._binding.model, self._binding.source
+        if source.is_known:
+            return self._binding.default.settled
+        fields = model._meta.concrete_fields
+        values = [row[str(field.column)] for field in fields]
+        try:
+            obj = model.from_db(using, [field.attname for field in fields], values)
+            return source.policy_of(obj, using, None)
+        except TTLError:
+            return None
+
+
+def record(target: Any, include: Sequence[str]) -> str:
+    """Put a recorder among a model's hooks, unless it has one; see `record_expired`."""
+    binding = binding_with_events(target)
+    recorder = recorder_of(binding.model)
+    hooks = Hooks.of(getattr(binding.model, _DECLARED, None))
+    if recorder is None:
+        recorder = Recorder(binding)
+        recorder.include(include)
+        declared = [*(hook for _, hook in hooks.entries), Hook(recorder, rows=True)]
+        setattr(binding.model, _DECLARED, declared)
+    recorder.include(include)
+    return binding.model._meta.db_table
+
+
+def recorder_of(model: Model) -> Recorder | None:
+    """The recorder that a model has, if it has one."""
+    hooks = Hooks.of(getattr(model, _DECLARED, None))
+    return next((hook.call for _, hook in hooks.entries if isinstance(hook.call, Recorder)), None)
+
+
+def binding_with_events(target: Any) -> Binding:
+    """Return the policy of a model whose rows can have events.
+
+    Raises:
+        TTLConfigurationError: The target is something else.
+    """
+    if not (isinstance(target, type) and issubclass(target, models.Model)):
+        raise TTLConfigurationError(f"{target!r} can't have events: give a model.")
+    meta = target._meta
+    if rule_of(target) is not None:
+        raise TTLConfigurationError(
+            f"{meta.label} can't have events: its rows follow their parent, and are deleted with "
+            "it, by a DELETE. Handle the events of the parent."
+        )
+    binding = binding_of(target)
+    if binding is None:
+        raise TTLConfigurationError(
+            f"{meta.label} has no TTL, so its rows never expire: declare __ttl__ on the model. If "
+            "TTL_ODM_POLICIES names it, do this in AppConfig.ready(), of an app below "
+            '"ttl_odm.django".'
+        )
+    return binding
