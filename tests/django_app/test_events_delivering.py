@@ -121,23 +121,21 @@ def test_an_event_whose_worker_died_comes_again(backend: Backend, ttl_clock: TTL
     assert [event.delivery for event in got] == [1, 2]
 
 
-def test_of_two_that_see_an_event_one_claims_it(backend: Backend, ttl_clock: TTLClock) -> None:
+def test_of_two_that_want_an_event_one_takes_it(backend: Backend, ttl_clock: TTLClock) -> None:
     record_expired(Seat)
     outbox, other = TableOutbox("default"), TableOutbox("default")
     outbox.subscribe("release", [Subscription("shop_seat")])
     expire(ttl_clock, 1)
     sweep()
-    (mine,), (theirs,) = outbox.due("release", 10), other.due("release", 10)
     hidden = timedelta(seconds=60)
-    assert [outbox.claim(mine, hidden), other.claim(theirs, hidden)] == [True, False]
-    assert outbox.due("release", 10) == []
+    (mine,) = outbox.take("release", 10, hidden)
+    assert other.take("release", 10, hidden) == []
     ttl_clock.advance(60)
-    (again,) = other.due("release", 10)
-    assert other.claim(again, hidden)
-    outbox.done(mine)  # too late
+    (again,) = other.take("release", 10, hidden)
+    outbox.done([mine])  # too late
     outbox.failed(mine, "too late", None)
     assert Delivery.objects.get().error is None
-    other.done(again)
+    other.done([again])
     assert waiting() == 0
 
 
@@ -240,8 +238,8 @@ def test_the_outbox_tells_what_consumers_have_not_dealt_with(
     assert first.event.row["id"] == 1
     assert outbox.recorded(1) == [second]
     assert outbox.recorded(10, since=second.at) == [second]
-    for failing, rest in zip(outbox.due("a", 10), (timedelta(seconds=5), None), strict=True):
-        assert outbox.claim(failing, timedelta(seconds=60))
+    taken = outbox.take("a", 10, timedelta(seconds=60))
+    for failing, rest in zip(taken, (timedelta(seconds=5), None), strict=True):
         outbox.failed(failing, f"no {failing.event.key}", rest)
     a, b, idle = outbox.states()
     assert (a.consumer, a.subscriptions) == ("a", (Subscription("shop_seat"),))

@@ -1,6 +1,6 @@
 """The outbox in the tables of `ttl_odm.events.django.models`: `TableOutbox`.
 
-A delivery is claimed by an UPDATE that names the instant at which it was due, so that of any number
+A delivery is taken by an UPDATE that names the instant at which it was due, so that of any number
 of workers one gets it. No row stays locked while a consumer is at work. Instants are the
 database's.
 """
@@ -114,35 +114,33 @@ class TableOutbox:
             kept = kept.filter(before_seconds=seconds_of(wanted.before))
         self._deliver(dict(kept.values_list("id", "recorded_at")), [consumer])
 
-    def due(self, consumer: str, limit: int) -> Sequence[Delivery]:
+    def take(self, consumer: str, limit: int, hidden: timedelta) -> Sequence[Delivery]:
         """As in `Outbox`."""
         with self._errors():
             are_due = self._with_event.filter(consumer=consumer, next_at__lte=_started())
             rows = list(are_due.order_by("next_at", "event")[:limit])
             events = self._events_of(rows)
-        return [
-            Delivery(events[row.event].delivered(row.deliveries + 1), consumer, row.next_at)
-            for row in rows
-            if row.event in events
-        ]
-
-    def claim(self, delivery: Delivery, hidden: timedelta) -> bool:
-        """As in `Outbox`."""
-        number = delivery.event.delivery
-        is_due = self._of(delivery, number - 1).filter(next_at=delivery.due_at)
+        taken, ahead = [], Ahead(hidden.total_seconds())
         try:
-            with self._errors():
-                ahead = Ahead(hidden.total_seconds())
-                return bool(is_due.update(next_at=ahead, deliveries=number))
+            with self._errors(), transaction.atomic(using=self._using):
+                for row in rows:
+                    if row.event not in events:
+                        continue
+                    one = Delivery(events[row.event].delivered(row.deliveries + 1), consumer)
+                    is_due = self._of(one, row.deliveries).filter(next_at=row.next_at)
+                    if is_due.update(next_at=ahead, deliveries=one.event.delivery):
+                        taken.append(one)
         except UnreachableStoreError:
             raise
         except TransientStoreError:
-            return False  # another worker is in the way
+            return []  # another worker is in the way
+        return taken
 
-    def done(self, delivery: Delivery) -> None:
+    def done(self, deliveries: Collection[Delivery]) -> None:
         """As in `Outbox`."""
-        with self._errors():
-            self._of(delivery, delivery.event.delivery).delete()
+        with self._errors(), transaction.atomic(using=self._using):
+            for one in deliveries:
+                self._of(one, one.event.delivery).delete()
 
     def failed(self, delivery: Delivery, error: str, rest: timedelta | None) -> None:
         """As in `Outbox`."""
