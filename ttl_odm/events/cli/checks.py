@@ -134,5 +134,5 @@ def _consumers(checked: CheckedTable, tables: EventTables) -> Iterator[Finding]:
                 f"the consumer {state.consumer} has {counted(state.pending, 'event')} to deal "
                 f"with, the oldest of which was recorded {age(state.lag)} ago",
                 f"run its worker, or its reader; events list --consumer {name} (with ttl-odm) "
-                "shows whether it fails on them",
+                "shows whether it fails on them; docs/events.md says how to remove a consumer",
             )

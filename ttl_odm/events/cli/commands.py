@@ -169,8 +169,7 @@ def retry(
     """Deliver events again, at once.
 
     EVENT is an id, as list and tail show it. Without --consumer an event is delivered to every
-    consumer that hasn't dealt with it. An event that fails again is dead after a single delivery
-    if it was dead before.
+    consumer that hasn't dealt with it. An event that was dead is dead again if it fails once more.
     """
     _change(source, "retry", events, consumer, all_dead=all_dead, as_json=as_json)
 
