@@ -529,6 +529,20 @@ def test_gentle_makes_nothing_less_gentle() -> None:
     assert pace.gentle() == replace(pace)
 
 
+def test_a_gentle_batch_has_the_rows_that_suit_the_database_however_far_that_is() -> None:
+    gentle = Pace(start=1_000, lowest=100, highest=5_000, target=0.1, gentle_rows=20).gentle()
+    far, slow = 0.01, 0.2  # seconds that a batch takes: of the network, and of the database
+    assert (gentle.start, gentle.next(20, far), gentle.next(20, 0.0001)) == (20, 20, 20)
+    assert (gentle.next(20, slow), gentle.next(10, slow)) == (10, 10)
+    assert gentle.rest == 4
+    assert gentle.gentle() == gentle
+
+
+def test_a_gentle_batch_has_no_more_rows_than_any_other() -> None:
+    pace = Pace(start=5, lowest=2, highest=10, target=0.01, gentle_rows=20)
+    assert pace.gentle() == replace(pace, rest=4.0)
+
+
 def test_a_sweep_that_is_not_replicated_has_one() -> None:
     with pytest.raises(
         TTLConfigurationError, match=r"^replicate = False: it implies a single worker"

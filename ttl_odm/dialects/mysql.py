@@ -72,7 +72,7 @@ class MySQL(Family):
     own_end = "{table}" + OWN_END
     # While an index waits for its last moment, others wait behind it.
     ddl_settings: ClassVar = {name: str(seconds) for name, seconds in SHORT_WAITS.items()}
-    pace = Pace(start=1_000, lowest=100, highest=5_000, target=0.1)
+    pace = Pace(start=1_000, lowest=100, highest=5_000, target=0.1, gentle_rows=20)
     errors = ErrorCodes(
         locked=frozenset({1205, 1213}),  # lock wait timeout, deadlock
         passing=frozenset(

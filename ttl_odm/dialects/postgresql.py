@@ -60,7 +60,7 @@ class PostgreSQL(Family):
     # timestamptz + interval depends on the session's time zone and may not be indexed.
     own_end = "((({stamp} AT TIME ZONE 'UTC') + {ttl} * interval '1 second') AT TIME ZONE 'UTC')"
     # Some milliseconds a batch are Python's and the network's, whatever its size.
-    pace = Pace(start=4_000, lowest=100, highest=100_000, target=0.1)
+    pace = Pace(start=4_000, lowest=100, highest=100_000, target=0.1, gentle_rows=100)
     locks_rows = compares_rows = indexes_parts = tries_inserts = hides_writes = True
     on_conflict = "ON CONFLICT DO NOTHING"
     ddl_settings: ClassVar = {"lock_timeout": "0", "statement_timeout": "0"}

@@ -54,6 +54,9 @@ class Pace:
         target: Seconds that a batch should take.
         rest: Seconds to pause after a batch for each second that it took, for databases with a
             single writer, where only a pause lets others write.
+        gentle_rows: Rows in a batch of the `gentle` pace: as many as the database deletes in about
+            a millisecond. A batch's time doesn't tell, because most of such a small batch is
+            Python's and the network's. None where nobody has measured it.
     """
 
     start: int
@@ -61,6 +64,7 @@ class Pace:
     highest: int
     target: float
     rest: float = 0.0
+    gentle_rows: int | None = None
 
     def starting_at(self, size: int) -> Pace:
         """Return the same pace with a different first batch size, widening the range to fit."""
@@ -70,12 +74,14 @@ class Pace:
 
     def gentle(self) -> Pace:
         """Return a pace with smaller batches and longer rests, which users don't notice."""
-        return Pace(
-            start=min(self.start, _GENTLE.start),
-            lowest=min(self.lowest, _GENTLE.lowest),
-            highest=min(self.highest, _GENTLE.highest),
-            target=min(self.target, _GENTLE.target),
-            rest=max(self.rest, _GENTLE.rest),
+        gentle = _GENTLE if self.gentle_rows is None else _gentle_with(self.gentle_rows)
+        return replace(
+            self,
+            start=min(self.start, gentle.start),
+            lowest=min(self.lowest, gentle.lowest),
+            highest=min(self.highest, gentle.highest),
+            target=min(self.target, gentle.target),
+            rest=max(self.rest, gentle.rest),
         )
 
     def next(self, size: int, elapsed: float) -> int:
@@ -101,6 +107,16 @@ class Pace:
 
 _GENTLE: Final = Pace(start=100, lowest=10, highest=500, target=0.002, rest=4.0)
 """A fifth of a core, in batches so short that nobody waits for long."""
+
+_FAR: Final = 0.025
+"""Seconds that a gentle batch of known size may take, round trips and Python included: one that
+takes longer meets a slow disk, or a busy server."""
+
+
+def _gentle_with(rows: int) -> Pace:
+    """Return the gentle pace of a database that deletes so many rows in about a millisecond."""
+    return replace(_GENTLE, start=rows, lowest=min(_GENTLE.lowest, rows), highest=rows, target=_FAR)
+
 
 BUDGET: Final = 16 * 1024 * 1024
 """Bytes of rows that a batch may load into Python, judging by the one before it."""
