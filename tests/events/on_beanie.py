@@ -1,38 +1,41 @@
-"""Beanie as an `EventSubject`."""
+"""Beanie as an `EventSubject`, through whichever driver it speaks to here."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
+from datetime import timedelta
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
 
-from beanie import Document
-from bson.codec_options import CodecOptions
+from beanie import Document, init_beanie
+from pymongo import MongoClient
 
 from tests.events.subject import BEFORE, HOUR, EventSubject, RolledBackError
-from tests.mongo.sweeping import swept
-from ttl_odm.beanie import TTLMixin
+from tests.mongo.scratch import connect
+from ttl_odm.beanie import TTLMixin, ensure_indexes, ttl_database
+from ttl_odm.beanie.sweep import store
 from ttl_odm.events import AsyncEventWorker, Expiry, events, on_expired, on_expiring
+from ttl_odm.sweeper import AsyncSweeper
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Coroutine, Sequence
     from datetime import datetime
 
-    from tests.mongo.sweeping import Swept
     from ttl_odm.testing import TTLClock
 
-
-_AWARE: CodecOptions[Any] = CodecOptions(tz_aware=True)
+T = TypeVar("T")
 
 
 class OnBeanie(EventSubject):
-    """Over PyMongo's asynchronous client."""
+    """In a database of its own."""
 
     def __init__(self, url: str, clock: TTLClock) -> None:
         class Hold(TTLMixin, Document):
-            __ttl__: ClassVar[Any] = HOUR
+            __ttl__ = HOUR
             __ttl_purge__ = "sweeper"
+
             id: int  # type: ignore[assignment]
             person: str
 
@@ -40,60 +43,70 @@ class OnBeanie(EventSubject):
                 name = "holds"
 
         self.got = []
+        self.model: Any = Hold
         self._clock = clock
         self._loop = asyncio.new_event_loop()
-        self._stack = AsyncExitStack()
+        self._theirs: MongoClient[Any] = MongoClient(url, tz_aware=True)
+        self._name = f"ttl_odm_{uuid4().hex}"
+        self._raw = self._theirs[self._name]["holds"]
         on_expired(Hold, include=["person"], name="expired")(self.handle)
         on_expiring(Hold, before=BEFORE, include=["person"], name="expiring")(self.handle)
-        self._place: Swept = self._wait(self._stack.enter_async_context(swept(url, Hold)))
-        self._worker = AsyncEventWorker(self._place.database, Hold)
-        self.work()  # makes the collections, which a transaction can't read that began before
+        self._run(self._open(url))
+        self._worker = AsyncEventWorker(self._database, Hold)
 
-    def _wait(self, awaitable: Awaitable[Any]) -> Any:
-        return self._loop.run_until_complete(awaitable)
+    async def _open(self, url: str) -> None:
+        self._client = connect(url)
+        self._database = ttl_database(self._client[self._name])
+        await init_beanie(database=self._database, document_models=[self.model])
+        await ensure_indexes(self.model)
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(work)
 
     def put(
         self, key: int, age: float = 0, *, person: str = "ann", ttl: int | None = None
     ) -> datetime:
+        instant = self._run(store.now(self._database)) - timedelta(seconds=age)
         own = {} if ttl is None else {"ttl": ttl}
-        self._place.add([key], age=age - self._clock.offset.total_seconds(), person=person, **own)
-        aware = self._place.raw.with_options(_AWARE)
-        stored: datetime = aware.find({"_id": key})[0]["_ts"]
-        return stored
+        self._raw.insert_one({"_id": key, "person": person, "_ts": instant, **own})
+        return instant
 
     def renew(self, key: int) -> None:
         async def renew() -> None:
-            await (await self._place.model.get(key)).touch()
+            assert await (await self.model.get(key)).touch()
 
-        self._wait(renew())
+        self._run(renew())
 
     def set_ttl(self, key: int, ttl: int) -> None:
-        self._place.raw.update_one({"_id": key}, {"$set": {"ttl": ttl}})
+        self._raw.update_one({"_id": key}, {"$set": {"ttl": ttl}})
 
     def delete(self, key: int) -> None:
-        self._wait(self._place.model.find({"_id": key}).delete())
+        async def delete() -> None:
+            await self.model.find_one(self.model.id == key).delete()
+
+        self._run(delete())
 
     def insert(self, key: int, person: str, *, fails: bool = False) -> None:
-        async def write() -> None:
-            started = self._place.database.client.start_session()
+        async def insert() -> None:
+            started = self._client.start_session()
             async with await started if isawaitable(started) else started as session:
                 opened = session.start_transaction()
                 async with await opened if isawaitable(opened) else opened:
-                    await self._place.model(id=key, person=person).insert(session=session)
+                    await self.model(id=key, person=person).insert(session=session)
                     if fails:
                         raise RolledBackError
 
         with suppress(RolledBackError):
-            self._wait(write())
+            self._run(insert())
 
     def keys(self) -> set[int]:
-        return self._place.keys("holds")
+        return set(self._raw.distinct("_id"))
 
     def sweep(self) -> int:
-        return int(self._wait(self._place.sweep()).deleted)
+        return self._run(AsyncSweeper(self._database, self.model).run_once()).deleted
 
     def work(self) -> None:
-        self._wait(self._worker.run_once())
+        self._run(self._worker.run_once())
 
     def pass_time(self, seconds: float) -> None:
         self._clock.advance(seconds)
@@ -101,12 +114,18 @@ class OnBeanie(EventSubject):
     def read(self, consumer: str) -> Sequence[Expiry]:
         async def read() -> list[Expiry]:
             kinds = ("expired", "expiring")
-            found = events(self._place.database, consumer=consumer, kinds=kinds)
+            found = events(self._database, self.model, consumer=consumer, kinds=kinds)
             return [event async for event in found]
 
-        read_all: list[Expiry] = self._wait(read())
-        return read_all
+        return self._run(read())
 
     def close(self) -> None:
-        self._wait(self._stack.aclose())
+        async def close() -> None:
+            closing = self._client.close()
+            if isawaitable(closing):
+                await closing
+
+        self._run(close())
         self._loop.close()
+        self._theirs.drop_database(self._name)
+        self._theirs.close()

@@ -103,8 +103,6 @@ async def test_a_write_that_takes_a_key_records_it_in_its_own_transaction(
     record_expired(model)
     async with swept(mongodb_url, model) as place:
         place.raw.create_index("ticket", unique=True)
-        await AsyncEventWorker(place.database, model).run_once()
-        [_ async for _ in events(place.database, consumer="early")]  # makes the collections
         await expire(place, ttl_clock, 1, ticket=1)
         await model(id=2, ticket=2).insert()
         if is_inside:
@@ -325,10 +323,9 @@ async def test_other_hooks_are_called_as_before(mongodb_url: str, ttl_clock: TTL
     told: list[Purged] = []
     model = seat_hold()
     model.__ttl_on_purged__ = [told.append, Hook(told.append, when="commit")]
+    record_expired(model)
     record_expired(model, include=["person"])
-    handled(model)
     async with swept(mongodb_url, model) as place:
-        await AsyncEventWorker(place.database, model).run_once()  # creates the collections
         await expire(place, ttl_clock, 1)
         await place.sweep()
         assert [purged.transaction is None for purged in told] == [False, True]
@@ -381,15 +378,25 @@ async def test_without_transactions_nothing_is_deleted_and_nothing_recorded(
     assert keys(got) == [1]
 
 
-async def test_events_and_deliveries_have_ttl_indexes(mongodb_url: str) -> None:
+@pytest.mark.parametrize("is_swept", [True, False])
+async def test_events_and_deliveries_have_ttl_indexes(
+    mongodb_url: str,
+    ttl_clock: TTLClock,
+    is_swept: bool,  # noqa: FBT001
+) -> None:
     model = seat_hold()
-    got = handled(model)
+    handled(model)
     async with swept(mongodb_url, model) as place:
-        await AsyncEventWorker(place.database, model).run_once()
+        if is_swept:
+            await expire(place, ttl_clock, 1)
+            await place.sweep()
+        else:
+            await AsyncEventWorker(place.database, model).run_once()
         for what in ("events", "deliveries"):
             indexes = place.raw.database[f"ttl_odm_{what}"].index_information()
-            assert indexes["recorded_at_1"]["expireAfterSeconds"] == 7 * 86_400
-    assert got == []
+            assert indexes["kept_until_1"]["expireAfterSeconds"] == 0
+        for event in outbox(place):
+            assert event["kept_until"] == event["recorded_at"] + timedelta(days=7)
 
 
 class Unexpiring(Document):
@@ -467,15 +474,15 @@ async def test_an_error_of_the_server_is_tried_again(
 
     model = seat_hold()
     record_expired(model)
-    prepare, looks = recording.prepare, []
+    insert_events, looks = recording.insert_events, []
 
-    async def away_at_first(collections: Any) -> None:
-        looks.append(collections)
+    async def away_at_first(*events: Any) -> int:
+        looks.append(events)
         if len(looks) == 1:
             raise OperationFailure("a conflict", 112)
-        await prepare(collections)
+        return await insert_events(*events)
 
-    monkeypatch.setattr(recording, "prepare", away_at_first)
+    monkeypatch.setattr(recording, "insert_events", away_at_first)
     async with swept(mongodb_url, model) as place:
         await expire(place, ttl_clock, 1, 2)
         assert (await place.sweep()).deleted == 2

@@ -1,7 +1,9 @@
 """Events of Beanie document classes; imported when the first one has events.
 
 - `collections`: the collections that keep events and deliveries.
+- `documents`: which classes can have events, and the event of a document.
 - `recording`: a hook that records events in the deleting transaction.
+- `warnings`: documents whose end comes near.
 - `outbox`: what workers and readers ask of these collections.
 """
 
@@ -15,7 +17,8 @@ from ttl_odm.beanie.policy.binding import binding_of, collection_of
 from ttl_odm.beanie.sweep.store import open_store
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.beanie.outbox import CollectionOutbox
-from ttl_odm.events.beanie.recording import Recorder, record, recorder_among, recorders
+from ttl_odm.events.beanie.recording import record, recorder_among, recorders
+from ttl_odm.events.beanie.warnings import CollectionWarnings, Warned, all_warned, warn
 from ttl_odm.sweeper import Hooks
 
 if TYPE_CHECKING:
@@ -23,7 +26,9 @@ if TYPE_CHECKING:
 
     from beanie import Document
 
-__all__ = ["EventSource", "read_from", "record", "source_of"]
+    from ttl_odm.events.beanie.documents import DocumentEvents
+
+__all__ = ["EventSource", "read_from", "record", "source_of", "warn"]
 
 
 class EventSource:
@@ -31,25 +36,28 @@ class EventSource:
 
     Attributes:
         engine: The database.
-        targets: What a worker sweeps: the classes whose events are recorded. MongoDB itself deletes
-            what the outbox no longer needs.
+        targets: What a worker sweeps: the classes whose events, or warnings, are recorded. MongoDB
+            itself deletes what the outbox no longer needs.
         tables: The names of their collections.
         is_async: True, of both drivers.
     """
 
     is_async = True
 
-    def __init__(self, database: Any, recorded: Sequence[Recorder]) -> None:
+    def __init__(self, database: Any, known: Sequence[DocumentEvents]) -> None:
+        self._warned = [one for one in known if isinstance(one, Warned)]
         self.engine = database
-        self.targets: list[type[Document]] = [recorder.model for recorder in recorded]
-        self.tables = [recorder.table for recorder in recorded]
+        models = {one.table: one.model for one in known}
+        self.targets: list[type[Document]] = [*models.values()]
+        self.tables = [*models]
 
     def outbox(self) -> CollectionOutbox:
         """Open the outbox."""
         return CollectionOutbox(self.engine)
 
-    def warnings(self) -> None:
-        """None: no collection has warnings."""
+    def warnings(self) -> CollectionWarnings | None:
+        """Open the warnings; None if no collection has any."""
+        return CollectionWarnings(self.engine, self._warned) if self._warned else None
 
 
 def source_of(database: Any, targets: Any) -> EventSource:
@@ -58,13 +66,13 @@ def source_of(database: Any, targets: Any) -> EventSource:
     Raises:
         TTLConfigurationError: None of the targets has events.
     """
-    recorded = _recorded(database, targets)
-    if not recorded:
+    known = _known(database, targets)
+    if not known:
         raise TTLConfigurationError(
             "No document class here has events: register a handler with on_expired(Model), or call "
             "record_expired(Model), and await init_beanie(), before the worker is created."
         )
-    return EventSource(database, recorded)
+    return EventSource(database, known)
 
 
 def read_from(database: Any, targets: Any) -> EventSource:
@@ -75,28 +83,30 @@ def read_from(database: Any, targets: Any) -> EventSource:
     """
     if targets is not None:
         return source_of(database, targets)
-    return EventSource(database, _recorded(database, None))
+    return EventSource(database, _known(database, None))
 
 
-def _recorded(database: Any, targets: Any) -> list[Recorder]:
-    """Return the recorders of the targets, or of all classes in a database, by collection."""
+def _known(database: Any, targets: Any) -> list[DocumentEvents]:
+    """Return what is known of the targets' events, or of all in a database, by collection."""
     names = open_store(database, [] if targets is None else targets).targets()
-    recorded = [
-        recorder
-        for recorder in recorders
-        if _is_in(recorder, database) and (targets is None or recorder.table in names)
+    known = [
+        one
+        for one in (*recorders, *all_warned)
+        if _is_in(one, database) and (targets is None or one.table in names)
     ]
-    return sorted(recorded, key=lambda recorder: recorder.table)
+    return sorted(known, key=lambda one: one.table)
 
 
-def _is_in(recorder: Recorder, database: Any) -> bool:
-    """Whether a recorder's collection is in a database, and its hook is called there."""
+def _is_in(events: DocumentEvents, database: Any) -> bool:
+    """Whether a collection is in a database, and its class is the one that has it there."""
     try:
-        place = collection_of(recorder.model).database
+        place = collection_of(events.model).database
     except (CollectionWasNotInitialized, AttributeError):  # Beanie hasn't seen it yet
         return False
-    if place.name != database.name:
+    binding = binding_of(events.model) if place.name == database.name else None
+    if binding is None:
         return False
-    binding = binding_of(recorder.model)
-    hooks = None if binding is None else getattr(binding.model, "__ttl_on_purged__", None)
-    return recorder_among(Hooks.of(hooks)) is recorder
+    if isinstance(events, Warned):
+        return issubclass(binding.model, events.model)
+    hooks = Hooks.of(getattr(binding.model, "__ttl_on_purged__", None))
+    return recorder_among(hooks) is events

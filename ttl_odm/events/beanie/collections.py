@@ -5,9 +5,9 @@ of which collection. ``ttl_odm_deliveries`` has a document for each event that a
 dealt with yet. They are in the database of the documents that have events, and no Beanie classes,
 so that an application need not pass them to `init_beanie`.
 
-Events and deliveries have a ttl of their own. MongoDB deletes them by TTL indexes, up to a minute
-or more too late: until then `kept_at` hides them. This module must not know how events are
-recorded or delivered.
+Events and deliveries have a ttl of their own: ``kept_until`` is its end. MongoDB deletes them by
+TTL indexes, up to a minute or more too late: until then `kept_at` hides them. This module must not
+know which documents have events, nor how these are delivered.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from bson.codec_options import CodecOptions
 from pymongo import IndexModel, ReadPreference, UpdateOne, WriteConcern
 
 from ttl_odm.events.expiry import Expiry
+from ttl_odm.events.handlers import handlers
+from ttl_odm.events.outbox import EVERY_TABLE, Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection as Collection_
+    from collections.abc import Iterable
     from datetime import datetime
 
     from ttl_odm.beanie.drivers import Collection, Database, Document, Filter, Session
@@ -32,7 +35,10 @@ CONSUMERS: Final = "ttl_odm_consumers"
 DELIVERIES: Final = "ttl_odm_deliveries"
 
 RETENTION: Final = timedelta(days=7)
-"""For how long an event is kept from its recording on, whether it was delivered or not."""
+"""For how long an event is kept from its recording on, whether it was delivered or not.
+
+A warning is kept until its document expires, if that is later: or it would be given again.
+"""
 
 _AWARE: Final[CodecOptions[Any]] = CodecOptions(tz_aware=True)
 _MAJORITY: Final = WriteConcern("majority")
@@ -73,22 +79,22 @@ connects."""
 async def prepare(collections: EventCollections) -> None:
     """Create the collections and their indexes, once for each client and database.
 
-    Not in a transaction, which can't create an index on a collection that is there.
+    Not while a transaction is to use them that has begun: it couldn't read them any more.
     """
     database = collections.events.database
     place = id(database.client), database.name
     if _prepared.get(place) is database.client:
         return
-    expiring = IndexModel("recorded_at", expireAfterSeconds=int(RETENTION.total_seconds()))
+    expiring = IndexModel("kept_until", expireAfterSeconds=0)
     due = IndexModel([("consumer", 1), ("next_at", 1), ("event", 1)])
-    await collections.events.create_indexes([expiring])
+    await collections.events.create_indexes([expiring, IndexModel("recorded_at")])
     await collections.deliveries.create_indexes([expiring, due])
     _prepared[place] = database.client
 
 
 def kept_at(now: datetime) -> Document:
     """Return the condition that what was recorded hasn't expired, at the server's instant."""
-    return {"recorded_at": {"$gt": now - RETENTION}}
+    return {"kept_until": {"$gt": now}}
 
 
 def document_of(event: Expiry, now: datetime) -> Document:
@@ -103,6 +109,7 @@ def document_of(event: Expiry, now: datetime) -> Document:
         "last_modified": event.last_modified,
         "expires_at": event.expires_at,
         "recorded_at": now,
+        "kept_until": max(now + RETENTION, event.expires_at),
     }
 
 
@@ -133,23 +140,60 @@ def delivery_key(event: str, consumer: str) -> Document:
 
 async def add_deliveries(
     collections: EventCollections,
-    recorded: Mapping[str, datetime],
-    consumers: Iterable[str],
+    events: Iterable[Filter],
+    consumers: Collection_[str],
     session: Session = None,
 ) -> None:
-    """Let consumers have events, which were recorded at these instants, unless they have them."""
+    """Let consumers have events, given as documents, unless they have them."""
     added = []
-    for consumer in consumers:
-        for event, instant in recorded.items():
-            key = delivery_key(event, consumer)
+    for event in events:
+        for consumer in consumers:
+            key = delivery_key(event["_id"], consumer)
             delivery = {
                 **key,
                 "deliveries": 0,
-                "next_at": instant,  # null: it is dead
+                "next_at": event["recorded_at"],  # null: it is dead
                 "error": None,
-                "recorded_at": instant,
+                "recorded_at": event["recorded_at"],
+                "kept_until": event["kept_until"],
             }
             added.append(UpdateOne({"_id": key}, {"$setOnInsert": delivery}, upsert=True))
     for start in range(0, len(added), _CHUNK):
         chunk = added[start : start + _CHUNK]
         await collections.deliveries.bulk_write(chunk, ordered=False, session=session)
+
+
+async def consumers_of(collections: EventCollections, wanted: Subscription) -> list[str]:
+    """Who is told of events: those that the database knows, and this process's own handlers.
+
+    Not in the session of those who record them, whose transaction may have begun before a consumer
+    came.
+    """
+    seconds = [None, seconds_of(wanted.before)]
+    tables = [wanted.table, EVERY_TABLE]
+    known = {"table": {"$in": tables}, "kind": wanted.kind, "before_seconds": {"$in": seconds}}
+    stored = await collections.consumers.find(known).to_list(None)
+    own = (one.consumer for one in handlers if one.wanted == wanted)
+    return sorted({*(row["consumer"] for row in stored), *own})
+
+
+async def insert_events(
+    collections: EventCollections,
+    documents: Iterable[Document],
+    wanted: Subscription,
+    session: Session,
+) -> int:
+    """Record events, as `document_of` makes them, that aren't recorded yet; return how many.
+
+    In a transaction: events come with their deliveries. If another one records the same event, one
+    of the two is rolled back.
+    """
+    new = {document["_id"]: document for document in documents}
+    ids = {"_id": {"$in": [*new]}}
+    for known in await collections.events.find(ids, {"_id": 1}, session=session).to_list(None):
+        del new[known["_id"]]
+    if new:
+        await collections.events.insert_many([*new.values()], session=session)
+        consumers = await consumers_of(collections, wanted)
+        await add_deliveries(collections, new.values(), consumers, session)
+    return len(new)

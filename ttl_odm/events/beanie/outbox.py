@@ -18,7 +18,6 @@ from ttl_odm.beanie.purge.errors import store_errors
 from ttl_odm.beanie.time import formats
 from ttl_odm.events.beanie.collections import (
     DELIVERIES,
-    RETENTION,
     add_deliveries,
     collections_of,
     delivery_key,
@@ -93,13 +92,14 @@ class CollectionOutbox:
             kept["table"] = wanted.table
         if wanted.before is not None:
             kept["before_seconds"] = seconds_of(wanted.before)
-        recorded: dict[str, datetime] = {}
-        async for event in self._in.events.find(kept, {"recorded_at": 1}):
-            recorded[event["_id"]] = event["recorded_at"]
-            if len(recorded) == _CHUNK:
-                await add_deliveries(self._in, recorded, [consumer])
-                recorded.clear()
-        await add_deliveries(self._in, recorded, [consumer])
+        fields = {"recorded_at": 1, "kept_until": 1}
+        events: list[Document] = []
+        async for event in self._in.events.find(kept, fields):
+            events.append(event)
+            if len(events) == _CHUNK:
+                await add_deliveries(self._in, events, [consumer])
+                events.clear()
+        await add_deliveries(self._in, events, [consumer])
 
     async def take(self, consumer: str, limit: int, hidden: timedelta) -> Sequence[Delivery]:
         """As in `AsyncOutbox`."""
@@ -160,13 +160,11 @@ class CollectionOutbox:
     async def recorded(self, limit: int, *, since: datetime | None = None) -> Sequence[Recorded]:
         """As in `AsyncOutbox`."""
         with store_errors():
-            first = await self._now() - RETENTION
-            recorded: Document = {"$gt": first}
-            if since is not None and since > first:
-                recorded = {"$gte": since}
-            latest = self._in.events.find({"recorded_at": recorded})
-            latest = latest.sort([("recorded_at", -1), ("_id", -1)]).limit(limit)
-            found = await latest.to_list(None)
+            wanted: Document = kept_at(await self._now())
+            if since is not None:
+                wanted["recorded_at"] = {"$gte": since}
+            latest = self._in.events.find(wanted).sort([("recorded_at", -1), ("_id", -1)])
+            found = await latest.limit(limit).to_list(None)
         return [Recorded(event_of(one), one["recorded_at"]) for one in reversed(found)]
 
     async def opened(
