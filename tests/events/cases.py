@@ -31,7 +31,7 @@ def a_row_that_expires_has_one_event(s: EventSubject) -> None:
     s.put(2, HOUR // 4)
     s.work()
     (event,) = s.got
-    assert (event.kind, event.key, event.row["person"]) == ("expired", (1,), "ann")
+    assert (event.kind, event.key, event.row[s.named]) == ("expired", (1,), "ann")
     assert event.last_modified == began
     assert event.expires_at == began + timedelta(seconds=HOUR)
     assert event.delivery == 1
@@ -65,7 +65,7 @@ def so_does_a_write_that_takes_the_key(s: EventSubject) -> None:
     s.insert(1, "bob")
     s.work()
     (event,) = s.got
-    assert (event.key, event.row["person"]) == ((1,), "ann")
+    assert (event.key, event.row[s.named]) == ((1,), "ann")
     assert s.keys() == {1}
 
 
@@ -97,7 +97,7 @@ def each_life_of_a_key_has_its_own(s: EventSubject) -> None:
     s.work()
     first, second = s.got
     assert first.id != second.id
-    assert (first.row["person"], second.row["person"]) == ("ann", "bob")
+    assert (first.row[s.named], second.row[s.named]) == ("ann", "bob")
 
 
 @case
@@ -129,7 +129,7 @@ def a_row_that_is_about_to_expire_is_warned_of_once(s: EventSubject) -> None:
     s.put(2, HOUR // 4)
     s.work()
     (event,) = s.got
-    assert (event.kind, event.key, event.row["person"]) == ("expiring", (1,), "ann")
+    assert (event.kind, event.key, event.row[s.named]) == ("expiring", (1,), "ann")
     assert (event.before, event.expires_at) == (BEFORE, began + timedelta(seconds=HOUR))
     assert s.keys() == {1, 2}
     s.work()

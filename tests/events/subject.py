@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,16 +31,18 @@ class RolledBackError(Exception):
 
 
 class EventSubject(ABC):
-    """One adapter on one database: its table or collection `holds`, with `id`, `person` and a ttl.
+    """One adapter on one database: its table or collection with `id`, a name and a ttl.
 
-    It has two handlers, of ``"expired"`` and of ``"expiring"`` (`BEFORE` the end), both with
-    ``include=["person"]``.
+    It has two handlers, of ``"expired"`` and of ``"expiring"`` (`BEFORE` the end), which include
+    the name.
 
     Attributes:
+        named: What the name is called there.
         got: What the handlers were given, in order.
         failures: How often the next call of a handler raises an exception.
     """
 
+    named: ClassVar[str] = "person"
     got: list[Expiry]
     failures: int = 0
 
