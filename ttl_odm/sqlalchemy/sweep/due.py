@@ -53,7 +53,7 @@ from ttl_odm.sqlalchemy.time.dialect_time import dialect_time_of
 from ttl_odm.sweeper import Due, Part
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from sqlalchemy import Connection, FromClause, Select
     from sqlalchemy.engine import Dialect
@@ -64,6 +64,14 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds, Whereabouts
     from ttl_odm.sqlalchemy.time.clock import Clock, ColumnFormat
     from ttl_odm.sqlalchemy.time.dialect_time import DialectTime
+
+
+class Life(NamedTuple):
+    """How long some rows live: the index that has them, the seconds, and their condition."""
+
+    part: Part
+    seconds: Seconds
+    rows: list[ColumnElement[bool]]
 
 
 _Seen = dict["IndexNeed", StoredIndex]
@@ -113,13 +121,7 @@ def _rows_due(
     clock = clock_of(connection.dialect)
     walk = walk_of(connection, binding)
     # For how long the first row has been expired, for every life that rows may have.
-    lives: list[tuple[Part, Seconds, list[ColumnElement[bool]]]]
-    inherited = binding.source.ages() if walk is None else [walk.life_beside()]
-    lives = [(Part.INHERITING, seconds, rows) for seconds, rows in inherited]
-    if binding.override is not None:
-        lives.append((Part.OWN, 0, []))
-    if binding.max_lifetime is not None:
-        lives.append((Part.CAPPED, binding.max_lifetime.seconds, []))
+    lives = lives_of(binding, binding.source.ages() if walk is None else [walk.life_beside()])
     if not lives:
         return Due((), 0.0)
     # What waits to go whole isn't overdue; whether it does knows the sweeper's request.
@@ -145,6 +147,18 @@ def _rows_due(
     if Part.INHERITING in parts and has_own and rules_below(binding.table):
         parts[Part.OWN] = None  # where rows are put that the first part leaves
     return Due(tuple(parts), max(ages, default=0.0), loads_rows)
+
+
+def lives_of(
+    binding: Binding, inherited: Iterable[tuple[Seconds, list[ColumnElement[bool]]]]
+) -> list[Life]:
+    """Every life that rows may have, given those of the rows that inherit."""
+    lives: list[Life] = [Life(Part.INHERITING, seconds, rows) for seconds, rows in inherited]
+    if binding.override is not None:
+        lives.append(Life(Part.OWN, 0, []))
+    if binding.max_lifetime is not None:
+        lives.append(Life(Part.CAPPED, binding.max_lifetime.seconds, []))
+    return lives
 
 
 def needs_of(binding: Binding, family: Family) -> list[IndexNeed]:
@@ -269,12 +283,26 @@ class PartIndex:
 
     def criteria(self, seconds: Seconds) -> tuple[ColumnElement[bool], ...]:
         """What is in the index, bounds it and makes a row expired, where lives last for so long."""
-        source, cutoff = self._source, self._cutoff(seconds)
-        past = self.end(source) <= cutoff
-        if self._is_by_column:
-            past = self._format.within(self._start(source), cutoff)
-        holds = true() if self._is_virtual else self.holds(source)
-        return holds, past, self.expired(source, writing=False)
+        past = self._ends_until(self._cutoff(seconds))
+        return self._held, past, self.expired(self._source, writing=False)
+
+    def ending(
+        self, seconds: Seconds, after: ColumnElement[Any] | None, until: ColumnElement[Any]
+    ) -> tuple[ColumnElement[bool], ...]:
+        """What bounds the rows that end after one moment, and not after another.
+
+        Rows that end at other moments may be within these bounds too. The first moment is for
+        columns of the contract's own form: of others the index can't tell what comes after it.
+        """
+        bounds = self._held, self._ends_until(self._cutoff(seconds, now=until))
+        if after is None:
+            return bounds
+        return *bounds, self.end(self._source) > self._cutoff(seconds, now=after)
+
+    @property
+    def place(self) -> ColumnElement[Any]:
+        """Where a row is in the index, as a bookmark."""
+        return self._time.as_bookmark(self.end(self._source))
 
     def first_overdue(self, seconds: Seconds, rows: list[ColumnElement[bool]]) -> Select[Any]:
         """For how long the first of some rows has been expired, in the clock's unit."""
@@ -353,21 +381,35 @@ class PartIndex:
         """The first of some entries, as the bookmark that the next batch gets."""
         return self._time.as_bookmark(entries.limit(1).scalar_subquery())
 
+    @property
+    def _held(self) -> ColumnElement[bool]:
+        """What a lookup asks for, so that the index is used."""
+        return true() if self._is_virtual else self.holds(self._source)
+
+    def _ends_until(self, cutoff: ColumnElement[Any]) -> ColumnElement[bool]:
+        if self._is_by_column:
+            return self._format.within(self._start(self._source), cutoff)
+        return self.end(self._source) <= cutoff
+
     def _ends_after(self, cutoff: ColumnElement[Any]) -> ColumnElement[bool]:
         source = self._source
         if self._is_by_column:
             return self._format.ahead(self._start(source), cutoff)
         return self.end(source) > cutoff
 
-    def _cutoff(self, seconds: Seconds, overdue: int = 0) -> ColumnElement[Any]:
+    def _cutoff(
+        self, seconds: Seconds, overdue: int = 0, now: ColumnElement[Any] | None = None
+    ) -> ColumnElement[Any]:
         """The latest `end` that is an end of life, where rows live for so long.
 
-        That of rows which expired so many seconds ago where they are `overdue`.
+        That of rows which expired so many seconds ago where they are `overdue`; or by another
+        moment than now.
 
         A difference also where nothing is taken away: SQLite searches no index for a bare CAST.
         And by the statement's now: PostgreSQL searches none for the clock's, which is volatile.
         """
-        now, span = self._clock.literal(self._clock.now), self._clock.span
+        now = self._clock.literal(self._clock.now) if now is None else now
+        span = self._clock.span
         if isinstance(seconds, ColumnElement):
             since = now - span(seconds) - span(literal(overdue, BigInteger()))
             return select(since).scalar_subquery()

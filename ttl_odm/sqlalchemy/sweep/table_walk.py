@@ -133,7 +133,7 @@ def _next_keys(
     clock = clock_of(connection.dialect)
 
     def after(columns: Sequence[ColumnElement[Any]]) -> list[ColumnElement[bool]]:
-        return [] if resume is None else [_compared(columns, gt, gt, resume, clock)]
+        return [] if resume is None else [compared(columns, gt, gt, resume, clock)]
 
     keys = select(*columns).where(*after(columns)).order_by(*columns)
     last = connection.execute(
@@ -142,7 +142,7 @@ def _next_keys(
 
     def bounds(source: FromClause) -> list[ColumnElement[bool]]:
         ours = [source.c[key.key] for key in columns]
-        until = [] if last is None else [_compared(ours, lt, le, tuple(last), clock)]
+        until = [] if last is None else [compared(ours, lt, le, tuple(last), clock)]
         return [*after(ours), *until]
 
     # Most stretches hold nothing to delete: then there is no DELETE, which would read them again.
@@ -158,7 +158,7 @@ def _next_keys(
     )
 
 
-def _compared(
+def compared(
     columns: Sequence[ColumnElement[Any]],
     first: Callable[[Any, Any], Any],
     last: Callable[[Any, Any], Any],
