@@ -131,7 +131,8 @@ def on_expiring(
         A decorator, which returns the function as it is.
 
     Raises:
-        TTLConfigurationError: As for `on_expired`; or `before` isn't whole seconds from 1 on.
+        TTLConfigurationError: As for `on_expired`; or `before` isn't whole seconds from 1 on, or is
+            longer than events are kept.
     """
     left = _left(before)
     return _registering(_recorded(target, include, left), name, attempts)
@@ -209,7 +210,8 @@ def record_expiring(target: Any, *, before: timedelta | float, include: Iterable
         The name of the table.
 
     Raises:
-        TTLConfigurationError: As for `record_expired`; or `before` isn't whole seconds from 1 on.
+        TTLConfigurationError: As for `record_expired`; or `before` isn't whole seconds from 1 on,
+            or is longer than events are kept.
     """
     warned: str = adapter_of(target).warn(target, _left(before), tuple(include))
     return warned

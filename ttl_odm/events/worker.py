@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.handlers import Handler, adapter_of, handlers, rest_after
-from ttl_odm.sweeper import AsyncSweeper, Ending, Sweeper, TransientStoreError
+from ttl_odm.sweeper import AsyncSweeper, Ending, StoreError, Sweeper, TransientStoreError
 from ttl_odm.sweeper.stop import Stop
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ class EventWorker(Worker):
             return
         try:
             self._warnings.record()
-        except TransientStoreError as error:
+        except StoreError as error:
             logger.warning("Warnings weren't recorded: %s", error)
 
     def _delivered(self) -> bool:
@@ -391,7 +391,7 @@ class AsyncEventWorker(Worker):
             return
         try:
             await self._warnings.record()
-        except TransientStoreError as error:
+        except StoreError as error:
             logger.warning("Warnings weren't recorded: %s", error)
 
     async def _delivered(self) -> bool:

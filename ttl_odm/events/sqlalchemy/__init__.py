@@ -2,6 +2,7 @@
 
 - `tables`: the tables that keep events and deliveries.
 - `recording`: a hook that records events in the deleting transaction.
+- `warnings`: looks for rows that are about to expire.
 - `outbox`: what workers and readers ask of these tables.
 """
 
@@ -15,6 +16,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.sqlalchemy.outbox import AsyncTableOutbox, TableOutbox, open_outbox
 from ttl_odm.events.sqlalchemy.recording import record, recorder_among
 from ttl_odm.events.sqlalchemy.tables import EventTables, event_tables
+from ttl_odm.events.sqlalchemy.warnings import open_warnings, warn, warned_of
 from ttl_odm.sqlalchemy.policy.binding import binding_of, bound_tables
 from ttl_odm.sqlalchemy.sweep.store import bindings_of
 from ttl_odm.sweeper import Hooks
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Table
 
-__all__ = ["EventSource", "event_tables", "read_from", "record", "source_of"]
+    from ttl_odm.events.sqlalchemy.warnings import AsyncTableWarnings, TableWarnings
+
+__all__ = ["EventSource", "event_tables", "read_from", "record", "source_of", "warn"]
 
 
 class EventSource:
@@ -33,23 +37,26 @@ class EventSource:
     Attributes:
         engine: The engine.
         targets: What a worker sweeps: the tables whose events are recorded, and the outbox.
-        tables: The names of the former.
+        tables: The names of the former, and of the tables whose rows are warned of.
         is_async: Whether the engine is.
     """
 
-    def __init__(self, engine: Any, recorded: Sequence[Table], tables: EventTables) -> None:
+    def __init__(self, engine: Any, with_events: Sequence[Table], tables: EventTables) -> None:
+        recorded = [table for table in with_events if _is_recorded(table)]
+        self._warned = [one for one in map(warned_of, with_events) if one is not None]
         self._tables = tables
         self.engine = engine
         self.targets: list[Table] = [*recorded, tables.deliveries, tables.events]
-        self.tables = [str(table.fullname) for table in recorded]
+        self.tables = [str(table.fullname) for table in with_events]
         self.is_async = not isinstance(self.outbox(), TableOutbox)
 
     def outbox(self) -> TableOutbox | AsyncTableOutbox:
         """Open the outbox."""
         return open_outbox(self.engine, self._tables)
 
-    def warnings(self) -> None:
-        """None: no table has warnings."""
+    def warnings(self) -> TableWarnings | AsyncTableWarnings | None:
+        """Open the warnings; None if no table has any."""
+        return open_warnings(self.engine, self._warned) if self._warned else None
 
     def leave_thread(self) -> None:
         """Do nothing: the engine's pool has all connections."""
@@ -61,13 +68,14 @@ def source_of(engine: Any, targets: Any) -> EventSource:
     Raises:
         TTLConfigurationError: None of the targets has events, or they are kept in several schemas.
     """
-    recorded = [table for table in _tables(targets) if _is_recorded(table)]
-    if not recorded:
+    with_events = _with_events(targets)
+    if not with_events:
         raise TTLConfigurationError(
-            "No model here has events: register a handler with on_expired(Model), or call "
-            "record_expired(Model), before the worker is created."
+            "No model here has events: register a handler with on_expired(Model) or "
+            "on_expiring(Model, before=...), or call record_expired(Model) or "
+            "record_expiring(Model, before=...), before the worker is created."
         )
-    return EventSource(engine, recorded, _outbox_of(recorded))
+    return EventSource(engine, with_events, _outbox_of(with_events))
 
 
 def read_from(engine: Any, targets: Any) -> EventSource:
@@ -78,14 +86,14 @@ def read_from(engine: Any, targets: Any) -> EventSource:
     """
     if targets is not None:
         return source_of(engine, targets)
-    recorded = [table for table in _tables(None) if _is_recorded(table)]
-    tables = _outbox_of(recorded) if recorded else event_tables(MetaData())
-    return EventSource(engine, recorded, tables)
+    with_events = _with_events(None)
+    tables = _outbox_of(with_events) if with_events else event_tables(MetaData())
+    return EventSource(engine, with_events, tables)
 
 
-def _outbox_of(recorded: Sequence[Table]) -> EventTables:
+def _outbox_of(with_events: Sequence[Table]) -> EventTables:
     """The tables that the events of some tables are in."""
-    outboxes = [event_tables(metadata) for metadata in {table.metadata for table in recorded}]
+    outboxes = [event_tables(metadata) for metadata in {table.metadata for table in with_events}]
     schemas = {tables.events.schema for tables in outboxes}
     if len(schemas) > 1:
         raise TTLConfigurationError(
@@ -93,6 +101,12 @@ def _outbox_of(recorded: Sequence[Table]) -> EventTables:
             f"({', '.join(sorted(map(str, schemas)))}): give the models of one of them."
         )
     return outboxes[0]
+
+
+def _with_events(targets: Any) -> list[Table]:
+    """The tables whose events are recorded, or whose rows are warned of."""
+    every = _tables(targets)
+    return [table for table in every if _is_recorded(table) or warned_of(table) is not None]
 
 
 def _tables(targets: Any) -> Sequence[Table]:

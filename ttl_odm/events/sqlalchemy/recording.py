@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Table, insert, inspect, select
+from sqlalchemy import Table, insert, inspect, or_, select
 from sqlalchemy.orm import Mapper
 
 from ttl_odm.core import expiry
 from ttl_odm.errors import TTLConfigurationError, TTLError
-from ttl_odm.events.expiry import EXPIRED, Expiry
+from ttl_odm.events.expiry import Expiry
 from ttl_odm.events.handlers import handlers
-from ttl_odm.events.outbox import EVERY_TABLE
-from ttl_odm.events.sqlalchemy.outbox import add_deliveries
+from ttl_odm.events.outbox import EVERY_TABLE, Subscription
+from ttl_odm.events.sqlalchemy.outbox import add_deliveries, seconds_of
 from ttl_odm.events.sqlalchemy.tables import EventTables, event_tables
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import key_columns, root_binding_of
@@ -24,8 +24,8 @@ from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_na
 from ttl_odm.sweeper import Hook, Hooks, Purged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime, timedelta
 
     from sqlalchemy import Connection
     from sqlalchemy.engine import Dialect
@@ -34,8 +34,14 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
 
-class Recorder:
-    """Records the events of one table; a hook that runs in the deleting transaction."""
+class RowEvents:
+    """What the events of one table have.
+
+    Attributes:
+        table: The table.
+        tables: Where its events are kept.
+        included: The names of the columns that the events have.
+    """
 
     def __init__(self, binding: Binding) -> None:
         self.table = binding.table
@@ -56,6 +62,55 @@ class Recorder:
         always = [str(column.name) for column in (*key_columns(self.table), *own)]
         self.included |= dict.fromkeys((*always, *names))
 
+    def event(
+        self,
+        key: Sequence[object],
+        row: Mapping[str, Any],
+        end: datetime,
+        before: timedelta | None = None,
+    ) -> Expiry:
+        """The event of a row; with `before` it is a warning."""
+        began = row[str(self._binding.last_modified.name)]
+        return Expiry.of(
+            self.table.fullname,
+            key,
+            {name: row[name] for name in self.included},
+            last_modified=expiry.instant_of(self._binding.policy, began),
+            expires_at=end,
+            before=before,
+        )
+
+    def end_of(self, policy: Policy, row: Mapping[str, Any]) -> datetime | None:
+        """When a row expires by a policy."""
+        columns = self._binding.columns_of(self.table)
+
+        def value(column: Any) -> Any:
+            return None if column is None else row[str(column.name)]
+
+        return expiry.expires_at(
+            policy,
+            instant=value(columns.last_modified),
+            own=value(columns.override),
+            kind=value(columns.discriminator),
+            created=value(columns.created),
+        )
+
+    def policy_of(self, row: Mapping[str, Any]) -> Policy | None:
+        """The policy of a row; None where only the database knows its default."""
+        if not self._binding.source.is_known:
+            return None
+        scope = self._scope_of(row)
+        variants = (one for one in self._binding.variants if scope in one.identities)
+        return next((one.default for one in variants), self._binding.default).policy
+
+    def _scope_of(self, row: Mapping[str, Any]) -> object:
+        column = self._binding.discriminator
+        return None if column is None else row[str(column.name)]
+
+
+class Recorder(RowEvents):
+    """Records the events of one table; a hook that runs in the deleting transaction."""
+
     def __call__(self, purged: Purged) -> object:
         """Record the events of a batch; to be awaited where the connection is asynchronous."""
         connection = purged.transaction
@@ -67,67 +122,24 @@ class Recorder:
         return None
 
     def _record(self, connection: Connection, purged: Purged) -> None:
-        now = purged.as_of
         self._binding.source.see(connection)
         events = list(self._events(connection.dialect, purged))
-        consumers = self._consumers(connection)
-        outbox = self.tables.events
-        for start in range(0, len(events), CHUNK):
-            chunk = {event.id: event for event in events[start : start + CHUNK]}
-            held = select(outbox.c.id).where(is_one_of([outbox.c.id], [(key,) for key in chunk]))
-            for known in connection.scalars(held).all():
-                del chunk[known]  # a row that was put back as it was, and has expired again
-            if chunk:
-                connection.execute(insert(outbox), [_row(event, now) for event in chunk.values()])
-                add_deliveries(connection, self.tables, dict.fromkeys(chunk, now), consumers)
-
-    def _consumers(self, connection: Connection) -> list[str]:
-        """Who is told: those that the database knows, and this process's own handlers."""
-        c = self.tables.consumers.c
-        name = self.table.fullname
-        stored = select(c.consumer).where(c.table_name.in_([name, EVERY_TABLE]), c.kind == EXPIRED)
-        own = (one.consumer for one in handlers if (one.table, one.wanted.kind) == (name, EXPIRED))
-        return sorted({*connection.scalars(stored), *own})
+        consumers = consumers_of(connection, self.tables, Subscription(self.table.fullname))
+        insert_events(connection, self.tables, events, consumers, purged.as_of)
 
     def _events(self, dialect: Dialect, purged: Purged) -> Iterator[Expiry]:
         assert purged.rows is not None  # noqa: S101 (the hook asks for them)
-        binding = self._binding
-        columns = binding.columns_of(self.table)
-
-        def value(row: Mapping[str, Any], column: Any) -> Any:
-            return None if column is None else row[str(column.name)]
-
         for key, row in zip(purged.keys, purged.rows, strict=True):
-            scope = value(row, columns.discriminator)
-            policy = self._policy(dialect, scope)
-            began = value(row, columns.last_modified)
-            end = None
-            if policy is not None:
-                end = expiry.expires_at(
-                    policy,
-                    instant=began,
-                    own=value(row, columns.override),
-                    kind=scope,
-                    created=value(row, columns.created),
-                )
-            yield Expiry.of(
-                self.table.fullname,
-                key,
-                {name: row[name] for name in self.included},
-                last_modified=expiry.instant_of(binding.policy, began),
-                expires_at=_instant(end, purged.as_of),
-            )
+            policy = self.policy_of(row) or self._policy_as_noted(dialect, row)
+            end = None if policy is None else self.end_of(policy, row)
+            yield self.event(key, row, _instant(end, purged.as_of))
 
-    def _policy(self, dialect: Dialect, scope: object) -> Policy | None:
+    def _policy_as_noted(self, dialect: Dialect, row: Mapping[str, Any]) -> Policy | None:
         """By which a row has expired; None where only the database knows that."""
-        source = self._binding.source
-        if not source.is_known:
-            try:
-                return source.policy_as_noted(dialect, scope)
-            except TTLError:
-                return None
-        variants = (one for one in self._binding.variants if scope in one.identities)
-        return next((one.default for one in variants), self._binding.default).policy
+        try:
+            return self._binding.source.policy_as_noted(dialect, self._scope_of(row))
+        except TTLError:
+            return None
 
 
 def _instant(end: datetime | None, now: datetime) -> datetime:
@@ -135,11 +147,58 @@ def _instant(end: datetime | None, now: datetime) -> datetime:
     return now if end is None else min(end, now)
 
 
+def consumers_of(connection: Connection, tables: EventTables, events: Subscription) -> list[str]:
+    """Who gets events of a table, a kind and a `before`.
+
+    These are the consumers that the database knows, and this process's own handlers.
+    """
+    c, before = tables.consumers.c, seconds_of(events.before)
+    stored = select(c.consumer).where(
+        c.table_name.in_([events.table, EVERY_TABLE]), c.kind == events.kind
+    )
+    if before is not None:
+        stored = stored.where(or_(c.before_seconds.is_(None), c.before_seconds == before))
+    own = (one.consumer for one in handlers if one.wanted == events)
+    return sorted({*connection.scalars(stored), *own})
+
+
+def insert_events(
+    connection: Connection,
+    tables: EventTables,
+    events: Sequence[Expiry],
+    consumers: Sequence[str],
+    now: datetime,
+) -> int:
+    """Record the events that aren't there yet, and return their number."""
+    recorded = 0
+    for start in range(0, len(events), CHUNK):
+        chunk = {event.id: event for event in events[start : start + CHUNK]}
+        for known in recorded_ids(connection, tables, chunk):
+            del chunk[known]  # as of a row that was put back as it was, and has expired again
+        if chunk:
+            rows = [_row(event, now) for event in chunk.values()]
+            connection.execute(insert(tables.events), rows)
+            add_deliveries(connection, tables, dict.fromkeys(chunk, now), consumers)
+            recorded += len(chunk)
+    return recorded
+
+
+def recorded_ids(
+    connection: Connection, tables: EventTables, ids: Iterable[str]
+) -> Collection[str]:
+    """Those of some ids of which there are events."""
+    column = tables.events.c.id
+    return connection.scalars(
+        select(column).where(is_one_of([column], [(one,) for one in ids]))
+    ).all()
+
+
 def _row(event: Expiry, now: datetime) -> dict[str, object]:
     return {
         "id": event.id,
         "table_name": event.table,
         "kind": event.kind,
+        "before_seconds": seconds_of(event.before),
         "row_key": json.dumps(event.key),
         "row_values": json.dumps(event.row),
         "last_modified": event.last_modified,
@@ -150,7 +209,7 @@ def _row(event: Expiry, now: datetime) -> dict[str, object]:
 
 def record(target: Any, include: Sequence[str]) -> str:
     """Put a recorder among a model's hooks, unless it has one; see `record_expired`."""
-    binding = _binding_of(target)
+    binding = policy_of_target(target)
     owner = binding.default.owner
     hooks = Hooks.of(getattr(owner, "__ttl_on_purged__", None))
     recorder = recorder_among(hooks)
@@ -166,7 +225,12 @@ def recorder_among(hooks: Hooks) -> Recorder | None:
     return next((hook.call for _, hook in hooks.entries if isinstance(hook.call, Recorder)), None)
 
 
-def _binding_of(target: Any) -> Binding:
+def policy_of_target(target: Any) -> Binding:
+    """The policy of a model or Table that can have events.
+
+    Raises:
+        TTLConfigurationError: It can't.
+    """
     mapper: Any = inspect(target, raiseerr=False) if isinstance(target, type) else None
     table = mapper.local_table if isinstance(mapper, Mapper) else target
     if not isinstance(table, Table):

@@ -1,0 +1,522 @@
+"""Warnings: rows whose end comes near are looked for, and events of others aren't delivered.
+
+A look reads the rows that end in a *window*, from now until `before` later, by the indexes of the
+sweeper. Most looks read only what has come into it since the last one. A row may come into its
+midst, too: it is written with a short ttl, its ttl is shortened, or a default is. So now and then
+the whole window is read; always, where no index says which rows have come into it.
+
+What a look finds is recorded page by page. A call records so many pages, and the next one goes on:
+the worker has rows to sweep meanwhile.
+
+This module must not know workers.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from operator import gt
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from uuid import UUID
+
+from sqlalchemy import Engine, TypeDecorator, literal, literal_column, select
+from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.events.expiry import EXPIRING
+from ttl_odm.events.outbox import Subscription
+from ttl_odm.events.sqlalchemy.recording import (
+    RowEvents,
+    consumers_of,
+    insert_events,
+    policy_of_target,
+    recorded_ids,
+)
+from ttl_odm.sqlalchemy import expires_at
+from ttl_odm.sqlalchemy.policy.binding import bind_info, binding_of, key_columns
+from ttl_odm.sqlalchemy.purge.errors import in_short, is_away
+from ttl_odm.sqlalchemy.purge.removal import CHUNK
+from ttl_odm.sqlalchemy.sweep.due import Life, PartIndex, is_walked, lives_of
+from ttl_odm.sqlalchemy.sweep.store import now as now_of
+from ttl_odm.sqlalchemy.sweep.table_walk import compared
+from ttl_odm.sqlalchemy.sweep.transactions import (
+    prepared,
+    reading,
+    store_errors,
+    undivided,
+    writing,
+    zone_settings,
+)
+from ttl_odm.sqlalchemy.time.clock import LastModified, clock_of
+from ttl_odm.sweeper import TransientStoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from ttl_odm.events.expiry import Expiry
+    from ttl_odm.sqlalchemy.policy.binding import Binding
+
+R = TypeVar("R")
+P = ParamSpec("P")
+
+PAGES: Final = 10
+"""Pages of rows that a call records, of each table and `before`."""
+
+SHORTEST_REST: Final = timedelta(seconds=1)
+LONGEST_REST: Final = timedelta(minutes=1)
+"""The least and the most time between two looks at a whole window: else a hundredth of it."""
+
+REST: Final = 10
+"""How many times as long as such a look the time until the next one is at least."""
+
+TRIES: Final = 3
+"""How often a call tries to record a page of which another worker is recording some rows."""
+
+_INFO: Final = "ttl_odm.events.warned"
+
+
+class Warned(RowEvents):
+    """A table whose rows are warned of.
+
+    Attributes:
+        befores: How long before their end.
+    """
+
+    def __init__(self, binding: Binding) -> None:
+        super().__init__(binding)
+        self.befores: dict[timedelta, None] = {}
+
+    @property
+    def binding(self) -> Binding:
+        """The policy of the rows."""
+        return self._binding
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether an index can tell which rows have come into a window.
+
+        It can't where each row may have another default, nor of columns in a form of their own,
+        such as a wall time in a zone.
+        """
+        limit = self._binding.max_lifetime
+        is_native = limit is None or limit.instants.native
+        return self._binding.instants.native and is_native and not self.has_scopes
+
+    @property
+    def has_scopes(self) -> bool:
+        """Whether each row may have another default."""
+        return self._binding.source.scoping is not None
+
+    def columns(self) -> list[Column[Any]]:
+        """The columns that the events have."""
+        return [column for column in self.table.columns if str(column.name) in self.included]
+
+    def warning(self, values: Sequence[Any], end: datetime, before: timedelta) -> Expiry | None:
+        """The warning of a row, given its `columns`; None if it never ends.
+
+        `end` is what the database knows of that. It counts where Python doesn't know the default;
+        elsewhere a value may be more precise than the database's clock.
+        """
+        row = {str(one.name): value for one, value in zip(self.columns(), values, strict=True)}
+        key = [row[str(column.name)] for column in key_columns(self.table)]
+        policy = self.policy_of(row)
+        known = end if policy is None else self.end_of(policy, row)
+        return None if known is None else self.event(key, row, known, before)
+
+
+def warn(target: Any, before: timedelta, include: Sequence[str]) -> str:
+    """Have the rows of a model warned of; see `ttl_odm.events.record_expiring`."""
+    binding = policy_of_target(target)
+    warned = warned_of(binding.table) or Warned(binding)
+    _check_retention(warned, before)
+    warned.include(include)
+    warned.befores[before] = None
+    bind_info(binding.table, _INFO, warned)
+    return str(binding.table.fullname)
+
+
+def warned_of(table: Table) -> Warned | None:
+    """What is known of the warnings of a table; None if it has none."""
+    warned: Warned | None = table.info.get(_INFO)
+    return warned if warned is not None and warned.table is table else None  # else a copy's
+
+
+def _check_retention(warned: Warned, before: timedelta) -> None:
+    """See to it that a warning is there as long as its row, or it would be given again."""
+    kept = binding_of(warned.tables.events)
+    retention = timedelta(seconds=getattr(kept and kept.policy, "seconds", 0))
+    if before > retention:
+        raise TTLConfigurationError(
+            f"before = {before!r} is longer than events are kept, which is {retention!r}: call "
+            "event_tables(metadata, retention=...) first."
+        )
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """Some rows of a window, which are read page by page.
+
+    Attributes:
+        life: How long they live, by which an index leads to them; None where the table is walked.
+        after: They end later; None where the index can't tell.
+        until: They end at this moment at the latest.
+        place: Where in the index to go on, as a bookmark.
+        key: The key of the row after which to go on, among those at that place.
+    """
+
+    life: Life | None
+    after: datetime | None
+    until: datetime
+    place: Any = None
+    key: tuple[Any, ...] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Window:
+    """The rows of a table that end in a window, and what is known of them.
+
+    Attributes:
+        warned: The table.
+        before: How long the window is.
+        looked: When the last look was, by the database's clock.
+        whole_at: When the next look at the whole window is due.
+        default: What the defaults were at the last look.
+        stretches: What that look has found and wasn't read yet.
+    """
+
+    warned: Warned
+    before: timedelta
+    looked: datetime | None = None
+    whole_at: datetime | None = None
+    default: object = None
+    stretches: deque[_Stretch] = field(default_factory=deque)
+    _is_whole: bool = False
+
+    def look(self, connection: Connection, now: datetime, *, is_walked: bool) -> None:
+        """Find out whether there are rows in the window, or have come into it."""
+        if self.stretches:
+            return
+        source, looked, whole_at = self.warned.binding.source, self.looked, self.whole_at
+        is_followed = self.warned.is_followed and not is_walked
+        default = tuple(source.defaults(connection)) if source.is_known else self.default
+        is_whole = (
+            looked is None
+            or whole_at is None
+            or not looked <= now < whole_at  # also when the clock was set back
+            or default != self.default
+        )
+        until = now + self.before
+        stretches: list[_Stretch] = []
+        if not is_whole and looked is not None:
+            if not is_followed:
+                return
+            stretches, default = self._found(connection, looked + self.before, until)
+            is_whole = default != self.default
+        if is_whole and is_walked:
+            stretches = [_Stretch(None, None, until)]
+        elif is_whole:
+            stretches, default = self._found(connection, now if is_followed else None, until)
+        self.stretches.extend(stretches)
+        self.looked, self.default, self._is_whole = now, default, is_whole
+        if is_whole:
+            self.whole_at = now + self._rest
+
+    @property
+    def _rest(self) -> timedelta:
+        return min(max(self.before / 100, SHORTEST_REST), LONGEST_REST)
+
+    def _found(
+        self, connection: Connection, after: datetime | None, until: datetime
+    ) -> tuple[list[_Stretch], object]:
+        """The stretches that hold rows, and the defaults; by one statement."""
+        binding = self.warned.binding
+        source = binding.source
+        stretches = [_Stretch(life, after, until) for life in lives_of(binding, source.ages())]
+        lookups: list[Any] = [self._first(connection, stretch) for stretch in stretches]
+        if not source.is_known:
+            lookups.append(source.shortest_age())
+        row: Any = connection.execute(select(*lookups)).one() if lookups else ()
+        default = tuple(source.defaults(connection)) if source.is_known else row[-1]
+        return [one for one, is_there in zip(stretches, row, strict=False) if is_there], default
+
+    def _first(self, connection: Connection, stretch: _Stretch) -> ColumnElement[Any]:
+        rows, index = self._rows(connection, stretch, literal_column("1"))
+        assert index is not None  # noqa: S101 (a table that is walked isn't asked)
+        return rows.order_by(index.end(self.warned.table)).limit(1).scalar_subquery()
+
+    def _rows(
+        self, connection: Connection, stretch: _Stretch, *columns: ColumnElement[Any]
+    ) -> tuple[Select[Any], PartIndex | None]:
+        """What selects the rows of a stretch, and the index that leads to them.
+
+        The gate sees to it that they are alive.
+        """
+        binding, clock = self.warned.binding, clock_of(connection.dialect)
+        ends = expires_at(binding.table) <= literal(stretch.until, LastModified())
+        rows = select(*columns).select_from(binding.table).where(ends)
+        if stretch.life is None:
+            return rows, None
+
+        def moment(instant: datetime) -> ColumnElement[Any]:
+            return literal(clock.to_storage(instant), clock.storage)
+
+        part, seconds, conditions = stretch.life
+        index = PartIndex(binding, part, clock)
+        after = None if stretch.after is None else moment(stretch.after)
+        bounds = index.ending(seconds, after, moment(stretch.until))
+        return rows.where(*bounds, *conditions), index
+
+    def record(self, connection: Connection) -> int:
+        """Record what the last look has found, as far as one call may."""
+        number, read = 0, False
+        for _ in range(PAGES):
+            if not self.stretches:
+                break
+            read = True
+            number += self._record_page(connection)
+        if read and not self.stretches and self._is_whole and self.looked is not None:
+            with reading(connection):
+                now = now_of(connection)
+            self.whole_at = max(self.whole_at or now, now + (now - self.looked) * REST)
+        return number
+
+    def _record_page(self, connection: Connection) -> int:
+        """Record the next rows; should that fail, they stay the next ones."""
+        with reading(connection):
+            rows, rest = self._page(connection, self.stretches[0])
+            events = self._events(rows)
+            for known in recorded_ids(connection, self.warned.tables, events) if events else ():
+                del events[known]
+        number = self._insert(connection, [*events.values()]) if events else 0
+        self.stretches.popleft()
+        if rest is not None:
+            self.stretches.appendleft(rest)
+        return number
+
+    def _events(self, rows: Sequence[Row[Any]]) -> dict[str, Expiry]:
+        width = len(self.warned.columns())
+        events = (self.warned.warning(row[:width], row.ends_at, self.before) for row in rows)
+        return {event.id: event for event in events if event is not None}
+
+    def _page(
+        self, connection: Connection, stretch: _Stretch
+    ) -> tuple[Sequence[Row[Any]], _Stretch | None]:
+        """Read the next rows of a stretch, and return what is left of it.
+
+        Rows that were written at one instant, as by a migration, may be more than a page: of these
+        the key tells which come next.
+        """
+        table, clock = self.warned.table, clock_of(connection.dialect)
+        keys = key_columns(table)
+        columns = [*self.warned.columns(), expires_at(table).label("ends_at")]
+        rows, index = self._rows(connection, stretch, *columns)
+        if index is not None:
+            rows = rows.add_columns(index.place.label("ends_place"))
+            end = index.end(table)
+            if stretch.key is not None:
+                rows = rows.where(end == index.bound(stretch.place))
+            elif stretch.place is not None:
+                rows = rows.where(end > index.bound(stretch.place)).order_by(end)
+            else:
+                rows = rows.order_by(end)
+        if stretch.key is not None:
+            rows = rows.where(compared(keys, gt, gt, stretch.key, clock))
+        page = connection.execute(rows.order_by(*keys).limit(CHUNK)).all()
+        is_full = len(page) == CHUNK
+        if not is_full and (index is None or stretch.key is None):
+            return page, None
+        key, place = None, stretch.place
+        if is_full:
+            values = dict(zip(self.warned.columns(), page[-1], strict=False))
+            key = tuple(values[column] for column in keys)
+            place = None if index is None else page[-1].ends_place
+        return page, _Stretch(stretch.life, stretch.after, stretch.until, place, key)
+
+    def _insert(self, connection: Connection, events: Sequence[Expiry]) -> int:
+        tables = self.warned.tables
+        meant = Subscription(str(self.warned.table.fullname), EXPIRING, self.before)
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                with writing(connection, tables.events):
+                    consumers = consumers_of(connection, tables, meant)
+                    return insert_events(connection, tables, events, consumers, now_of(connection))
+            except IntegrityError as error:  # another worker has just done so
+                if tries == TRIES:
+                    raise TransientStoreError(in_short(error)) from error
+
+
+class Statements:
+    """The statements of a worker or reader, for a connection without a transaction."""
+
+    def __init__(self, warned: Sequence[Warned]) -> None:
+        self._warned = {str(one.table.fullname): one for one in warned}
+        self._windows: dict[tuple[str, timedelta], _Window] = {}
+
+    def record(self, connection: Connection) -> int:
+        """See `ttl_odm.events.outbox.Warnings.record`."""
+        failures: list[Exception] = []
+        walked: dict[_Window, bool] = {}
+        settings: dict[str, float | str] = {}
+        for name, one in self._warned.items():
+            with _noted(failures):
+                is_one_walked = one.has_scopes or is_walked(connection, one.binding)
+                settings |= zone_settings(connection, one.binding)
+                for before in one.befores:
+                    window = self._windows.setdefault((name, before), _Window(one, before))
+                    walked[window] = is_one_walked
+        number, waiting = 0, deque(walked)
+        with prepared(connection, settings=settings):
+            while waiting:  # all in one transaction, unless one fails
+                with _noted(failures), reading(connection):
+                    now = now_of(connection)
+                    while waiting:
+                        window = waiting.popleft()
+                        window.look(connection, now, is_walked=walked[window])
+            for window in walked:
+                with _noted(failures):
+                    number += window.record(connection)
+        if failures:
+            raise failures[0]
+        return number
+
+    def knows(self, event: Expiry) -> bool:
+        """Whether it takes the event's row to tell whether the event holds."""
+        return event.kind == EXPIRING and event.before is not None and event.table in self._warned
+
+    def hold(self, connection: Connection, event: Expiry) -> bool:
+        """Whether the row of a warning is alive, and has the same end.
+
+        The id of an event says all of that. Of a key that can't be read back from JSON nobody can
+        tell: such an event holds.
+        """
+        warned = self._warned[event.table]
+        keys = key_columns(warned.table)
+        columns = [*warned.columns(), expires_at(warned.table)]
+        same = (key == from_json(key, value) for key, value in zip(keys, event.key, strict=True))
+        row_of_event = select(*columns).where(*same)
+        try:
+            with (
+                prepared(connection, settings=zone_settings(connection, warned.binding)),
+                reading(connection),
+            ):
+                row = connection.execute(row_of_event).one_or_none()
+        except StatementError as error:
+            if isinstance(error, DBAPIError):
+                raise
+            return True
+        if row is None:
+            return False
+        *values, end = row
+        assert event.before is not None  # noqa: S101 (or it isn't known)
+        warning = warned.warning(values, end, event.before)
+        return warning is not None and warning.id == event.id
+
+
+@contextmanager
+def _noted(failures: list[Exception]) -> Iterator[None]:
+    """Go on with the next table after an error, unless the database is away."""
+    try:
+        yield
+    except (DBAPIError, TransientStoreError) as error:
+        if isinstance(error, DBAPIError) and is_away(error):
+            raise
+        failures.append(error)
+
+
+_READERS: Final[dict[type, Callable[[Any], Any]]] = {
+    bytes: b64decode,
+    UUID: UUID,
+    Decimal: Decimal,
+    datetime: datetime.fromisoformat,
+    date: date.fromisoformat,
+    time: time.fromisoformat,
+    timedelta: lambda seconds: timedelta(seconds=seconds),
+}
+
+
+def from_json(column: Column[Any], value: Any) -> Any:
+    """The value of a key's column that an event has as JSON; see `ttl_odm.events.Expiry`."""
+    type_: Any = column.type
+    while isinstance(type_, TypeDecorator):
+        type_ = type_.impl
+    try:
+        kind = type_.python_type
+    except NotImplementedError:
+        return value
+    if issubclass(kind, Enum):
+        return kind(value)
+    return _READERS[kind](value) if kind in _READERS else value
+
+
+class TableWarnings:
+    """The `ttl_odm.events.outbox.Warnings` of an `Engine`."""
+
+    def __init__(self, engine: Engine, warned: Sequence[Warned]) -> None:
+        self._engine = engine
+        self._statements = Statements(warned)
+
+    def record(self) -> int:
+        """As in `Warnings`."""
+        return self._run(Statements.record)
+
+    def hold(self, event: Expiry) -> bool:
+        """As in `Warnings`."""
+        return not self._statements.knows(event) or self._run(Statements.hold, event)
+
+    def _run(
+        self,
+        work: Callable[Concatenate[Statements, Connection, P], R],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        with store_errors(), self._engine.connect() as connection:
+            return work(self._statements, connection, *args, **kwargs)
+
+
+class AsyncTableWarnings:
+    """The `ttl_odm.events.outbox.AsyncWarnings` of an `AsyncEngine`."""
+
+    def __init__(self, engine: AsyncEngine, warned: Sequence[Warned]) -> None:
+        self._engine = engine
+        self._statements = Statements(warned)
+
+    async def record(self) -> int:
+        """As in `Warnings`."""
+        return await self._run(Statements.record)
+
+    async def hold(self, event: Expiry) -> bool:
+        """As in `Warnings`."""
+        return not self._statements.knows(event) or await self._run(Statements.hold, event)
+
+    async def _run(
+        self,
+        work: Callable[Concatenate[Statements, Connection, P], R],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        def inside(connection: Connection) -> R:
+            return work(self._statements, connection, *args, **kwargs)
+
+        async def ask() -> R:
+            async with self._engine.connect() as connection:
+                return await connection.run_sync(inside)
+
+        with store_errors():
+            return await undivided(self._engine.dialect, ask())
+
+
+def open_warnings(engine: Any, warned: Sequence[Warned]) -> TableWarnings | AsyncTableWarnings:
+    """Make the warnings of an engine, of which an outbox was made, too."""
+    kind: Any = TableWarnings if isinstance(engine, Engine) else AsyncTableWarnings
+    opened: TableWarnings | AsyncTableWarnings = kind(engine, warned)
+    return opened
