@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import (
     AsyncAdaptedQueuePool,
@@ -26,11 +26,15 @@ from ttl_odm.sqlalchemy.time.clock import LastModified
 from ttl_odm.sweeper import AsyncSweeper, Sweeper
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
+
+    from sqlalchemy import Connection
 
     from tests.backends import Backend
     from ttl_odm.testing import TTLClock
+
+T = TypeVar("T")
 
 PUT = text("INSERT INTO holds (id, person, _ts, ttl) VALUES (:id, :person, :ts, :ttl)").bindparams(
     bindparam("ts", type_=LastModified())
@@ -54,45 +58,64 @@ class OnSQLAlchemy(EventSubject):
 
         self.got = []
         self.model: Any = Hold
-        self.engine = create_engine(backend.sync_url)
         self._clock = clock
+        self._open(backend)
         on_expired(Hold, include=["person"], name="expired")(self.handle)
         on_expiring(Hold, before=BEFORE, include=["person"], name="expiring")(self.handle)
-        Base.metadata.create_all(self.engine)
-        self._worker = EventWorker(self.engine, Hold)
+        self._do(Base.metadata.create_all)
+        self._worker: Any = self._make_worker()
+
+    def _open(self, backend: Backend) -> None:
+        self.engine: Any = create_engine(backend.sync_url)
+
+    def _make_worker(self) -> EventWorker | AsyncEventWorker:
+        return EventWorker(self.engine, self.model)
+
+    def _do(self, work: Callable[[Connection], T]) -> T:
+        """Call a function in a transaction of its own."""
+        with self.engine.begin() as connection:
+            return work(connection)
 
     def put(
         self, key: int, age: float = 0, *, person: str = "ann", ttl: int | None = None
     ) -> datetime:
-        with self.engine.begin() as connection:
+        def put(connection: Connection) -> Any:
             instant = now(connection) - timedelta(seconds=age)
             connection.execute(PUT, {"id": key, "person": person, "ts": instant, "ttl": ttl})
-            stored: datetime = connection.scalars(STORED, {"id": key}).one()
+            return connection.scalars(STORED, {"id": key}).one()
+
+        stored: datetime = self._do(put)
         return stored
 
     def renew(self, key: int) -> None:
-        with Session(self.engine) as session, session.begin():
-            session.get_one(self.model, key).touch()
+        def renew(connection: Connection) -> None:
+            with Session(connection) as session:
+                session.get_one(self.model, key).touch()
+                session.commit()
+
+        self._do(renew)
 
     def set_ttl(self, key: int, ttl: int) -> None:
-        with self.engine.begin() as connection:
-            values = {"id": key, "ttl": ttl}
-            connection.execute(text("UPDATE holds SET ttl = :ttl WHERE id = :id"), values)
+        change = text("UPDATE holds SET ttl = :ttl WHERE id = :id")
+        self._do(lambda connection: connection.execute(change, {"id": key, "ttl": ttl}))
 
     def delete(self, key: int) -> None:
-        with self.engine.begin() as connection:
-            connection.execute(delete(self.model).where(self.model.id == key))
+        removal = delete(self.model).where(self.model.id == key)
+        self._do(lambda connection: connection.execute(removal))
 
     def insert(self, key: int, person: str, *, fails: bool = False) -> None:
-        with suppress(RolledBackError), Session(self.engine) as session, session.begin():
-            session.add(self.model(id=key, person=person))
-            session.flush()
+        def insert(connection: Connection) -> None:
+            with Session(connection) as session:
+                session.add(self.model(id=key, person=person))
+                session.commit()
             if fails:
                 raise RolledBackError
 
+        with suppress(RolledBackError):
+            self._do(insert)
+
     def keys(self) -> set[int]:
-        with self.engine.connect() as connection:
-            return set(connection.scalars(text("SELECT id FROM holds")))
+        return self._do(lambda connection: set(connection.scalars(text("SELECT id FROM holds"))))
 
     def sweep(self) -> int:
         return Sweeper(self.engine, self.model).run_once().deleted
@@ -112,31 +135,39 @@ class OnSQLAlchemy(EventSubject):
 
 
 class OnAsyncSQLAlchemy(OnSQLAlchemy):
-    """What events are made of goes over an AsyncEngine."""
+    """Over an AsyncEngine."""
 
-    def __init__(self, backend: Backend, clock: TTLClock) -> None:
-        super().__init__(backend, clock)
+    def _open(self, backend: Backend) -> None:
         assert backend.async_url is not None
         self._loop = asyncio.new_event_loop()
-        self._async_engine = create_async_engine(backend.async_url, poolclass=AsyncAdaptedQueuePool)
-        self._async_worker = AsyncEventWorker(self._async_engine, self.model)
+        self.engine = create_async_engine(backend.async_url, poolclass=AsyncAdaptedQueuePool)
+
+    def _make_worker(self) -> AsyncEventWorker:
+        return AsyncEventWorker(self.engine, self.model)
+
+    def _do(self, work: Callable[[Connection], T]) -> T:
+        async def do() -> T:
+            async with self.engine.begin() as connection:
+                done: T = await connection.run_sync(work)
+                return done
+
+        return self._loop.run_until_complete(do())
 
     def sweep(self) -> int:
-        sweeper = AsyncSweeper(self._async_engine, self.model)
+        sweeper = AsyncSweeper(self.engine, self.model)
         return self._loop.run_until_complete(sweeper.run_once()).deleted
 
     def work(self) -> None:
-        self._loop.run_until_complete(self._async_worker.run_once())
+        self._loop.run_until_complete(self._worker.run_once())
 
     def read(self, consumer: str) -> Sequence[Expiry]:
         async def read() -> list[Expiry]:
             kinds = ("expired", "expiring")
-            found = events(self._async_engine, self.model, consumer=consumer, kinds=kinds)
+            found = events(self.engine, self.model, consumer=consumer, kinds=kinds)
             return [event async for event in found]
 
         return self._loop.run_until_complete(read())
 
     def close(self) -> None:
-        super().close()
-        self._loop.run_until_complete(self._async_engine.dispose())
+        self._loop.run_until_complete(self.engine.dispose())
         self._loop.close()
