@@ -5,13 +5,15 @@ machine with two cores two of them use both, and whoever works beside them gets 
 much of the cores each way uses is told, too.
 
 A gentle sweep runs while another process reads and writes live rows of the table. There the
-database has a core of its own where the machine has two, so that what is measured is the waiting
-for the database, and not for a core that Python has.
+database has a core of its own where the machine has two, and the sweeper leaves its core to the
+other process whenever that wants it, so that what is measured is the waiting for the database, and
+not for a core that Python has.
 """
 
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
@@ -121,9 +123,15 @@ def _gently(engine: Engine, url: str, seconds: float) -> Round:
     sweeper = Sweeper(engine, Entry, lease=False, gentle=True, max_seconds=seconds)
     with foreground(url, READ_AND_WRITE, LIVE) as took:
         begin = perf_counter()
-        sweeper.run_once().raise_for_failures()
+        with ThreadPoolExecutor(1, initializer=_yield_to_others) as thread:
+            thread.submit(sweeper.run_once).result().raise_for_failures()
         sleep(max(0.0, seconds - (perf_counter() - begin)))
     return {**found, **disturbance(took, _GENTLY)}
+
+
+def _yield_to_others() -> None:
+    """Let this thread run only while nobody else wants its core; on Linux each has its policy."""
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def _busy() -> float:
