@@ -114,6 +114,7 @@ def test_a_worker_tells_what_it_has_delivered(engine: Engine, ttl_clock: TTLCloc
         told[consumer] = told.get(consumer, Delivered()) + delivered
 
     expire(engine, ttl_clock, model, "A1", "A2", "A3")
+    ttl_clock.freeze()
     worker = EventWorker(engine, model, on_delivered=on_delivered)
     assert worker.run_once() == Delivered(done=5, failed=1)
     assert told == {"release": Delivered(done=2, failed=1), "tell": Delivered(done=3)}

@@ -155,6 +155,7 @@ def test_events_that_are_named_neednt_rest_any_longer(engine: Engine, ttl_clock:
     model, handler = seat_hold(), Refuses("A1")
     on_expired(model, name="release")(handler)
     expire(engine, ttl_clock, model, "A1")
+    ttl_clock.freeze()
     worker = EventWorker(engine, model)
     assert worker.run_once().failed == 1
     assert worker.run_once().total == 0
