@@ -60,7 +60,7 @@ def test_a_model_needs_no_handler(
 ) -> None:
     model = seat_hold()
     record_expired(model, include=["person"])
-    expired_events.watch(engine)
+    expired_events.watch(engine, model)
     hold(engine, model, "A1")
     ttl_clock.advance(HOUR)
     (event,) = expired_events
