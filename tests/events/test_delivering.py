@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from sqlalchemy import event as sqlalchemy_event
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
@@ -24,8 +25,9 @@ from ttl_odm.events import (
     record_expired,
 )
 from ttl_odm.events.handlers import rest_after
+from ttl_odm.events.outbox import Subscription
 from ttl_odm.events.sqlalchemy import event_tables
-from ttl_odm.sweeper import TransientStoreError, UnreachableStoreError
+from ttl_odm.sweeper import Sweeper, TransientStoreError, UnreachableStoreError
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -154,6 +156,34 @@ def test_a_worker_that_comes_back_late_doesnt_end_the_next_delivery(
     assert worker.run_once() == Delivered(done=1)
     assert waiting(engine, model) == 1
     outbox.done(other)
+    assert waiting(engine, model) == 0
+
+
+def test_of_events_that_another_worker_has_just_taken_the_others_are_taken(
+    engine: Engine, ttl_clock: TTLClock
+) -> None:
+    model, minute = seat_hold(), timedelta(seconds=60)
+    handled(model)
+    expire(engine, ttl_clock, model, *(f"A{number}" for number in range(5)))
+    Sweeper(engine, model).run_once()
+    outbox = EventWorker(engine, model)._outbox
+    outbox.subscribe("release", [Subscription("seat_holds")])
+    theirs: list[Delivery] = []
+    interfered = threading.Event()
+
+    def interfere(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("UPDATE") and not interfered.is_set():
+            interfered.set()
+            theirs.extend(outbox.take("release", 3, minute))
+
+    sqlalchemy_event.listen(engine, "before_cursor_execute", interfere)
+    ours = outbox.take("release", 5, minute)
+    sqlalchemy_event.remove(engine, "before_cursor_execute", interfere)
+    assert (len(ours), len(theirs)) == (2, 3)
+    assert {one.event.delivery for one in [*ours, *theirs]} == {1}
+    assert len({one.event.id for one in [*ours, *theirs]}) == 5
+    assert outbox.take("release", 5, minute) == []
+    outbox.done([*ours, *theirs])
     assert waiting(engine, model) == 0
 
 

@@ -1,6 +1,6 @@
 """The outbox in tables: `TableOutbox` over an `Engine`, `AsyncTableOutbox` over an `AsyncEngine`.
 
-A delivery is taken by an UPDATE that names the instant at which it was due, so that of any number
+A delivery is taken by an UPDATE that counts it, and names its number before, so that of any number
 of workers one gets it. No row stays locked while a consumer is at work.
 """
 
@@ -105,7 +105,7 @@ class Statements:
         events, d = self.tables.events, self.tables.deliveries.c
         with connection.begin():
             due = (
-                select(events, d.deliveries, d.next_at)
+                select(events, d.deliveries)
                 .join(self.tables.deliveries, d.event == events.c.id)
                 .where(d.consumer == consumer, d.next_at <= now_of(connection))
                 .order_by(d.next_at, d.event)
@@ -115,29 +115,71 @@ class Statements:
         if not rows:
             return []
         found = [Delivery(_event(row).delivered(row.deliveries + 1), consumer) for row in rows]
-        taking = update(self.tables.deliveries)
         try:
-            with connection.begin():
-                until = now_of(connection) + hidden
-                return [
-                    one
-                    for one, row in zip(found, rows, strict=True)
-                    if connection.execute(
-                        taking.where(*self._is(one, row.deliveries), d.next_at == row.next_at),
-                        {"next_at": until, "deliveries": one.event.delivery},
-                    ).rowcount
-                ]
+            taken = self._take_all(connection, found, hidden)
+            return self._take_each(connection, found, hidden) if taken is None else taken
         except DBAPIError as error:
             if not is_passing(error):
                 raise
             return []  # another worker is in the way
 
+    def _take_all(
+        self, connection: Connection, found: list[Delivery], hidden: timedelta
+    ) -> list[Delivery] | None:
+        """Take deliveries by as few statements as can be.
+
+        None, and nothing is taken, if another worker has taken some of them: how many they are is
+        known then, but not which.
+        """
+        d, count = self.tables.deliveries.c, 0
+        with connection.begin() as transaction:
+            now = now_of(connection)
+            for number, are_these in self._together(found):
+                taking = update(self.tables.deliveries).where(
+                    *are_these, d.deliveries == number - 1, d.next_at <= now
+                )
+                values = {"next_at": now + hidden, "deliveries": number}
+                count += connection.execute(taking, values).rowcount
+            if 0 < count < len(found):
+                transaction.rollback()
+                return None
+        return found if count else []
+
+    def _take_each(
+        self, connection: Connection, found: list[Delivery], hidden: timedelta
+    ) -> list[Delivery]:
+        """Take those deliveries that no other worker has taken."""
+        d = self.tables.deliveries.c
+        with connection.begin():
+            now = now_of(connection)
+            taking = update(self.tables.deliveries)
+            return [
+                one
+                for one in found
+                if connection.execute(
+                    taking.where(*self._is(one, one.event.delivery - 1), d.next_at <= now),
+                    {"next_at": now + hidden, "deliveries": one.event.delivery},
+                ).rowcount
+            ]
+
     def done(self, connection: Connection, deliveries: Collection[Delivery]) -> None:
         """See `ttl_odm.events.outbox.Outbox.done`."""
-        removal = delete(self.tables.deliveries)
+        table = self.tables.deliveries
         with connection.begin():
-            for one in deliveries:
-                connection.execute(removal.where(*self._is(one, one.event.delivery)))
+            for number, are_these in self._together(deliveries):
+                connection.execute(delete(table).where(*are_these, table.c.deliveries == number))
+
+    def _together(
+        self, deliveries: Iterable[Delivery]
+    ) -> Iterator[tuple[int, tuple[ColumnElement[bool], ...]]]:
+        """Deliveries of one consumer by their number, and the condition for their rows."""
+        d = self.tables.deliveries.c
+        groups: dict[int, list[Delivery]] = {}
+        for one in deliveries:
+            groups.setdefault(one.event.delivery, []).append(one)
+        for number, group in groups.items():
+            ids = [one.event.id for one in group]
+            yield number, (d.event.in_(ids), d.consumer == group[0].consumer)
 
     def failed(
         self, connection: Connection, delivery: Delivery, error: str, rest: timedelta | None
