@@ -266,8 +266,8 @@ class EventWorker(Worker):
 
     def _swept(self, report: SweepReport) -> None:
         """Record warnings after a sweep, unless another worker does."""
-        if report.error is not None:
-            logger.warning("Events weren't recorded: %s", report.error)
+        for problem in report.problems:
+            logger.warning("Events weren't recorded: %s", problem)
         if self._warnings is None or report.ended is Ending.LEASE_HELD:
             return
         try:
@@ -385,8 +385,8 @@ class AsyncEventWorker(Worker):
 
     async def _swept(self, report: SweepReport) -> None:
         """Record warnings after a sweep, unless another worker does."""
-        if report.error is not None:
-            logger.warning("Events weren't recorded: %s", report.error)
+        for problem in report.problems:
+            logger.warning("Events weren't recorded: %s", problem)
         if self._warnings is None or report.ended is Ending.LEASE_HELD:
             return
         try:
