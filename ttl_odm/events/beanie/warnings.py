@@ -27,7 +27,7 @@ from pymongo.errors import PyMongoError
 from ttl_odm.beanie.policy.binding import collection_of
 from ttl_odm.beanie.policy.commands import BY_KEY, KeyRange, RawCollection, as_datetime
 from ttl_odm.beanie.policy.predicate import end_of, expired_expr, live_expr
-from ttl_odm.beanie.purge.errors import store_errors
+from ttl_odm.beanie.purge.errors import is_away, store_errors
 from ttl_odm.beanie.purge.removal import transaction
 from ttl_odm.beanie.sweep.due import Action, layout_of, parts_of, stages_of
 from ttl_odm.core.policy import TTL
@@ -158,7 +158,7 @@ class _Window:
     async def record(self, outbox: EventCollections) -> int:
         """Look, and record what was found, as far as one call may; return how many are new."""
         try:
-            if not (self.page or self.ranges or self.cursor):
+            if not (self.page or self.ranges) and self.cursor is None:
                 await self._look()
             number = 0
             for _ in range(PAGES):
@@ -276,8 +276,10 @@ class CollectionWarnings:
                     window = self._windows.setdefault((name, before), _Window(warned, before))
                     try:
                         number += await window.record(self._outbox)
-                    except PyMongoError as error:  # the others go on
-                        failures.append(error)
+                    except PyMongoError as error:
+                        if is_away(error):
+                            raise
+                        failures.append(error)  # the others go on
             if failures:
                 raise failures[0]
         return number
