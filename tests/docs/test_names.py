@@ -136,7 +136,7 @@ def test_every_command_and_option_of_the_command_line_exists() -> None:
 
 
 def test_every_command_of_the_frameworks_and_of_development_exists() -> None:
-    django = {path.stem for path in (PACKAGE / "django/management/commands").glob("ttl_*.py")}
+    django = {path.stem for path in PACKAGE.glob("**/django/management/commands/ttl_*.py")}
     developers = set(re.findall(r"def command_(\w+)\(", (ROOT / "tools/dev.py").read_text()))
     unknown = set()
     for page in PAGES:

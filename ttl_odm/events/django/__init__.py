@@ -15,12 +15,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ttl_odm.errors import TTLConfigurationError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
 
     from ttl_odm.events.django.source import EventSource
 
-__all__ = ["read_from", "record", "source_of"]
+__all__ = ["read_from", "record", "source_of", "warn"]
 
 APP: Final = "ttl_odm.events.django"
 LABEL: Final = "ttl_odm_events"
@@ -36,6 +39,18 @@ def record(target: Any, include: Sequence[str]) -> str:
 
     _require_app()
     return recording.record(target, include)
+
+
+def warn(target: Any, before: timedelta, include: Sequence[str]) -> str:  # noqa: ARG001 (as of the other adapters)
+    """Reject warnings, which Django models can't have yet.
+
+    Raises:
+        TTLConfigurationError: Always.
+    """
+    raise TTLConfigurationError(
+        f"{getattr(target, '__name__', repr(target))} can't have warnings: on Django, events tell "
+        "only of rows that have expired. Use on_expired, or query the rows that are about to."
+    )
 
 
 def source_of(engine: Any, targets: Any) -> EventSource:
