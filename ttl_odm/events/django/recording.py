@@ -93,14 +93,13 @@ class Recorder:
 def record(target: Any, include: Sequence[str]) -> str:
     """Put a recorder among a model's hooks, unless it has one; see `record_expired`."""
     binding = binding_with_events(target)
-    recorder = recorder_of(binding.model)
-    hooks = Hooks.of(getattr(binding.model, _DECLARED, None))
-    if recorder is None:
-        recorder = Recorder(binding)
-        recorder.include(include)
+    known = recorder_of(binding.model)
+    recorder = known or Recorder(binding)
+    recorder.include(include)
+    if known is None:
+        hooks = Hooks.of(getattr(binding.model, _DECLARED, None))
         declared = [*(hook for _, hook in hooks.entries), Hook(recorder, rows=True)]
         setattr(binding.model, _DECLARED, declared)
-    recorder.include(include)
     return binding.model._meta.db_table
 
 
