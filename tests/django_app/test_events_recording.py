@@ -31,7 +31,7 @@ from tests.django_app.with_events import (
 from tests.guard import GUARD
 from ttl_odm.django import Archive, DjangoStore, keep_last_modified, set_policy
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.events import on_expired, on_expiring, record_expired
+from ttl_odm.events import on_expired, record_expired
 from ttl_odm.events.django import LABEL
 from ttl_odm.events.sqlalchemy import event_tables
 from ttl_odm.sweeper import HookError, Sweeper
@@ -303,12 +303,6 @@ def test_mistakes_are_named(backend: Backend, target: Any, include: Any, message
     with pytest.raises(TTLConfigurationError, match=message):
         on_expired(target, include=include)
     assert "__ttl_on_purged__" not in vars(target if isinstance(target, type) else Seat)
-
-
-@pytest.mark.databases("sqlite")
-def test_there_are_no_warnings_yet(backend: Backend) -> None:
-    with pytest.raises(TTLConfigurationError, match="Seat can't have warnings: on Django, events"):
-        on_expiring(Seat, before=60)
 
 
 MISSING = """

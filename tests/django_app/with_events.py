@@ -31,8 +31,9 @@ def no_handlers() -> Iterator[None]:
     finally:
         handlers[:] = before
         for model in [binding.model for binding in bindings()]:
-            if "__ttl_on_purged__" in vars(model):
-                del model.__ttl_on_purged__
+            for name in ("__ttl_on_purged__", "__ttl_odm_warned__"):
+                if name in vars(model):
+                    delattr(model, name)
 
 
 def handled(model: Any = Seat, name: str = "release", **options: Any) -> list[Expiry]:

@@ -21,6 +21,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.binding import binding_of, policy_of
+from ttl_odm.django.policy.sources import INHERITED_AGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
     from ttl_odm.django.policy.binding import AnyQuerySet
-
-_AGE: Final = "ttl_inherited_age"
-"""The attribute that rows have the age in at which they expire by default, if it is looked up."""
 
 _READS_EXPIRED: Final = "_ttl_odm_reads_expired"
 """The attribute of an expired row that is shown, and of the request for its page."""
@@ -173,7 +171,7 @@ class TTLAdminMixin:
             rows = options.only_expired(rows)
         binding = binding_of(rows.model)
         age = None if binding is None else binding.source.row_age()
-        return rows if age is None else rows.annotate(**{_AGE: age})
+        return rows if age is None else rows.annotate(**{INHERITED_AGE: age})
 
     @admin.display(description=_("expires"), empty_value=_("never"))  # type: ignore[call-overload, untyped-decorator] # a lazy text will do
     def expires(self, obj: Model) -> datetime | None:
@@ -181,7 +179,7 @@ class TTLAdminMixin:
         if obj.pk is None:
             return None
         policy = policy_of(type(obj))
-        return None if policy is None else policy.expires_at(obj, vars(obj).get(_AGE))
+        return None if policy is None else policy.expires_at(obj, vars(obj).get(INHERITED_AGE))
 
 
 def _is_live(obj: Model) -> bool:

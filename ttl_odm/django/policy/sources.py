@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ttl_odm.core.values import NEVER
 
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
     from ttl_odm.sweeper import Fact
     from ttl_odm.sweeper.findings import Finding
+
+INHERITED_AGE: Final = "ttl_inherited_age"
+"""The attribute that rows have the age in at which they expire by default, if it is looked up."""
 
 _locks: ContextVar[bool] = ContextVar("ttl_odm_locks_defaults", default=False)
 

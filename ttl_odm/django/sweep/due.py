@@ -10,12 +10,13 @@ from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
-from django.db.models import F, Field, Func, Q, QuerySet, Value
+from django.db.models import F, Field, Func, IntegerField, Q, QuerySet, Value
 
 from ttl_odm.core import TTL, ExpireAt
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.indexes import PartEnd, has_contract_fields
 from ttl_odm.django.policy.rules import dependents, rules_below
+from ttl_odm.django.policy.sources import INHERITED_AGE
 from ttl_odm.django.purge.removal import Removal, expired_rows
 from ttl_odm.django.sweep.subqueries import fetched
 from ttl_odm.django.sweep.walks import Keys, walk_of
@@ -203,15 +204,16 @@ class ExpiredRows:
 
     def all(self) -> AnyQuerySet:
         """Those rows, with ``ttl_end``, which orders them."""
-        rows, form = self._in_order(), self._binding.form
+        rows = self._in_order()
         if self._part is Part.ALL:
             return rows
+        return rows.filter(ttl_end__lte=self._cutoff(self._life))
+
+    def _cutoff(self, life: int | Expression) -> Cutoff:
+        """What orders a row that has lived so long by now."""
         if self._is_by_field:
-            cutoff = Cutoff(self._life, form, self._binding.stamp)
-        else:
-            end = PartEnd(F(self._binding.stamp.name))
-            cutoff = Cutoff(self._life, "instant", end.output_field)
-        return rows.filter(ttl_end__lte=cutoff)
+            return Cutoff(life, self._binding.form, self._binding.stamp)
+        return Cutoff(life, "instant", PartEnd(F(self._binding.stamp.name)).output_field)
 
     def _in_order(self) -> AnyQuerySet:
         """The part's rows with ``ttl_end``; those that live too, as far as their index knows."""
@@ -329,3 +331,59 @@ class ExpiredRows:
             _, life = self._among
             return life
         return self._binding.source.shortest_age() or 0
+
+
+class EndingRows(ExpiredRows):
+    """The live rows of one part that end within so many seconds, in the order of their ends.
+
+    Where rows differ in their defaults, each is taken to have the shortest.
+    """
+
+    def __init__(
+        self, binding: Binding, using: str, part: Part, seconds: int, *, since: int | None = None
+    ) -> None:
+        """Say which.
+
+        Args:
+            binding: The table.
+            using: The alias of the database.
+            part: The part.
+            seconds: They end in so many seconds from now at the latest.
+            since: They did not so many seconds ago; None for all.
+        """
+        super().__init__(binding, using, part)
+        self._seconds = seconds
+        self._since = since
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether the order tells which rows end within so many seconds only `since` a while."""
+        return self._part is not Part.ALL and self._binding.source.scoping is None
+
+    def page(self, resume: Place | None, size: int) -> list[tuple[Any, Place]]:
+        """The first so many that come after a place (None: of all), each with its own place."""
+        rows = self.after(resume).annotate(ttl_place=self._bookmark)
+        age = self._binding.source.row_age()
+        if age is not None:
+            rows = rows.annotate(**{INHERITED_AGE: age})
+        return [(row, (row.ttl_place, row.pk)) for row in rows[:size]]
+
+    def all(self) -> AnyQuerySet:
+        """Those rows, with ``ttl_end``, which orders them."""
+        rows = super().all()
+        if self._since is None or self._part is Part.ALL:
+            return rows
+        return rows.filter(ttl_end__gt=self._cutoff(_longer(self._life, self._since)))
+
+    def _in_order(self) -> AnyQuerySet:
+        return self._ordered(QuerySet(model=self._binding.model, using=self._using))
+
+    @property
+    def _life(self) -> int | Expression:
+        return _longer(super()._life, -self._seconds)
+
+
+def _longer(life: int | Expression, seconds: int) -> int | Expression:
+    if isinstance(life, int):
+        return life + seconds
+    return Func(life, template=f"({_ITSELF} + {seconds})", output_field=IntegerField())

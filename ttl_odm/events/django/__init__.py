@@ -3,6 +3,7 @@
 - `models`: the tables that keep events and deliveries; those of `ttl_odm.events.sqlalchemy`.
 - `fields`: text of which all databases tell upper from lower case.
 - `recording`: a hook that records events in the deleting transaction.
+- `warnings`: looks for rows that are about to expire.
 - `outbox`: what workers and readers ask of these tables.
 - `signals`: events as signals of Django's.
 - `checks`: whether a database that has models with events has the tables.
@@ -14,8 +15,6 @@ Nothing here imports models before Django has set its apps up.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
-
-from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,16 +40,16 @@ def record(target: Any, include: Sequence[str]) -> str:
     return recording.record(target, include)
 
 
-def warn(target: Any, before: timedelta, include: Sequence[str]) -> str:  # noqa: ARG001 (as of the other adapters)
-    """Reject warnings, which Django models can't have yet.
+def warn(target: Any, before: timedelta, include: Sequence[str]) -> str:
+    """Record warnings of a model's rows; see `ttl_odm.events.record_expiring`.
 
     Raises:
-        TTLConfigurationError: Always.
+        ImproperlyConfigured: This app isn't in INSTALLED_APPS.
     """
-    raise TTLConfigurationError(
-        f"{getattr(target, '__name__', repr(target))} can't have warnings: on Django, events tell "
-        "only of rows that have expired. Use on_expired, or query the rows that are about to."
-    )
+    from ttl_odm.events.django import warnings  # noqa: PLC0415 (see above)
+
+    _require_app()
+    return warnings.warn(target, before, include)
 
 
 def source_of(engine: Any, targets: Any) -> EventSource:

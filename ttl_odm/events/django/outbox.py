@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from ttl_odm.django.policy.binding import AnyQuerySet, Model
-    from ttl_odm.events.expiry import Expiry, Kind
+    from ttl_odm.events.expiry import Expiry
 
 LONGEST_ERROR: Final = 2000
 """Characters of an error that are kept."""
@@ -55,10 +55,15 @@ class TableOutbox:
 
     # Recording, in a transaction of the caller's
 
-    def consumers_of(self, table: str, kind: Kind) -> list[str]:
-        """Return who gets the events of a table."""
-        wanted = self._consumers.filter(table_name__in=[table, EVERY_TABLE], kind=kind)
-        return list(wanted.values_list("consumer", flat=True))
+    def consumers_of(self, wanted: Subscription) -> list[str]:
+        """Return who gets the events of a table and kind."""
+        before = seconds_of(wanted.before)
+        rows = self._consumers.filter(
+            Q(before_seconds__isnull=True) | Q(before_seconds=before),
+            table_name__in=[wanted.table, EVERY_TABLE],
+            kind=wanted.kind,
+        )
+        return list(rows.values_list("consumer", flat=True))
 
     def record(self, events: Iterable[Expiry], now: datetime, consumers: Sequence[str]) -> int:
         """Record events for some consumers, unless they were before; return how many weren't."""

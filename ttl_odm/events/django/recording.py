@@ -14,12 +14,14 @@ from ttl_odm.django.policy.binding import binding_of, field_named
 from ttl_odm.django.policy.rules import rule_of
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.events.django.outbox import TableOutbox
-from ttl_odm.events.expiry import EXPIRED, Expiry
+from ttl_odm.events.expiry import Expiry
 from ttl_odm.events.handlers import handlers
+from ttl_odm.events.outbox import Subscription
 from ttl_odm.sweeper import Hook, Hooks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime, timedelta
 
     from ttl_odm.core import Policy
     from ttl_odm.django.policy.binding import Binding, Model
@@ -28,36 +30,66 @@ if TYPE_CHECKING:
 _DECLARED: Final = "__ttl_on_purged__"
 
 
-class Recorder:
-    """Records the events of one table; a hook that runs in the deleting transaction."""
+class RowEvents:
+    """What the events of one table have.
+
+    Attributes:
+        binding: The table's policy.
+        table: Its name.
+        included: The columns that the events have.
+    """
 
     def __init__(self, binding: Binding) -> None:
+        self.binding = binding
+        self.table = binding.model._meta.db_table
         self.included: dict[str, None] = {}
-        self._binding = binding
-        self._table = binding.model._meta.db_table
 
     def include(self, names: Sequence[str]) -> None:
         """Have the events carry further fields, by their columns."""
-        binding = self._binding
+        binding = self.binding
         where = f"include = {list(names)!r}"
         own = (field for field in (binding.stamp, binding.own) if field is not None)
         further = (field_named(binding.model, name, where) for name in names)
         fields = (*binding.model._meta.pk_fields, *own, *further)
         self.included |= dict.fromkeys(str(field.column) for field in fields)
 
+    def event(
+        self,
+        key: Sequence[object],
+        row: Mapping[str, Any],
+        end: datetime,
+        before: timedelta | None = None,
+    ) -> Expiry:
+        """The event of a row by its columns; with `before` it is a warning."""
+        began = row[str(self.binding.stamp.column)]
+        return Expiry.of(
+            self.table,
+            key,
+            {name: row[name] for name in self.included},
+            last_modified=expiry.instant_of(self.binding.policy, began),
+            expires_at=end,
+            before=before,
+        )
+
+    def consumers(self, outbox: TableOutbox, wanted: Subscription) -> list[str]:
+        """Who is told: those that the database knows, and this process's own handlers."""
+        known = {*outbox.consumers_of(wanted)}
+        return sorted(known.union(one.consumer for one in handlers if one.wanted == wanted))
+
+
+class Recorder(RowEvents):
+    """Records the events of one table; a hook that runs in the deleting transaction."""
+
     def __call__(self, purged: Purged) -> None:
         """Record the events of a batch."""
         using = purged.transaction.alias
         outbox = TableOutbox(using)
-        consumers = {*outbox.consumers_of(self._table, EXPIRED)}
-        for one in handlers:  # those of this process may not have begun yet
-            if (one.table, one.wanted.kind) == (self._table, EXPIRED):
-                consumers.add(one.consumer)
-        outbox.record(self._events(using, purged), purged.as_of, sorted(consumers))
+        consumers = self.consumers(outbox, Subscription(self.table))
+        outbox.record(self._events(using, purged), purged.as_of, consumers)
 
     def _events(self, using: str, purged: Purged) -> Iterator[Expiry]:
         assert purged.rows is not None  # noqa: S101 (the hook asks for them)
-        binding = self._binding
+        binding = self.binding
         policies: dict[object, Policy | None] = {}
         for key, row in zip(purged.keys, purged.rows, strict=True):
             scope = None if binding.scope is None else row[str(binding.scope.column)]
@@ -67,20 +99,14 @@ class Recorder:
             began = row[str(binding.stamp.column)]
             own = None if binding.own is None else row[str(binding.own.column)]
             end = None if policy is None else expiry.expires_at(policy, instant=began, own=own)
-            yield Expiry.of(
-                self._table,
-                key,
-                {name: row[name] for name in self.included},
-                last_modified=expiry.instant_of(binding.policy, began),
-                # Not after it was deleted, whatever is known of its default.
-                expires_at=purged.as_of if end is None else min(end, purged.as_of),
-            )
+            # Not after it was deleted, whatever is known of its default.
+            yield self.event(key, row, purged.as_of if end is None else min(end, purged.as_of))
 
     def _policy(self, using: str, row: Mapping[str, Any]) -> Policy | None:
         """By which a row has expired; None where only the database knew that."""
-        model, source = self._binding.model, self._binding.source
+        model, source = self.binding.model, self.binding.source
         if source.is_known:
-            return self._binding.default.settled
+            return self.binding.default.settled
         fields = model._meta.concrete_fields
         values = [row[str(field.column)] for field in fields]
         try:
