@@ -64,6 +64,7 @@ def record(engine: Engine, model: Any, seat: str, at: datetime) -> None:
         "row_values": "{}",
         "expires_at": at,
         "recorded_at": at,
+        "kept_until": at + timedelta(days=7),
     }
     with engine.begin() as connection:
         connection.execute(insert(event_tables(model.metadata).events), [row])

@@ -76,6 +76,8 @@ class Expiry:
         parts = [table, plain, as_json(last_modified), kind]
         if before is not None:
             parts += [as_json(expires_at), before.total_seconds()]
+        elif last_modified is None:  # each row without one is a life of its own
+            parts.append(as_json(expires_at))
         digest = sha256(json.dumps(parts).encode()).hexdigest()[:_ID_LENGTH]
         return cls(digest, table, plain, as_json(row), last_modified, expires_at, kind, before)
 

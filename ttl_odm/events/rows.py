@@ -20,7 +20,10 @@ CONSUMERS: Final = "ttl_odm_consumers"
 DELIVERIES: Final = "ttl_odm_deliveries"
 
 RETENTION: Final = timedelta(days=7)
-"""For how long an event is kept from its recording on, whether it was delivered or not."""
+"""For how long an event is kept from its recording on, whether it was delivered or not.
+
+A warning is kept at least until its row expires, or it would be given again.
+"""
 
 
 def event_of(row: Any) -> Expiry:
@@ -37,7 +40,7 @@ def event_of(row: Any) -> Expiry:
     )
 
 
-def row_of(event: Expiry, now: datetime) -> dict[str, Any]:
+def row_of(event: Expiry, now: datetime, retention: timedelta) -> dict[str, Any]:
     """Return the columns of the row of an event that is recorded now."""
     return {
         "id": event.id,
@@ -49,6 +52,7 @@ def row_of(event: Expiry, now: datetime) -> dict[str, Any]:
         "last_modified": event.last_modified,
         "expires_at": event.expires_at,
         "recorded_at": now,
+        "kept_until": max(now + retention, event.expires_at),
     }
 
 

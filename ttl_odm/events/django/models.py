@@ -11,13 +11,13 @@ from typing import Any
 
 from django.db import models
 
-from ttl_odm import ExpireAfter
+from ttl_odm import ExpireAt
 from ttl_odm.django.app_check import require_app
 from ttl_odm.django.time.fields import InstantField
 from ttl_odm.events.django import APP, LABEL
 from ttl_odm.events.django.fields import ExactField
 from ttl_odm.events.handlers import LONGEST_NAME
-from ttl_odm.events.rows import CONSUMERS, DELIVERIES, EVENTS, RETENTION
+from ttl_odm.events.rows import CONSUMERS, DELIVERIES, EVENTS
 
 __all__ = ["Consumer", "Delivery", "Event"]
 
@@ -28,7 +28,7 @@ require_app(APP, "Events")
 class Event(models.Model):
     """An event: the outbox."""
 
-    __ttl__ = ExpireAfter("recorded_at", RETENTION)
+    __ttl__ = ExpireAt("kept_until")
 
     id = ExactField(max_length=32, primary_key=True)
     table_name = ExactField(max_length=255)
@@ -39,13 +39,17 @@ class Event(models.Model):
     last_modified = InstantField(null=True)
     expires_at = InstantField()
     recorded_at = InstantField()
+    kept_until = InstantField()
 
     class Meta:
         """One table, whichever adapter made it."""
 
         app_label = LABEL
         db_table = EVENTS
-        indexes: Any = (models.Index(fields=["recorded_at"], name=f"ix_{EVENTS}_recorded"),)
+        indexes: Any = (
+            models.Index(fields=["recorded_at"], name=f"ix_{EVENTS}_recorded"),
+            models.Index(fields=["kept_until"], name=f"ix_{EVENTS}_kept"),
+        )
 
     def __str__(self) -> str:
         """What happened to which row."""
@@ -75,7 +79,7 @@ class Consumer(models.Model):
 class Delivery(models.Model):
     """An event that a consumer hasn't dealt with yet; it is dead if it has no `next_at`."""
 
-    __ttl__ = ExpireAfter("recorded_at", RETENTION)
+    __ttl__ = ExpireAt("kept_until")
 
     pk = models.CompositePrimaryKey("event", "consumer")
     event = ExactField(max_length=32)
@@ -84,6 +88,7 @@ class Delivery(models.Model):
     next_at = InstantField(null=True)
     error: models.TextField[str | None, str | None] = models.TextField(null=True)  # noqa: DJ001 (NULL: none has failed)
     recorded_at = InstantField()
+    kept_until = InstantField()
 
     class Meta:
         """One table, whichever adapter made it."""
@@ -93,7 +98,7 @@ class Delivery(models.Model):
         verbose_name_plural = "deliveries"
         indexes: Any = (
             models.Index(fields=["consumer", "next_at"], name=f"ix_{DELIVERIES}_next_at"),
-            models.Index(fields=["recorded_at"], name=f"ix_{DELIVERIES}_recorded"),
+            models.Index(fields=["kept_until"], name=f"ix_{DELIVERIES}_kept"),
         )
 
     def __str__(self) -> str:

@@ -30,7 +30,7 @@ from ttl_odm.events.outbox import (
     Recorded,
     Subscription,
 )
-from ttl_odm.events.rows import before_of, event_of, row_of, seconds_of
+from ttl_odm.events.rows import RETENTION, before_of, event_of, row_of, seconds_of
 from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError
 
 if TYPE_CHECKING:
@@ -73,19 +73,28 @@ class TableOutbox:
             for known in self._events.filter(id__in=list(chunk)).values_list("id", flat=True):
                 del chunk[known]
             model = self._events.model
-            rows = [model(**row_of(event, now)) for event in chunk.values()]
+            rows = [model(**row_of(event, now, RETENTION)) for event in chunk.values()]
             self._events.bulk_create(rows)
-            self._deliver(dict.fromkeys(chunk, now), consumers)
+            self._deliver({row.id: (now, row.kept_until) for row in rows}, consumers)
             recorded += len(chunk)
         return recorded
 
-    def _deliver(self, recorded: Mapping[str, datetime], consumers: Iterable[str]) -> None:
-        """Let consumers have events, which were recorded at these instants."""
+    def _deliver(
+        self, recorded: Mapping[str, tuple[datetime, datetime]], consumers: Iterable[str]
+    ) -> None:
+        """Let consumers have events, given when they were recorded and until when they are kept."""
         model = self._deliveries.model
         rows = [
-            model(event=event, consumer=consumer, deliveries=0, next_at=at, recorded_at=at)
+            model(
+                event=event,
+                consumer=consumer,
+                deliveries=0,
+                next_at=recorded_at,
+                recorded_at=recorded_at,
+                kept_until=kept_until,
+            )
             for consumer in consumers
-            for event, at in recorded.items()
+            for event, (recorded_at, kept_until) in recorded.items()
         ]
         self._deliveries.bulk_create(rows, batch_size=_CHUNK)
 
@@ -117,7 +126,8 @@ class TableOutbox:
             kept = kept.filter(table_name=wanted.table)
         if wanted.before is not None:
             kept = kept.filter(before_seconds=seconds_of(wanted.before))
-        self._deliver(dict(kept.values_list("id", "recorded_at")), [consumer])
+        found = kept.values_list("id", "recorded_at", "kept_until")
+        self._deliver({event: (at, until) for event, at, until in found}, [consumer])
 
     def take(self, consumer: str, limit: int, hidden: timedelta) -> Sequence[Delivery]:
         """As in `Outbox`."""

@@ -6,10 +6,8 @@ of workers one gets it. No row stays locked while a consumer is at work.
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy import Engine, case, delete, func, insert, literal, select, update
@@ -17,7 +15,6 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.events.expiry import Expiry
 from ttl_odm.events.outbox import (
     EVERY_TABLE,
     ConsumerState,
@@ -26,6 +23,7 @@ from ttl_odm.events.outbox import (
     Recorded,
     Subscription,
 )
+from ttl_odm.events.rows import before_of, event_of, seconds_of
 from ttl_odm.events.sqlalchemy.tables import CONSUMERS, DELIVERIES, EVENTS
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.purge.errors import is_passing
@@ -36,12 +34,12 @@ from ttl_odm.sweeper import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from sqlalchemy import ColumnElement, Connection
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from ttl_odm.events.sqlalchemy.tables import EventTables
+from ttl_odm.events.sqlalchemy.tables import EventTables
 
 R = TypeVar("R")
 P = ParamSpec("P")
@@ -88,14 +86,14 @@ class Statements:
         """Let a new consumer have the events that are kept."""
         events, deliveries = self.tables.events, self.tables.deliveries
         held = select(deliveries.c.event).where(deliveries.c.consumer == consumer)
-        kept = select(events.c.id, events.c.recorded_at).where(
+        kept = select(events.c.id, events.c.recorded_at, events.c.kept_until).where(
             events.c.id.not_in(held), events.c.kind == wanted.kind
         )
         if wanted.table != EVERY_TABLE:
             kept = kept.where(events.c.table_name == wanted.table)
         if wanted.before is not None:
             kept = kept.where(events.c.before_seconds == seconds_of(wanted.before))
-        recorded = {row.id: row.recorded_at for row in connection.execute(kept)}
+        recorded = {row.id: (row.recorded_at, row.kept_until) for row in connection.execute(kept)}
         add_deliveries(connection, self.tables, recorded, [consumer])
 
     def take(
@@ -114,7 +112,7 @@ class Statements:
             rows = connection.execute(due).all()
         if not rows:
             return []
-        found = [Delivery(_event(row).delivered(row.deliveries + 1), consumer) for row in rows]
+        found = [Delivery(event_of(row).delivered(row.deliveries + 1), consumer) for row in rows]
         try:
             taken = self._take_all(connection, found, hidden)
             return self._take_each(connection, found, hidden) if taken is None else taken
@@ -212,7 +210,7 @@ class Statements:
         now = now_of(connection)
         wanted: dict[str, list[Subscription]] = {row.consumer: [] for row in counted}
         for row in subscribed:
-            one = Subscription(row.table_name, row.kind, _before(row))
+            one = Subscription(row.table_name, row.kind, before_of(row.before_seconds))
             wanted.setdefault(row.consumer, []).append(one)
         states = {
             name: ConsumerState(name, tuple(those), pending=0, retried=0, dead=0, lag=0.0)
@@ -238,7 +236,7 @@ class Statements:
             latest = latest.where(events.c.recorded_at >= since)
         with connection.begin():
             rows = connection.execute(latest.limit(limit)).all()
-        return [Recorded(_event(row), row.recorded_at) for row in reversed(rows)]
+        return [Recorded(event_of(row), row.recorded_at) for row in reversed(rows)]
 
     def opened(
         self,
@@ -264,7 +262,7 @@ class Statements:
             rows = connection.execute(opened).all()
         return [
             OpenDelivery(
-                _event(row).delivered(row.deliveries), row.consumer, row.next_at, row.error
+                event_of(row).delivered(row.deliveries), row.consumer, row.next_at, row.error
             )
             for row in rows
         ]
@@ -319,45 +317,24 @@ class Statements:
 def add_deliveries(
     connection: Connection,
     tables: EventTables,
-    recorded: Mapping[str, datetime],
+    recorded: Mapping[str, tuple[datetime, datetime]],
     consumers: Iterable[str],
 ) -> None:
-    """Let consumers have events, which were recorded at these instants."""
+    """Let consumers have events, given when they were recorded, and until when they are kept."""
     rows = [
         {
             "event": event,
             "consumer": consumer,
             "deliveries": 0,
-            "next_at": instant,
-            "recorded_at": instant,
+            "next_at": recorded_at,
+            "recorded_at": recorded_at,
+            "kept_until": kept_until,
         }
         for consumer in consumers
-        for event, instant in recorded.items()
+        for event, (recorded_at, kept_until) in recorded.items()
     ]
     for start in range(0, len(rows), CHUNK):
         connection.execute(insert(tables.deliveries), rows[start : start + CHUNK])
-
-
-def _event(row: Any) -> Expiry:
-    return Expiry(
-        row.id,
-        row.table_name,
-        tuple(json.loads(row.row_key)),
-        json.loads(row.row_values),
-        row.last_modified,
-        row.expires_at,
-        row.kind,
-        _before(row),
-    )
-
-
-def _before(row: Any) -> timedelta | None:
-    return None if row.before_seconds is None else timedelta(seconds=row.before_seconds)
-
-
-def seconds_of(before: timedelta | None) -> int | None:
-    """What the tables have for how long before its end a row is warned of."""
-    return None if before is None else int(before.total_seconds())
 
 
 @contextmanager

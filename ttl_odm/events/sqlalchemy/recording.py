@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Table, insert, inspect, or_, select
@@ -13,7 +12,8 @@ from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.events.expiry import Expiry
 from ttl_odm.events.handlers import handlers
 from ttl_odm.events.outbox import EVERY_TABLE, Subscription
-from ttl_odm.events.sqlalchemy.outbox import add_deliveries, seconds_of
+from ttl_odm.events.rows import row_of, seconds_of
+from ttl_odm.events.sqlalchemy.outbox import add_deliveries
 from ttl_odm.events.sqlalchemy.tables import EventTables, event_tables
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import key_columns, root_binding_of
@@ -176,9 +176,10 @@ def insert_events(
         for known in recorded_ids(connection, tables, chunk):
             del chunk[known]  # as of a row that was put back as it was, and has expired again
         if chunk:
-            rows = [_row(event, now) for event in chunk.values()]
+            rows = [row_of(event, now, tables.retention) for event in chunk.values()]
             connection.execute(insert(tables.events), rows)
-            add_deliveries(connection, tables, dict.fromkeys(chunk, now), consumers)
+            recorded_until = {row["id"]: (now, row["kept_until"]) for row in rows}
+            add_deliveries(connection, tables, recorded_until, consumers)
             recorded += len(chunk)
     return recorded
 
@@ -191,20 +192,6 @@ def recorded_ids(
     return connection.scalars(
         select(column).where(is_one_of([column], [(one,) for one in ids]))
     ).all()
-
-
-def _row(event: Expiry, now: datetime) -> dict[str, object]:
-    return {
-        "id": event.id,
-        "table_name": event.table,
-        "kind": event.kind,
-        "before_seconds": seconds_of(event.before),
-        "row_key": json.dumps(event.key),
-        "row_values": json.dumps(event.row),
-        "last_modified": event.last_modified,
-        "expires_at": event.expires_at,
-        "recorded_at": now,
-    }
 
 
 def record(target: Any, include: Sequence[str]) -> str:

@@ -9,24 +9,25 @@ are written or read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from datetime import timedelta
+from typing import Final, NamedTuple
 
 from sqlalchemy import Column, Index, Integer, MetaData, String, Table, Text
 from sqlalchemy.dialects.mysql import LONGTEXT, VARCHAR
 
-from ttl_odm import ExpireAfter
+from ttl_odm import ExpireAt
+from ttl_odm.core.values import whole_seconds
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.handlers import LONGEST_NAME
 from ttl_odm.events.rows import CONSUMERS, DELIVERIES, EVENTS, RETENTION
 from ttl_odm.sqlalchemy.declare.enable import enable
 from ttl_odm.sqlalchemy.time.clock import LastModified
 
-if TYPE_CHECKING:
-    from datetime import timedelta
-
 __all__ = ["CONSUMERS", "DELIVERIES", "EVENTS", "EventTables", "event_tables"]
 
 _INFO: Final = "ttl_odm_events"
+_RETENTION: Final = "ttl_odm_retention"
 
 
 class EventTables(NamedTuple):
@@ -35,6 +36,12 @@ class EventTables(NamedTuple):
     events: Table
     consumers: Table
     deliveries: Table
+
+    @property
+    def retention(self) -> timedelta:
+        """For how long an event is kept from its recording on."""
+        retention: timedelta = self.events.info[_RETENTION]
+        return retention
 
 
 def event_tables(
@@ -48,7 +55,8 @@ def event_tables(
         metadata: The MetaData of the application's models.
         schema: Their schema; None for the connection's own.
         retention: For how long an event is kept from its recording on, whether it was delivered or
-            not. Deliveries that have failed too often are kept as long.
+            not; a warning at least until its row expires. Deliveries that have failed too often are
+            kept as long.
 
     Returns:
         The tables, those that are there already if the MetaData has them.
@@ -56,6 +64,11 @@ def event_tables(
     Raises:
         TTLConfigurationError: The retention isn't a number of whole seconds.
     """
+    seconds = whole_seconds(retention, lowest=1)
+    if seconds is None:
+        raise TTLConfigurationError(
+            f"retention = {retention!r}: give a timedelta of whole seconds, 1 or more."
+        )
     ours = {table.info[_INFO]: table for table in metadata.tables.values() if _INFO in table.info}
     if ours:
         return EventTables(ours[EVENTS], ours[CONSUMERS], ours[DELIVERIES])
@@ -72,8 +85,10 @@ def event_tables(
             Column("last_modified", LastModified()),
             Column("expires_at", LastModified(), nullable=False),
             Column("recorded_at", LastModified(), nullable=False),
+            Column("kept_until", LastModified(), nullable=False),
+            Index(f"ix_{EVENTS}_recorded", "recorded_at"),
             schema=schema,
-            info={_INFO: EVENTS},
+            info={_INFO: EVENTS, _RETENTION: timedelta(seconds=seconds)},
         ),
         Table(
             CONSUMERS,
@@ -94,13 +109,14 @@ def event_tables(
             Column("next_at", LastModified()),  # NULL: it is dead
             Column("error", Text),
             Column("recorded_at", LastModified(), nullable=False),
+            Column("kept_until", LastModified(), nullable=False),
             Index(f"ix_{DELIVERIES}_next_at", "consumer", "next_at"),
             schema=schema,
             info={_INFO: DELIVERIES},
         ),
     )
     for table in (tables.events, tables.deliveries):
-        enable(table, ExpireAfter("recorded_at", retention), sweep="index")
+        enable(table, ExpireAt("kept_until"), sweep="index")
     return tables
 
 

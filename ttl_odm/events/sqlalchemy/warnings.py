@@ -27,7 +27,6 @@ from uuid import UUID
 from sqlalchemy import Engine, TypeDecorator, literal, literal_column, select
 from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
 
-from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.expiry import EXPIRING
 from ttl_odm.events.outbox import Subscription
 from ttl_odm.events.sqlalchemy.recording import (
@@ -38,7 +37,7 @@ from ttl_odm.events.sqlalchemy.recording import (
     recorded_ids,
 )
 from ttl_odm.sqlalchemy import expires_at
-from ttl_odm.sqlalchemy.policy.binding import bind_info, binding_of, key_columns
+from ttl_odm.sqlalchemy.policy.binding import bind_info, key_columns
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_away
 from ttl_odm.sqlalchemy.purge.removal import CHUNK
 from ttl_odm.sqlalchemy.sweep.due import Life, PartIndex, is_walked, lives_of
@@ -136,7 +135,6 @@ def warn(target: Any, before: timedelta, include: Sequence[str]) -> str:
     """Have the rows of a model warned of; see `ttl_odm.events.record_expiring`."""
     binding = policy_of_target(target)
     warned = warned_of(binding.table) or Warned(binding)
-    _check_retention(warned, before)
     warned.include(include)
     warned.befores[before] = None
     bind_info(binding.table, _INFO, warned)
@@ -147,17 +145,6 @@ def warned_of(table: Table) -> Warned | None:
     """What is known of the warnings of a table; None if it has none."""
     warned: Warned | None = table.info.get(_INFO)
     return warned if warned is not None and warned.table is table else None  # else a copy's
-
-
-def _check_retention(warned: Warned, before: timedelta) -> None:
-    """See to it that a warning is there as long as its row, or it would be given again."""
-    kept = binding_of(warned.tables.events)
-    retention = timedelta(seconds=getattr(kept and kept.policy, "seconds", 0))
-    if before > retention:
-        raise TTLConfigurationError(
-            f"before = {before!r} is longer than events are kept, which is {retention!r}: call "
-            "event_tables(metadata, retention=...) first."
-        )
 
 
 @dataclass(slots=True)

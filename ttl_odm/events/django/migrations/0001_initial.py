@@ -28,11 +28,13 @@ class Migration(migrations.Migration):
                 ("last_modified", InstantField(null=True)),
                 ("expires_at", InstantField()),
                 ("recorded_at", InstantField()),
+                ("kept_until", InstantField()),
             ],
             options={
                 "db_table": "ttl_odm_events",
                 "indexes": [
-                    models.Index(fields=["recorded_at"], name="ix_ttl_odm_events_recorded")
+                    models.Index(fields=["recorded_at"], name="ix_ttl_odm_events_recorded"),
+                    models.Index(fields=["kept_until"], name="ix_ttl_odm_events_kept"),
                 ],
             },
         ),
@@ -78,6 +80,7 @@ class Migration(migrations.Migration):
                 ("next_at", InstantField(null=True)),
                 ("error", models.TextField(null=True)),
                 ("recorded_at", InstantField()),
+                ("kept_until", InstantField()),
             ],
             options={
                 "db_table": "ttl_odm_deliveries",
@@ -86,7 +89,7 @@ class Migration(migrations.Migration):
                     models.Index(
                         fields=["consumer", "next_at"], name="ix_ttl_odm_deliveries_next_at"
                     ),
-                    models.Index(fields=["recorded_at"], name="ix_ttl_odm_deliveries_recorded"),
+                    models.Index(fields=["kept_until"], name="ix_ttl_odm_deliveries_kept"),
                 ],
             },
         ),
