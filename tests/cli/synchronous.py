@@ -10,13 +10,14 @@ import signal
 import sys
 from typing import Any
 
-from sqlalchemy import create_engine
+from sqlalchemy import MetaData, create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session
 from sqlalchemy.orm import sessionmaker as session_maker
 
 from tests.cli.running import CliRunner
 from ttl_odm import Stored
 from ttl_odm.cli.commands import cli
+from ttl_odm.events.sqlalchemy import event_tables
 from ttl_odm.sqlalchemy import TTLMixin
 from ttl_odm.testing import assert_no_leaks, empty
 
@@ -67,6 +68,11 @@ def commands(url: str, file: str) -> list[list[str]]:
         ["policy", "set", "Login", "1h", "--approve", TOKEN, *app],
         ["policy", "history", *app],
         ["install-sweep", "--print", *app],
+        ["events", "list", *place],
+        ["events", "consumers", *app],
+        ["events", "tail", *place],
+        ["events", "retry", "--all-dead", *place],
+        ["events", "skip", "1", *place],
     ]
 
 
@@ -75,6 +81,9 @@ def main(url: str, file: str) -> None:
     os.environ["SYNCHRONOUS_URL"] = url
     engine = create_engine(url)
     Base.metadata.create_all(engine)
+    outbox = MetaData()
+    event_tables(outbox)
+    outbox.create_all(engine)
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE tokens (id INT PRIMARY KEY, expires_at TIMESTAMP)")
         connection.exec_driver_sql("INSERT INTO tokens VALUES (1, '2020-01-01 00:00:00')")
