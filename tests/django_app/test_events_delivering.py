@@ -40,7 +40,8 @@ def _no_handlers() -> Iterator[None]:
 
 
 def expire(ttl_clock: TTLClock, *numbers: int) -> None:
-    """Write seats, and let their time pass."""
+    """Write seats, and let their time pass; the clock stops, or a rest could end too early."""
+    ttl_clock.freeze()
     seats(*numbers)
     ttl_clock.advance(HOUR)
 

@@ -40,7 +40,8 @@ def handled(model: Any, name: str = "release", **options: Any) -> list[Expiry]:
 
 
 async def expire(place: Swept, clock: Any, *seats: Any, **fields: Any) -> None:
-    """Write documents, and let their time pass."""
+    """Write documents, and let their time pass; the clock stops, or a rest could end too early."""
+    clock.freeze()
     await place.model.insert_many([place.model(id=seat, **fields) for seat in seats])
     clock.advance(HOUR)
 

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 
 def expire(engine: Engine, ttl_clock: TTLClock, model: Any, *seats: str) -> None:
-    """Write rows, and let their time pass."""
+    """Write rows, and let their time pass; the clock stops, or a rest could end too early."""
+    ttl_clock.freeze()
     model.metadata.create_all(engine)
     with Session(engine) as session, session.begin():
         session.add_all(model(seat=seat, person="ann") for seat in seats)
@@ -209,14 +210,15 @@ def test_of_many_workers_one_gets_an_event(engine: Engine, ttl_clock: TTLClock) 
     assert {event.delivery for event in got} == {1}
 
 
+@pytest.mark.parametrize("poll", [0.01, HOUR])  # what a sweep has recorded waits for no look
 def test_run_forever_records_and_delivers_until_it_is_stopped(
-    engine: Engine, ttl_clock: TTLClock
+    engine: Engine, ttl_clock: TTLClock, poll: float
 ) -> None:
     model = seat_hold()
     seen = threading.Event()
     on_expired(model, name="release")(lambda _: seen.set())
     expire(engine, ttl_clock, model, "A1")
-    worker = EventWorker(engine, model, poll=0.01)
+    worker = EventWorker(engine, model, poll=poll)
     thread = threading.Thread(target=worker.run_forever)
     thread.start()
     try:
@@ -402,8 +404,9 @@ async def test_an_asynchronous_worker(async_engine: AsyncEngine, ttl_clock: TTLC
         list(events(async_engine, consumer="mailer"))
 
 
+@pytest.mark.parametrize("poll", [0.01, HOUR])
 async def test_an_asynchronous_worker_runs_until_it_is_stopped(
-    async_engine: AsyncEngine, ttl_clock: TTLClock
+    async_engine: AsyncEngine, ttl_clock: TTLClock, poll: float
 ) -> None:
     model = seat_hold()
     async with async_engine.begin() as connection:
@@ -412,6 +415,6 @@ async def test_an_asynchronous_worker_runs_until_it_is_stopped(
         await connection.execute(model.__table__.insert(), [{"seat": "A1", "person": "ann"}])
     ttl_clock.advance(HOUR)
     on_expired(model, name="release")(lambda _: worker.stop())
-    worker = AsyncEventWorker(async_engine, model, poll=0.01)
+    worker = AsyncEventWorker(async_engine, model, poll=poll)
     await worker.run_forever()
     assert [event.key async for event in events(async_engine, consumer="x")] == [("A1",)]

@@ -141,6 +141,7 @@ class Worker:
         self._poll = checked_seconds("poll", poll)
         self._hidden = timedelta(seconds=checked_seconds("hidden", hidden))
         self._stop = Stop()
+        self._rest = Stop()  # ends a wait for events
         self._takes_all = targets is None
         self._on_delivered = on_delivered
         self._batches: defaultdict[str, _Batch] = defaultdict(_Batch)
@@ -229,6 +230,7 @@ class EventWorker(Worker):
     def stop(self) -> None:
         """End `run_forever` after the events at hand; may be called from anywhere."""
         self._stop.ask()
+        self._rest.ask()
         self._sweeping.stop()
 
     def run_once(self) -> Delivered:
@@ -250,9 +252,12 @@ class EventWorker(Worker):
         with ThreadPoolExecutor(1, LEASE) as threads:
             sweep = threads.submit(self._sweep)
             try:
-                while not self._stop.asked and not sweep.done():
+                while not sweep.done():
+                    self._rest = Stop()  # before it looks: no sweep after that is missed
+                    if self._stop.asked:
+                        break
                     if not self._delivered():
-                        self._stop.wait(self._poll)
+                        self._rest.wait(self._poll)
             finally:
                 self._sweeping.stop()
             sweep.result()
@@ -265,13 +270,16 @@ class EventWorker(Worker):
             self._source.leave_thread()
 
     def _swept(self, report: SweepReport) -> None:
-        """Record warnings after a sweep, unless another worker does."""
+        """Record warnings after a sweep, unless another worker does, and deliver at once."""
         for problem in report.problems:
             logger.warning("Events weren't recorded: %s", problem)
+        if report.deleted:
+            self._rest.ask()
         if self._warnings is None or report.ended is Ending.LEASE_HELD:
             return
         try:
-            self._warnings.record()
+            if self._warnings.record():
+                self._rest.ask()
         except StoreError as error:
             logger.warning("Warnings weren't recorded: %s", error)
 
@@ -360,6 +368,7 @@ class AsyncEventWorker(Worker):
     def stop(self) -> None:
         """End `run_forever` after the events at hand; may be called from anywhere."""
         self._stop.ask()
+        self._rest.ask()
         self._sweeping.stop()
 
     async def run_once(self) -> Delivered:
@@ -376,21 +385,27 @@ class AsyncEventWorker(Worker):
         await self._subscribe()
         sweep = asyncio.ensure_future(self._sweeping.run_forever(interval=self._poll, jitter=0.0))
         try:
-            while not self._stop.asked and not sweep.done():
+            while not sweep.done():
+                self._rest = Stop()  # as above
+                if self._stop.asked:
+                    break
                 if not await self._delivered():
-                    await self._stop.wait_async(self._poll)
+                    await self._rest.wait_async(self._poll)
         finally:
             self._sweeping.stop()
             await sweep
 
     async def _swept(self, report: SweepReport) -> None:
-        """Record warnings after a sweep, unless another worker does."""
+        """Record warnings after a sweep, unless another worker does, and deliver at once."""
         for problem in report.problems:
             logger.warning("Events weren't recorded: %s", problem)
+        if report.deleted:
+            self._rest.ask()
         if self._warnings is None or report.ended is Ending.LEASE_HELD:
             return
         try:
-            await self._warnings.record()
+            if await self._warnings.record():
+                self._rest.ask()
         except StoreError as error:
             logger.warning("Warnings weren't recorded: %s", error)
 
