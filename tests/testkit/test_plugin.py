@@ -104,7 +104,7 @@ def broken(ttl_clock):
 
 def test_4_a_fixture_may_move_it_and_the_test_too(an_hour_later, ttl_clock, session):
     assert carts(session) == []
-    assert "ttl_odm.events" not in sys.modules
+    assert not [name for name in sys.modules if name.split(".")[:2] == ["ttl_odm", "events"]]
     ttl_clock.advance(-3600)
     assert carts(session) == [1]
 

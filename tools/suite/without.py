@@ -24,7 +24,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 EXTENSIONS: Final[dict[str, tuple[str, ...]]] = {
     "database_sweep": ("database_jobs",),
-    "events": (),
+    "events": ("ExpiredEvents",),
     "follows": ("Follows",),
     "guard": ("guard", "RawSQLError", "RawSQLWarning", "assert_no_leaks"),
     "live_views": (),
