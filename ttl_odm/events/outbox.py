@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 EVERY_TABLE: Final = "*"
 """Instead of a table's name: the events of all tables."""
 
+LONGEST_ERROR: Final = 2000
+"""Characters of a handler's error that are kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class Delivery:

@@ -164,6 +164,7 @@ class Worker:
             self._source.targets,
             lease_name=LEASE,
             lease_duration=LEASE_DURATION,
+            nice=0,  # what has expired since the last look is little, and somebody waits for it
             on_report=swept,
         )
 

@@ -28,6 +28,7 @@ from ttl_odm.events.beanie.collections import (
 )
 from ttl_odm.events.outbox import (
     EVERY_TABLE,
+    LONGEST_ERROR,
     ConsumerState,
     Delivery,
     OpenDelivery,
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Database, Document, Filter
     from ttl_odm.events.expiry import Expiry
-
-LONGEST_ERROR: Final = 2000
-"""Characters of an error that are kept."""
 
 _HANDING_OVER: Final = timedelta(minutes=1)
 """After how long another process hands events over, instead of one that died."""

@@ -24,6 +24,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.django import LABEL
 from ttl_odm.events.outbox import (
     EVERY_TABLE,
+    LONGEST_ERROR,
     ConsumerState,
     Delivery,
     OpenDelivery,
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
 
     from ttl_odm.django.policy.binding import AnyQuerySet, Model
     from ttl_odm.events.expiry import Expiry
-
-LONGEST_ERROR: Final = 2000
-"""Characters of an error that are kept."""
 
 _CHUNK: Final = 500
 """Rows, or ids, of one statement."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Engine, case, delete, func, insert, literal, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -17,6 +17,7 @@ from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.outbox import (
     EVERY_TABLE,
+    LONGEST_ERROR,
     ConsumerState,
     Delivery,
     OpenDelivery,
@@ -43,9 +44,6 @@ from ttl_odm.events.sqlalchemy.tables import EventTables
 
 R = TypeVar("R")
 P = ParamSpec("P")
-
-LONGEST_ERROR: Final = 2000
-"""Characters of an error that are kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from django.core.management import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.events import text
 from ttl_odm.events.django.outbox import TableOutbox
 from ttl_odm.events.worker import HIDDEN, POLL, EventWorker
 from ttl_odm.sweeper import StoreError, stop_on_signals
@@ -19,10 +20,7 @@ from ttl_odm.sweeper.text import aligned, counted, visible
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-    from ttl_odm.events.outbox import OpenDelivery
-
 _LIMIT: Final = 100
-_HEAD: Final = ("event", "table", "key", "consumer", "deliveries", "due (UTC)", "error")
 
 
 class Command(BaseCommand):
@@ -54,8 +52,8 @@ class Command(BaseCommand):
             help="Deliver an event again whose handler takes longer (default: %(default)s).",
         )
         actions = parser.add_subparsers(dest="action")
-        text = "Show events that consumers haven't dealt with."
-        listing = actions.add_parser("list", help=text, description=text)
+        what = "Show events that consumers haven't dealt with."
+        listing = actions.add_parser("list", help=what, description=what)
         listing.add_argument("--dead", action="store_true", help="Only those that are dead.")
         listing.add_argument("--json", action="store_true", dest="as_json", help="Print JSON.")
         listing.add_argument(
@@ -65,8 +63,8 @@ class Command(BaseCommand):
             "retry": "Deliver events again, at once.",
             "skip": "Don't deliver events any more, dead or not.",
         }
-        for name, text in texts.items():
-            action = actions.add_parser(name, help=text, description=text)
+        for name, what in texts.items():
+            action = actions.add_parser(name, help=what, description=what)
             action.add_argument("events", metavar="EVENT", nargs="*", help="The id of an event.")
             action.add_argument("--all-dead", action="store_true", help="All dead events instead.")
         for action in actions.choices.values():
@@ -98,10 +96,9 @@ class Command(BaseCommand):
         outbox, dead = TableOutbox(options["database"]), options["dead"] or None
         opened = outbox.opened(options["limit"], consumer=options["consumer"], dead=dead)
         if options["as_json"]:
-            self.stdout.write(json.dumps([_plain(one) for one in opened]))
+            self.stdout.write(json.dumps([text.open_dict(one) for one in opened]))
         elif opened:
-            rows = [_HEAD, *map(_row, opened)]
-            self.stdout.write(aligned(rows, terminal_width(self.stdout)))
+            self.stdout.write(aligned(text.open_rows(opened), terminal_width(self.stdout)))
         else:
             self.stdout.write("No event is waiting.")
 
@@ -126,22 +123,3 @@ def _add_database(parser: ArgumentParser, default: str) -> None:
         metavar="ALIAS",
         help=f"The database (default: {DEFAULT_DB_ALIAS}).",
     )
-
-
-def _plain(one: OpenDelivery) -> dict[str, Any]:
-    due_at = None if one.due_at is None else one.due_at.isoformat()
-    return {
-        "consumer": one.consumer,
-        "due_at": due_at,
-        "error": one.error,
-        "event": one.event.to_dict(),
-    }
-
-
-def _row(one: OpenDelivery) -> tuple[str, ...]:
-    event = one.event
-    key = ", ".join(str(value) for value in event.key)
-    due = "dead" if one.due_at is None else f"{one.due_at:%Y-%m-%d %H:%M:%S}"
-    error = (one.error or "-").partition("\n")[0]
-    cells = (event.id, event.table, key, one.consumer, str(event.delivery), due, error)
-    return tuple(map(visible, cells))
