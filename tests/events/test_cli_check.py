@@ -122,6 +122,27 @@ def test_dead_events_and_late_ones_by_consumer(engine: Engine, ttl_clock: TTLClo
     assert "events list --consumer 'mail it'" in late["fix"]
 
 
+def status(engine: Any, models: Any, *words: str) -> str:
+    _apps[:] = [(engine, models)]
+    finished = CliRunner().invoke(cli, ["status", "--app", f"{__name__}:app", *words])
+    assert finished.exit_code == 0, finished.output
+    return finished.stdout
+
+
+def test_status_shows_what_waits_for_each_consumer(engine: Engine, ttl_clock: TTLClock) -> None:
+    model = seat_hold()
+    on_expired(model, name="mailer", attempts=1)(Refuses("A1"))
+    handled(model)
+    expire(engine, ttl_clock, model, "A1", "A2")
+    assert "consumer" not in status(engine, model.metadata)  # nobody has come yet
+    EventWorker(engine, model).run_once()
+    shown = [line.split() for line in status(engine, model.metadata).splitlines()]
+    assert ["mailer", "seat_holds", "0", "0", "1", "-"] in shown
+    mailer, release = json.loads(status(engine, model.metadata, "--json"))["consumers"]
+    assert (mailer["consumer"], mailer["dead"]) == ("mailer", 1)
+    assert (release["consumer"], release["dead"]) == ("release", 0)
+
+
 def test_missing_tables_of_events(engine: Engine) -> None:
     model = seat_hold()
     model.metadata.create_all(engine)

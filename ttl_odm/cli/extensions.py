@@ -8,18 +8,20 @@ extension comes with a declaration: see `ttl_odm.sqlalchemy.policy.rules`, and
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import MutableMapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import click
     from sqlalchemy import Connection
 
+    from ttl_odm.cli.application import Application
     from ttl_odm.cli.checked_table import CheckedTable
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sweeper.findings import Finding
@@ -33,6 +35,9 @@ _COMMANDS: Final = {
 
 _CHECKS: Final = ("ttl_odm.database_sweep.cli.checks", "ttl_odm.events.cli.checks")
 """Modules, each with ``checks``: `TableChecks`."""
+
+_STATUS: Final = {"ttl_odm.events": "ttl_odm.events.cli.status"}
+"""Modules with ``further_status``, by the extension: `status` asks where an application uses it."""
 
 
 class Commands(MutableMapping[str, "click.Command"]):
@@ -109,6 +114,27 @@ class TableChecks(ABC):
 def table_checks() -> list[TableChecks]:
     """Return the checks of all extensions that are there."""
     return [import_module(module).checks for module in _CHECKS if is_there(module)]
+
+
+class FurtherStatus(NamedTuple):
+    """What an extension adds to ``ttl-odm status``.
+
+    Attributes:
+        name: Under which JSON has it.
+        rows: A table for people, its head first.
+        content: What JSON has.
+    """
+
+    name: str
+    rows: Sequence[Sequence[str]]
+    content: object
+
+
+async def further_status(app: Application) -> list[FurtherStatus]:
+    """Ask the extensions that the application has imported."""
+    modules = (module for name, module in _STATUS.items() if name in sys.modules)
+    found = [await import_module(module).further_status(app) for module in modules]
+    return [one for one in found if one is not None]
 
 
 def is_there(module: str) -> bool:

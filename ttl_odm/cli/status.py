@@ -13,6 +13,7 @@ import click
 from ttl_odm.cli.application import Application, answer, in_loop
 from ttl_odm.cli.connect import connect
 from ttl_odm.cli.errors import in_one_line
+from ttl_odm.cli.extensions import further_status
 from ttl_odm.cli.options import Seconds, json_option, lease_name_option, selection_options
 from ttl_odm.cli.output import Output
 from ttl_odm.cli.source import Source, source_options
@@ -22,8 +23,9 @@ from ttl_odm.sweeper.snapshot import Snapshot, format_snapshot, look
 from ttl_odm.sweeper.stop import Stop
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
+    from ttl_odm.cli.extensions import FurtherStatus
     from ttl_odm.sweeper.command_line import Program
 
 
@@ -66,7 +68,8 @@ def status(  # noqa: PLR0913 (click's)
             selected = application.select(models, excepted)
             if watch is None:
                 snapshot = await snapshot_of(selected, lease_name)
-                _print(snapshot, program, output)
+                further = await further_status(selected)
+                _print(snapshot, program, output, further=further)
                 return not snapshot.has_problems
             return await _watch(selected, lease_name, watch, program, output)
 
@@ -122,9 +125,17 @@ async def _watch(
 
 
 def _print(
-    snapshot: Snapshot, program: Program, output: Output, before: Snapshot | None = None
+    snapshot: Snapshot,
+    program: Program,
+    output: Output,
+    before: Snapshot | None = None,
+    *,
+    further: Sequence[FurtherStatus] = (),
 ) -> None:
     if output.as_json:
-        output.json(snapshot.to_dict(before))
-    else:
-        output.code(format_snapshot(snapshot, program, output.width, before))
+        output.json({**snapshot.to_dict(before), **{one.name: one.content for one in further}})
+        return
+    output.code(format_snapshot(snapshot, program, output.width, before))
+    for one in further:
+        output.code("")
+        output.table(one.rows)

@@ -8,8 +8,11 @@ row, whatever crashes. It is delivered to each consumer until that has dealt wit
 - `worker`: what records and delivers events.
 - `reader`: `events`, for those who read them in a loop.
 - `outbox`: what these need of a database.
+- `looks`: when rows that are about to expire are looked for.
 - `rows`: what tables keep of events.
 - `sqlalchemy`, `django`, `beanie`: the tables or collections, and how events are recorded.
+- `cli`, `metrics`, `text`: what operators see of an outbox.
+- `testing`: the events of a test, whose clock moves.
 """
 
 from ttl_odm.events.expiry import Expiry

@@ -1,10 +1,12 @@
 """Events of Django models, as an app: ``INSTALLED_APPS = [..., "ttl_odm.events.django"]``.
 
+- `apps`, `migrations`: the app and its tables.
 - `models`: the tables that keep events and deliveries; those of `ttl_odm.events.sqlalchemy`.
 - `fields`: text of which all databases tell upper from lower case.
 - `recording`: a hook that records events in the deleting transaction.
 - `warnings`: looks for rows that are about to expire.
 - `outbox`: what workers and readers ask of these tables.
+- `source`: where the events of a worker, or of a reader, come from.
 - `signals`: events as signals of Django's.
 - `checks`: whether a database that has models with events has the tables.
 - `management.commands.ttl_events`: the worker, and what people do with the outbox.
