@@ -294,6 +294,44 @@ def test_writers_to_the_rest_go_on_while_rows_are_brought_to_a_new_partition(
         assert connection.scalars(text("SELECT id FROM events_rest")).all() == [201]
 
 
+@pytest.mark.parametrize(
+    ("statement", "rows"),
+    [
+        ("SELECT id FROM events", 21),
+        ("UPDATE events SET id = id WHERE id < 20", 20),
+        ("DELETE FROM events WHERE id < 20", 20),
+        ("INSERT INTO events VALUES (200, statement_timestamp() + interval '24 hours')", 1),
+    ],
+    ids=["select", "update", "delete", "insert"],
+)
+def test_who_waits_while_a_partition_is_attached_finds_the_rows_that_were_brought_to_it(
+    engine: Engine, other: Engine, statement: Any, rows: Any
+) -> None:
+    # PostgreSQL reads which partitions there are once it has the table, and then waits for each.
+    model, _, changed = making(engine)
+    before, numbers = partitions(engine, "events"), []
+
+    def wait() -> None:
+        with other.begin() as connection:
+            numbers.append(connection.execute(text(statement)).rowcount)
+
+    thread = threading.Thread(target=wait)
+
+    def start(_c: Any, _cursor: Any, sql: str, *_: Any) -> None:
+        if sql.startswith("ALTER TABLE"):
+            thread.start()
+            wait_until_blocked(other)
+
+    event.listen(engine, "before_cursor_execute", start)
+    try:
+        assert purge_all(engine, model) == []
+    finally:
+        event.remove(engine, "before_cursor_execute", start)
+        thread.join()
+    assert numbers == [rows]
+    assert partitions(engine, "events") ^ before == changed
+
+
 def test_a_partition_that_somebody_is_detaching_is_not_dropped(
     engine: Engine, other: Engine
 ) -> None:

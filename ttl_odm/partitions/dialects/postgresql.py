@@ -14,6 +14,12 @@ that it can't rule out. A transaction that waits for ACCESS EXCLUSIVE keeps late
   readers and writers through; ``PARTITION OF`` would take ACCESS EXCLUSIVE. On the partition for
   the rest it is ACCESS EXCLUSIVE in any case, because its rows are scanned.
 
+**Rows change their partition only while the table is locked against everybody.** A statement that
+has opened the table has read which partitions there are, may wait for the lock on one of them, and
+takes its snapshot after that wait. A lock on the partition for the rest alone would let it begin
+before an ``ATTACH PARTITION`` and see the moment after it: the rows that were moved would be gone
+from the one partition, and it wouldn't know the other.
+
 **No transaction here exchanges a lock that keeps writers out for a stronger one.** An application's
 transaction that has read the table and then writes to it would wait for the first lock, while the
 second one waits for that transaction. PostgreSQL sees that at once and ends the application's. So
@@ -87,7 +93,7 @@ class PostgreSQLPartitions(PartitionDDL):
 
         `rest` is the one for all other rows if it has some that belong in the new one: they are
         moved, with these columns. None if it has none. The second statement moves them while others
-        go on reading and writing. Those after it, by which readers wait, move the rows that were
+        go on reading and writing. Those after it lock the table, as `enter` does, move what was
         written meanwhile, and attach.
         """
         name = self.quoted(cut.schema, leaf.name)
@@ -100,7 +106,7 @@ class PostgreSQLPartitions(PartitionDDL):
             some = ", ".join(relation(None, column) for column in columns)
             gone = f"DELETE FROM {rest} WHERE {self.within(cut, leaf)} RETURNING {some}"
             moved = f"WITH gone AS ({gone}) INSERT INTO {name} ({some}) SELECT {some} FROM gone"
-            statements[1:1] = [moved, f"LOCK TABLE {rest} IN ACCESS EXCLUSIVE MODE", moved]
+            statements[1:1] = [moved, self.enter(cut, rest), moved]
         return statements
 
     def within(self, cut: Cut, leaf: Range) -> str:
