@@ -239,6 +239,8 @@ class Log(SQLApp):
     """Visits, in partitions of days; read first, and written then."""
 
     DAYS: Final = 6
+    HOT: Final = range(1, 9)
+    """The keys of those that live, today's."""
 
     def __init__(self, engine: Engine, *, policy: bool) -> None:
         super().__init__(engine, policy=policy)
@@ -273,7 +275,10 @@ class Log(SQLApp):
                 connection.execute(text(fill.format(first, some)))
             if policy:
                 connection.execute(text("UPDATE visits SET _ts = began"))
-            connection.execute(text(fill.format(ago(connection, 0), "generate_series(1, 8)")))
+        with self.transaction() as session:
+            today = ago(session.connection(), 0)
+            # Not raw: a column's default in the database doesn't follow a clock that a test moves.
+            session.add_all([Visit(id=key, began=today, writes=0) for key in self.HOT])
 
     @property
     def models(self) -> Any:
@@ -284,7 +289,9 @@ class Log(SQLApp):
         return [self._count_and_write, self._write_and_count]
 
     def read(self, session: Session) -> None:
-        assert len(session.scalars(select(self.visit).where(self.visit.id < 9)).all()) == 8
+        visits = session.scalars(select(self.visit).where(self.visit.id.in_(self.HOT)))
+        keys = sorted(visit.id for visit in visits)
+        assert keys == [*self.HOT], f"a reader sees {keys}"
 
     def _count_and_write(self, session: Session, writer: Writer) -> None:
         session.scalar(select(func.count()).select_from(self.visit))
@@ -292,7 +299,7 @@ class Log(SQLApp):
 
     def _write_and_count(self, session: Session, writer: Writer) -> None:
         changed = update(self.visit).values(writes=self.visit.writes + 1)
-        session.execute(changed.where(self.visit.id == writer.randrange(1, 9)))
+        session.execute(changed.where(self.visit.id == writer.choice(self.HOT)))
         session.scalar(select(func.count()).select_from(self.visit))
 
 
