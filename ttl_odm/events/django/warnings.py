@@ -10,7 +10,7 @@ from collections import deque
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db import IntegrityError, connections, transaction
+from django.db import IntegrityError, connections, models, transaction
 from django.db.models import QuerySet
 
 from ttl_odm.django.policy.sources import INHERITED_AGE
@@ -50,7 +50,7 @@ class Warned(RowEvents):
         super().__init__(binding)
         self.befores: dict[timedelta, None] = {}
 
-    def warning(self, row: Model, before: timedelta) -> Expiry | None:
+    def warning(self, row: models.Model, before: timedelta) -> Expiry | None:
         """The warning of an instance that was just read; None if it never ends."""
         end = self.binding.expires_at(row, vars(row).get(INHERITED_AGE))
         if end is None:
@@ -171,7 +171,8 @@ class TableWarnings:
         if event.kind != EXPIRING or event.before is None or warned is None:
             return True
         model, age = warned.binding.model, warned.binding.source.row_age()
-        key: Any = event.key if len(event.key) > 1 else event.key[0]
+        values: Sequence[Any] = event.key
+        key = values[0] if len(values) == 1 else tuple(values)
         rows: Any = QuerySet(model=model, using=self._using).filter(pk=key)
         with store_errors():
             row = (rows if age is None else rows.annotate(**{INHERITED_AGE: age})).first()

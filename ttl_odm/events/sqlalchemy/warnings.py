@@ -36,7 +36,7 @@ from ttl_odm.events.sqlalchemy.recording import (
     policy_of_target,
     recorded_ids,
 )
-from ttl_odm.sqlalchemy import expires_at
+from ttl_odm.sqlalchemy.gate.functions import expires_at
 from ttl_odm.sqlalchemy.policy.binding import bind_info, key_columns
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_away
 from ttl_odm.sqlalchemy.purge.removal import CHUNK
