@@ -129,15 +129,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Describe our markers, and let pass what pg8000 leaves to the garbage collector.
-
-    That is the buffer before the socket of a lost connection. Since Python 3.13 whatever test it is
-    collected in hears that it can't be written out any more.
-    """
-    config.addinivalue_line(
-        "filterwarnings",
-        "ignore:Exception ignored in. <_io.BufferedRWPair:pytest.PytestUnraisableExceptionWarning",
-    )
+    """Describe our markers."""
     config.addinivalue_line(
         "markers", "databases(*names): the databases that have the feature under test"
     )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.backends import Backend
-    from ttl_odm.testing import TTLClock
+    from ttl_odm.testing import ExpiredEvents, TTLClock
 
 
 @pytest.fixture(autouse=True)
@@ -421,3 +421,16 @@ def test_a_coroutine_cant_be_a_handler(backend: Backend) -> None:
     on_expired(Seat, name="release")(release)
     with pytest.raises(TTLConfigurationError, match="is a coroutine function"):
         worker()
+
+
+def test_a_test_has_the_events_when_its_clock_moves(
+    backend: Backend, ttl_clock: TTLClock, expired_events: ExpiredEvents
+) -> None:
+    got = handled()
+    expired_events.watch(connections["default"], [Seat])
+    seats(1, 2)
+    ttl_clock.advance(HOUR - 1)
+    assert expired_events == []
+    ttl_clock.advance(1)
+    assert sorted(event.key for event in expired_events) == [(1,), (2,)]
+    assert sorted(event.id for event in expired_events) == sorted(event.id for event in got)

@@ -27,7 +27,7 @@ from ttl_odm.sweeper import UnreachableStoreError
 
 if TYPE_CHECKING:
     from tests.mongo.sweeping import Swept
-    from ttl_odm.testing import TTLClock
+    from ttl_odm.testing import ExpiredEvents, TTLClock
 
 WEEK = 7 * 86_400
 
@@ -367,3 +367,16 @@ async def test_a_database_that_isnt_gated_will_do(mongodb_url: str, ttl_clock: T
         assert (await AsyncEventWorker(plain).run_once()).done == 1
         assert [event.key async for event in events(plain, consumer="mailer")] == [(1,)]
     assert keys(got) == [1]
+
+
+async def test_a_test_has_the_events_when_its_clock_moves(
+    mongodb_url: str, ttl_clock: TTLClock, expired_events: ExpiredEvents
+) -> None:
+    model = seat_hold()
+    got = handled(model)
+    async with swept(mongodb_url, model) as place:
+        expired_events.watch(place.database, model)
+        await expire(place, ttl_clock, "A1", "A2")
+        await expired_events.async_deliver()
+        assert keys(expired_events) == ["A1", "A2"]
+        assert sorted(event.id for event in expired_events) == sorted(event.id for event in got)
