@@ -36,7 +36,7 @@ class Looks:
         last: When the last look was, by the database's clock; None before the first.
         whole_at: When the next look at the whole window is due.
         default: What the table's defaults were at the last look.
-        is_whole: Whether that one is at the whole window.
+        is_whole: Whether that one was at the whole window, and hasn't been read to its end.
     """
 
     before: timedelta
@@ -45,20 +45,25 @@ class Looks:
     default: object = None
     is_whole: bool = False
 
-    def begin(self, now: datetime, default: object) -> bool:
-        """Note a look, and return whether it is at the whole window."""
-        self.is_whole = (
+    def after(self, now: datetime, default: object) -> datetime | None:
+        """Return the end up to which a look may pass rows over; None if it has to be whole."""
+        if (
             self.last is None
             or self.whole_at is None
             or not self.last <= now < self.whole_at  # also when the clock was set back
             or default != self.default
-        )
-        self.last, self.default = now, default
-        if self.is_whole:
+        ):
+            return None
+        return self.last + self.before
+
+    def note(self, now: datetime, default: object, *, is_whole: bool) -> None:
+        """Note a look."""
+        self.last, self.default, self.is_whole = now, default, is_whole
+        if is_whole:
             self.whole_at = now + min(max(self.before / 100, SHORTEST_REST), LONGEST_REST)
-        return self.is_whole
 
     def end(self, now: datetime) -> None:
         """Let a look at a whole window that took long rest for longer."""
         if self.is_whole and self.last is not None and self.whole_at is not None:
             self.whole_at = max(self.whole_at, now + (now - self.last) * REST)
+            self.is_whole = False

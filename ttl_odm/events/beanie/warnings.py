@@ -1,9 +1,7 @@
 """Warnings: documents whose end comes near are looked for, and outdated events aren't delivered.
 
-A look reads the documents that end in a *window*, from now until `before` later, by the indexes of
-the sweeper. Most looks read only what has come into it since the last one. A document may come into
-its midst, too: it is written with a short ttl, its ttl is shortened, or a default is. So now and
-then the whole window is read; always, where no index says which documents have come into it.
+They are looked for by the indexes of the sweeper; see `ttl_odm.events.looks`. Where no index says
+which documents have come into a window, only whole windows are read.
 
 What a look finds is recorded page by page. A call records so many pages, and the next one goes on:
 the worker has documents to sweep meanwhile.
@@ -15,7 +13,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
@@ -40,12 +37,13 @@ from ttl_odm.events.beanie.collections import (
 )
 from ttl_odm.events.beanie.documents import DocumentEvents, model_of, readable, root_of
 from ttl_odm.events.expiry import EXPIRING
+from ttl_odm.events.looks import PAGES, Looks
 from ttl_odm.events.outbox import Subscription
 from ttl_odm.sweeper.declarations import sweep_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from beanie import Document
 
@@ -57,16 +55,6 @@ if TYPE_CHECKING:
 
 PAGE: Final = 500
 """Documents that are read, and recorded in a transaction, at once."""
-
-PAGES: Final = 20
-"""Pages that a call records, of each collection and `before`."""
-
-SHORTEST_REST: Final = timedelta(seconds=1)
-LONGEST_REST: Final = timedelta(minutes=1)
-"""The least and the most time between two looks at a whole window: else a hundredth of it."""
-
-REST: Final = 10
-"""How many times as long as such a look the time until the next one is at least."""
 
 _AS_STORED: Final[CodecOptions[Any]] = CodecOptions(
     tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
@@ -135,9 +123,7 @@ class _Window:
 
     Attributes:
         warned: The collection.
-        before: How long the window is.
-        looked: When the last look was, by the server's clock.
-        whole_at: When the next look at the whole window is due.
+        looks: When it was looked at, and how long it is.
         policy: By which the last look has judged.
         ranges: What that look hasn't begun to read.
         cursor: What it is reading.
@@ -145,15 +131,12 @@ class _Window:
     """
 
     warned: Warned
-    before: timedelta
-    looked: datetime | None = None
-    whole_at: datetime | None = None
+    looks: Looks
     policy: Policy | None = None
     ranges: deque[KeyRange] = field(default_factory=deque)
     cursor: Any = None
     page: list[Filter] = field(default_factory=list)
     _condition: Filter = field(default_factory=dict)
-    _is_whole: bool = False
 
     async def record(self, outbox: EventCollections) -> int:
         """Look, and record what was found, as far as one call may; return how many are new."""
@@ -170,7 +153,7 @@ class _Window:
                 self.page = []
         except PyMongoError:
             if not self.page:  # what was being read is lost
-                self.looked, self.cursor = None, None
+                self.looks.last, self.cursor = None, None
                 self.ranges.clear()
             raise
         return number
@@ -180,17 +163,9 @@ class _Window:
         place = RawCollection(self.warned.collection)
         now = as_datetime((await place.server()).now)
         policy, layout = await self.warned.policy(), await self.warned.layout()
-        until, after = now + self.before, None
-        if (
-            self.looked is not None
-            and self.whole_at is not None
-            and self.looked <= now < self.whole_at  # a clock may have been set back
-            and self.policy == policy
-        ):
-            after = self.looked + self.before
-        else:
-            self.whole_at = now + min(max(self.before / 100, SHORTEST_REST), LONGEST_REST)
-        self._is_whole, self.looked, self.policy = after is None, now, policy
+        after, until = self.looks.after(now, policy), now + self.looks.before
+        self.looks.note(now, policy, is_whole=after is None)
+        self.policy = policy
         self.ranges.extend(_ranges(policy, layout, after, until))
         ends = [expired_expr(policy, until), live_expr(policy, now)]
         self._condition = {"$expr": {"$and": ends}}
@@ -208,11 +183,10 @@ class _Window:
         return []
 
     async def _finish(self) -> None:
-        """Let a look at a whole window that took long rest for longer."""
-        if self._is_whole and self.looked is not None and self.whole_at is not None:
-            now = as_datetime((await RawCollection(self.warned.collection).server()).now)
-            self.whole_at = max(self.whole_at, now + (now - self.looked) * REST)
-            self._is_whole = False
+        """Note that all is read."""
+        if self.looks.is_whole:
+            server = await RawCollection(self.warned.collection).server()
+            self.looks.end(as_datetime(server.now))
 
     async def _record_page(self, outbox: EventCollections) -> int:
         assert self.policy is not None  # noqa: S101 (by which it was found)
@@ -222,14 +196,15 @@ class _Window:
                 f"{self.warned.table!r} has warnings, which require a transaction, and a server "
                 "that is not a replica set has none."
             )
-        events = [self.warned.warning(row, self.policy, self.before) for row in self.page]
+        before = self.looks.before
+        events = [self.warned.warning(row, self.policy, before) for row in self.page]
         now = as_datetime(server.now)
         documents = [
             {**document_of(event, now), "document": row["_id"]}
             for event, row in zip(events, self.page, strict=True)
             if event is not None
         ]
-        wanted = Subscription(self.warned.table, EXPIRING, self.before)
+        wanted = Subscription(self.warned.table, EXPIRING, before)
         async with transaction(RawCollection(outbox.events)) as place:
             return await insert_events(outbox, documents, wanted, place.session)
 
@@ -273,7 +248,8 @@ class CollectionWarnings:
             await prepare(self._outbox)
             for name, warned in self._warned.items():
                 for before in warned.befores:
-                    window = self._windows.setdefault((name, before), _Window(warned, before))
+                    new = _Window(warned, Looks(before))
+                    window = self._windows.setdefault((name, before), new)
                     try:
                         number += await window.record(self._outbox)
                     except PyMongoError as error:

@@ -99,14 +99,16 @@ class _Window:
             if not self._parts:
                 break
             number += self._record_page(now)
-            if not self._parts:
+            if not self._parts and self._looks.is_whole:
                 self._looks.end(database_now(connection))
         return number
 
     def _look(self, now: datetime) -> None:
         """Find out what to read."""
         binding, last = self._warned.binding, self._looks.last
-        is_whole = self._looks.begin(now, tuple(binding.source.defaults(self._using)))
+        default = tuple(binding.source.defaults(self._using))
+        is_whole = self._looks.after(now, default) is None
+        self._looks.note(now, default, is_whole=is_whole)
         self._since, self._resume = None if is_whole else last, None
         self._parts.extend(
             part for part in parts_of(binding) if is_whole or self._rows(part, now).is_followed

@@ -1,9 +1,7 @@
 """Warnings: rows whose end comes near are looked for, and events of others aren't delivered.
 
-A look reads the rows that end in a *window*, from now until `before` later, by the indexes of the
-sweeper. Most looks read only what has come into it since the last one. A row may come into its
-midst, too: it is written with a short ttl, its ttl is shortened, or a default is. So now and then
-the whole window is read; always, where no index says which rows have come into it.
+They are looked for by the indexes of the sweeper; see `ttl_odm.events.looks`. Where no index says
+which rows have come into a window, only whole windows are read.
 
 What a look finds is recorded page by page. A call records so many pages, and the next one goes on:
 the worker has rows to sweep meanwhile.
@@ -28,6 +26,7 @@ from sqlalchemy import Engine, TypeDecorator, literal, literal_column, select
 from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
 
 from ttl_odm.events.expiry import EXPIRING
+from ttl_odm.events.looks import Looks
 from ttl_odm.events.outbox import Subscription
 from ttl_odm.events.sqlalchemy.recording import (
     RowEvents,
@@ -68,13 +67,6 @@ P = ParamSpec("P")
 
 PAGES: Final = 10
 """Pages of rows that a call records, of each table and `before`."""
-
-SHORTEST_REST: Final = timedelta(seconds=1)
-LONGEST_REST: Final = timedelta(minutes=1)
-"""The least and the most time between two looks at a whole window: else a hundredth of it."""
-
-REST: Final = 10
-"""How many times as long as such a look the time until the next one is at least."""
 
 TRIES: Final = 3
 """How often a call tries to record a page of which another worker is recording some rows."""
@@ -172,53 +164,34 @@ class _Window:
 
     Attributes:
         warned: The table.
-        before: How long the window is.
-        looked: When the last look was, by the database's clock.
-        whole_at: When the next look at the whole window is due.
-        default: What the defaults were at the last look.
-        stretches: What that look has found and wasn't read yet.
+        looks: When it was looked at, and how long it is.
+        stretches: What the last look has found and wasn't read yet.
     """
 
     warned: Warned
-    before: timedelta
-    looked: datetime | None = None
-    whole_at: datetime | None = None
-    default: object = None
+    looks: Looks
     stretches: deque[_Stretch] = field(default_factory=deque)
-    _is_whole: bool = False
 
     def look(self, connection: Connection, now: datetime, *, is_walked: bool) -> None:
         """Find out whether there are rows in the window, or have come into it."""
         if self.stretches:
             return
-        source, looked, whole_at = self.warned.binding.source, self.looked, self.whole_at
+        source, looks = self.warned.binding.source, self.looks
         is_followed = self.warned.is_followed and not is_walked
-        default = tuple(source.defaults(connection)) if source.is_known else self.default
-        is_whole = (
-            looked is None
-            or whole_at is None
-            or not looked <= now < whole_at  # also when the clock was set back
-            or default != self.default
-        )
-        until = now + self.before
+        default = tuple(source.defaults(connection)) if source.is_known else looks.default
+        after, until = looks.after(now, default), now + looks.before
         stretches: list[_Stretch] = []
-        if not is_whole and looked is not None:
+        if after is not None:
             if not is_followed:
                 return
-            stretches, default = self._found(connection, looked + self.before, until)
-            is_whole = default != self.default
+            stretches, default = self._found(connection, after, until)
+        is_whole = after is None or default != looks.default
         if is_whole and is_walked:
             stretches = [_Stretch(None, None, until)]
         elif is_whole:
             stretches, default = self._found(connection, now if is_followed else None, until)
         self.stretches.extend(stretches)
-        self.looked, self.default, self._is_whole = now, default, is_whole
-        if is_whole:
-            self.whole_at = now + self._rest
-
-    @property
-    def _rest(self) -> timedelta:
-        return min(max(self.before / 100, SHORTEST_REST), LONGEST_REST)
+        looks.note(now, default, is_whole=is_whole)
 
     def _found(
         self, connection: Connection, after: datetime | None, until: datetime
@@ -269,10 +242,9 @@ class _Window:
                 break
             read = True
             number += self._record_page(connection)
-        if read and not self.stretches and self._is_whole and self.looked is not None:
+        if read and not self.stretches and self.looks.is_whole:
             with reading(connection):
-                now = now_of(connection)
-            self.whole_at = max(self.whole_at or now, now + (now - self.looked) * REST)
+                self.looks.end(now_of(connection))
         return number
 
     def _record_page(self, connection: Connection) -> int:
@@ -290,7 +262,8 @@ class _Window:
 
     def _events(self, rows: Sequence[Row[Any]]) -> dict[str, Expiry]:
         width = len(self.warned.columns())
-        events = (self.warned.warning(row[:width], row.ends_at, self.before) for row in rows)
+        before = self.looks.before
+        events = (self.warned.warning(row[:width], row.ends_at, before) for row in rows)
         return {event.id: event for event in events if event is not None}
 
     def _page(
@@ -329,7 +302,7 @@ class _Window:
 
     def _insert(self, connection: Connection, events: Sequence[Expiry]) -> int:
         tables = self.warned.tables
-        meant = Subscription(str(self.warned.table.fullname), EXPIRING, self.before)
+        meant = Subscription(str(self.warned.table.fullname), EXPIRING, self.looks.before)
         tries = 0
         while True:
             tries += 1
@@ -359,7 +332,8 @@ class Statements:
                 is_one_walked = one.has_scopes or is_walked(connection, one.binding)
                 settings |= zone_settings(connection, one.binding)
                 for before in one.befores:
-                    window = self._windows.setdefault((name, before), _Window(one, before))
+                    new = _Window(one, Looks(before))
+                    window = self._windows.setdefault((name, before), new)
                     walked[window] = is_one_walked
         number, waiting = 0, deque(walked)
         with prepared(connection, settings=settings):
