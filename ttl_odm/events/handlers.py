@@ -74,6 +74,11 @@ handlers: list[Handler] = []
 """All that are registered in this process."""
 
 
+def consumers_here(wanted: Subscription) -> set[str]:
+    """Return the consumers of this process's handlers, of which the database may not know yet."""
+    return {one.consumer for one in handlers if one.wanted == wanted}
+
+
 def on_expired(
     target: Any,
     *,

@@ -1,4 +1,4 @@
-"""The outbox as tables: their names, and what their rows say.
+"""What an outbox keeps, under which names, for how long; and what the rows of its tables say.
 
 The adapters for SQL make the same tables, so that services of both can share them. This module must
 not know any database.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ttl_odm.events.expiry import Expiry
+from ttl_odm.events.outbox import ConsumerState, Subscription
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
 EVENTS: Final = "ttl_odm_events"
@@ -20,10 +22,15 @@ CONSUMERS: Final = "ttl_odm_consumers"
 DELIVERIES: Final = "ttl_odm_deliveries"
 
 RETENTION: Final = timedelta(days=7)
-"""For how long an event is kept from its recording on, whether it was delivered or not.
+"""For how long an event is kept from its recording on, whether it was delivered or not."""
 
-A warning is kept at least until its row expires, or it would be given again.
-"""
+
+def kept_until(event: Expiry, now: datetime, retention: timedelta = RETENTION) -> datetime:
+    """Return until when an event is kept that is recorded now.
+
+    A warning is kept at least until its row expires, or it would be given again.
+    """
+    return max(now + retention, event.expires_at)
 
 
 def event_of(row: Any) -> Expiry:
@@ -52,15 +59,60 @@ def row_of(event: Expiry, now: datetime, retention: timedelta) -> dict[str, Any]
         "last_modified": event.last_modified,
         "expires_at": event.expires_at,
         "recorded_at": now,
-        "kept_until": max(now + retention, event.expires_at),
+        "kept_until": kept_until(event, now, retention),
     }
 
 
+def subscription_of(row: Any) -> Subscription:
+    """Return what the row of a consumer says, whose attributes are the columns."""
+    return Subscription(row.table_name, row.kind, before_of(row.before_seconds))
+
+
 def seconds_of(before: timedelta | None) -> int | None:
-    """What the tables have for how long before its end a row is warned of."""
+    """What the outbox has for how long before its end a row is warned of."""
     return None if before is None else int(before.total_seconds())
 
 
 def before_of(seconds: int | None) -> timedelta | None:
-    """How long before its end a row is warned of, as the tables have it."""
+    """How long before its end a row is warned of, as the outbox has it."""
     return None if seconds is None else timedelta(seconds=seconds)
+
+
+class Counts(NamedTuple):
+    """How many deliveries a consumer has not dealt with.
+
+    Attributes:
+        kept: All.
+        pending: Those that aren't dead.
+        retried: Those of them that were delivered before.
+        oldest: When the oldest of those that aren't dead was recorded; None if there is none.
+    """
+
+    kept: int = 0
+    pending: int = 0
+    retried: int = 0
+    oldest: datetime | None = None
+
+
+def states_of(
+    subscribed: Iterable[tuple[str, Subscription]], counted: Mapping[str, Counts], now: datetime
+) -> list[ConsumerState]:
+    """Return all consumers by name, given what each gets and how much it hasn't dealt with."""
+    wanted: dict[str, list[Subscription]] = {consumer: [] for consumer in counted}
+    for consumer, one in subscribed:
+        wanted.setdefault(consumer, []).append(one)
+    states = []
+    for consumer, those in sorted(wanted.items()):
+        counts = counted.get(consumer, Counts())
+        lag = 0.0 if counts.oldest is None else max((now - counts.oldest).total_seconds(), 0.0)
+        states.append(
+            ConsumerState(
+                consumer,
+                tuple(those),
+                pending=counts.pending,
+                retried=counts.retried,
+                dead=counts.kept - counts.pending,
+                lag=lag,
+            )
+        )
+    return states

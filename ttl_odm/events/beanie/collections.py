@@ -12,7 +12,6 @@ know which documents have events, nor how these are delivered.
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -20,8 +19,16 @@ from bson.codec_options import CodecOptions
 from pymongo import IndexModel, ReadPreference, UpdateOne, WriteConcern
 
 from ttl_odm.events.expiry import Expiry
-from ttl_odm.events.handlers import handlers
+from ttl_odm.events.handlers import consumers_here
 from ttl_odm.events.outbox import EVERY_TABLE, Subscription
+from ttl_odm.events.rows import (
+    CONSUMERS,
+    DELIVERIES,
+    EVENTS,
+    before_of,
+    kept_until,
+    seconds_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection as Collection_
@@ -29,16 +36,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ttl_odm.beanie.drivers import Collection, Database, Document, Filter, Session
-
-EVENTS: Final = "ttl_odm_events"
-CONSUMERS: Final = "ttl_odm_consumers"
-DELIVERIES: Final = "ttl_odm_deliveries"
-
-RETENTION: Final = timedelta(days=7)
-"""For how long an event is kept from its recording on, whether it was delivered or not.
-
-A warning is kept until its document expires, if that is later: or it would be given again.
-"""
 
 _AWARE: Final[CodecOptions[Any]] = CodecOptions(tz_aware=True)
 _MAJORITY: Final = WriteConcern("majority")
@@ -109,13 +106,12 @@ def document_of(event: Expiry, now: datetime) -> Document:
         "last_modified": event.last_modified,
         "expires_at": event.expires_at,
         "recorded_at": now,
-        "kept_until": max(now + RETENTION, event.expires_at),
+        "kept_until": kept_until(event, now),
     }
 
 
 def event_of(document: Filter) -> Expiry:
     """Return the event that a document keeps."""
-    before = document["before_seconds"]
     return Expiry(
         document["_id"],
         document["table"],
@@ -124,13 +120,8 @@ def event_of(document: Filter) -> Expiry:
         document["last_modified"],
         document["expires_at"],
         document["kind"],
-        None if before is None else timedelta(seconds=before),
+        before_of(document["before_seconds"]),
     )
-
-
-def seconds_of(before: timedelta | None) -> int | None:
-    """Return what the collections have for how long before its end a document is warned of."""
-    return None if before is None else int(before.total_seconds())
 
 
 def delivery_key(event: str, consumer: str) -> Document:
@@ -173,8 +164,7 @@ async def consumers_of(collections: EventCollections, wanted: Subscription) -> l
     tables = [wanted.table, EVERY_TABLE]
     known = {"table": {"$in": tables}, "kind": wanted.kind, "before_seconds": {"$in": seconds}}
     stored = await collections.consumers.find(known).to_list(None)
-    own = (one.consumer for one in handlers if one.wanted == wanted)
-    return sorted({*(row["consumer"] for row in stored), *own})
+    return sorted({*(row["consumer"] for row in stored), *consumers_here(wanted)})
 
 
 async def insert_events(

@@ -8,7 +8,7 @@ transaction.
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bson import ObjectId
 from pymongo import DeleteOne
@@ -17,14 +17,12 @@ from ttl_odm.beanie.policy.commands import RawCollection, as_datetime, first_bat
 from ttl_odm.beanie.purge.errors import store_errors
 from ttl_odm.beanie.time import formats
 from ttl_odm.events.beanie.collections import (
-    DELIVERIES,
     add_deliveries,
     collections_of,
     delivery_key,
     event_of,
     kept_at,
     prepare,
-    seconds_of,
 )
 from ttl_odm.events.outbox import (
     EVERY_TABLE,
@@ -35,6 +33,7 @@ from ttl_odm.events.outbox import (
     Recorded,
     Subscription,
 )
+from ttl_odm.events.rows import DELIVERIES, Counts, before_of, seconds_of, states_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -146,14 +145,11 @@ class CollectionOutbox:
             now = await self._now()
             subscribed = await self._in.consumers.find().sort("_id", 1).to_list(None)
             counted = await first_batch(self._in.deliveries, _counting(now))
-        counts = {row["_id"]: row for row in counted}
-        wanted: dict[str, list[Subscription]] = {consumer: [] for consumer in counts}
-        for row in subscribed:
-            seconds = row["before_seconds"]
-            before = None if seconds is None else timedelta(seconds=seconds)
-            one = Subscription(row["table"], row["kind"], before)
-            wanted.setdefault(row["consumer"], []).append(one)
-        return [_state(name, wanted[name], counts.get(name), now) for name in sorted(wanted)]
+        return states_of(
+            [(row["consumer"], _subscription_of(row)) for row in subscribed],
+            {row.pop("_id"): Counts(**row) for row in counted},
+            now,
+        )
 
     async def recorded(self, limit: int, *, since: datetime | None = None) -> Sequence[Recorded]:
         """As in `AsyncOutbox`."""
@@ -225,6 +221,10 @@ def _this(delivery: Delivery, number: int) -> Document:
     return {"_id": delivery_key(delivery.event.id, delivery.consumer), "deliveries": number}
 
 
+def _subscription_of(row: Filter) -> Subscription:
+    return Subscription(row["table"], row["kind"], before_of(row["before_seconds"]))
+
+
 def _chosen(consumer: str | None, events: Collection[str] | None) -> Document:
     """Return the filter for what a tool retries or skips: dead deliveries, or those of events."""
     chosen: Document = {"next_at": None} if events is None else {"event": {"$in": [*events]}}
@@ -241,7 +241,7 @@ def _counting(now: datetime) -> Document:
 
     group = {
         "_id": "$consumer",
-        "all": {"$sum": 1},
+        "kept": {"$sum": 1},
         "pending": number(is_pending),
         "retried": number(is_retried),
         "oldest": {"$min": {"$cond": [is_pending, "$recorded_at", None]}},  # which passes nulls by
@@ -252,19 +252,3 @@ def _counting(now: datetime) -> Document:
         "pipeline": pipeline,
         "cursor": {"batchSize": _MOST_CONSUMERS},
     }
-
-
-def _state(
-    consumer: str, wanted: Sequence[Subscription], counts: Filter | None, now: datetime
-) -> ConsumerState:
-    if counts is None:
-        return ConsumerState(consumer, tuple(wanted), 0, 0, 0, 0.0)
-    oldest: Any = counts["oldest"]
-    return ConsumerState(
-        consumer,
-        tuple(wanted),
-        counts["pending"],
-        counts["retried"],
-        counts["all"] - counts["pending"],
-        0.0 if oldest is None else max((now - oldest).total_seconds(), 0.0),
-    )

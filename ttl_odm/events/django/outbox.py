@@ -8,7 +8,6 @@ database's.
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,7 +30,15 @@ from ttl_odm.events.outbox import (
     Recorded,
     Subscription,
 )
-from ttl_odm.events.rows import RETENTION, before_of, event_of, row_of, seconds_of
+from ttl_odm.events.rows import (
+    RETENTION,
+    Counts,
+    event_of,
+    row_of,
+    seconds_of,
+    states_of,
+    subscription_of,
+)
 from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError
 
 if TYPE_CHECKING:
@@ -185,23 +192,11 @@ class TableOutbox:
             )
             subscribed = list(self._consumers.order_by("consumer", "table_name", "kind"))
             now = database_now(connections[self._using])
-        wanted: dict[str, list[Subscription]] = {row["consumer"]: [] for row in counted}
-        for row in subscribed:
-            one = Subscription(row.table_name, row.kind, before_of(row.before_seconds))
-            wanted.setdefault(row.consumer, []).append(one)
-        states = {
-            name: ConsumerState(name, tuple(those), pending=0, retried=0, dead=0, lag=0.0)
-            for name, those in sorted(wanted.items())
-        }
-        for row in counted:
-            states[row["consumer"]] = replace(
-                states[row["consumer"]],
-                pending=row["pending"],
-                retried=row["retried"],
-                dead=row["kept"] - row["pending"],
-                lag=max((now - (row["oldest"] or now)).total_seconds(), 0.0),
-            )
-        return list(states.values())
+        return states_of(
+            [(row.consumer, subscription_of(row)) for row in subscribed],
+            {row.pop("consumer"): Counts(**row) for row in counted},
+            now,
+        )
 
     def recorded(self, limit: int, *, since: datetime | None = None) -> Sequence[Recorded]:
         """As in `Outbox`."""

@@ -15,7 +15,7 @@ from ttl_odm.django.policy.rules import rule_of
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.events.django.outbox import TableOutbox
 from ttl_odm.events.expiry import Expiry
-from ttl_odm.events.handlers import handlers
+from ttl_odm.events.handlers import consumers_here
 from ttl_odm.events.outbox import Subscription
 from ttl_odm.sweeper import Hook, Hooks
 
@@ -73,8 +73,7 @@ class RowEvents:
 
     def consumers(self, outbox: TableOutbox, wanted: Subscription) -> list[str]:
         """Who is told: those that the database knows, and this process's own handlers."""
-        known = {*outbox.consumers_of(wanted)}
-        return sorted(known.union(one.consumer for one in handlers if one.wanted == wanted))
+        return sorted({*outbox.consumers_of(wanted), *consumers_here(wanted)})
 
 
 class Recorder(RowEvents):

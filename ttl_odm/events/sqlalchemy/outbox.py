@@ -7,7 +7,7 @@ of workers one gets it. No row stays locked while a consumer is at work.
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Engine, case, delete, func, insert, literal, select, update
@@ -24,8 +24,16 @@ from ttl_odm.events.outbox import (
     Recorded,
     Subscription,
 )
-from ttl_odm.events.rows import before_of, event_of, seconds_of
-from ttl_odm.events.sqlalchemy.tables import CONSUMERS, DELIVERIES, EVENTS
+from ttl_odm.events.rows import (
+    CONSUMERS,
+    DELIVERIES,
+    EVENTS,
+    Counts,
+    event_of,
+    seconds_of,
+    states_of,
+    subscription_of,
+)
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.purge.errors import is_passing
 from ttl_odm.sqlalchemy.purge.removal import CHUNK
@@ -40,7 +48,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ttl_odm.events.sqlalchemy.tables import EventTables
+    from ttl_odm.events.sqlalchemy.tables import EventTables
 
 R = TypeVar("R")
 P = ParamSpec("P")
@@ -198,31 +206,18 @@ class Statements:
         is_pending = d.next_at.is_not(None)
         counts = select(
             d.consumer,
-            func.count(d.next_at).label("pending"),
-            func.count(case((is_pending & (d.deliveries > 0), 1))).label("retried"),
-            func.count().label("kept"),
-            func.min(case((is_pending, d.recorded_at))).label("oldest"),
+            func.count(),
+            func.count(d.next_at),
+            func.count(case((is_pending & (d.deliveries > 0), 1))),
+            func.min(case((is_pending, d.recorded_at))),
         ).group_by(d.consumer)
         subscribed = connection.execute(select(consumers).order_by(*consumers.c)).all()
         counted = connection.execute(counts).all()
-        now = now_of(connection)
-        wanted: dict[str, list[Subscription]] = {row.consumer: [] for row in counted}
-        for row in subscribed:
-            one = Subscription(row.table_name, row.kind, before_of(row.before_seconds))
-            wanted.setdefault(row.consumer, []).append(one)
-        states = {
-            name: ConsumerState(name, tuple(those), pending=0, retried=0, dead=0, lag=0.0)
-            for name, those in sorted(wanted.items())
-        }
-        for row in counted:
-            states[row.consumer] = replace(
-                states[row.consumer],
-                pending=row.pending,
-                retried=row.retried,
-                dead=row.kept - row.pending,
-                lag=0.0 if row.oldest is None else max((now - row.oldest).total_seconds(), 0.0),
-            )
-        return list(states.values())
+        return states_of(
+            [(row.consumer, subscription_of(row)) for row in subscribed],
+            {row[0]: Counts(*row[1:]) for row in counted},
+            now_of(connection),
+        )
 
     def recorded(
         self, connection: Connection, limit: int, *, since: datetime | None = None

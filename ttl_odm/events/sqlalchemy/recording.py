@@ -10,7 +10,7 @@ from sqlalchemy.orm import Mapper
 from ttl_odm.core import expiry
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.events.expiry import Expiry
-from ttl_odm.events.handlers import handlers
+from ttl_odm.events.handlers import consumers_here
 from ttl_odm.events.outbox import EVERY_TABLE, Subscription
 from ttl_odm.events.rows import row_of, seconds_of
 from ttl_odm.events.sqlalchemy.outbox import add_deliveries
@@ -38,6 +38,7 @@ class RowEvents:
     """What the events of one table have.
 
     Attributes:
+        binding: The policy of its rows.
         table: The table.
         tables: Where its events are kept.
         included: The names of the columns that the events have.
@@ -47,7 +48,7 @@ class RowEvents:
         self.table = binding.table
         self.tables: EventTables = event_tables(binding.table.metadata)
         self.included: dict[str, None] = {}
-        self._binding = binding
+        self.binding = binding
 
     def include(self, names: Sequence[str]) -> None:
         """Have the events carry further columns."""
@@ -58,7 +59,7 @@ class RowEvents:
                 f"include = {list(names)!r}: table {self.table.fullname!r} has no column "
                 f"{missing[0]!r}; it has {', '.join(known)}."
             )
-        own = self._binding.columns_of(self.table).present()
+        own = self.binding.columns_of(self.table).present()
         always = [str(column.name) for column in (*key_columns(self.table), *own)]
         self.included |= dict.fromkeys((*always, *names))
 
@@ -70,19 +71,19 @@ class RowEvents:
         before: timedelta | None = None,
     ) -> Expiry:
         """The event of a row; with `before` it is a warning."""
-        began = row[str(self._binding.last_modified.name)]
+        began = row[str(self.binding.last_modified.name)]
         return Expiry.of(
             self.table.fullname,
             key,
             {name: row[name] for name in self.included},
-            last_modified=expiry.instant_of(self._binding.policy, began),
+            last_modified=expiry.instant_of(self.binding.policy, began),
             expires_at=end,
             before=before,
         )
 
     def end_of(self, policy: Policy, row: Mapping[str, Any]) -> datetime | None:
         """When a row expires by a policy."""
-        columns = self._binding.columns_of(self.table)
+        columns = self.binding.columns_of(self.table)
 
         def value(column: Any) -> Any:
             return None if column is None else row[str(column.name)]
@@ -97,14 +98,14 @@ class RowEvents:
 
     def policy_of(self, row: Mapping[str, Any]) -> Policy | None:
         """The policy of a row; None where only the database knows its default."""
-        if not self._binding.source.is_known:
+        if not self.binding.source.is_known:
             return None
         scope = self._scope_of(row)
-        variants = (one for one in self._binding.variants if scope in one.identities)
-        return next((one.default for one in variants), self._binding.default).policy
+        variants = (one for one in self.binding.variants if scope in one.identities)
+        return next((one.default for one in variants), self.binding.default).policy
 
     def _scope_of(self, row: Mapping[str, Any]) -> object:
-        column = self._binding.discriminator
+        column = self.binding.discriminator
         return None if column is None else row[str(column.name)]
 
 
@@ -122,7 +123,7 @@ class Recorder(RowEvents):
         return None
 
     def _record(self, connection: Connection, purged: Purged) -> None:
-        self._binding.source.see(connection)
+        self.binding.source.see(connection)
         events = list(self._events(connection.dialect, purged))
         consumers = consumers_of(connection, self.tables, Subscription(self.table.fullname))
         insert_events(connection, self.tables, events, consumers, purged.as_of)
@@ -137,7 +138,7 @@ class Recorder(RowEvents):
     def _policy_as_noted(self, dialect: Dialect, row: Mapping[str, Any]) -> Policy | None:
         """By which a row has expired; None where only the database knows that."""
         try:
-            return self._binding.source.policy_as_noted(dialect, self._scope_of(row))
+            return self.binding.source.policy_as_noted(dialect, self._scope_of(row))
         except TTLError:
             return None
 
@@ -158,8 +159,7 @@ def consumers_of(connection: Connection, tables: EventTables, events: Subscripti
     )
     if before is not None:
         stored = stored.where(or_(c.before_seconds.is_(None), c.before_seconds == before))
-    own = (one.consumer for one in handlers if one.wanted == events)
-    return sorted({*connection.scalars(stored), *own})
+    return sorted({*connection.scalars(stored), *consumers_here(events)})
 
 
 def insert_events(

@@ -24,8 +24,6 @@ from ttl_odm.events.rows import CONSUMERS, DELIVERIES, EVENTS, RETENTION
 from ttl_odm.sqlalchemy.declare.enable import enable
 from ttl_odm.sqlalchemy.time.clock import LastModified
 
-__all__ = ["CONSUMERS", "DELIVERIES", "EVENTS", "EventTables", "event_tables"]
-
 _INFO: Final = "ttl_odm_events"
 _RETENTION: Final = "ttl_odm_retention"
 

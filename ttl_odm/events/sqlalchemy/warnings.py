@@ -86,25 +86,20 @@ class Warned(RowEvents):
         self.befores: dict[timedelta, None] = {}
 
     @property
-    def binding(self) -> Binding:
-        """The policy of the rows."""
-        return self._binding
-
-    @property
     def is_followed(self) -> bool:
         """Whether an index can tell which rows have come into a window.
 
         It can't where each row may have another default, nor of columns in a form of their own,
         such as a wall time in a zone.
         """
-        limit = self._binding.max_lifetime
+        limit = self.binding.max_lifetime
         is_native = limit is None or limit.instants.native
-        return self._binding.instants.native and is_native and not self.has_scopes
+        return self.binding.instants.native and is_native and not self.has_scopes
 
     @property
     def has_scopes(self) -> bool:
         """Whether each row may have another default."""
-        return self._binding.source.scoping is not None
+        return self.binding.source.scoping is not None
 
     def columns(self) -> list[Column[Any]]:
         """The columns that the events have."""
