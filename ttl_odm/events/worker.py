@@ -121,6 +121,7 @@ class Worker:
     """The base of both workers: their arguments, and what they make of a failure."""
 
     _is_async: bool
+    _sweeping: Any  # a Sweeper or an AsyncSweeper
 
     def __init__(
         self,
@@ -167,6 +168,12 @@ class Worker:
             nice=0,  # what has expired since the last look is little, and somebody waits for it
             on_report=swept,
         )
+
+    def stop(self) -> None:
+        """End `run_forever` after the events at hand; may be called from anywhere."""
+        self._stop.ask()
+        self._rest.ask()
+        self._sweeping.stop()
 
     def _told(self, delivered: Delivered, handler: Handler) -> Delivered:
         """Pass on what became of some events of a handler, if there were any."""
@@ -227,12 +234,6 @@ class EventWorker(Worker):
         self._outbox: Outbox = self._source.outbox()
         self._warnings: Warnings | None = self._source.warnings()
         self._sweeping: Sweeper = self._sweeper(Sweeper, self._swept)
-
-    def stop(self) -> None:
-        """End `run_forever` after the events at hand; may be called from anywhere."""
-        self._stop.ask()
-        self._rest.ask()
-        self._sweeping.stop()
 
     def run_once(self) -> Delivered:
         """Sweep once, and deliver what is due by then, once.
@@ -299,23 +300,28 @@ class EventWorker(Worker):
     def _deliver_all(self) -> Delivered:
         result = Delivered()
         for handler in self._handlers():
-            total, more = 0, True
-            while more and total < BATCH and not self._stop.asked:
-                batch = self._batches[handler.consumer]
-                batch.begin()
-                taken = self._outbox.take(handler.consumer, batch.size, self._hidden)
-                more, total = len(taken) == batch.size, total + len(taken)
-                delivered = Delivered()
-                try:
-                    for delivery in taken:
-                        if batch.may_go_on(self._hidden):
-                            delivered += self._deliver(handler, delivery, batch)
-                finally:
-                    if batch.done:
-                        self._outbox.done(batch.done)
-                batch.end(len(taken))
+            batch, left = self._batches[handler.consumer], BATCH
+            while left > 0 and not self._stop.asked:
+                size = batch.size
+                taken, delivered = self._deliver_batch(handler, batch)
                 result += self._told(delivered, handler)
+                left = left - taken if taken == size else 0
         return result
+
+    def _deliver_batch(self, handler: Handler, batch: _Batch) -> tuple[int, Delivered]:
+        """Take events and deliver them; return how many were taken, and what became of them."""
+        batch.begin()
+        taken = self._outbox.take(handler.consumer, batch.size, self._hidden)
+        delivered = Delivered()
+        try:
+            for delivery in taken:
+                if batch.may_go_on(self._hidden):
+                    delivered += self._deliver(handler, delivery, batch)
+        finally:
+            if batch.done:
+                self._outbox.done(batch.done)
+        batch.end(len(taken))
+        return len(taken), delivered
 
     def _deliver(self, handler: Handler, delivery: Delivery, batch: _Batch) -> Delivered:
         if self._warnings is not None and not self._warnings.hold(delivery.event):
@@ -365,12 +371,6 @@ class AsyncEventWorker(Worker):
         self._outbox: AsyncOutbox = self._source.outbox()
         self._warnings: AsyncWarnings | None = self._source.warnings()
         self._sweeping: AsyncSweeper = self._sweeper(AsyncSweeper, self._swept)
-
-    def stop(self) -> None:
-        """End `run_forever` after the events at hand; may be called from anywhere."""
-        self._stop.ask()
-        self._rest.ask()
-        self._sweeping.stop()
 
     async def run_once(self) -> Delivered:
         """Sweep once, and deliver what is due by then, once; see `EventWorker.run_once`."""
@@ -425,23 +425,28 @@ class AsyncEventWorker(Worker):
     async def _deliver_all(self) -> Delivered:
         result = Delivered()
         for handler in self._handlers():
-            total, more = 0, True
-            while more and total < BATCH and not self._stop.asked:
-                batch = self._batches[handler.consumer]
-                batch.begin()
-                taken = await self._outbox.take(handler.consumer, batch.size, self._hidden)
-                more, total = len(taken) == batch.size, total + len(taken)
-                delivered = Delivered()
-                try:
-                    for delivery in taken:
-                        if batch.may_go_on(self._hidden):
-                            delivered += await self._deliver(handler, delivery, batch)
-                finally:
-                    if batch.done:
-                        await self._outbox.done(batch.done)
-                batch.end(len(taken))
+            batch, left = self._batches[handler.consumer], BATCH
+            while left > 0 and not self._stop.asked:
+                size = batch.size
+                taken, delivered = await self._deliver_batch(handler, batch)
                 result += self._told(delivered, handler)
+                left = left - taken if taken == size else 0
         return result
+
+    async def _deliver_batch(self, handler: Handler, batch: _Batch) -> tuple[int, Delivered]:
+        """Take events and deliver them; return how many were taken, and what became of them."""
+        batch.begin()
+        taken = await self._outbox.take(handler.consumer, batch.size, self._hidden)
+        delivered = Delivered()
+        try:
+            for delivery in taken:
+                if batch.may_go_on(self._hidden):
+                    delivered += await self._deliver(handler, delivery, batch)
+        finally:
+            if batch.done:
+                await self._outbox.done(batch.done)
+        batch.end(len(taken))
+        return len(taken), delivered
 
     async def _deliver(self, handler: Handler, delivery: Delivery, batch: _Batch) -> Delivered:
         if self._warnings is not None and not await self._warnings.hold(delivery.event):
