@@ -23,6 +23,9 @@ observed (histograms) or what it is (gauges; None when that isn't known any more
 
 Changes = Iterator[Change]
 
+Reading = tuple[str, dict[str, str], float]
+"""A number's name, its labels besides the backend, and what it is at this moment."""
+
 Series = tuple[Number, dict[str, str]]
 """A number, and its labels besides the backend."""
 
@@ -154,7 +157,7 @@ class FactSeries:
         return within
 
 
-def of_jobs(jobs: Mapping[str, JobState]) -> Iterator[tuple[str, dict[str, str], float]]:
+def of_jobs(jobs: Mapping[str, JobState]) -> Iterator[Reading]:
     """Say what the numbers of jobs are."""
     for table, job in jobs.items():
         labels = {"table": table}

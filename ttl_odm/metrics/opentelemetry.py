@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-    from ttl_odm.metrics.numbers import Change
+    from ttl_odm.metrics.numbers import Change, Reading
     from ttl_odm.sweeper import JobState, Number, Progress, SweepReport
 
 _NAME = "ttl_odm"
@@ -113,8 +113,7 @@ class SweeperTelemetry:
 
     def _instrument(self, number: Number) -> None:
         """Make an instrument: for a gauge a place for its values, else what is called with one."""
-        # As exporters to Prometheus append the unit themselves, the names end up the same.
-        name = f"{_NAME}.{number.name.removesuffix('_seconds')}"
+        name = _name_of(number)
         unit, about = number.unit or "1", number.about
         if number.kind == "counter":
             self._adders[number.name] = self._meter.create_counter(name, unit, about).add
@@ -130,7 +129,41 @@ class SweeperTelemetry:
         self._meter.create_observable_gauge(name, [observe], unit, about)
 
 
-class JobTelemetry:
+class ReadTelemetry:
+    """Numbers that are read at each collection.
+
+    Args:
+        numbers: Which: counters and gauges.
+        read: Returns what they are, by their names and labels. It is called once for each of them.
+        backend: The attribute ``backend``.
+        meter_provider: The provider of the meter; None for the global one.
+    """
+
+    def __init__(
+        self,
+        numbers: Iterable[Number],
+        read: Callable[[], Iterable[Reading]],
+        backend: str,
+        meter_provider: MeterProvider | None,
+    ) -> None:
+        self._read = read
+        self._backend = backend
+        meter = get_meter(_NAME, __version__, meter_provider=meter_provider)
+        for number in numbers:
+            is_counter = number.kind == "counter"
+            make = meter.create_observable_counter if is_counter else meter.create_observable_gauge
+            observe = partial(self._observe, number.name)
+            make(_name_of(number), [observe], number.unit or "1", number.about)
+
+    def _observe(self, wanted: str, _: CallbackOptions) -> Iterable[Observation]:
+        return [
+            Observation(value, {**labels, "backend": self._backend})
+            for name, labels, value in self._read()
+            if name == wanted
+        ]
+
+
+class JobTelemetry(ReadTelemetry):
     """The jobs with which a database sweeps tables itself, read at each collection.
 
     Args:
@@ -147,21 +180,12 @@ class JobTelemetry:
         *,
         meter_provider: MeterProvider | None = None,
     ) -> None:
-        self._backend = backend
-        self._read = read
-        meter = get_meter(_NAME, __version__, meter_provider=meter_provider)
-        for number in JOB_NUMBERS:
-            name = f"{_NAME}.{number.name.removesuffix('_seconds')}"
-            is_counter = number.kind == "counter"
-            make = meter.create_observable_counter if is_counter else meter.create_observable_gauge
-            make(name, [partial(self._observe, number.name)], number.unit or "1", number.about)
+        super().__init__(JOB_NUMBERS, lambda: of_jobs(read()), backend, meter_provider)
 
-    def _observe(self, wanted: str, _: CallbackOptions) -> Iterable[Observation]:
-        return [
-            Observation(value, {**labels, "backend": self._backend})
-            for name, labels, value in of_jobs(self._read())
-            if name == wanted
-        ]
+
+def _name_of(number: Number) -> str:
+    """Its name here: exporters to Prometheus append the unit, so that both end up the same."""
+    return f"{_NAME}.{number.name.removesuffix('_seconds')}"
 
 
 def _type_of(error: BaseException) -> str:

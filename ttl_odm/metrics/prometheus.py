@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-    from ttl_odm.metrics.numbers import Change
+    from ttl_odm.metrics.numbers import Change, Reading
     from ttl_odm.sweeper import JobState, Number, Progress, SweepReport
 
 
@@ -84,7 +84,51 @@ class SweeperMetrics:
                 child.set(value)
 
 
-class JobMetrics(Collector):
+class ReadMetrics(Collector):
+    """Numbers that are read when somebody asks, at each scrape.
+
+    Args:
+        numbers: Which: counters and gauges.
+        read: Returns what they are, by their names and labels. If it raises an error, the scrape
+            fails.
+        backend: The value of the label ``backend``.
+        registry: The registry to register in.
+    """
+
+    def __init__(
+        self,
+        numbers: Iterable[Number],
+        read: Callable[[], Iterable[Reading]],
+        backend: str,
+        registry: CollectorRegistry,
+    ) -> None:
+        self._numbers = tuple(numbers)
+        self._read = read
+        self._backend = backend
+        registry.register(self)
+
+    def describe(self) -> Iterable[Metric]:
+        """The metrics' names, without reading."""
+        return self._families().values()
+
+    def collect(self) -> Iterable[Metric]:
+        """Read."""
+        families = self._families()
+        for name, labels, value in self._read():
+            families[name].add_metric([*labels.values(), self._backend], value)
+        return families.values()
+
+    def _families(self) -> dict[str, CounterMetricFamily | GaugeMetricFamily]:
+        kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
+        return {
+            number.name: kinds[number.kind](
+                f"ttl_odm_{number.name}", number.about, labels=[*number.labels, "backend"]
+            )
+            for number in self._numbers
+        }
+
+
+class JobMetrics(ReadMetrics):
     """The jobs with which a database sweeps tables itself, read at each scrape.
 
     Args:
@@ -100,30 +144,7 @@ class JobMetrics(Collector):
         read: Callable[[], Mapping[str, JobState]],
         registry: CollectorRegistry = REGISTRY,
     ) -> None:
-        self._backend = backend
-        self._read = read
-        registry.register(self)
-
-    def describe(self) -> Iterable[Metric]:
-        """The metrics' names, without asking the database."""
-        return self._families().values()
-
-    def collect(self) -> Iterable[Metric]:
-        """Ask the database."""
-        families = self._families()
-        for name, labels, value in of_jobs(self._read()):
-            families[name].add_metric([*labels.values(), self._backend], value)
-        return families.values()
-
-    @staticmethod
-    def _families() -> dict[str, CounterMetricFamily | GaugeMetricFamily]:
-        kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
-        return {
-            number.name: kinds[number.kind](
-                f"ttl_odm_{number.name}", number.about, labels=[*number.labels, "backend"]
-            )
-            for number in JOB_NUMBERS
-        }
+        super().__init__(JOB_NUMBERS, lambda: of_jobs(read()), backend, registry)
 
 
 def _collector(number: Number, registry: CollectorRegistry) -> Counter | Gauge | Histogram:

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.events.outbox import ConsumerState
     from ttl_odm.events.worker import Delivered
-
-Change = tuple[str, dict[str, str], float]
-"""A number's name, its labels besides the backend, and by how much it grows, or what it is."""
+    from ttl_odm.metrics.numbers import Reading
 
 DELIVERIES: Final = Number(
     "event_deliveries",
@@ -62,7 +60,7 @@ def of_delivered(delivered: Delivered, consumer: str) -> Iterator[tuple[dict[str
         yield {"consumer": consumer, "outcome": outcome}, count
 
 
-def of_states(states: Iterable[ConsumerState]) -> Iterator[Change]:
+def of_states(states: Iterable[ConsumerState]) -> Iterator[Reading]:
     """Say what the numbers of an outbox are."""
     for state in states:
         labels = {"consumer": state.consumer}

@@ -7,13 +7,13 @@ what consumers haven't dealt with. It needs opentelemetry-api only.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from opentelemetry.metrics import CallbackOptions, Observation, get_meter
+from opentelemetry.metrics import get_meter
 
 from ttl_odm import __version__
 from ttl_odm.events.metrics.numbers import DELIVERIES, OUTBOX_NUMBERS, of_delivered, of_states
+from ttl_odm.metrics.opentelemetry import ReadTelemetry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -46,7 +46,7 @@ class EventTelemetry:
             self._deliveries.add(count, {**labels, "backend": self._backend})
 
 
-class OutboxTelemetry:
+class OutboxTelemetry(ReadTelemetry):
     """What each consumer hasn't dealt with, read at each collection.
 
     Args:
@@ -63,18 +63,4 @@ class OutboxTelemetry:
         *,
         meter_provider: MeterProvider | None = None,
     ) -> None:
-        self._backend = backend
-        self._read = read
-        meter = get_meter(_NAME, __version__, meter_provider=meter_provider)
-        for number in OUTBOX_NUMBERS:
-            # As exporters to Prometheus append the unit themselves, the names end up the same.
-            name = f"{_NAME}.{number.name.removesuffix('_seconds')}"
-            observe = partial(self._observe, number.name)
-            meter.create_observable_gauge(name, [observe], number.unit or "1", number.about)
-
-    def _observe(self, wanted: str, _: CallbackOptions) -> Iterable[Observation]:
-        return [
-            Observation(value, {**labels, "backend": self._backend})
-            for name, labels, value in of_states(self._read())
-            if name == wanted
-        ]
+        super().__init__(OUTBOX_NUMBERS, lambda: of_states(read()), backend, meter_provider)

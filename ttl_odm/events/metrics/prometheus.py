@@ -10,16 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY, Counter
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from ttl_odm.events.metrics.numbers import DELIVERIES, OUTBOX_NUMBERS, of_delivered, of_states
+from ttl_odm.metrics.prometheus import ReadMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from prometheus_client import CollectorRegistry
-    from prometheus_client.core import Metric
 
     from ttl_odm.events.outbox import ConsumerState
     from ttl_odm.events.worker import Delivered
@@ -52,7 +50,7 @@ class EventMetrics:
             self._deliveries.labels(**labels, backend=self._backend).inc(count)
 
 
-class OutboxMetrics(Collector):
+class OutboxMetrics(ReadMetrics):
     """What each consumer hasn't dealt with, read at each scrape.
 
     Args:
@@ -69,26 +67,4 @@ class OutboxMetrics(Collector):
         read: Callable[[], Iterable[ConsumerState]],
         registry: CollectorRegistry = REGISTRY,
     ) -> None:
-        self._backend = backend
-        self._read = read
-        registry.register(self)
-
-    def describe(self) -> Iterable[Metric]:
-        """The metrics' names, without asking the database."""
-        return self._families().values()
-
-    def collect(self) -> Iterable[Metric]:
-        """Ask the database."""
-        families = self._families()
-        for name, labels, value in of_states(self._read()):
-            families[name].add_metric([*labels.values(), self._backend], value)
-        return families.values()
-
-    @staticmethod
-    def _families() -> dict[str, GaugeMetricFamily]:
-        return {
-            number.name: GaugeMetricFamily(
-                f"ttl_odm_{number.name}", number.about, labels=[*number.labels, "backend"]
-            )
-            for number in OUTBOX_NUMBERS
-        }
+        super().__init__(OUTBOX_NUMBERS, lambda: of_states(read()), backend, registry)
