@@ -1,7 +1,7 @@
-"""The column of names and scopes, as migrations name it: see `ttl_odm.stored.django.fields`."""
+"""The column of names and scopes, as the first migration names it: see `ttl_odm.django.exact`."""
 
 from __future__ import annotations
 
-from ttl_odm.stored.django.fields import ExactField
+from ttl_odm.django.exact import ExactField
 
 __all__ = ["ExactField"]

@@ -2,7 +2,6 @@
 
 - `apps`, `migrations`: the app and its tables.
 - `models`: the tables that keep events and deliveries; those of `ttl_odm.events.sqlalchemy`.
-- `fields`: text of which all databases tell upper from lower case.
 - `recording`: a hook that records events in the deleting transaction.
 - `warnings`: looks for rows that are about to expire.
 - `outbox`: what workers and readers ask of these tables.

@@ -11,7 +11,6 @@ And what the app ``ttl_odm.django.policies`` consists of, which `ttl_odm/django/
 Django: models that store no default need neither the app nor its tables.
 
 - `models`: the two tables, which are those of `ttl_odm.sqlalchemy`
-- `fields`: text of which all databases tell upper from lower case
 - `apps`: makes the rows that defaults begin with, after ``migrate``
 - `admin`: reading and changing stored defaults for people, by the application's own permissions
 """

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from django.db import migrations, models
 
+from ttl_odm.django.exact import ExactField
 from ttl_odm.django.time.fields import InstantField
-from ttl_odm.events.django.fields import ExactField
 
 
 class Migration(migrations.Migration):

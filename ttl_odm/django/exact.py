@@ -1,4 +1,4 @@
-"""The column of names and scopes; migrations name it."""
+"""Text that is compared exactly: `ExactField`, for names and ids in tables of extensions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ else:
 class ExactField(_Text):
     """Text of which MariaDB and MySQL tell upper from lower case, as the others do."""
 
-    __module__ = "ttl_odm.django.policies.fields"  # what migrations name
-
     def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:
-        """The column, by code points there."""
-        parameters: dict[str, Any] = {**super().db_parameters(connection)}
-        if connection.vendor == "mysql":
-            parameters["collation"] = "utf8mb4_bin"
-        return parameters
+        """The column's type; its collation there."""
+        collation = {"collation": "utf8mb4_bin"} if connection.vendor == "mysql" else {}
+        return {**super().db_parameters(connection), **collation}
