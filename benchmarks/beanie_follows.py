@@ -15,8 +15,8 @@ from uuid import uuid4
 from beanie import Document, init_beanie
 from pymongo import AsyncMongoClient
 
-from benchmarks.beanie_overhead import BY_HAND, sit_in
-from benchmarks.bench import MONGODB, tell
+from benchmarks.beanie_overhead import BY_HAND, sit_in, sittings
+from benchmarks.bench import MONGODB
 from benchmarks.findings import ratio
 from benchmarks.goals import BEANIE_FOLLOWS_KEY
 from benchmarks.sql_models import DAY, ROWS
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from benchmarks.beanie_overhead import Operation
     from benchmarks.bench import Bench
     from benchmarks.findings import Finding
-    from benchmarks.harness import Round
 
 OVER_LOOKUP: Final = "Beanie: documents that follow a parent / a $lookup by hand"
 OVER_FINDS: Final = "Beanie: documents that follow a parent / a find of each and of its parent"
@@ -210,13 +209,11 @@ def measure(bench: Bench) -> Iterator[Finding]:
     """
     if bench.mongodb is None:
         return
-    found: dict[str, list[list[Round]]] = {}
-    for number in range(bench.scale.sittings):
-        tell(f"  {MONGODB}: sitting {number + 1} of {bench.scale.sittings}")
-        sit_in(_filled(bench.mongodb), _cases(), bench.scale.rounds, found)
-    for what, sittings in found.items():
+    url, rounds = bench.mongodb, bench.scale.rounds
+    found = sittings(bench, lambda found: sit_in(_filled(url), _cases(), rounds, found))
+    for what, taken in found.items():
         for section, over, under in _COMPARED:
-            if under in sittings[0][0]:
+            if under in taken[0][0]:
                 is_goal = section == OVER_LOOKUP and what != _HUNDRED
                 goal = BEANIE_FOLLOWS_KEY if is_goal else None
-                yield ratio(section, what, MONGODB, sittings, over, under, goal)
+                yield ratio(section, what, MONGODB, taken, over, under, goal)

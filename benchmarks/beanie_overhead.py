@@ -266,11 +266,24 @@ def measure(bench: Bench) -> Iterator[Finding]:
     """
     if bench.mongodb is None:
         return
+    url, rounds = bench.mongodb, bench.scale.rounds
+    yield from compared(sittings(bench, lambda found: sit(url, rounds, found)))
+
+
+def sittings(
+    bench: Bench, sit_once: Callable[[dict[str, list[list[Round]]]], None]
+) -> dict[str, list[list[Round]]]:
+    """Measure on MongoDB as often as the scale says.
+
+    Args:
+        bench: what there is.
+        sit_once: measures once, and adds a sitting to those of each case.
+    """
     found: dict[str, list[list[Round]]] = {}
     for number in range(bench.scale.sittings):
         tell(f"  {MONGODB}: sitting {number + 1} of {bench.scale.sittings}")
-        sit(bench.mongodb, bench.scale.rounds, found)
-    yield from compared(found)
+        sit_once(found)
+    return found
 
 
 def sit(

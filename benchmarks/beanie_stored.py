@@ -17,8 +17,8 @@ from uuid import uuid4
 from beanie import Document, init_beanie
 from pymongo import AsyncMongoClient
 
-from benchmarks.beanie_overhead import sit_in
-from benchmarks.bench import MONGODB, tell
+from benchmarks.beanie_overhead import sit_in, sittings
+from benchmarks.bench import MONGODB
 from benchmarks.findings import ratio
 from benchmarks.goals import BEANIE_TENANT_KEY, BEANIE_TENANT_READ
 from benchmarks.sql_models import DAY
@@ -165,11 +165,12 @@ def measure(bench: Bench) -> Iterator[Finding]:
     """
     if bench.mongodb is None:
         return
-    found: dict[str, list[list[Round]]] = {}
-    for number in range(bench.scale.sittings):
-        tell(f"  {MONGODB}: sitting {number + 1} of {bench.scale.sittings}")
-        chosen = ((what, ways) for what, _, ways in _cases())
-        sit_in(_filled(bench.mongodb), chosen, bench.scale.rounds, found)
+    url, rounds = bench.mongodb, bench.scale.rounds
+
+    def sit_once(found: dict[str, list[list[Round]]]) -> None:
+        sit_in(_filled(url), ((what, ways) for what, _, ways in _cases()), rounds, found)
+
+    found = sittings(bench, sit_once)
     for what, goal, _ in _cases():
         yield ratio(OVER_BOUND, what, MONGODB, found[what], "stored", "bound", goal)
         yield ratio(NOISE, what, MONGODB, found[what], "again", "bound")

@@ -18,6 +18,7 @@ from django.dispatch import receiver
 
 from tests.django_app.shop.models import Concert, Seat, Session, User
 from tests.django_app.with_events import HOUR, handled, no_handlers, seats, waiting, worker
+from tests.events.stubborn import Stubborn
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events import Delivered, Expiry, events, on_expired, record_expired
 from ttl_odm.events.django.models import Consumer, Delivery
@@ -55,19 +56,6 @@ def told(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
     capsys.readouterr()
     call_command("ttl_events", *words)
     return capsys.readouterr().out
-
-
-class Stubborn:
-    """A handler that raises so many times before it does its work."""
-
-    def __init__(self, failures: int) -> None:
-        self.failures = failures
-        self.got: list[Expiry] = []
-
-    def __call__(self, event: Expiry) -> None:
-        self.got.append(event)
-        if len(self.got) <= self.failures:
-            raise RuntimeError(f"no {len(self.got)}")
 
 
 def test_an_event_on_which_a_handler_raises_comes_again(

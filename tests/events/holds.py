@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import String, UniqueConstraint, func, select
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy import String, UniqueConstraint, func, select, update
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from ttl_odm.events import Expiry, on_expired
 from ttl_odm.events.sqlalchemy import event_tables
@@ -46,6 +46,17 @@ def recorded(connection: Connection, model: Any) -> int:
     """How many events the outbox has."""
     events = event_tables(model.metadata).events
     return connection.scalar(select(func.count()).select_from(events)) or 0
+
+
+def writes(engine: Engine, sent: list[str], model: Any, row: str) -> list[str]:
+    """Write some rows, and return the first words of what is sent; `sent` is the fixture."""
+    for turn in range(2):  # the first of an engine asks for its clock
+        sent.clear()
+        with Session(engine) as session, session.begin():
+            session.add(model(seat=f"{row}{turn}", person="ann"))
+            session.flush()
+            session.execute(update(model).values(person="bob"))
+    return [statement.split(maxsplit=1)[0] for statement in sent]
 
 
 def kept(engine: Engine, model: Any) -> int:

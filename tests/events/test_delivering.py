@@ -14,6 +14,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from tests.events.holds import HOUR, handled, kept, seat_hold
+from tests.events.stubborn import Stubborn
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events import (
     AsyncEventWorker,
@@ -51,19 +52,6 @@ def waiting(engine: Engine, model: Any) -> int:
     deliveries = event_tables(model.metadata).deliveries
     with engine.connect() as connection:
         return connection.scalar(select(func.count()).select_from(deliveries)) or 0
-
-
-class Stubborn:
-    """A handler that raises so many times before it does its work."""
-
-    def __init__(self, failures: int) -> None:
-        self.failures = failures
-        self.got: list[Expiry] = []
-
-    def __call__(self, event: Expiry) -> None:
-        self.got.append(event)
-        if len(self.got) <= self.failures:
-            raise RuntimeError(f"no {len(self.got)}")
 
 
 def test_an_event_on_which_a_handler_raises_comes_again(
