@@ -38,7 +38,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.purge.errors import is_passing
 from ttl_odm.sqlalchemy.purge.removal import CHUNK
 from ttl_odm.sqlalchemy.sweep.store import now as now_of
-from ttl_odm.sqlalchemy.sweep.transactions import store_errors
+from ttl_odm.sqlalchemy.sweep.transactions import asked, store_errors
 from ttl_odm.sweeper import StoreError
 
 if TYPE_CHECKING:
@@ -458,8 +458,7 @@ class AsyncTableOutbox:
             return work(self._statements, connection, *args, **kwargs)
 
         with _errors():
-            async with self._engine.connect() as connection:
-                return await connection.run_sync(inside)
+            return await asked(self._engine, inside)
 
 
 def open_outbox(engine: Any, tables: EventTables) -> TableOutbox | AsyncTableOutbox:

@@ -43,10 +43,10 @@ from ttl_odm.sqlalchemy.sweep.due import Life, PartIndex, is_walked, lives_of
 from ttl_odm.sqlalchemy.sweep.store import now as now_of
 from ttl_odm.sqlalchemy.sweep.table_walk import compared
 from ttl_odm.sqlalchemy.sweep.transactions import (
+    asked,
     prepared,
     reading,
     store_errors,
-    undivided,
     writing,
     zone_settings,
 )
@@ -463,12 +463,8 @@ class AsyncTableWarnings:
         def inside(connection: Connection) -> R:
             return work(self._statements, connection, *args, **kwargs)
 
-        async def ask() -> R:
-            async with self._engine.connect() as connection:
-                return await connection.run_sync(inside)
-
         with store_errors():
-            return await undivided(self._engine.dialect, ask())
+            return await asked(self._engine, inside)
 
 
 def open_warnings(engine: Any, warned: Sequence[Warned]) -> TableWarnings | AsyncTableWarnings:

@@ -33,10 +33,10 @@ from ttl_odm.sqlalchemy.sweep.due import PartIndex, find_due
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
 from ttl_odm.sqlalchemy.sweep.leases import AsyncTableLeases, TableLeases, declared_lease_table
 from ttl_odm.sqlalchemy.sweep.transactions import (
+    asked,
     prepared,
     reading,
     store_errors,
-    undivided,
     zone_settings,
 )
 from ttl_odm.sqlalchemy.sweep.walks import walk_of
@@ -351,9 +351,5 @@ class AsyncSQLAlchemyStore(_Tables):
         return await self._run(now)
 
     async def _run(self, work: _Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        async def ask() -> R:
-            async with self._engine.connect() as connection:
-                return await connection.run_sync(work, *args, **kwargs)
-
         with store_errors():
-            return await undivided(self._engine.dialect, ask())
+            return await asked(self._engine, work, *args, **kwargs)

@@ -11,7 +11,7 @@ import asyncio
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy import func, select, true
 from sqlalchemy.exc import DBAPIError
@@ -44,10 +44,12 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Select, Table
     from sqlalchemy.engine import Dialect
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
 R = TypeVar("R")
+P = ParamSpec("P")
 
 _POSTGRESQL_WAIT: Final = "50ms"
 """How long a statement waits for a row that somebody holds, or for a table."""
@@ -73,6 +75,21 @@ async def undivided(dialect: Dialect, work: Awaitable[R]) -> R:
             task.exception()  # which nobody will ask for
         raise cancelled
     return task.result()
+
+
+async def asked(
+    engine: AsyncEngine,
+    work: Callable[Concatenate[Connection, P], R],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> R:
+    """Call a function with a connection of its own, `undivided`; return what it returns."""
+
+    async def ask() -> R:
+        async with engine.connect() as connection:
+            return await connection.run_sync(work, *args, **kwargs)
+
+    return await undivided(engine.dialect, ask())
 
 
 @contextmanager
