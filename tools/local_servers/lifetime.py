@@ -24,6 +24,7 @@ from terminal import say, undisturbed
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
+    from local_servers.cluster import Cluster, ClusterKind
     from local_servers.kind import Kind
 
 KINDS = (POSTGRES, MARIADB, MYSQL, MONGODB)
@@ -133,6 +134,30 @@ def started(wanted: list[Kind], tell: Callable[[str], None] = say) -> Iterator[S
             if folder is not None:
                 shutil.rmtree(folder)
                 tell("servers: stopped")
+
+
+@contextlib.contextmanager
+def running_cluster(kind: ClusterKind) -> Iterator[Cluster]:
+    """Start a cluster, and stop all of it afterwards.
+
+    Yields:
+        What kills, freezes and revives its members.
+
+    Raises:
+        ServerError: it could not be found, downloaded or started.
+    """
+    children = Children()
+    folder = open_folder(kind.name)
+    try:
+        with _plain_umask():
+            place = folder / kind.name
+            place.mkdir(mode=0o711)
+            cluster = kind.open(_programs([kind])[kind.name], place, children)
+        yield cluster
+    finally:
+        with undisturbed():
+            children.stop_all()
+            shutil.rmtree(folder)
 
 
 def _is_wanted(kind: Kind, only: Collection[str], tell: Callable[[str], None]) -> bool:
