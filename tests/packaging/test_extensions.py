@@ -23,6 +23,7 @@ EXTENSIONS = (
     "ttl_odm.follows",
     "ttl_odm.guard",
     "ttl_odm.live_views",
+    "ttl_odm.replication",
     "ttl_odm.partitions",
     "ttl_odm.stored",
 )

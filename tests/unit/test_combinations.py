@@ -34,7 +34,7 @@ EXTENSIONS: dict[str, tuple[str, ...]] = {
 
 NOT_OF_TABLES = {
     *("alembic", "cli", "core", "dialects", "forecast", "guard", "inspection", "integrations"),
-    *("metrics", "sweeper", "testing"),
+    *("metrics", "replication", "sweeper", "testing"),
 }
 """Packages that are neither adapters nor bring a capability of a table."""
 

@@ -25,7 +25,7 @@ from ttl_odm.testing import AsyncInMemoryLeases, AsyncInMemoryStore, InMemoryLea
 
 
 def test_commands_have_every_option_that_a_text_can_express() -> None:
-    objects = {"pace", "throttle", "on_progress", "on_purged", "on_report"}
+    objects = {"pace", "on_progress", "on_purged", "on_report"}
     assert {"dry_run", *SWEEP_OPTIONS} == SweepOptions.__annotations__.keys() - objects
 
 

@@ -29,6 +29,7 @@ EXTENSIONS: Final[dict[str, tuple[str, ...]]] = {
     "guard": ("guard", "RawSQLError", "RawSQLWarning", "assert_no_leaks"),
     "live_views": (),
     "partitions": ("Partitions",),
+    "replication": ("ReplicationLag", "throttle="),
     "stored": ("Stored",),
 }
 """The extensions, and the names that tests import, or write into scripts, to use them."""

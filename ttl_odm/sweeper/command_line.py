@@ -84,6 +84,9 @@ COMMAND_OPTIONS: Final = {
     "workers": CommandOption(
         "Run this many batches of a table at once (default: 1).", int, "NUMBER"
     ),
+    "throttle": CommandOption(
+        "Before each batch, wait as long as this throttle says: replication.", str, "NAME"
+    ),
     "statement_timeout": CommandOption(
         "The longest a statement of a batch may take.", duration, "SECONDS"
     ),

@@ -83,7 +83,8 @@ class SweepOptions(TypedDict, total=False):
             apply to them together.
         throttle: Called before each batch, to check load or replication lag. It returns None to
             continue, seconds to wait, or a reason (a string) to wait for a second. After the wait
-            it is called again.
+            it is called again. A name, such as ``"replication"``, stands for a function that a
+            package has registered as an entry point of ``ttl_odm.throttles``.
         statement_timeout: Seconds that a statement of a batch may take. If one takes longer, the
             batch is retried with fewer rows. None for the connection's own timeout.
 
@@ -125,7 +126,7 @@ class SweepOptions(TypedDict, total=False):
     nice: float | None
     gentle: bool
     workers: int
-    throttle: Throttle | None
+    throttle: Throttle | str | None
     statement_timeout: float | None
     window: str | None
     timezone: str
@@ -242,7 +243,8 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
         zone_of(timezone)  # finds a misspelt name before there is a window
     for name in ("throttle", "on_progress", "on_report"):
         function = options.get(name)
-        if function is not None and not callable(function):
+        is_named = name == "throttle" and isinstance(function, str)
+        if function is not None and not callable(function) and not is_named:
             raise TTLConfigurationError(f"{name} = {function!r}: give a function.")
     fraction = _number(options, "max_fraction", most=1)
     jump = _number(options, "max_jump", most=MOST)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sweeper.commands import Plan
     from ttl_odm.sweeper.leases import LeaseState
-    from ttl_odm.sweeper.options import SweepOptions
+    from ttl_odm.sweeper.options import SweepOptions, Throttle
     from ttl_odm.sweeper.report import SweepReport
 
 T = TypeVar("T")
@@ -42,6 +42,10 @@ T = TypeVar("T")
 STORES: Final = "ttl_odm.stores"
 """The entry-point group. A name in it is a top-level package, such as ``sqlalchemy``; its object
 is called with an engine of that package and with the targets, and returns a store."""
+
+THROTTLES: Final = "ttl_odm.throttles"
+"""The entry-point group of throttles with names. An object in it is called with what the sweeper
+was given, an engine or a store, and returns a `Throttle`."""
 
 INTERVAL: Final = 60.0
 JITTER: Final = 0.1
@@ -80,7 +84,7 @@ class _Sweeper:
         self._ports = Ports(
             self._store,
             leases=self._leases,
-            throttle=options.get("throttle"),
+            throttle=_throttle_of(options.get("throttle"), engine),
             on_progress=options.get("on_progress"),
             on_report=options.get("on_report"),
             stop=self._stop,
@@ -235,6 +239,20 @@ class AsyncSweeper(_Sweeper):
 def registered() -> EntryPoints:
     """The installed stores; cached, because reading them takes longer than many sweeps."""
     return entry_points(group=STORES)
+
+
+def _throttle_of(throttle: Throttle | str | None, engine: Any) -> Throttle | None:
+    """Return a throttle that was given as it is, or by the name under which it was registered."""
+    if not isinstance(throttle, str):
+        return throttle
+    throttles = entry_points(group=THROTTLES)
+    for makes in throttles.select(name=throttle):
+        made: Throttle = makes.load()(engine)
+        return made
+    known = ", ".join(sorted(throttles.names)) or "none: is ttl-odm installed?"
+    raise TTLConfigurationError(
+        f"throttle = {throttle!r}: give a function, or the name of a registered one ({known})."
+    )
 
 
 def _store_of(engine: Any, targets: Any) -> Any:

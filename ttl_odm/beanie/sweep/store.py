@@ -104,6 +104,11 @@ class MongoStore:
             _ = target.mode, sweep_of(target.binding.model)
 
     @property
+    def database(self) -> Database:
+        """What it was made with."""
+        return self._database
+
+    @property
     def pace(self) -> Pace:
         """The batch sizes that suit MongoDB."""
         return _PACE

@@ -74,6 +74,11 @@ class DjangoStore:
             sink_of(model, using)
 
     @property
+    def using(self) -> str:
+        """The alias of its database."""
+        return self._using
+
+    @property
     def pace(self) -> Pace:
         """The batch sizes that suit the database."""
         return self._pace

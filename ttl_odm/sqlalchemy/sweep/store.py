@@ -273,6 +273,11 @@ class SQLAlchemyStore(_Tables):
         self._engine = engine
 
     @property
+    def engine(self) -> Engine:
+        """What it was made with."""
+        return self._engine
+
+    @property
     def leases(self) -> TableLeases:
         """In a table of the same database."""
         return TableLeases(self._engine, self._lease_table())
@@ -316,6 +321,11 @@ class AsyncSQLAlchemyStore(_Tables):
     def __init__(self, engine: AsyncEngine, targets: Any) -> None:
         super().__init__(engine.dialect, targets)
         self._engine = engine
+
+    @property
+    def engine(self) -> AsyncEngine:
+        """What it was made with."""
+        return self._engine
 
     @property
     def leases(self) -> AsyncTableLeases:

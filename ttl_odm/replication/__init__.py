@@ -1,0 +1,71 @@
+"""How far replicas are behind, and a sweeper that waits for them.
+
+``Sweeper(engine, Base, throttle="replication")`` asks before each batch how far the replicas are
+behind, and waits while one of them is more than a second late. `ReplicationLag` is the same as an
+object, with another limit or with replicas that the primary doesn't know.
+
+- `lag`: what is measured, whatever the database; pure.
+- `families`: what each family of SQL databases is asked, and what its answers mean.
+- `sqlalchemy`, `django`, `beanie`: who asks.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.replication.lag import AT_MOST, check_limit
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from ttl_odm.sweeper.options import Throttle
+
+__all__ = ["ReplicationLag", "throttle"]
+
+_ADAPTERS: Final = {
+    "sqlalchemy": "sqlalchemy",
+    "django": "django",
+    "beanie": "beanie",
+    "pymongo": "beanie",
+    "motor": "beanie",
+}
+
+
+def ReplicationLag(  # noqa: N802 (what it returns is an object with one question)
+    engine: Any, *, at_most: float = AT_MOST, replicas: Collection[Any] = ()
+) -> Throttle:
+    """Make a throttle that waits while a replica is too far behind.
+
+    Args:
+        engine: What the sweeper is given, which leads to the primary: an `Engine`, an
+            `AsyncEngine`, a connection of Django's, a database of PyMongo or Motor, or a store.
+        at_most: How many seconds a replica may be behind.
+        replicas: The same for each replica of MariaDB or MySQL, whose primary doesn't know how far
+            they are. Without them those are asked that registered their address there
+            (``report_host``), with the engine's own user.
+
+    Returns:
+        A function, or a coroutine function for an asynchronous engine.
+
+    Raises:
+        TTLConfigurationError: The engine or the limit is none that can work.
+    """
+    check_limit(at_most)
+    for cls in type(engine).__mro__:
+        package, _, rest = cls.__module__.partition(".")
+        name = rest.partition(".")[0] if package == "ttl_odm" else package
+        if name in _ADAPTERS:
+            module: Any = import_module(f"{__name__}.{_ADAPTERS[name]}")
+            made: Throttle = module.throttle_of(engine, at_most, tuple(replicas))
+            return made
+    raise TTLConfigurationError(
+        f"throttle='replication' can't ask {type(engine).__name__} how far its replicas are "
+        "behind: pass a function of your own as throttle."
+    )
+
+
+def throttle(engine: Any) -> Throttle:
+    """Make the throttle ``"replication"``; an entry point of ``ttl_odm.throttles``."""
+    return ReplicationLag(engine)

@@ -1,0 +1,226 @@
+"""What SQL servers are asked about replication, and what their answers mean.
+
+`Questions` is a generator of statements, which the adapters send. Nothing here knows a driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final, TypeAlias, TypeVar
+
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.replication.lag import Lag, Reading, Replica, wait_for
+
+T = TypeVar("T")
+
+Rows: TypeAlias = Sequence[Mapping[str, Any]]
+Asking: TypeAlias = "Generator[Question, Rows, T]"
+
+POSTGRESQL: Final = """
+SELECT coalesce(nullif(application_name, ''), host(client_addr), CAST(pid AS text)) AS name,
+       state,
+       CAST(replay_lsn - '0/0' AS bigint) AS position,
+       CAST(pg_current_wal_lsn() - '0/0' AS bigint) AS written,
+       coalesce(CAST(extract(epoch FROM replay_lag) AS double precision), 0) AS seconds
+FROM pg_stat_replication
+"""
+"""Standbys and subscribers. A backup has no position of its own; see `of_postgresql`."""
+
+REPLICAS: Final = "SHOW REPLICAS"
+"""MySQL's replicas that have registered their address."""
+
+REPLICA_HOSTS: Final = "SHOW REPLICA HOSTS"
+"""The same on MariaDB."""
+
+PROCESSES: Final = "SHOW PROCESSLIST"
+"""Who is connected to MariaDB or MySQL: replicas, among others."""
+
+REPLICA_STATUS: Final = "SHOW REPLICA STATUS"
+"""What a replica of MariaDB or MySQL says of itself."""
+
+GALERA: Final = (
+    "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_ready', 'wsrep_flow_control_paused_ns')"
+)
+"""Whether the server is a node of a Galera cluster, and how long the cluster has been held up."""
+
+GROUP: Final = (
+    "SELECT member_host AS Host, member_port AS Port"
+    " FROM performance_schema.replication_group_members"
+    " WHERE member_state = 'ONLINE' AND member_id <> @@server_uuid"
+)
+"""The other members of MySQL's Group Replication."""
+
+APPLIER: Final = """
+SELECT max(timestampdiff(MICROSECOND, applying_transaction_original_commit_timestamp, now(6)))
+       / 1000000 AS seconds
+FROM performance_schema.replication_applier_status_by_worker
+WHERE channel_name = 'group_replication_applier' AND applying_transaction <> ''
+"""
+"""How old the transactions are that a member of the group is applying."""
+
+_ANSWERING: Final = ("streaming", "catchup")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A statement, and the server to send it to: the primary unless another is given.
+
+    Attributes:
+        sql: The statement.
+        place: Host and port of another server.
+        known: The adapter's own name for another server.
+    """
+
+    sql: str
+    place: tuple[str, int] | None = None
+    known: object = None
+
+
+def of_postgresql(rows: Rows) -> Reading:
+    """Return what `pg_stat_replication` shows.
+
+    Raises:
+        TTLConfigurationError: The user may not read it.
+    """
+    if any(row["state"] is None for row in rows):
+        raise TTLConfigurationError(
+            "throttle='replication' needs to read pg_stat_replication, and the sweeper's user may "
+            "not: GRANT pg_monitor TO it."
+        )
+    return Reading(
+        [
+            Replica(row["name"], float(row["seconds"]), int(row["position"]))
+            for row in rows
+            if row["state"] in _ANSWERING and row["position"] is not None
+        ],
+        int(rows[0]["written"]) if rows else None,
+    )
+
+
+def addresses(rows: Rows) -> list[tuple[str, int]]:
+    """Return where the replicas are that a primary of MariaDB or MySQL knows."""
+    return [(row["Host"], int(row["Port"])) for row in rows if row["Host"]]
+
+
+def of_replica(name: str, rows: Rows) -> Iterator[Replica]:
+    """Return what a replica says of itself; nothing while it isn't replicating."""
+    for row in rows:
+        seconds = row.get("Seconds_Behind_Source", row.get("Seconds_Behind_Master"))
+        if seconds is not None:
+            yield Replica(name, float(seconds))
+
+
+def is_node(rows: Rows) -> bool:
+    """Whether the server is a node of a Galera cluster."""
+    return any(row["Variable_name"] == "wsrep_ready" and row["Value"] == "ON" for row in rows)
+
+
+def paused_for(rows: Rows) -> int:
+    """Return for how many nanoseconds a Galera cluster has waited for its nodes.
+
+    A node that can't keep up tells the others to wait, and they do so in the midst of a commit.
+    """
+    values = {row["Variable_name"]: row["Value"] for row in rows}
+    return int(values["wsrep_flow_control_paused_ns"])
+
+
+def count_followers(rows: Rows) -> int:
+    """Return how many replicas of MariaDB or MySQL receive the log at the moment."""
+    return sum(str(row["Command"]).startswith("Binlog Dump") for row in rows)
+
+
+def name_of(place: tuple[str, int]) -> str:
+    """Return what people call a server."""
+    host, port = place
+    return f"{host}:{port}"
+
+
+def of_member(name: str, rows: Rows) -> Iterator[Replica]:
+    """Return how far a member of a group is behind."""
+    yield Replica(name, max(0.0, float(rows[0]["seconds"] or 0)))
+
+
+def answer(asking: Asking[T], ask: Callable[[Question], Rows]) -> T:
+    """Ask all that there is to ask, and return what comes of it.
+
+    Args:
+        asking: What a call of `Questions` returned.
+        ask: Sends a statement, and returns its rows.
+    """
+    try:
+        question = next(asking)
+        while True:
+            question = asking.send(ask(question))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+class Questions:
+    """Asks a primary, and where it doesn't know them its replicas, how far these are behind."""
+
+    def __init__(self, family: str, at_most: float, replicas: Mapping[str, object]) -> None:
+        """Begin with no readings.
+
+        Args:
+            family: `postgresql`, `mariadb` or `mysql`; another has no replicas.
+            at_most: Seconds that a replica may be behind.
+            replicas: What the adapter knows each replica by, by their names; empty if the caller
+                has named none.
+        """
+        self._family = family
+        self._at_most = at_most
+        self._replicas = replicas
+        self._lag = Lag()
+        self._paused: int | None = None
+
+    def __call__(self) -> Asking[float | str | None]:
+        """Ask once.
+
+        Yields:
+            What to ask, and whom. The answer is its rows.
+
+        Returns:
+            What a throttle returns.
+        """
+        if self._family == "postgresql":
+            reading = of_postgresql((yield Question(POSTGRESQL)))
+        elif self._family in ("mariadb", "mysql"):
+            status = yield Question(GALERA)
+            if is_node(status):
+                return self._flow_control(status)
+            reading = Reading((yield from self._asked()))
+        else:
+            return None
+        return wait_for(self._lag.of(reading, monotonic()), self._at_most)
+
+    def _flow_control(self, status: Rows) -> str | None:
+        """Wait if the cluster has waited for one of its nodes since the last question."""
+        before, self._paused = self._paused, paused_for(status)
+        return "flow control" if before is not None and self._paused > before else None
+
+    def _asked(self) -> Asking[list[Replica]]:
+        if self._replicas:
+            named: list[Replica] = []
+            for name, known in self._replicas.items():
+                named += of_replica(name, (yield Question(REPLICA_STATUS, known=known)))
+            return named
+        replicas: list[Replica] = []
+        for place in (yield from self._places()):
+            replicas += of_replica(name_of(place), (yield Question(REPLICA_STATUS, place=place)))
+        if self._family == "mysql":
+            for place in addresses((yield Question(GROUP))):
+                replicas += of_member(name_of(place), (yield Question(APPLIER, place=place)))
+        return replicas
+
+    def _places(self) -> Asking[list[tuple[str, int]]]:
+        listing = REPLICAS if self._family == "mysql" else REPLICA_HOSTS
+        places = addresses((yield Question(listing)))
+        if (followers := count_followers((yield Question(PROCESSES)))) > len(places):
+            raise TTLConfigurationError(
+                f"throttle='replication': {followers} replicas follow this server, which knows the "
+                f"addresses of {len(places)}. Set report_host on the others, or pass "
+                "throttle=ReplicationLag(engine, replicas=[...])."
+            )
+        return places
