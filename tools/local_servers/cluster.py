@@ -43,37 +43,47 @@ class Cluster(Protocol):
     @property
     def members(self) -> Sequence[Member]:
         """All of them, those that are down too."""
+        ...
 
     @property
     def url(self) -> str:
         """What an application is given: several hosts where drivers can do with them."""
+        ...
 
     def primary(self) -> Member:
         """The one that takes writes; of several, the first."""
+        ...
 
     def replicas(self) -> Sequence[Member]:
         """Those that are up and take no writes; in a multi-primary cluster, the others."""
+        ...
 
     def kill(self, member: Member) -> None:
         """End it with SIGKILL."""
+        ...
 
     def stop(self, member: Member) -> None:
         """End it in good order."""
+        ...
 
     def start(self, member: Member) -> None:
         """Start it again, and wait until it follows the others."""
+        ...
 
     def freeze(self, member: Member) -> None:
         """Stop its processes without ending them, as a cut network or a paused machine would."""
+        ...
 
     def thaw(self, member: Member) -> None:
         """Let a frozen member go on."""
+        ...
 
     def fail_over(self) -> Member:
         """Kill the primary, see another member take its place, and return that one.
 
         Where the engine elects, this waits for its election; elsewhere it promotes.
         """
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
