@@ -7,11 +7,11 @@ import inspect
 from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from beanie import Document, init_beanie
 from pymongo.errors import PyMongoError
 
+from tests.events.kills import HIDDEN, LEASE_DURATION, LIFETIME, REST, SEATS, new_life
 from tests.mongo.scratch import connect
 from ttl_odm.beanie import TTLMixin, ttl_database
 from ttl_odm.events import AsyncEventWorker, Expiry, on_expired
@@ -21,14 +21,11 @@ from ttl_odm.sweeper import TransientStoreError
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-REST = 0.02
-"""Seconds, or the other processes would wait for a core."""
-
 
 class SeatHold(TTLMixin, Document):
     """A seat that is held for a second."""
 
-    __ttl__ = 1
+    __ttl__ = LIFETIME
     __ttl_purge__ = "sweeper"
     id: int  # type: ignore[assignment]
     life: str
@@ -57,8 +54,8 @@ async def _run(url: str, name: str, what: str, ready: Connection) -> None:
 
 
 async def _work(database: Any) -> None:
-    workers.LEASE_DURATION = 1.0  # or nobody would sweep for ten seconds after most kills
-    worker = AsyncEventWorker(database, SeatHold, poll=0.01, hidden=0.5)
+    workers.LEASE_DURATION = LEASE_DURATION
+    worker = AsyncEventWorker(database, SeatHold, poll=0.01, hidden=HIDDEN)
     while True:
         await asyncio.sleep(REST)
         with suppress(TransientStoreError):
@@ -69,12 +66,12 @@ async def _write(database: Any) -> None:
     random = Random()  # noqa: S311 (any seat will do)
     while True:
         await asyncio.sleep(REST)
-        life = uuid4().hex
+        life = new_life()
         started = database.client.start_session()
         session = await started if inspect.isawaitable(started) else started
         with suppress(PyMongoError):  # somebody holds the seat
             async with session:
                 opened = session.start_transaction()
                 async with await opened if inspect.isawaitable(opened) else opened:
-                    await SeatHold(id=random.randrange(50), life=life).insert(session=session)
+                    await SeatHold(id=random.randrange(SEATS), life=life).insert(session=session)
                     await database["lives"].insert_one({"_id": life}, session=session)

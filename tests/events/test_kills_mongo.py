@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
-import signal
-from contextlib import ExitStack
-from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from beanie import init_beanie
 
+from tests.events.kills import assert_each_once, kill_at_random
 from tests.events.mongo_killed import SeatHold, run
-from tests.guard import GUARD
 from tests.mongo.scratch import Scratch, scratch
 from ttl_odm.beanie import ttl_database
 from ttl_odm.events import AsyncEventWorker, events, on_expired
 from ttl_odm.sweeper import AsyncSweeper
-
-if TYPE_CHECKING:
-    from multiprocessing.context import ForkServerProcess
-
-KILLS = int(os.environ.get("TTL_ODM_TEST_KILLS", "6"))
 
 
 def bury(place: Scratch, name: str) -> None:
@@ -43,40 +33,20 @@ def bury(place: Scratch, name: str) -> None:
 @pytest.mark.slow
 async def test_no_event_is_lost_or_recorded_twice(mongodb_url: str) -> None:
     seen: list[str] = []
-    random = Random()  # noqa: S311 (any moment will do)
-    # They are forked from a process that has imported everything, or they would start for longer
-    # than they live.
-    processing = multiprocessing.get_context("forkserver")
-    processing.set_forkserver_preload(["tests.events.mongo_killed"])
-
-    def start(number: int) -> ForkServerProcess:
-        ours, theirs = processing.Pipe(duplex=False)
-        url = f"{mongodb_url}&appName={place.database.name}-{number}"
-        words = (url, place.database.name, "write" if number == 0 else "work", theirs)
-        process = processing.Process(target=run, args=words, daemon=True)
-        process.start()
-        ending.callback(end, process, number)
-        with ours, theirs:
-            assert ours.poll(GUARD)
-        return process
-
-    def end(process: ForkServerProcess, number: int) -> None:
-        process.kill()
-        process.join(GUARD)
-        assert process.exitcode == -signal.SIGKILL
-        bury(place, f"{place.database.name}-{number}")
-
     async with scratch(mongodb_url) as place:
         database = ttl_database(place.ours.database)
         await init_beanie(database=database, document_models=[SeatHold])
-        with ExitStack() as ending:
-            processes = {number: start(number) for number in range(3)}
-            for kill in range(KILLS):
-                await asyncio.sleep(random.uniform(0.0, 0.5))
-                number = kill % len(processes)
-                end(processes[number], number)
-                processes[number] = start(number)
-        await asyncio.sleep(1.1)  # until all have expired, and what was taken is due again
+
+        def name_of(number: int) -> str:
+            return f"{place.database.name}-{number}"
+
+        def words_for(number: int) -> tuple[str, str]:
+            return f"{mongodb_url}&appName={name_of(number)}", place.database.name
+
+        def after_kill(number: int) -> None:
+            bury(place, name_of(number))
+
+        await asyncio.to_thread(kill_at_random, run, words_for, after_kill)
         handler = on_expired(SeatHold, include=["life"], name="release")
         handler(lambda event: seen.append(event.id))
         # One that was killed may have the workers' lease.
@@ -88,7 +58,4 @@ async def test_no_event_is_lost_or_recorded_twice(mongodb_url: str) -> None:
         recorded = [event.row["life"] async for event in events(database, consumer="audit")]
         lives = {life["_id"] for life in place.database["lives"].find()}
         handled = {each["event"] for each in place.database["handled"].find()}
-    assert len(recorded) == len(set(recorded))
-    assert set(recorded) == lives
-    assert len(lives) > KILLS
-    assert len(handled.union(seen)) == len(lives)
+    assert_each_once(recorded, lives, handled.union(seen))
