@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import signal
 import threading
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.core.management import CommandError, call_command
 from django.db import connection, connections
 from django.dispatch import receiver
 
 from tests.django_app.shop.models import Concert, Seat, Session, User
-from tests.django_app.with_events import HOUR, handled, no_handlers, seats, waiting, worker
+from tests.django_app.with_events import (
+    HOUR,
+    expire,
+    handled,
+    no_handlers,
+    seats,
+    waiting,
+    worker,
+)
 from tests.events.stubborn import Stubborn
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events import Delivered, Expiry, events, on_expired, record_expired
@@ -40,22 +44,8 @@ def _no_handlers() -> Iterator[None]:
         yield
 
 
-def expire(ttl_clock: TTLClock, *numbers: int) -> None:
-    """Write seats, and let their time pass; the clock stops, or a rest could end too early."""
-    ttl_clock.freeze()
-    seats(*numbers)
-    ttl_clock.advance(HOUR)
-
-
 def sweep() -> None:
     Sweeper(connections["default"], Seat).run_once().raise_for_failures()
-
-
-def told(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """What the command prints."""
-    capsys.readouterr()
-    call_command("ttl_events", *words)
-    return capsys.readouterr().out
 
 
 def test_an_event_on_which_a_handler_raises_comes_again(
@@ -261,87 +251,6 @@ def test_events_are_retried_and_skipped(backend: Backend, ttl_clock: TTLClock) -
     assert outbox.skip("dies", ids) == 1
     assert worker().run_once() == Delivered()
     assert [event.delivery for event in handler.got] == [1, 1, 2]
-
-
-def test_the_command_runs_a_worker(
-    backend: Backend, ttl_clock: TTLClock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    got = handled()
-    expire(ttl_clock, 1)
-    said = told("--once", capsys=capsys)
-    assert said == "done: 1, failed: 0, dead: 0\n"
-    assert [event.key for event in got] == [(1,)]
-
-
-def test_the_command_ends_on_a_signal(backend: Backend, ttl_clock: TTLClock) -> None:
-    handled_by: list[Expiry] = []
-
-    def release(event: Expiry) -> None:
-        handled_by.append(event)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    on_expired(Seat, name="release")(release)
-    expire(ttl_clock, 1)
-    call_command("ttl_events", "--poll", "0.01")
-    assert len(handled_by) == 1
-    assert waiting() == 0
-
-
-def test_the_command_lists_retries_and_skips(
-    backend: Backend, ttl_clock: TTLClock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    on_expired(Seat, name="dies", attempts=1)(Stubborn(9))
-    handled(name="waits")
-    expire(ttl_clock, 1)
-    assert told("list", capsys=capsys) == "No event is waiting.\n"
-    assert told("--once", capsys=capsys) == "done: 1, failed: 0, dead: 1\n"
-    head, row = told("list", "--dead", capsys=capsys).splitlines()
-    assert head.split() == [
-        "event",
-        "table",
-        "key",
-        "consumer",
-        "deliveries",
-        "due",
-        "(UTC)",
-        "error",
-    ]
-    assert row.split()[1:] == ["shop_seat", "1", "dies", "1", "dead", "RuntimeError:", "no", "1"]
-    (found,) = json.loads(told("list", "--json", "--consumer", "dies", capsys=capsys))
-    assert (found["due_at"], found["event"]["key"]) == (None, [1])
-    assert told("list", "--consumer", "waits", capsys=capsys) == "No event is waiting.\n"
-    said = told("retry", "--all-dead", capsys=capsys)
-    assert said == "1 event will be delivered at once.\n"
-    assert "dead" not in told("list", capsys=capsys)
-    said = told("skip", found["event"]["id"], capsys=capsys)
-    assert said == "1 event won't be delivered any more.\n"
-    assert waiting() == 0
-
-
-@pytest.mark.databases("sqlite")
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--once"], "No model in the database 'default' has events"),
-        (["retry"], "give either the ids of events, or --all-dead"),
-        (["skip", "a", "--all-dead"], "give either the ids"),
-    ],
-)
-def test_usage_errors_of_the_command(backend: Backend, words: list[str], message: str) -> None:
-    with pytest.raises(CommandError, match=message) as raised:
-        call_command("ttl_events", *words)
-    assert raised.value.returncode == 2
-
-
-@pytest.mark.databases("sqlite")
-def test_a_database_may_be_named_before_or_after_the_action(
-    backend: Backend, other: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    record_expired(Seat)
-    seats(1)
-    TableOutbox(other).subscribe("a", [Subscription("shop_seat")])
-    for words in (["--database", other, "list"], ["list", "--database", other]):
-        assert told(*words, capsys=capsys) == "No event is waiting.\n"
 
 
 @pytest.fixture

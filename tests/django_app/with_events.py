@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from django.core.management import call_command
 from django.db import connections
 
 from tests.django_app.shop.models import Seat
@@ -16,7 +17,10 @@ from ttl_odm.events.handlers import handlers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pytest
+
     from ttl_odm.events import Expiry
+    from ttl_odm.testing import TTLClock
 
 HOUR = 3600
 
@@ -66,3 +70,17 @@ def waiting() -> int:
 def seats(*numbers: int) -> None:
     """Write rows."""
     Seat.objects.bulk_create([Seat(pk=n, row="a", number=n, label=f"seat {n}") for n in numbers])
+
+
+def expire(ttl_clock: TTLClock, *numbers: int) -> None:
+    """Write seats, and let their time pass; the clock stops, or a rest could end too early."""
+    ttl_clock.freeze()
+    seats(*numbers)
+    ttl_clock.advance(HOUR)
+
+
+def told(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What `manage.py ttl_events` prints."""
+    capsys.readouterr()
+    call_command("ttl_events", *words)
+    return capsys.readouterr().out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -17,26 +16,19 @@ from ttl_odm.cli.output import Output, echo, json_text
 from ttl_odm.cli.source import Source, app_options
 from ttl_odm.events import text
 from ttl_odm.events.handlers import adapter_of
+from ttl_odm.events.tail import LATEST, LEAST_POLL, POLL, Stopping, Tail
 from ttl_odm.sweeper import stop_on_signals
-from ttl_odm.sweeper.stop import Stop
 from ttl_odm.sweeper.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
-    from datetime import datetime
 
     from ttl_odm.events.outbox import Recorded
+    from ttl_odm.events.tail import Look
 
     Command = Callable[..., Any]
 
 _LIMIT: Final = 100
-_LATEST: Final = 20
-
-_LATE: Final = timedelta(seconds=10)
-"""How long a transaction may take to commit events, for `tail` not to miss them."""
-
-_CHUNK: Final = 1000
-"""Events that `tail` asks for at once."""
 
 _consumer_option = click.option(
     "--consumer", metavar="NAME", help="Only what this consumer hasn't dealt with."
@@ -120,16 +112,16 @@ def consumers(source: Source, *, as_json: bool) -> None:
     "--number",
     type=click.IntRange(min=0),
     metavar="NUMBER",
-    default=_LATEST,
+    default=LATEST,
     show_default=True,
     help="How many of the last events to show.",
 )
 @click.option("-f", "--follow", is_flag=True, help="Wait for further events, until Ctrl-C.")
 @click.option(
     "--poll",
-    type=Seconds(min=0.1),
+    type=Seconds(min=LEAST_POLL),
     metavar="SECONDS",
-    default=1.0,
+    default=POLL,
     show_default=True,
     help="With --follow: the time between two looks.",
 )
@@ -234,54 +226,25 @@ async def _outbox(source: Source) -> AsyncIterator[Any]:
 
 
 async def _followed(outbox: Any, number: int, poll: float) -> AsyncIterator[Sequence[Recorded]]:
-    """Yield the last events, and those that come, until a signal.
-
-    The time of an event is that of its transaction, which may commit after a later one. So each
-    look begins a while before the last event, and leaves out those that were there before.
-    """
-    stopping = _Stopping()
+    """Yield the last events, and those that come, until a signal."""
+    stopping, tail = Stopping(), Tail()
     with stop_on_signals(stopping):
-        found = await _latest(outbox, number)
-        yield found[len(found) - number :] if number < len(found) else found
+        yield await _answered(outbox, tail.first(number))
         while not stopping.asked:
-            await stopping.wait(poll)
-            known = {one.event.id for one in found}
-            since = found[-1].at - _LATE if found else None
-            found = await _since(outbox, since)
-            yield [one for one in found if one.event.id not in known]
+            await stopping.wait_async(poll)
+            yield await _answered(outbox, tail.further())
 
 
-class _Stopping:
-    """What signals stop."""
-
-    def __init__(self) -> None:
-        self._stop = Stop()
-        self.stop, self.wait = self._stop.ask, self._stop.wait_async
-
-    @property
-    def asked(self) -> bool:
-        """Whether one has come."""
-        return self._stop.asked
-
-
-async def _latest(outbox: Any, number: int) -> Sequence[Recorded]:
-    """Read so many of the last events at least, and all that the next look will find again."""
-    limit = max(number, 1)
+async def _answered(outbox: Any, look: Look) -> Sequence[Recorded]:
+    """Ask an outbox, synchronous or not, what a look wants to know."""
+    question = next(look)
     while True:
-        found: Sequence[Recorded] = await answer(outbox.recorded(limit))
-        if len(found) < limit or found[0].at < found[-1].at - _LATE:
-            return found
-        limit *= 2
-
-
-async def _since(outbox: Any, since: datetime | None) -> Sequence[Recorded]:
-    """Read all events from an instant on."""
-    limit = _CHUNK
-    while True:
-        found: Sequence[Recorded] = await answer(outbox.recorded(limit, since=since))
-        if len(found) < limit:
-            return found
-        limit *= 2
+        found = await answer(outbox.recorded(question.limit, since=question.since))
+        try:
+            question = look.send(found)
+        except StopIteration as end:
+            events: Sequence[Recorded] = end.value
+            return events
 
 
 def _table(output: Output, rows: Sequence[Sequence[str]]) -> None:

@@ -1,9 +1,13 @@
-"""``manage.py ttl_events``: record and deliver events; list, retry and skip what waits."""
+"""``manage.py ttl_events``: record and deliver events; show, retry and skip them.
+
+Its actions are the commands of ``ttl-odm events``, with the same options.
+"""
 
 from __future__ import annotations
 
 import json
-from argparse import SUPPRESS
+from argparse import SUPPRESS, ArgumentTypeError
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from django.core.management import BaseCommand, CommandError
@@ -12,6 +16,8 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events import text
 from ttl_odm.events.django.outbox import TableOutbox
+from ttl_odm.events.tail import LATEST, LEAST_POLL, Stopping, Tail
+from ttl_odm.events.tail import POLL as TAIL_POLL
 from ttl_odm.events.worker import HIDDEN, POLL, EventWorker
 from ttl_odm.sweeper import StoreError, stop_on_signals
 from ttl_odm.sweeper.command_line import Status, terminal_width
@@ -19,17 +25,21 @@ from ttl_odm.sweeper.text import aligned, counted, visible
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ttl_odm.events.outbox import Recorded
+    from ttl_odm.events.tail import Look
 
 _LIMIT: Final = 100
 
 
 class Command(BaseCommand):
-    """Run a worker; or list, retry and skip events that consumers haven't dealt with."""
+    """Run a worker; or show events and consumers, retry events, and skip them."""
 
     help = (
         "Record an event for each row that expires, and deliver events to their handlers, until a "
-        "signal. Or show events that consumers haven't dealt with, deliver them again, or drop "
-        "them. Exit status: 0 done, 1 the database didn't answer, 2 usage error."
+        "signal. Or show events and consumers, deliver events again, or drop them. Exit status: 0 "
+        "done, 1 the database didn't answer, 2 usage error."
     )
     requires_system_checks = ()  # those of ttl_odm are findings of ttl_check
 
@@ -52,29 +62,22 @@ class Command(BaseCommand):
             help="Deliver an event again whose handler takes longer (default: %(default)s).",
         )
         actions = parser.add_subparsers(dest="action")
-        what = "Show events that consumers haven't dealt with."
-        listing = actions.add_parser("list", help=what, description=what)
-        listing.add_argument("--dead", action="store_true", help="Only those that are dead.")
-        listing.add_argument("--json", action="store_true", dest="as_json", help="Print JSON.")
-        listing.add_argument(
-            "--limit", type=int, default=_LIMIT, help="So many at most (default: %(default)s)."
-        )
-        texts = {
-            "retry": "Deliver events again, at once.",
-            "skip": "Don't deliver events any more, dead or not.",
-        }
-        for name, what in texts.items():
+        for name, (what, add_options) in _ACTIONS.items():
             action = actions.add_parser(name, help=what, description=what)
-            action.add_argument("events", metavar="EVENT", nargs="*", help="The id of an event.")
-            action.add_argument("--all-dead", action="store_true", help="All dead events instead.")
-        for action in actions.choices.values():
-            action.add_argument("--consumer", metavar="NAME", help="Only of this consumer.")
+            add_options(action)
+            action.add_argument("--json", action="store_true", dest="as_json", help="Print JSON.")
             # A default here would replace what was given before the word.
             _add_database(action, SUPPRESS)
 
     def handle(self, **options: Any) -> None:
         """Do it."""
-        act = {"list": self._list, "retry": self._change, "skip": self._change}
+        act = {
+            "list": self._list,
+            "consumers": self._consumers,
+            "tail": self._tail,
+            "retry": self._change,
+            "skip": self._change,
+        }
         try:
             act.get(options["action"], self._work)(options)
         except TTLConfigurationError as error:
@@ -93,14 +96,50 @@ class Command(BaseCommand):
         self.stdout.write(f"done: {result.done}, failed: {result.failed}, dead: {result.dead}")
 
     def _list(self, options: dict[str, Any]) -> None:
-        outbox, dead = TableOutbox(options["database"]), options["dead"] or None
-        opened = outbox.opened(options["limit"], consumer=options["consumer"], dead=dead)
+        outbox, limit = TableOutbox(options["database"]), options["limit"]
+        opened = outbox.opened(limit + 1, consumer=options["consumer"], dead=options["dead"])
+        shown = opened[:limit]
         if options["as_json"]:
-            self.stdout.write(json.dumps([text.open_dict(one) for one in opened]))
-        elif opened:
-            self.stdout.write(aligned(text.open_rows(opened), terminal_width(self.stdout)))
+            self.stdout.write(json.dumps([text.open_dict(one) for one in shown]))
+        elif shown:
+            self._table(text.open_rows(shown))
+            if len(opened) > limit:
+                self.stdout.write(f"There are more than {limit:,}: --limit shows them.")
         else:
             self.stdout.write("No event is waiting.")
+
+    def _consumers(self, options: dict[str, Any]) -> None:
+        states = TableOutbox(options["database"]).states()
+        if options["as_json"]:
+            self.stdout.write(json.dumps([text.consumer_dict(state) for state in states]))
+        elif states:
+            self._table(text.consumer_rows(states))
+        else:
+            self.stdout.write(
+                "The database knows no consumer: no worker or reader has connected to it so far."
+            )
+
+    def _tail(self, options: dict[str, Any]) -> None:
+        outbox, number = TableOutbox(options["database"]), options["number"]
+
+        def show(events: Iterable[Recorded]) -> None:
+            for one in events:
+                line = json.dumps(text.recorded_dict(one)) if options["as_json"] else None
+                self.stdout.write(line or text.recorded_line(one))
+            self.stdout.flush()  # a pipe has a buffer
+
+        if not options["follow"]:
+            show(outbox.recorded(number) if number else ())
+            return
+        stopping, tail = Stopping(), Tail()
+        with stop_on_signals(stopping):
+            show(_answered(outbox, tail.first(number)))
+            while not stopping.asked:
+                stopping.wait(options["poll"])
+                show(_answered(outbox, tail.further()))
+
+    def _table(self, rows: Sequence[Sequence[str]]) -> None:
+        self.stdout.write(aligned(rows, terminal_width(self.stdout)))
 
     def _change(self, options: dict[str, Any]) -> None:
         outbox, action, events = TableOutbox(options["database"]), options["action"], None
@@ -111,8 +150,104 @@ class Command(BaseCommand):
             events = options["events"]
         change = outbox.retry if action == "retry" else outbox.skip
         number = change(options["consumer"], events)
+        if options["as_json"]:
+            self.stdout.write(json.dumps({"deliveries": number}))
+            return
         done = "will be delivered at once" if action == "retry" else "won't be delivered any more"
         self.stdout.write(f"{counted(number, 'event')} {done}.")
+
+
+def _answered(outbox: TableOutbox, look: Look) -> Sequence[Recorded]:
+    """Ask an outbox what a look wants to know."""
+    question = next(look)
+    while True:
+        found = outbox.recorded(question.limit, since=question.since)
+        try:
+            question = look.send(found)
+        except StopIteration as end:
+            events: Sequence[Recorded] = end.value
+            return events
+
+
+def _add_list(parser: ArgumentParser) -> None:
+    states = parser.add_mutually_exclusive_group()
+    states.add_argument(
+        "--dead",
+        action="store_const",
+        const=True,
+        help="Only events that failed too often.",
+    )
+    states.add_argument(
+        "--pending",
+        action="store_const",
+        const=False,
+        dest="dead",
+        help="Only those to be delivered.",
+    )
+    parser.add_argument(
+        "--limit",
+        type=_at_least(1, int),
+        default=_LIMIT,
+        metavar="NUMBER",
+        help="How many to show; those recorded first come first (default: %(default)s).",
+    )
+    _add_consumer(parser)
+
+
+def _add_tail(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "-n",
+        "--number",
+        type=_at_least(0, int),
+        default=LATEST,
+        metavar="NUMBER",
+        help="How many of the last events to show (default: %(default)s).",
+    )
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="Wait for further events, until Ctrl-C."
+    )
+    parser.add_argument(
+        "--poll",
+        type=_at_least(LEAST_POLL, float),
+        default=TAIL_POLL,
+        metavar="SECONDS",
+        help="With --follow: the time between two looks (default: %(default)s).",
+    )
+
+
+def _add_change(parser: ArgumentParser) -> None:
+    parser.add_argument("events", metavar="EVENT", nargs="*", help="The id of an event.")
+    parser.add_argument("--all-dead", action="store_true", help="All dead events instead.")
+    _add_consumer(parser)
+
+
+def _add_consumer(parser: ArgumentParser) -> None:
+    parser.add_argument("--consumer", metavar="NAME", help="Only of this consumer.")
+
+
+def _at_least(lowest: float, kind: Callable[[str], float]) -> Callable[[str], float]:
+    """Return the type of an option that is a number."""
+
+    def number(typed: str) -> float:
+        value = kind(typed)
+        if not lowest <= value < inf:
+            raise ArgumentTypeError(f"{typed} isn't a number from {lowest} on")
+        return value
+
+    number.__name__ = kind.__name__  # by which argparse calls what isn't one
+    return number
+
+
+_ACTIONS: Final[dict[str, tuple[str, Callable[[ArgumentParser], None]]]] = {
+    "list": ("Show events that consumers haven't dealt with.", _add_list),
+    "consumers": (
+        "Show the consumers, and how many events each hasn't dealt with.",
+        lambda _: None,
+    ),
+    "tail": ("Show the events that were recorded last, the oldest first.", _add_tail),
+    "retry": ("Deliver events again, at once.", _add_change),
+    "skip": ("Don't deliver events any more, dead or not.", _add_change),
+}
 
 
 def _add_database(parser: ArgumentParser, default: str) -> None:
