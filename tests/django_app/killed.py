@@ -38,7 +38,6 @@ def run(settings: dict[str, Any], what: str, ready: Connection) -> None:
             Seat.objects.create(pk=seat + 1, row="a", number=seat, label=life, ttl=LIFETIME)
             Tag.objects.create(name=life)
 
-    ready.send(None)
     if what == "work":
-        work(connections["default"], Seat)
-    hold_seats(hold, (DatabaseError,))
+        work(connections["default"], Seat, ready)
+    hold_seats(hold, (DatabaseError,), ready)

@@ -60,7 +60,6 @@ def run(url: str, what: str, ready: Connection) -> None:
             session.add(SeatHold(seat=seat, life=life))
             session.add(Life(life=life))
 
-    ready.send(None)
     if what == "work":
-        work(engine, Base)
-    hold_seats(hold, (IntegrityError, OperationalError))
+        work(engine, Base, ready)
+    hold_seats(hold, (IntegrityError, OperationalError), ready)

@@ -37,7 +37,7 @@ class SeatHold(TTLMixin, Document):
 
 
 def run(url: str, name: str, what: str, ready: Connection) -> None:
-    """Write or work, for ever; say when it begins."""
+    """Write or work, for ever; say when it works, or has written for the first time."""
     asyncio.run(_run(url, name, what, ready))
 
 
@@ -49,11 +49,11 @@ async def _run(url: str, name: str, what: str, ready: Connection) -> None:
     async def release(event: Expiry) -> None:
         await database["handled"].insert_one({"event": event.id, "life": event.row["life"]})
 
+    await (_work if what == "work" else _write)(database, ready)
+
+
+async def _work(database: Any, ready: Connection) -> None:
     ready.send(None)
-    await (_work(database) if what == "work" else _write(database))
-
-
-async def _work(database: Any) -> None:
     workers.LEASE_DURATION = LEASE_DURATION
     worker = AsyncEventWorker(database, SeatHold, poll=0.01, hidden=HIDDEN)
     while True:
@@ -62,8 +62,9 @@ async def _work(database: Any) -> None:
             await worker.run_once()
 
 
-async def _write(database: Any) -> None:
+async def _write(database: Any, ready: Connection) -> None:
     random = Random()  # noqa: S311 (any seat will do)
+    has_written = False
     while True:
         await asyncio.sleep(REST)
         life = new_life()
@@ -75,3 +76,6 @@ async def _write(database: Any) -> None:
                 async with await opened if inspect.isawaitable(opened) else opened:
                     await SeatHold(id=random.randrange(SEATS), life=life).insert(session=session)
                     await database["lives"].insert_one({"_id": life}, session=session)
+            if not has_written:
+                ready.send(None)
+                has_written = True
