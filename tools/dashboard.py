@@ -44,7 +44,7 @@ AGO: Final = 21
 """Seconds from the end of a sweep until Prometheus reads its metrics."""
 
 ROWS: Final = 30
-"""How many rows of the dashboard's grid are drawn; below are partitions and tenants."""
+"""How many rows of the dashboard's grid are drawn; below are partitions, tenants and events."""
 
 # Of the drawing, in pixels: a cell of the grid, and the room around a plot.
 COLUMN, ROW, GAP = 48, 25, 8

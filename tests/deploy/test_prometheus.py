@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from ttl_odm.events.metrics.numbers import DELIVERIES, FAILURES, OUTBOX_NUMBERS, SWEPT
 from ttl_odm.metrics.numbers import NUMBERS
 from ttl_odm.partitions import facts
 from ttl_odm.stored import scopes
@@ -37,7 +38,8 @@ OF_ALERTS = [(each["expr"], " ".join(each["annotations"].values())) for each in 
 def series() -> dict[str, set[str]]:
     """The labels of every series that the collectors can have, by its name."""
     found = {}
-    for each in (*NUMBERS, *facts.NUMBERS.values(), *scopes.NUMBERS):
+    of_events = (DELIVERIES, FAILURES, SWEPT, *OUTBOX_NUMBERS)
+    for each in (*NUMBERS, *facts.NUMBERS.values(), *scopes.NUMBERS, *of_events):
         labels = {*each.labels, "backend"}
         suffixes = {"counter": ("_total",), "gauge": ("",), "histogram": ("_sum", "_count")}
         found |= {f"ttl_odm_{each.name}{suffix}": labels for suffix in suffixes[each.kind]}

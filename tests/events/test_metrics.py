@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from sqlalchemy import insert
 
 from tests.events.holds import HOUR, handled, seat_hold
 from tests.events.outboxes import Refuses, expire
+from tests.guard import GUARD
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events import (
     AsyncEventWorker,
@@ -24,11 +26,13 @@ from ttl_odm.events import (
 from ttl_odm.events.metrics.opentelemetry import EventTelemetry, OutboxTelemetry
 from ttl_odm.events.metrics.prometheus import EventMetrics, OutboxMetrics
 from ttl_odm.events.outbox import ConsumerState
+from ttl_odm.sweeper import Ending, Hook, SweepReport
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+    from ttl_odm.sweeper import Purged
     from ttl_odm.testing import TTLClock
 
 STATES = [
@@ -36,6 +40,7 @@ STATES = [
     ConsumerState("release", (), pending=0, retried=0, dead=0, lag=0.0),
 ]
 
+LABELS = ("consumer", "outcome", "table")
 NUMBERS = ("events_pending", "events_retried", "events_dead", "events_lag_seconds")
 
 
@@ -44,7 +49,7 @@ def scraped(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
     return {
         (
             sample.name.removeprefix("ttl_odm_"),
-            *(sample.labels[name] for name in ("consumer", "outcome") if name in sample.labels),
+            *(sample.labels[name] for name in LABELS if name in sample.labels),
         ): sample.value
         for family in registry.collect()
         for sample in family.samples
@@ -58,11 +63,7 @@ def collected(reader: InMemoryMetricReader) -> dict[tuple[Any, ...], Any]:
     return {
         (
             metric.name.removeprefix("ttl_odm."),
-            *(
-                point.attributes[name]
-                for name in ("consumer", "outcome")
-                if name in point.attributes
-            ),
+            *(point.attributes[name] for name in LABELS if name in point.attributes),
         ): point.value
         for metric in data.resource_metrics[0].scope_metrics[0].metrics
         for point in metric.data.data_points
@@ -137,6 +138,66 @@ def test_a_worker_tells_what_it_has_delivered(engine: Engine, ttl_clock: TTLCloc
     }
 
 
+class OutageError(Exception):
+    """What keeps a hook of a table from its work."""
+
+
+def test_a_worker_tells_of_its_sweeps(engine: Engine, ttl_clock: TTLClock) -> None:
+    model = seat_hold()
+    handled(model)
+    registry, reader = CollectorRegistry(), InMemoryMetricReader()
+    metrics = EventMetrics("sqlite", registry)
+    telemetry = EventTelemetry("sqlite", meter_provider=MeterProvider([reader]))
+    outages = [OutageError(), None]
+
+    def hook(_: Purged) -> None:
+        if (outage := outages.pop(0)) is not None:
+            raise outage
+
+    def on_report(report: SweepReport) -> None:
+        metrics.on_report(report)
+        telemetry.on_report(report)
+
+    model.__ttl_on_purged__ = [*model.__ttl_on_purged__, Hook(hook)]
+    expire(engine, ttl_clock, model, "A1")
+    worker = EventWorker(engine, model, on_report=on_report)
+    assert scraped(registry) == {}
+    before = time.time()
+    assert worker.run_once() == Delivered()
+    assert scraped(registry)["event_sweep_failures_total", "seat_holds"] == 1
+    assert before <= scraped(registry)["event_sweep_timestamp_seconds",] <= time.time()
+    assert worker.run_once() == Delivered(done=1)
+    counted = scraped(registry)
+    assert counted["event_sweep_failures_total", "seat_holds"] == 1
+    assert counted["event_sweep_failures_total", "ttl_odm_events"] == 0
+    measured = collected(reader)
+    assert measured["event_sweep_failures", "seat_holds"] == 1
+    assert measured["event_sweep_timestamp",] == pytest.approx(
+        counted["event_sweep_timestamp_seconds",], abs=GUARD
+    )
+
+
+@pytest.mark.parametrize(
+    ("ended", "is_swept"),
+    [
+        (Ending.FINISHED, True),
+        (Ending.STOPPED, True),
+        (Ending.PAUSED, False),
+        (Ending.FAILED, False),
+        (Ending.LEASE_HELD, False),
+        (Ending.LEASE_LOST, False),
+    ],
+)
+def test_a_worker_that_does_not_sweep_says_nothing_of_it(ended: Ending, is_swept: bool) -> None:  # noqa: FBT001
+    registry = CollectorRegistry()
+    metrics = EventMetrics("sqlite", registry)
+    metrics.on_report(SweepReport([], ended=ended))
+    swept = scraped(registry)
+    assert (("event_sweep_timestamp_seconds",) in swept) is is_swept
+    metrics.on_report(SweepReport([], ended=Ending.LEASE_HELD))
+    assert scraped(registry) == swept  # of the last one that it did
+
+
 def test_the_states_of_a_database_are_scraped(engine: Engine, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     on_expired(model, name="release", attempts=1)(Refuses("A1"))
@@ -160,12 +221,15 @@ async def test_an_asynchronous_worker_tells_too(
         await connection.execute(insert(model), [{"seat": "A1", "person": "ann"}])
     ttl_clock.advance(HOUR)
     told: list[tuple[Delivered, str]] = []
+    reports: list[SweepReport] = []
 
     def record(delivered: Delivered, consumer: str) -> None:
         told.append((delivered, consumer))
 
-    await AsyncEventWorker(async_engine, model, on_delivered=record).run_once()
+    worker = AsyncEventWorker(async_engine, model, on_delivered=record, on_report=reports.append)
+    await worker.run_once()
     assert told == [(Delivered(done=1), "tell")]
+    assert [report.deleted for report in reports] == [1]
     (state,) = await async_consumer_states(async_engine)
     assert (state.consumer, state.pending) == ("tell", 0)
     with pytest.raises(TTLConfigurationError, match="await async_consumer_states"):

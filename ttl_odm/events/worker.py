@@ -84,6 +84,9 @@ class Delivered:
 OnDelivered: TypeAlias = Callable[[Delivered, str], object]
 """Is called with what became of some events, and with the consumer that they were for."""
 
+OnReport: TypeAlias = Callable[["SweepReport"], object]
+"""Is called with the report of a sweep that records events."""
+
 
 @dataclass(slots=True)
 class _Batch:
@@ -123,13 +126,15 @@ class Worker:
     _is_async: bool
     _sweeping: Any  # a Sweeper or an AsyncSweeper
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (as many as the workers have)
         self,
         engine: Any,
         targets: Any,
+        *,
         poll: float,
         hidden: float,
         on_delivered: OnDelivered | None,
+        on_report: OnReport | None,
     ) -> None:
         source: EventSource = adapter_of(engine).source_of(engine, targets)
         if source.is_async is not self._is_async:
@@ -145,6 +150,7 @@ class Worker:
         self._rest = Stop()  # ends a wait for events
         self._takes_all = targets is None
         self._on_delivered = on_delivered
+        self._on_report = on_report
         self._batches: defaultdict[str, _Batch] = defaultdict(_Batch)
         self._handlers()
 
@@ -174,6 +180,15 @@ class Worker:
         self._stop.ask()
         self._rest.ask()
         self._sweeping.stop()
+
+    def _reported(self, report: SweepReport) -> None:
+        """Pass on the report of a sweep, and deliver at once what it has recorded."""
+        if self._on_report is not None:
+            self._on_report(report)
+        for problem in report.problems:
+            logger.warning("Events weren't recorded: %s", problem)
+        if report.deleted:
+            self._rest.ask()
 
     def _told(self, delivered: Delivered, handler: Handler) -> Delivered:
         """Pass on what became of some events of a handler, if there were any."""
@@ -205,7 +220,7 @@ class EventWorker(Worker):
 
     _is_async = False
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (options, by keyword)
         self,
         engine: Any,
         targets: Any = None,
@@ -213,6 +228,7 @@ class EventWorker(Worker):
         poll: float = POLL,
         hidden: float = HIDDEN,
         on_delivered: OnDelivered | None = None,
+        on_report: OnReport | None = None,
     ) -> None:
         """Look for models with events, and their handlers.
 
@@ -225,12 +241,21 @@ class EventWorker(Worker):
                 since its worker may have died. No handler should take longer.
             on_delivered: Called after some events were delivered to a handler, with their
                 `Delivered` and the name of the handler's consumer; for metrics.
+            on_report: Called with the `SweepReport` of each sweep, in the sweep's thread; for
+                metrics.
 
         Raises:
             TTLConfigurationError: There is no model with events, or the engine or a handler doesn't
                 fit.
         """
-        super().__init__(engine, targets, poll, hidden, on_delivered)
+        super().__init__(
+            engine,
+            targets,
+            poll=poll,
+            hidden=hidden,
+            on_delivered=on_delivered,
+            on_report=on_report,
+        )
         self._outbox: Outbox = self._source.outbox()
         self._warnings: Warnings | None = self._source.warnings()
         self._sweeping: Sweeper = self._sweeper(Sweeper, self._swept)
@@ -273,10 +298,7 @@ class EventWorker(Worker):
 
     def _swept(self, report: SweepReport) -> None:
         """Record warnings after a sweep, unless another worker does, and deliver at once."""
-        for problem in report.problems:
-            logger.warning("Events weren't recorded: %s", problem)
-        if report.deleted:
-            self._rest.ask()
+        self._reported(report)
         if self._warnings is None or report.ended is Ending.LEASE_HELD:
             return
         try:
@@ -342,7 +364,7 @@ class AsyncEventWorker(Worker):
 
     _is_async = True
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (options, by keyword)
         self,
         engine: Any,
         targets: Any = None,
@@ -350,6 +372,7 @@ class AsyncEventWorker(Worker):
         poll: float = POLL,
         hidden: float = HIDDEN,
         on_delivered: OnDelivered | None = None,
+        on_report: OnReport | None = None,
     ) -> None:
         """Look for models with events, and their handlers.
 
@@ -362,12 +385,20 @@ class AsyncEventWorker(Worker):
                 since its worker may have died. No handler should take longer.
             on_delivered: Called after some events were delivered to a handler, with their
                 `Delivered` and the name of the handler's consumer; for metrics.
+            on_report: Called with the `SweepReport` of each sweep; for metrics.
 
         Raises:
             TTLConfigurationError: There is no model with events, or the engine or a handler doesn't
                 fit.
         """
-        super().__init__(engine, targets, poll, hidden, on_delivered)
+        super().__init__(
+            engine,
+            targets,
+            poll=poll,
+            hidden=hidden,
+            on_delivered=on_delivered,
+            on_report=on_report,
+        )
         self._outbox: AsyncOutbox = self._source.outbox()
         self._warnings: AsyncWarnings | None = self._source.warnings()
         self._sweeping: AsyncSweeper = self._sweeper(AsyncSweeper, self._swept)
@@ -398,10 +429,7 @@ class AsyncEventWorker(Worker):
 
     async def _swept(self, report: SweepReport) -> None:
         """Record warnings after a sweep, unless another worker does, and deliver at once."""
-        for problem in report.problems:
-            logger.warning("Events weren't recorded: %s", problem)
-        if report.deleted:
-            self._rest.ask()
+        self._reported(report)
         if self._warnings is None or report.ended is Ending.LEASE_HELD:
             return
         try:

@@ -5,9 +5,10 @@ This module must not know any monitoring system.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
-from ttl_odm.sweeper import Number
+from ttl_odm.sweeper import Ending, Number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from ttl_odm.events.outbox import ConsumerState
     from ttl_odm.events.worker import Delivered
     from ttl_odm.metrics.numbers import Reading
+    from ttl_odm.sweeper import SweepReport
+
+_NOT_DONE: Final = (Ending.LEASE_HELD, Ending.LEASE_LOST, Ending.PAUSED, Ending.FAILED)
 
 DELIVERIES: Final = Number(
     "event_deliveries",
@@ -22,7 +26,24 @@ DELIVERIES: Final = Number(
     "Deliveries of events by this process: delivered, to be retried, or dead.",
     ("consumer", "outcome"),
 )
-"""What is counted of a worker."""
+"""What is counted of a worker's deliveries."""
+
+FAILURES: Final = Number(
+    "event_sweep_failures",
+    "counter",
+    "Sweeps of a table in which this process couldn't record all events that were due.",
+    ("table",),
+)
+"""What is counted of a worker's sweeps."""
+
+SWEPT: Final = Number(
+    "event_sweep_timestamp_seconds",
+    "gauge",
+    "When this process last swept the tables with events, by this host's clock.",
+    (),
+    "s",
+)
+"""What is known of a worker's last sweep; nothing before it has done one."""
 
 OUTBOX_NUMBERS: Final = (
     Number("events_pending", "gauge", "Events that will be delivered.", ("consumer",)),
@@ -58,6 +79,17 @@ def of_delivered(delivered: Delivered, consumer: str) -> Iterator[tuple[dict[str
     }
     for outcome, count in counts.items():
         yield {"consumer": consumer, "outcome": outcome}, count
+
+
+def of_failures(report: SweepReport) -> Iterator[tuple[dict[str, str], int]]:
+    """Say by how much `FAILURES` grows, by its labels; 0 too, so that each table is there."""
+    for target in report.targets:
+        yield {"table": target.table}, int(target.error is not None)
+
+
+def of_sweep(report: SweepReport) -> list[Reading]:
+    """Say what `SWEPT` is after a sweep; nothing if this process didn't do it."""
+    return [] if report.ended in _NOT_DONE else [(SWEPT.name, {}, time.time())]
 
 
 def of_states(states: Iterable[ConsumerState]) -> Iterator[Reading]:
