@@ -164,6 +164,27 @@ def test_the_command_shows_consumers(
     assert (dies["consumer"], dies["dead"]) == ("dies", 1)
 
 
+def test_the_command_forgets_a_consumer(
+    backend: Backend,
+    ttl_clock: TTLClock,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ttl_odm.events.django.outbox._CHUNK", 2)  # less than there is
+    handled()
+    TableOutbox("default").subscribe("audit", [Subscription(EVERY_TABLE)])
+    TableOutbox("default").subscribe("mailer", [Subscription("shop_seat")])
+    expire(ttl_clock, 1, 2, 3)
+    worker().run_once()
+    said = "audit is forgotten; 3 events won't be delivered to it any more.\n"
+    assert told("forget", "audit", capsys=capsys) == said
+    assert json.loads(told("forget", "mailer", "--json", capsys=capsys)) == {"deliveries": 3}
+    assert waiting() == 0
+    with pytest.raises(CommandError, match="There is no consumer 'audit': release") as raised:
+        call_command("ttl_events", "forget", "audit")
+    assert raised.value.returncode == 2
+
+
 def test_the_command_lists_no_more_than_asked_for(
     backend: Backend, ttl_clock: TTLClock, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -199,6 +199,19 @@ def test_retry_and_skip_name_events_or_all_dead(engine: Engine, ttl_clock: TTLCl
     assert answered(engine, "skip", "--all-dead") == {"deliveries": 0}
 
 
+def test_forget_removes_a_consumer(engine: Engine, ttl_clock: TTLClock) -> None:
+    died(engine, ttl_clock, "A1", "A2")
+    said = "release is forgotten; 2 events won't be delivered to it any more.\n"
+    assert printed(engine, "forget", "release") == said
+    assert answered(engine, "consumers") == []
+    finished = run(engine, "forget", "release")
+    assert finished.exit_code == 2
+    assert "There is no consumer 'release': the database knows none." in finished.stderr
+    read_from(engine, None).outbox().subscribe("mailer", [Subscription("seat_holds")])
+    assert "There is no consumer 'mail': mailer." in run(engine, "forget", "mail").stderr
+    assert answered(engine, "forget", "mailer") == {"deliveries": 3}
+
+
 @pytest.mark.parametrize("what", ["retry", "skip"])
 @pytest.mark.databases("sqlite")
 def test_events_have_to_be_named_in_one_way(engine: Engine, what: str) -> None:
@@ -209,7 +222,7 @@ def test_events_have_to_be_named_in_one_way(engine: Engine, what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["list"], ["consumers"], ["tail"], ["skip", "1"], ["retry", "1"]]
+    "words", [["list"], ["consumers"], ["tail"], ["skip", "1"], ["retry", "1"], ["forget", "a"]]
 )
 def test_missing_tables_are_one_clear_sentence(engine: Engine, words: list[str]) -> None:
     seat_hold().metadata.create_all(engine)

@@ -316,6 +316,9 @@ async def test_what_tools_ask(mongodb_url: str, ttl_clock: TTLClock) -> None:
         assert await outbox_of.skip() == 0
         assert await outbox_of.skip("mailer", [first.event.id, "unknown"]) == 1
         assert await read(place) == [2]
+        await outbox_of.subscribe("audit", [Subscription(EVERY_TABLE)])
+        assert await outbox_of.forget("audit") == 2
+        assert [state.consumer for state in await outbox_of.states()] == ["mailer", "release"]
 
 
 async def test_an_event_is_retried_before_it_is_due(mongodb_url: str, ttl_clock: TTLClock) -> None:

@@ -151,6 +151,29 @@ def test_skip_without_ids_is_for_the_dead_alone(engine: Engine, ttl_clock: TTLCl
     assert seats_of(list(outbox.opened(10))) == [("release", "A1")]
 
 
+def test_a_consumer_that_is_forgotten_gets_nothing_until_it_comes_back(
+    engine: Engine, ttl_clock: TTLClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ttl_odm.events.sqlalchemy.outbox.CHUNK", 2)  # less than there is
+    model = seat_hold()
+    handled(model)
+    outbox: Outbox = outbox_of(engine)
+    expire(engine, ttl_clock, model, "A1", "A2", "A3")
+    worker = EventWorker(engine, model)
+    outbox.subscribe("mailer", HOLDS)
+    outbox.subscribe("audit", HOLDS)
+    assert worker.run_once().done == 3
+    assert outbox.forget("nobody") == 0
+    assert outbox.forget("mailer") == 3
+    assert [state.consumer for state in outbox.states()] == ["audit", "release"]
+    expire(engine, ttl_clock, model, "B1")
+    worker.run_once()
+    assert {one.consumer for one in outbox.opened(10)} == {"audit"}
+    assert outbox.forget("audit") == 4
+    outbox.subscribe("mailer", HOLDS)
+    assert [state.pending for state in outbox.states()] == [4, 0]
+
+
 def test_events_that_are_named_neednt_rest_any_longer(engine: Engine, ttl_clock: TTLClock) -> None:
     model, handler = seat_hold(), Refuses("A1")
     on_expired(model, name="release")(handler)
@@ -205,6 +228,8 @@ def test_missing_tables_are_named(engine: Engine) -> None:
     for ask in ("states", "retry", "skip"):
         with pytest.raises(TTLConfigurationError, match="lacks one of the tables ttl_odm_events"):
             getattr(outbox_of(engine), ask)()
+    with pytest.raises(TTLConfigurationError, match="lacks one of the tables ttl_odm_events"):
+        outbox_of(engine).forget("mailer")
     for ask in ("recorded", "opened"):
         with pytest.raises(TTLConfigurationError, match="lacks one of the tables ttl_odm_events"):
             getattr(outbox_of(engine), ask)(1)
@@ -231,3 +256,6 @@ async def test_an_asynchronous_outbox(async_engine: AsyncEngine, ttl_clock: TTLC
     assert (await worker.run_once()).done == 1
     assert handler.got[-1].id == second.event.id
     assert [event async for event in events(async_engine, consumer="mailer")]
+    await outbox.subscribe("audit", HOLDS)
+    assert await outbox.forget("audit") == 3
+    assert [state.consumer for state in await outbox.states()] == ["mailer", "release"]

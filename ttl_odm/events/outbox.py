@@ -162,6 +162,13 @@ class Outbox(Protocol):
         """Let nobody have events that a consumer, or any, hasn't dealt with; see `retry`."""
         ...
 
+    def forget(self, consumer: str) -> int:
+        """Remove a consumer whose handler is gone, and return how many events it hadn't dealt with.
+
+        It comes back as soon as a process that has its handler starts again.
+        """
+        ...
+
 
 class AsyncOutbox(Protocol):
     """An `Outbox` whose methods are coroutines."""
@@ -203,6 +210,10 @@ class AsyncOutbox(Protocol):
         ...
 
     async def skip(self, consumer: str | None = None, events: Collection[str] | None = None) -> int:
+        """As in `Outbox`."""
+        ...
+
+    async def forget(self, consumer: str) -> int:
         """As in `Outbox`."""
         ...
 

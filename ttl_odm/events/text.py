@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.events.expiry import EXPIRING, as_json
 from ttl_odm.events.outbox import EVERY_TABLE
-from ttl_odm.sweeper.text import age, visible
+from ttl_odm.sweeper.text import age, counted, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -67,6 +67,21 @@ def recorded_line(recorded: Recorded) -> str:
     return "  ".join(
         (_when(recorded.at), event.id, kind, visible(event.table), _key(event)),
     )
+
+
+def unknown_consumer(consumer: str, states: Iterable[ConsumerState]) -> str | None:
+    """The error for a name that isn't a consumer's, with the names that are; None if it is one."""
+    known = [state.consumer for state in states]
+    if consumer in known:
+        return None
+    names = ", ".join(map(visible, known)) or "the database knows none"
+    return f"There is no consumer {consumer!r}: {names}."
+
+
+def forgotten(consumer: str, number: int) -> str:
+    """What was done when a consumer has been removed."""
+    events = f"{counted(number, 'event')} won't be delivered to it any more"
+    return f"{visible(consumer)} is forgotten; {events}."
 
 
 def consumer_dict(state: ConsumerState) -> dict[str, Any]:

@@ -201,6 +201,15 @@ class CollectionOutbox:
             deleted = await self._in.deliveries.delete_many(_chosen(consumer, events))
         return int(deleted.deleted_count)
 
+    async def forget(self, consumer: str) -> int:
+        """As in `AsyncOutbox`."""
+        own = {"consumer": consumer}
+        with store_errors():
+            # First of all, so that nothing more is recorded for it.
+            await self._in.consumers.delete_many(own)
+            deleted = await self._in.deliveries.delete_many(own)
+        return int(deleted.deleted_count)
+
     async def _now(self) -> datetime:
         return as_datetime((await RawCollection(self._in.events).server()).now)
 

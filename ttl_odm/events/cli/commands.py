@@ -1,4 +1,7 @@
-"""``ttl-odm events``: the outbox, shown to operators, who retry or skip what has failed."""
+"""``ttl-odm events``: the outbox, shown to operators, who retry or skip what has failed.
+
+They also remove consumers whose handlers are gone.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ _consumer_option = click.option(
 
 @click.group("events", cls=SuggestingGroup)
 def command() -> None:
-    """Show recorded events; retry or skip those that a consumer failed on."""
+    """Show events and consumers; retry or skip events that a consumer failed on."""
 
 
 @command.command("list")
@@ -181,6 +184,32 @@ def skip(
     can't be undone.
     """
     _change(source, "skip", events, consumer, all_dead=all_dead, as_json=as_json)
+
+
+@command.command()
+@click.argument("consumer", metavar="CONSUMER")
+@app_options
+@json_option
+def forget(source: Source, consumer: str, *, as_json: bool) -> None:
+    """Remove a consumer whose handler is gone.
+
+    CONSUMER is a name, as consumers shows it. Events that it hasn't dealt with aren't delivered any
+    more. Stop the processes that have its handler first: the next one that starts adds the consumer
+    again, with all events that are kept.
+    """
+
+    async def work() -> int:
+        async with _outbox(source) as outbox:
+            if wrong := text.unknown_consumer(consumer, await answer(outbox.states())):
+                raise UsageError(wrong)
+            number: int = await answer(outbox.forget(consumer))
+            return number
+
+    number, output = in_loop(work), Output(as_json=as_json)
+    if output.as_json:
+        output.json({"deliveries": number})
+    else:
+        output.line(text.forgotten(consumer, number))
 
 
 def _change(  # noqa: PLR0913 (click's)

@@ -242,6 +242,16 @@ class TableOutbox:
         with self._errors(), transaction.atomic(using=self._using):
             return sum(rows.delete()[0] for rows in self._chosen(consumer, events))
 
+    def forget(self, consumer: str) -> int:
+        """As in `Outbox`."""
+        number, own = 0, self._deliveries.filter(consumer=consumer)
+        with self._errors():
+            # First of all, so that nothing more is recorded for it.
+            self._consumers.filter(consumer=consumer).delete()
+            while events := list(own.values_list("event", flat=True)[:_CHUNK]):
+                number += own.filter(event__in=events).delete()[0]
+        return number
+
     def _chosen(
         self, consumer: str | None, events: Collection[str] | None
     ) -> Iterator[AnyQuerySet]:

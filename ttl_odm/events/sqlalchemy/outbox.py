@@ -284,6 +284,21 @@ class Statements:
                 number += connection.execute(delete(self.tables.deliveries).where(*those)).rowcount
         return number
 
+    def forget(self, connection: Connection, consumer: str) -> int:
+        """See `ttl_odm.events.outbox.Outbox.forget`."""
+        consumers, deliveries = self.tables.consumers, self.tables.deliveries
+        with connection.begin():  # first of all, so that nothing more is recorded for it
+            connection.execute(delete(consumers).where(consumers.c.consumer == consumer))
+        own, number = deliveries.c.consumer == consumer, 0
+        while True:
+            with connection.begin():
+                some = select(deliveries.c.event).where(own).limit(CHUNK)
+                events = connection.scalars(some).all()
+                those = delete(deliveries).where(own, deliveries.c.event.in_(events))
+                number += connection.execute(those).rowcount if events else 0
+            if len(events) < CHUNK:
+                return number
+
     def _chosen(
         self, consumer: str | None, events: Collection[str] | None
     ) -> Iterator[list[ColumnElement[bool]]]:
@@ -391,6 +406,10 @@ class TableOutbox:
         """As in `Outbox`."""
         return self._run(Statements.skip, consumer, events)
 
+    def forget(self, consumer: str) -> int:
+        """As in `Outbox`."""
+        return self._run(Statements.forget, consumer)
+
     def _run(
         self,
         work: Callable[Concatenate[Statements, Connection, P], R],
@@ -447,6 +466,10 @@ class AsyncTableOutbox:
     async def skip(self, consumer: str | None = None, events: Collection[str] | None = None) -> int:
         """As in `Outbox`."""
         return await self._run(Statements.skip, consumer, events)
+
+    async def forget(self, consumer: str) -> int:
+        """As in `Outbox`."""
+        return await self._run(Statements.forget, consumer)
 
     async def _run(
         self,

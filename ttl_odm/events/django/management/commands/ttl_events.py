@@ -77,6 +77,7 @@ class Command(BaseCommand):
             "tail": self._tail,
             "retry": self._change,
             "skip": self._change,
+            "forget": self._forget,
         }
         try:
             act.get(options["action"], self._work)(options)
@@ -156,6 +157,16 @@ class Command(BaseCommand):
         done = "will be delivered at once" if action == "retry" else "won't be delivered any more"
         self.stdout.write(f"{counted(number, 'event')} {done}.")
 
+    def _forget(self, options: dict[str, Any]) -> None:
+        outbox, consumer = TableOutbox(options["database"]), options["consumer"]
+        if wrong := text.unknown_consumer(consumer, outbox.states()):
+            raise CommandError(wrong, returncode=Status.USAGE)
+        number = outbox.forget(consumer)
+        if options["as_json"]:
+            self.stdout.write(json.dumps({"deliveries": number}))
+        else:
+            self.stdout.write(text.forgotten(consumer, number))
+
 
 def _answered(outbox: TableOutbox, look: Look) -> Sequence[Recorded]:
     """Ask an outbox what a look wants to know."""
@@ -221,6 +232,10 @@ def _add_change(parser: ArgumentParser) -> None:
     _add_consumer(parser)
 
 
+def _add_forget(parser: ArgumentParser) -> None:
+    parser.add_argument("consumer", metavar="CONSUMER", help="A name, as consumers shows it.")
+
+
 def _add_consumer(parser: ArgumentParser) -> None:
     parser.add_argument("--consumer", metavar="NAME", help="Only of this consumer.")
 
@@ -247,6 +262,7 @@ _ACTIONS: Final[dict[str, tuple[str, Callable[[ArgumentParser], None]]]] = {
     "tail": ("Show the events that were recorded last, the oldest first.", _add_tail),
     "retry": ("Deliver events again, at once.", _add_change),
     "skip": ("Don't deliver events any more, dead or not.", _add_change),
+    "forget": ("Remove a consumer whose handler is gone.", _add_forget),
 }
 
 
