@@ -14,7 +14,14 @@ from tests.events.holds import HOUR, handled, seat_hold
 from tests.events.outboxes import Refuses, expire
 from ttl_odm import Follows
 from ttl_odm.cli.commands import cli
-from ttl_odm.events import EventWorker, events, on_expired, record_expired
+from ttl_odm.events import (
+    EventWorker,
+    events,
+    on_expired,
+    on_expiring,
+    record_expired,
+    record_expiring,
+)
 from ttl_odm.events.sqlalchemy import event_tables
 from ttl_odm.sqlalchemy import TTLMixin
 
@@ -31,6 +38,7 @@ CODES = {
     "missing-event-tables",
     "uncalled-handler",
     "unread-events",
+    "unread-warnings",
     "unreadable",
 }
 
@@ -101,6 +109,42 @@ def test_a_consumer_of_another_table_reads_nothing_of_this_one(
     with engine.begin() as connection:
         connection.execute(insert(consumers), rows)
     assert found(model.metadata) == [("warning", "unread-events")]
+
+
+def test_warnings_that_no_consumer_gets(engine: Engine, found: Callable[..., Any]) -> None:
+    model = seat_hold()
+    record_expiring(model, before=60)
+    record_expiring(model, before=600)
+    model.metadata.create_all(engine)
+    consumers = event_tables(model.metadata).consumers
+    with engine.begin() as connection:  # told of what has expired, and of one kind of warnings
+        for kind, before in (("expired", None), ("expiring", 60)):
+            row = {"consumer": kind, "table_name": "seat_holds", "kind": kind}
+            connection.execute(insert(consumers), [{**row, "before_seconds": before}])
+    (finding,) = findings(engine, model.metadata)
+    assert (finding["severity"], finding["code"]) == ("warning", "unread-warnings")
+    assert finding["message"].startswith("warnings are recorded 10 min 00 s before its rows expire")
+    assert "kinds=['expiring']" in finding["fix"]
+    list(events(engine, consumer="mailer", kinds=["expiring"]))
+    assert found(model.metadata) == []
+
+
+def test_warnings_without_tables_for_them(engine: Engine) -> None:
+    model = seat_hold()
+    model.metadata.create_all(engine)
+    record_expiring(model, before=60)
+    (finding,) = findings(engine, model)
+    assert finding["code"] == "missing-event-tables"
+    assert finding["message"].startswith("no warning of its rows can be recorded: the database")
+
+
+def test_a_handler_of_warnings_of_a_table_without_a_policy(engine: Engine) -> None:
+    model = seat_hold()
+    Table("people", model.metadata, Column("name", String(20), primary_key=True))
+    on_expiring("people", before=60, name="greet")(print)
+    model.metadata.create_all(engine)
+    (finding,) = findings(engine, model.metadata)
+    assert (finding["code"], finding["target"]) == ("uncalled-handler", "people")
 
 
 def test_dead_events_and_late_ones_by_consumer(engine: Engine, ttl_clock: TTLClock) -> None:

@@ -1,41 +1,42 @@
-"""What `ttl-odm check` looks at where models have events.
+"""What `ttl-odm check` looks at where SQLAlchemy models have events.
 
 Findings on a consumer, and on what it hasn't dealt with, are those of the table of deliveries.
 """
 
 from __future__ import annotations
 
-import shlex
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import inspect, select
 
 from ttl_odm.cli.checked_table import MIGRATE
 from ttl_odm.cli.extensions import TableChecks
-from ttl_odm.events.expiry import EXPIRED
+from ttl_odm.events.expiry import EXPIRING
+from ttl_odm.events.findings import NoEvents, Tools, of_consumers, uncalled, unread, unrecorded
 from ttl_odm.events.handlers import handlers
-from ttl_odm.events.outbox import EVERY_TABLE
+from ttl_odm.events.outbox import Subscription
+from ttl_odm.events.rows import before_of
 from ttl_odm.events.sqlalchemy.outbox import Statements
 from ttl_odm.events.sqlalchemy.recording import recorder_among
-from ttl_odm.events.sqlalchemy.tables import outbox_with
+from ttl_odm.events.sqlalchemy.tables import event_tables, outbox_with
+from ttl_odm.events.sqlalchemy.warnings import warned_of
 from ttl_odm.sqlalchemy.policy.binding import binding_of, root_binding_of
 from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 from ttl_odm.sweeper import Hooks
-from ttl_odm.sweeper.findings import Finding, Severity
-from ttl_odm.sweeper.text import age, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from sqlalchemy import Connection, Table
 
     from ttl_odm.cli.checked_table import CheckedTable
-    from ttl_odm.events.sqlalchemy.tables import EventTables
+    from ttl_odm.events.handlers import Handler
     from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sweeper.findings import Finding
 
-LATE: Final = 3600.0
-"""Seconds for which an event may wait for a consumer without a finding."""
+_TOOLS: Final = Tools()
 
 
 class _EventChecks(TableChecks):
@@ -47,13 +48,14 @@ class _EventChecks(TableChecks):
         """Look at the events of a table, and at the outbox when its own table comes."""
         table = checked.binding.table
         if table is _first_of(table):  # for them all
-            yield from _uncalled(table)
-        tables = _recorded_in(checked.binding)
-        if tables is not None:
-            yield from _recording(checked, tables)
+            yield from uncalled(handlers, partial(_no_events, table))
+        recorded = _recorded(checked.binding)
+        if recorded:
+            yield from _recording(checked, recorded)
         tables = outbox_with(table)
         if tables is not None and tables.deliveries is table:
-            yield from _consumers(checked, tables)
+            states = Statements(tables).states_in(checked.connection)
+            yield from of_consumers(checked.name, states, _TOOLS)
 
     def needs_sweeper(self, connection: Connection, binding: Binding) -> bool:  # noqa: ARG002
         """Nothing here deletes rows without a sweeper."""
@@ -69,70 +71,34 @@ def _first_of(table: Table) -> Table:
     return min(bound, key=lambda one: str(one.fullname), default=table)
 
 
-def _uncalled(table: Table) -> Iterator[Finding]:
-    """Find handlers that name a table of this MetaData which can't have events."""
-    for handler in handlers:
-        named = table.metadata.tables.get(handler.table)
-        if named is None or root_binding_of(named) is not None:
-            continue
-        why, fix = "it has no policy", f"declare __ttl__ on the model of {handler.table}"
-        if rule_of(named) is not None:
-            why = "its rows follow their parent, and have no events of their own"
-            fix = "name the table of the parent"
-        message = f"the handler {handler.consumer} is never called, because {why}"
-        fix = f"{fix}, or remove the handler"
-        yield Finding(Severity.ERROR, "uncalled-handler", handler.table, message, fix)
+def _no_events(table: Table, handler: Handler) -> NoEvents | None:
+    """Why the table of a handler, if the MetaData of one has it, can't have events."""
+    named = table.metadata.tables.get(handler.table)
+    if named is None or root_binding_of(named) is not None:
+        return None
+    return NoEvents.NO_POLICY if rule_of(named) is None else NoEvents.FOLLOWS
 
 
-def _recorded_in(binding: Binding) -> EventTables | None:
-    """The tables in which events of a table are recorded; None if it has no events."""
-    hooks = Hooks.of(getattr(binding.default.owner, "__ttl_on_purged__", None))
-    recorder = recorder_among(hooks)
-    return recorder.tables if recorder is not None and recorder.table is binding.table else None
+def _recorded(binding: Binding) -> list[Subscription]:
+    """Which events of a table are recorded."""
+    table = binding.table
+    recorder = recorder_among(Hooks.of(getattr(binding.default.owner, "__ttl_on_purged__", None)))
+    warned, name = warned_of(table), str(table.fullname)
+    recorded = [Subscription(name)] if recorder is not None and recorder.table is table else []
+    befores = () if warned is None else warned.befores
+    return [*recorded, *(Subscription(name, EXPIRING, before) for before in befores)]
 
 
-def _recording(checked: CheckedTable, tables: EventTables) -> Iterator[Finding]:
+def _recording(checked: CheckedTable, recorded: Sequence[Subscription]) -> Iterator[Finding]:
     """See that the events of a table can be recorded, and that somebody reads them."""
+    tables = event_tables(checked.binding.table.metadata)
     connection, inspector = checked.connection, inspect(checked.connection)
     places = [name_of(connection, table) for table in tables]
     missing = [name for schema, name in places if not inspector.has_table(name, schema)]
     if missing:
-        yield checked.error(
-            "missing-event-tables",
-            f"no expired row of it can be deleted, because its events can't be recorded: the "
-            f"database lacks {' and '.join(missing)}",
-            MIGRATE,
-        )
+        yield from unrecorded(checked.name, recorded, missing, MIGRATE)
         return
     c = tables.consumers.c
-    mine = (c.table_name.in_([checked.binding.table.fullname, EVERY_TABLE]), c.kind == EXPIRED)
-    if connection.execute(select(c.consumer).where(*mine).limit(1)).first() is None:
-        yield checked.warning(
-            "unread-events",
-            "its events are recorded, but no consumer gets them: no worker with a handler, and no "
-            "reader, has ever connected",
-            "run an EventWorker where its handlers are imported, or read events(engine, "
-            "consumer=...); to record none, remove on_expired() and record_expired()",
-        )
-
-
-def _consumers(checked: CheckedTable, tables: EventTables) -> Iterator[Finding]:
-    """Find consumers that fail, and those that have events wait for too long."""
-    for state in Statements(tables).states_in(checked.connection):
-        name = shlex.quote(state.consumer)
-        if state.dead:
-            yield checked.warning(
-                "dead-events",
-                f"{counted(state.dead, 'event')} of the consumer {state.consumer} will not be "
-                "delivered any more, because it has failed too often",
-                f"events retry --all-dead --consumer {name}  (with ttl-odm, once it is fixed; "
-                "events list --dead shows the errors)",
-            )
-        if state.lag > LATE:
-            yield checked.warning(
-                "late-events",
-                f"the consumer {state.consumer} has {counted(state.pending, 'event')} to deal "
-                f"with, the oldest of which was recorded {age(state.lag)} ago",
-                f"run its worker, or its reader; events list --consumer {name} (with ttl-odm) "
-                "shows whether it fails on them; docs/events.md says how to remove a consumer",
-            )
+    rows = connection.execute(select(c.table_name, c.kind, c.before_seconds).distinct())
+    known = [Subscription(name, kind, before_of(seconds)) for name, kind, seconds in rows]
+    yield from unread(checked.name, recorded, known, _TOOLS)
