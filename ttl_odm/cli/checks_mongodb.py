@@ -22,6 +22,7 @@ from ttl_odm.beanie.policy.commands import details_of, first_batch, indexes_of, 
 from ttl_odm.beanie.policy.rules import dependents, rules_below
 from ttl_odm.beanie.policy.signs import sign_of_ttl
 from ttl_odm.cli.errors import in_one_line
+from ttl_odm.cli.extensions import mongodb_findings
 from ttl_odm.core.policy import TTL, ExpireAt, instant_field
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
@@ -55,7 +56,7 @@ async def check(database: Any, targets: Sequence[Target], *, deep: bool) -> list
         findings += await _dependents(target)
         findings += await _units(target)
         findings += await _strays(target, deep=deep)
-    return findings
+    return findings + await mongodb_findings(database, targets)
 
 
 async def _forgotten(database: Any) -> list[Finding]:

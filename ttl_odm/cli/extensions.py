@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import MutableMapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import click
     from sqlalchemy import Connection
 
-    from ttl_odm.cli.application import Application
+    from ttl_odm.cli.application import Application, Target
     from ttl_odm.cli.checked_table import CheckedTable
     from ttl_odm.sqlalchemy.policy.binding import Binding
     from ttl_odm.sweeper.findings import Finding
@@ -35,6 +35,10 @@ _COMMANDS: Final = {
 
 _CHECKS: Final = ("ttl_odm.database_sweep.cli.checks", "ttl_odm.events.cli.checks")
 """Modules, each with ``checks``: `TableChecks`."""
+
+_MONGODB_CHECKS: Final = ("ttl_odm.events.cli.checks_mongodb",)
+"""Modules, each with ``check``: a coroutine function that returns findings on a database and its
+targets. They are asked after the checks of the base."""
 
 _STATUS: Final = {"ttl_odm.events": "ttl_odm.events.cli.status"}
 """Modules with ``further_status``, by the extension: `status` asks where an application uses it."""
@@ -114,6 +118,12 @@ class TableChecks(ABC):
 def table_checks() -> list[TableChecks]:
     """Return the checks of all extensions that are there."""
     return [import_module(module).checks for module in _CHECKS if is_there(module)]
+
+
+async def mongodb_findings(database: Any, targets: Sequence[Target]) -> list[Finding]:
+    """Ask all extensions that are there about a database of MongoDB."""
+    modules = [import_module(module) for module in _MONGODB_CHECKS if is_there(module)]
+    return [one for module in modules for one in await module.check(database, targets)]
 
 
 class FurtherStatus(NamedTuple):

@@ -19,6 +19,8 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.beanie.outbox import CollectionOutbox
 from ttl_odm.events.beanie.recording import record, recorder_among, recorders
 from ttl_odm.events.beanie.warnings import CollectionWarnings, Warned, all_warned, warn
+from ttl_odm.events.expiry import EXPIRING
+from ttl_odm.events.outbox import Subscription
 from ttl_odm.sweeper import Hooks
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.events.beanie.documents import DocumentEvents
 
-__all__ = ["EventSource", "read_from", "record", "source_of", "warn"]
+__all__ = ["EventSource", "read_from", "record", "recorded_in", "source_of", "warn"]
 
 
 class EventSource:
@@ -84,6 +86,17 @@ def read_from(database: Any, targets: Any) -> EventSource:
     if targets is not None:
         return source_of(database, targets)
     return EventSource(database, _known(database, None))
+
+
+def recorded_in(database: Any) -> list[Subscription]:
+    """Return which events of which collections of a database are recorded."""
+    recorded: list[Subscription] = []
+    for one in _known(database, None):
+        if isinstance(one, Warned):
+            recorded += [Subscription(one.table, EXPIRING, before) for before in one.befores]
+        else:
+            recorded.append(Subscription(one.table))
+    return recorded
 
 
 def _known(database: Any, targets: Any) -> list[DocumentEvents]:
