@@ -11,6 +11,7 @@ from django.core import checks
 from django.db import connections
 
 from ttl_odm.django.checks import of_database, of_model
+from ttl_odm.django.management.extensions import database_checks
 from ttl_odm.django.management.units import misread
 from ttl_odm.django.policy.binding import binding_of
 from ttl_odm.django.policy.indexes import TTLIndex, creation
@@ -40,7 +41,8 @@ def findings_of(store: DjangoStore, alias: str, *, deep: bool) -> list[Finding]:
         StoreError: The database doesn't answer.
     """
     findings: list[Finding] = []
-    for model in store.models():
+    models = store.models()
+    for model in models:
         binding: Any = binding_of(model)
         with store_errors():
             findings += _of_model(binding, alias)
@@ -51,6 +53,9 @@ def findings_of(store: DjangoStore, alias: str, *, deep: bool) -> list[Finding]:
             findings += _of_units(binding, alias)
         if deep:
             findings += store.out_of_reach(model._meta.db_table)
+    for look in database_checks:
+        with store_errors():
+            findings += look(models, alias)
     return findings
 
 
