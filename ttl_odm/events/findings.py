@@ -181,5 +181,6 @@ def of_consumers(target: str, states: Iterable[ConsumerState], tools: Tools) -> 
                 f"the consumer {state.consumer} has {counted(state.pending, 'event')} to deal "
                 f"with, the oldest of which was recorded {age(state.lag)} ago",
                 f"run its worker, or its reader; {tools.typed(f'list --consumer {name}')}{where} "
-                "shows whether it fails on them; docs/events.md says how to remove a consumer",
+                f"shows whether it fails on them; {tools.typed(f'forget {name}')} removes it, if "
+                "its handler is gone",
             )
