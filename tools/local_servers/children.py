@@ -14,17 +14,19 @@ import subprocess
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 READY_SECONDS = 90.0
 STOP_SECONDS = 10.0
 RESEND_SECONDS = 2.0
 POLL_SECONDS = 0.05
 TAIL_LINES = 25
+_UNHANDLED = (signal.SIGSTOP, signal.SIGCONT, signal.SIGKILL)
+_PROCESSES = Path("/proc")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -92,11 +94,24 @@ class Child:
         return self.process.poll() is None
 
     def send(self, number: signal.Signals) -> None:
-        """Signal the process and the children of its session, if it is still there."""
+        """Signal the process and the children of its session, if it is still there.
+
+        What no process can handle goes to its children of other sessions too: PostgreSQL gives
+        each of its own a session.
+        """
         # Until poll() has seen its end, the system gives its number to nobody else.
-        if self.is_running():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, number)
+        if not self.is_running():
+            return
+        pid = self.process.pid
+        with contextlib.suppress(ProcessLookupError):
+            if number not in _UNHANDLED:
+                os.killpg(pid, number)
+                return
+            os.killpg(pid, signal.SIGSTOP)  # so that there will be no further children
+            for child in _children_of(pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, number)
+            os.killpg(pid, number)
 
     def wait_until(self, is_ready: Callable[[], bool]) -> None:
         """Poll `is_ready` until it is true.
@@ -212,6 +227,22 @@ class Children:
             _wait_for(left, RESEND_SECONDS)
             if overdue:
                 return
+
+
+def _children_of(pid: int) -> list[int]:
+    """List the processes that have this one as their parent."""
+    if not _PROCESSES.exists():  # not Linux
+        command = ["ps", "-A", "-o", "pid=,ppid="]
+        table = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+        pairs = [line.split() for line in table.splitlines()]
+    else:
+        pairs = []
+        for file in _PROCESSES.glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # it has just ended
+                # After its name, which may have spaces and parentheses: its state, its parent.
+                words = file.read_text().rpartition(")")[2].split()
+                pairs.append([file.parent.name, words[1]])
+    return [int(child) for child, parent in pairs if parent == str(pid)]
 
 
 def _wait_for(children: Sequence[Child], seconds: float) -> None:

