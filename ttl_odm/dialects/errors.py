@@ -136,7 +136,8 @@ def is_away(error: BaseException | None, *, operational: bool) -> bool:
     if codes is not _OURS:
         return code in codes.away
     if code is None:  # psycopg while it connects; SQLite has no server
-        return (operational and not _is_of_sqlite(error)) or _is_of_pg8000s_network(error)
+        is_of_server = operational and not _is_of_sqlite(error)
+        return is_of_server or _is_of_pg8000s_network(error) or _is_of_asyncpgs_hosts(error)
     return code in codes.away or (isinstance(code, str) and code.startswith("08"))
 
 
@@ -144,6 +145,16 @@ def _is_of_pg8000s_network(error: BaseException | None) -> bool:
     """Whether pg8000 couldn't connect, or was cut off: both are its InterfaceError."""
     of_pg8000 = type(error).__module__.partition(".")[0] == "pg8000"
     return of_pg8000 and type(error).__name__ == "InterfaceError"
+
+
+def _is_of_asyncpgs_hosts(error: BaseException | None) -> bool:
+    """Whether asyncpg found no host of a URL with `target_session_attrs`, as during a failover.
+
+    SQLAlchemy's adapter raises an error of its own, whose cause this is.
+    """
+    cause = None if error is None else error.__cause__
+    of_asyncpg = type(cause).__module__.partition(".")[0] == "asyncpg"
+    return of_asyncpg and type(cause).__name__ == "TargetServerAttributeNotMatched"
 
 
 def _is_of_sqlite(error: BaseException | None) -> bool:
