@@ -18,6 +18,7 @@ from local_servers.kind import Wanted, is_durable
 from local_servers.mariadb import MARIADB
 from local_servers.mongodb import MONGODB
 from local_servers.mysql import MYSQL
+from local_servers.pgbouncer import PGBOUNCER
 from local_servers.postgres import POSTGRES
 from local_servers.postgres_standby import POSTGRES_STANDBY
 from terminal import say, undisturbed
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from local_servers.kind import Kind
 
 KINDS = (POSTGRES, MARIADB, MYSQL, MONGODB)
-ON_REQUEST = (DOCUMENTDB, POSTGRES_STANDBY)
+ON_REQUEST = (DOCUMENTDB, PGBOUNCER, POSTGRES_STANDBY)
 """Those that are started in another's place, and only if somebody names them."""
 BACKENDS = ("sqlite", *(kind.name for kind in KINDS))
 
