@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from tests.sql.sweeping import HOUR, add, cart, left
 from ttl_odm.sqlalchemy import touch
 from ttl_odm.sqlalchemy.sweep.leases import TableLeases
-from ttl_odm.sweeper import AsyncSweeper, Ending, Sweeper
+from ttl_odm.sweeper import AsyncSweeper, Ending, StoreError, Sweeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,10 +126,22 @@ def test_a_lease_excludes_others_and_its_token_grows(url: str, model: Any, mode:
         leases.release(second)
 
 
-def test_statement_mode_says_that_it_has_no_transactions(url: str, model: Any) -> None:
-    with (
-        connected(url, "statement") as engine,
-        pytest.raises(OperationalError, match=REFUSAL),
-        Session(engine) as session,
-    ):
-        session.get(model, 0)
+def test_statement_mode_has_no_transactions(url: str, model: Any) -> None:
+    """As psycopg and asyncpg say; psycopg2 and pg8000 only see that the connection was closed."""
+    with connected(url, "statement") as engine:
+        with pytest.raises(OperationalError, match=REFUSAL), Session(engine) as session:
+            session.get(model, 0)
+        report = Sweeper(engine, model).run_once()
+        assert (report.ended, report.deleted) == (Ending.FAILED, 0)
+        assert type(report.error) is StoreError  # at once: another attempt would fail as well
+        assert str(report.error) == REFUSAL
+
+
+async def test_so_it_has_for_an_asynchronous_sweeper(url: str, model: Any) -> None:
+    address = make_url(url).set(drivername="postgresql+asyncpg", database=DATABASES["statement"])
+    engine = create_async_engine(address)
+    report = await AsyncSweeper(engine, model).run_once()
+    await engine.dispose()
+    assert report.ended is Ending.FAILED
+    assert type(report.error) is StoreError
+    assert REFUSAL in str(report.error)

@@ -138,7 +138,17 @@ def is_away(error: BaseException | None, *, operational: bool) -> bool:
     if code is None:  # psycopg while it connects; SQLite has no server
         is_of_server = operational and not _is_of_sqlite(error)
         return is_of_server or _is_of_pg8000s_network(error) or _is_of_asyncpgs_hosts(error)
+    if is_without_transactions(error):
+        return False
     return code in codes.away or (isinstance(code, str) and code.startswith("08"))
+
+
+def is_without_transactions(error: BaseException | None) -> bool:
+    """Whether PgBouncer refused a transaction, because its mode is that of statements.
+
+    It cuts the connection, and has the same code for a server that it can't reach.
+    """
+    return "not allowed in statement pooling mode" in str(error)
 
 
 def _is_of_pg8000s_network(error: BaseException | None) -> bool:

@@ -55,7 +55,7 @@ def is_passing(error: Exception) -> bool:
     if not isinstance(error, DBAPIError):
         return False
     operational = isinstance(error, OperationalError)
-    return error.connection_invalidated or errors.is_passing(error.orig, operational=operational)
+    return _is_cut(error) or errors.is_passing(error.orig, operational=operational)
 
 
 def is_refused(error: Exception) -> bool:
@@ -78,7 +78,12 @@ def is_restricted(error: Exception) -> bool:
 def is_away(error: DBAPIError) -> bool:
     """Whether the server was lost, or can't be reached."""
     operational = isinstance(error, OperationalError)
-    return error.connection_invalidated or errors.is_away(error.orig, operational=operational)
+    return _is_cut(error) or errors.is_away(error.orig, operational=operational)
+
+
+def _is_cut(error: DBAPIError) -> bool:
+    """Whether the connection was lost, and another one may last."""
+    return error.connection_invalidated and not errors.is_without_transactions(error.orig)
 
 
 def in_short(error: BaseException) -> str:
