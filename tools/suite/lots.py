@@ -75,7 +75,7 @@ LOTS_OF_NEWEST: Final = (
     (("django_app",), 205),
     (("migrations", "pg_cron"), 130),
     (("docs", "examples", "adoption", "deploy"), 115),
-    (("stores", "events", "testkit", "fuzz", "servers"), 120),
+    (("stores", "events", "testkit", "fuzz", "servers", "clusters"), 140),
     (("packaging", "benchmarks", "beanie_suite", "oauth_suite"), 90),
 )
 """The other folders, as lots of `.venv`, and how many seconds each takes in one turn."""
@@ -84,7 +84,7 @@ LOTS_OF_LOWEST: Final = (
     (("sql", "django_app", "apps"), 120),
     (("migrations", "cli", "metrics", "integrations", "faults", "examples", "adoption"), 95),
     (("mongo", "leaks_mongo", "docs", "deploy", "pg_cron"), 95),
-    (("leaks", "stores", "events", "testkit", "fuzz", "servers"), 90),
+    (("leaks", "stores", "events", "testkit", "fuzz", "servers", "clusters"), 110),
 )
 """The same for `.venv-lowest`."""
 
