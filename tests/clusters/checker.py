@@ -136,13 +136,18 @@ class _Key:
         self._key = key
         self._operations = sorted(operations, key=lambda operation: operation.begin)
         self._losing = [failover for failover in history.failovers if failover.loses]
-        started = (
-            replace(one, end=math.inf) if one.outcome is Outcome.UNKNOWN else one
+        happened = [
+            one
             for one in self._operations
-            if one.kind in WRITES
-        )
-        possible = (Outcome.ACKNOWLEDGED, Outcome.UNKNOWN)
-        self._writes = [write for write in started if write.outcome in possible]
+            if one.kind in WRITES and one.outcome in {Outcome.ACKNOWLEDGED, Outcome.UNKNOWN}
+        ]
+        self._writes = [one for one in happened if one.outcome is Outcome.ACKNOWLEDGED]
+        self._open = [
+            replace(one, end=math.inf) for one in happened if one.outcome is Outcome.UNKNOWN
+        ]
+        """Writes of unknown outcome, which may take effect at any later time."""
+        self._begins = [one.begin for one in self._writes]
+        self._latest_ends = list(accumulate((one.end for one in self._writes), max))
         self._absences = [one for one in operations if one.fresh and self._is_absent(one)]
         self._never = Operation(
             kind=Kind.DELETE, client="", server="", begin=-math.inf, end=-math.inf, keys=(key,)
@@ -173,15 +178,21 @@ class _Key:
             at: The operation.
             losing: Failovers in which the engine may have lost writes.
         """
-        writes = [one for one in self._writes if one.begin < at.end and not _is_same(one, at)]
-        firm = [
-            write.begin
-            for write in writes
-            if is_before(write, at) and not any(_was_lost(write, at, each) for each in losing)
-        ]
-        # Every write that had ended before this one began is superseded by it.
-        latest = max(firm, default=-math.inf)
-        return [one for one in (self._never, *writes) if not (firm and one.end < latest)]
+        possible: list[Operation] = []
+        firm = -math.inf
+        """When the last write began that had certainly happened: it supersedes the earlier ones."""
+        for number in reversed(range(bisect_left(self._begins, at.end))):
+            if self._latest_ends[number] < firm:
+                break
+            write = self._writes[number]
+            if write.end >= firm and not _is_same(write, at):
+                possible.append(write)
+                if firm == -math.inf and is_before(write, at):
+                    was_lost = any(_was_lost(write, at, failover) for failover in losing)
+                    firm = firm if was_lost else write.begin
+        never = [self._never] if firm == -math.inf else []
+        unknown = [one for one in self._open if one.begin < at.end and not _is_same(one, at)]
+        return [*never, *unknown, *reversed(possible)]
 
     def _explained(self, at: Operation, finding: Finding) -> Finding:
         """Name the failover without which an answer would be wrong."""
@@ -252,8 +263,8 @@ class _Key:
         """A row is shown that none of the writes has left which may be the last."""
         if any(_left(one, row) for one in before):
             return None
-        writers = [one for one in self._writes if one.begin < at.end and _wrote(one, row)]
-        if not writers:
+        writers = (*self._writes, *self._open)
+        if not any(one.begin < at.end and _wrote(one, row) for one in writers):
             return Finding(Rule.PHANTOM, self._key, at)
         last = before[-1]
         rule = Rule.REVIVED if last.kind is Kind.DELETE else Rule.LOST
@@ -261,9 +272,9 @@ class _Key:
 
     def _back(self, at: Operation, row: Row, losing: Sequence[Failover]) -> Finding | None:
         """A row is shown that was acknowledged as gone since it was last written."""
-        written = [one for one in self._writes if _left(one, row)]
-        if any(one.outcome is Outcome.UNKNOWN for one in written):
+        if any(_left(one, row) for one in self._open):
             return None
+        written = [one for one in self._writes if _left(one, row)]
         for other in self._absences:
             if (
                 is_before(other, at)

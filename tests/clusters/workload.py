@@ -1,0 +1,308 @@
+"""Writers, readers and sweepers that go on while members of a cluster fail, and their history.
+
+Keys are few, so that clients meet, and are reused; rows live for a second or two, a part of them
+for longer, so that some are live before a failover and after it. Each failover has keys of its own:
+a write whose outcome is unknown could otherwise happen at any time, and the checker could object to
+nothing about its key ever again.
+
+Nothing here is timed: a run is as long as it takes to do so many operations and failovers.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import NullPool
+
+from tests.clusters.clients import DEFAULT_TTL, Base, Client, Sweeping, engine_on
+from tests.clusters.history import Failover, History, Outcome
+from tests.guard import GUARD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
+
+    from sqlalchemy import Engine
+
+    from local_servers.cluster import Cluster, Member
+    from tests.clusters.history import Operation
+
+    Faults = Callable[[Cluster, Random], object]
+
+_POLL = 0.02
+_AGAIN = 0.05
+"""Seconds until a client that found no server tries again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """What clients do.
+
+    Attributes:
+        seed: Decides all that is random, except for how the threads take turns.
+        writers: How many clients write.
+        readers: How many read from the primary; as many read from replicas, if there are any.
+        sweepers: How many sweepers share a lease; every other one is notified of what it deletes.
+        keys: How many keys there are at a time.
+        ttls: What rows get as their own ttl; None inherits the default.
+        least: The fewest operations between two failovers.
+        most: The most operations until the next failover begins.
+        rest: Seconds that a client rests between two operations, on average.
+    """
+
+    seed: int
+    writers: int = 3
+    readers: int = 1
+    sweepers: int = 2
+    keys: int = 6
+    ttls: Sequence[int | None] = (None, 1, 1, 2, 600)
+    least: int = 50
+    most: int = 250
+    rest: float = 0.02
+
+
+def fail_over(cluster: Cluster, _random: Random) -> None:
+    """Let the primary fail and another member take its place, and start the old one again."""
+    old = cluster.primary()
+    cluster.fail_over()
+    cluster.start(old)
+
+
+def run(
+    cluster: Cluster,
+    load: Load,
+    *,
+    faults: Faults = fail_over,
+    number: int = 0,
+    loses: float = 0.0,
+) -> History:
+    """Run clients against a cluster, and break something at random moments.
+
+    Args:
+        cluster: It is up and has none of the tables.
+        load: What the clients do.
+        faults: Breaks something, and brings it in order again.
+        number: How often.
+        loses: For how many seconds before a failover the cluster's engine may lose what it has
+            acknowledged.
+    """
+    history = History(DEFAULT_TTL)
+    places = _Places(cluster)
+    with _engines(places) as (primary, replica):
+        Base.metadata.create_all(primary)
+        crowd = _Crowd(load, history, primary, replica if cluster.replicas() else None)
+        random = Random(load.seed)  # noqa: S311
+        watched = WatchedCluster(cluster, history, places, loses)
+        with crowd.at_work():
+            for _ in range(number):
+                crowd.take_new_keys()
+                crowd.wait_for(random.randint(load.least, load.most))
+                faults(watched, random)
+                crowd.wait_for_writes(load.least)
+            crowd.wait_for(load.least if number else load.most)
+        Client("auditor", primary, history).read(*crowd.keys)
+    return history
+
+
+class _Places:
+    """Where the primary and the replicas are at present."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._random = Random(0)  # noqa: S311 (it only spreads the readers)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Ask the cluster."""
+        self._primary = self._cluster.primary()
+        self._replicas = list(self._cluster.replicas())
+
+    def primary(self) -> Member:
+        """Who takes writes."""
+        return self._primary
+
+    def replica(self) -> Member:
+        """One of those that don't; the primary if there are none."""
+        return self._random.choice(self._replicas or [self._primary])
+
+
+class WatchedCluster:
+    """A `Cluster` that records its failovers, and tells clients where the primary is."""
+
+    def __init__(self, cluster: Cluster, history: History, places: _Places, loses: float) -> None:
+        self._cluster = cluster
+        self._history = history
+        self._places = places
+        self._loses = loses
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """As in `Cluster`."""
+        return self._cluster.members
+
+    @property
+    def url(self) -> str:
+        """As in `Cluster`."""
+        return self._cluster.url
+
+    def primary(self) -> Member:
+        """As in `Cluster`."""
+        return self._cluster.primary()
+
+    def replicas(self) -> Sequence[Member]:
+        """As in `Cluster`."""
+        return self._cluster.replicas()
+
+    def kill(self, member: Member) -> None:
+        """As in `Cluster`."""
+        self._cluster.kill(member)
+
+    def stop(self, member: Member) -> None:
+        """As in `Cluster`."""
+        self._cluster.stop(member)
+
+    def start(self, member: Member) -> None:
+        """As in `Cluster`."""
+        self._cluster.start(member)
+        self._places.refresh()
+
+    def freeze(self, member: Member) -> None:
+        """As in `Cluster`."""
+        self._cluster.freeze(member)
+
+    def thaw(self, member: Member) -> None:
+        """As in `Cluster`."""
+        self._cluster.thaw(member)
+
+    def fail_over(self) -> Member:
+        """As in `Cluster`."""
+        old, begin = self._cluster.primary(), monotonic()
+        new = self._cluster.fail_over()
+        self._places.refresh()
+        self._history.failovers.append(
+            Failover(begin=begin, end=monotonic(), old=old.name, new=new.name, loses=self._loses)
+        )
+        return new
+
+
+@contextmanager
+def _engines(places: _Places) -> Iterator[tuple[Engine, Engine]]:
+    primary = engine_on(places.primary, pool_size=20)
+    replica = engine_on(places.replica, poolclass=NullPool)
+    try:
+        yield primary, replica
+    finally:
+        primary.dispose()
+        replica.dispose()
+
+
+class _Crowd:
+    """The threads of a run."""
+
+    def __init__(
+        self, load: Load, history: History, primary: Engine, replica: Engine | None
+    ) -> None:
+        self._load = load
+        self._history = history
+        self._enough = threading.Event()
+        self._works: list[Callable[[], None]] = []
+        self._futures: list[Future[None]] = []
+        self._sets = 0
+        self.take_new_keys()
+        for number in range(load.writers):
+            self._add(f"writer {number}", primary, self._write)
+        for number in range(load.readers):
+            self._add(f"reader {number}", primary, self._read)
+            if replica is not None:
+                self._add(f"replica reader {number}", replica, self._read, fresh=False)
+        for number in range(load.sweepers):
+            name = f"sweeper {number}"
+            sweeping = Sweeping(name, primary, history, watched=number % 2 == 1)
+            self._works.append(lambda sweeping=sweeping: self._sweep(sweeping))
+
+    def take_new_keys(self) -> None:
+        """Let clients use other keys from now on."""
+        self._sets += 1
+        self.keys = [f"{self._sets}-{number}" for number in range(self._load.keys)]
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Let everybody work; raise what one of them has raised."""
+        with ThreadPoolExecutor(len(self._works)) as pool:
+            self._futures = [pool.submit(work) for work in self._works]
+            try:
+                yield
+            finally:
+                self._enough.set()
+        for future in self._futures:
+            future.result()
+
+    def wait_for(self, operations: int) -> None:
+        """Wait until so many more operations have ended."""
+        seen = len(self._history.operations)
+        self._wait_until(lambda: len(self._history.operations) - seen >= operations)
+
+    def wait_for_writes(self, number: int) -> None:
+        """Wait until so many more operations were acknowledged."""
+        seen = len(self._history.operations)
+
+        def are_acknowledged() -> bool:
+            later = self._history.operations[seen:]
+            return sum(one.outcome is Outcome.ACKNOWLEDGED for one in later) >= number
+
+        self._wait_until(are_acknowledged)
+
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
+        end = monotonic() + GUARD
+        while not condition():
+            for future in self._futures:
+                if future.done():
+                    future.result()
+            assert monotonic() < end, "the clients got nowhere"
+            self._enough.wait(_POLL)
+
+    def _add(
+        self,
+        name: str,
+        engine: Engine,
+        work: Callable[[Client, Random], Operation],
+        **options: Any,
+    ) -> None:
+        client = Client(name, engine, self._history, **options)
+        random = Random(f"{self._load.seed} {name}")  # noqa: S311
+
+        def go_on() -> None:
+            while not self._enough.is_set():
+                outcome = work(client, random).outcome
+                is_away = outcome in {Outcome.FAILED, Outcome.UNKNOWN}
+                rest = random.uniform(0, 2 * self._load.rest)
+                self._enough.wait(_AGAIN if is_away else rest)
+
+        self._works.append(go_on)
+
+    def _write(self, client: Client, random: Random) -> Operation:
+        key, ttl = random.choice(self.keys), random.choice(self._load.ttls)
+        ways = (
+            lambda: client.insert(key, ttl),
+            lambda: client.renew(key, ttl),
+            lambda: client.touch(key),
+            lambda: client.update(key, ttl),
+            lambda: client.delete(key),
+        )
+        (way,) = random.choices(ways, weights=(8, 4, 2, 2, 2))
+        return way()
+
+    def _read(self, client: Client, random: Random) -> Operation:
+        keys = self.keys
+        return client.read(*(keys if random.random() < 0.5 else [random.choice(keys)]))
+
+    def _sweep(self, sweeping: Sweeping) -> None:
+        while not self._enough.is_set():
+            sweeping.run_once()
+            self._enough.wait(_AGAIN)
