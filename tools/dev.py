@@ -10,6 +10,7 @@ import argparse
 import inspect
 import json
 import os
+import secrets
 import shutil
 import sys
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 if sys.version_info < (3, 10):  # noqa: UP036 - a clear line for whoever has an older one
     sys.exit("ttl_odm needs Python 3.10 or newer")
 
+import clusters
 import engines
 import environments
 import pythons
@@ -104,6 +106,18 @@ def command_engines(arguments: argparse.Namespace, _passed_on: list[str]) -> int
     development = environments.development()
     development.make()
     return engines.write(arguments.only, development.program("python"))
+
+
+def command_clusters(arguments: argparse.Namespace, _passed_on: list[str]) -> int:
+    """Let clients and a hundred failovers go on in each cluster, and write docs/clusters.md.
+
+    A quarter of an hour for each. `clusters --only postgres-standby --failovers 10` runs one anew,
+    for less long, and keeps what is known of the others. `--seed 7` repeats its random choices.
+    """
+    development = environments.development()
+    development.make()
+    seed = secrets.randbelow(10_000) if arguments.seed is None else arguments.seed
+    return clusters.write(arguments.only, arguments.failovers, seed, development.program("python"))
 
 
 def command_pythons(arguments: argparse.Namespace, passed_on: list[str]) -> int:
@@ -201,6 +215,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
     "demo": command_demo,
     "bench": command_bench,
     "engines": command_engines,
+    "clusters": command_clusters,
     "pythons": command_pythons,
     "docs": command_docs,
     "mutate": command_mutate,
@@ -239,6 +254,15 @@ def _add_options_of_test(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_options_of_clusters(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--failovers", type=_positive, metavar="N", default=100, help="how many; 100 by itself"
+    )
+    command.add_argument(
+        "--seed", type=int, metavar="S", help="repeat a run's random choices; random by itself"
+    )
+
+
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
@@ -250,6 +274,7 @@ _ONLY: dict[str, tuple[str, ...]] = {
     "test": BACKENDS,
     "bench": BACKENDS,
     "engines": engines.NAMES,
+    "clusters": clusters.NAMES,
     "pythons": pythons.VERSIONS,
 }
 
@@ -270,6 +295,8 @@ def main() -> int:
             command.add_argument("--only", action="append", default=[], choices=_ONLY[name])
         if name == "mutate":
             command.add_argument("--adapters", action="store_true", help="mutate the adapters")
+        if name == "clusters":
+            _add_options_of_clusters(command)
         if name == "test":
             _add_options_of_test(command)
     own_words, passed_on = split_at_dashes(sys.argv[1:])

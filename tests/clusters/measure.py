@@ -1,0 +1,111 @@
+"""What `python3 tools/dev.py clusters` runs for one set-up: see `main`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+from local_servers.cluster import ClusterKind
+from local_servers.lifetime import ON_REQUEST, running_cluster
+from terminal import end_orderly_on_signals, say
+from tests.clusters.checker import Verdict, check
+from tests.clusters.clients import engine_on
+from tests.clusters.workload import Load, fail_over, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+    from local_servers.cluster import Cluster
+    from tests.clusters.history import History
+
+_SHOWN = 20
+"""The most findings that are printed."""
+
+
+def main(words: Sequence[str]) -> None:
+    """Run clients through failovers of a cluster, judge their history, and write what came of it.
+
+    Args:
+        words: The command line without the program.
+    """
+    parser = argparse.ArgumentParser(prog="tests.clusters.measure")
+    parser.add_argument("kind")
+    parser.add_argument("--failovers", type=int, required=True)
+    parser.add_argument("--loses", type=float, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--to", type=Path, required=True)
+    wanted = parser.parse_args(words)
+    kinds = {kind.name: kind for kind in ON_REQUEST if isinstance(kind, ClusterKind)}
+    with running_cluster(kinds[wanted.kind]) as cluster:
+        history = run(
+            cluster,
+            Load(seed=wanted.seed),
+            faults=counted(wanted.failovers),
+            number=wanted.failovers,
+            loses=wanted.loses,
+        )
+        seen = described(cluster)
+    verdict = check(history)
+    for finding in verdict.wrong[:_SHOWN]:
+        say(str(finding))
+    wanted.to.write_text(json.dumps({**seen, **counts(history, verdict)}), encoding="utf-8")
+
+
+def counted(number: int) -> Callable[[Cluster, Random], None]:
+    """Fail over, and say how often that was done."""
+    done = 0
+
+    def fail(cluster: Cluster, random: Random) -> None:
+        nonlocal done
+        fail_over(cluster, random)
+        done += 1
+        say(f"clusters: {done} of {number} failovers")
+
+    return fail
+
+
+def described(cluster: Cluster) -> dict[str, Any]:
+    """Say which server and driver it was."""
+    engine = engine_on(cluster.primary)
+    with engine.connect() as connection:
+        version = connection.scalar(text("SELECT version()"))
+        driver = connection.dialect.driver
+    engine.dispose()
+    # PostgreSQL tells its own name and its compiler too, MariaDB its packager.
+    number = str(version).removeprefix("PostgreSQL ").partition(" ")[0].partition("-")[0]
+    return {"version": number, "driver": f"{driver} {metadata.version(driver)}"}
+
+
+def counts(history: History, verdict: Verdict) -> dict[str, Any]:
+    """The numbers of a run."""
+    outages = history.outages()
+    return {
+        "failovers": len(history.failovers),
+        "operations": len(history.operations),
+        "wrong": _numbers(verdict.counts()),
+        "by_engine": _numbers(Verdict(wrong=verdict.by_engine).counts()),
+        "behind": verdict.behind,
+        "unavailable": [round(f(outages), 1) for f in (statistics.median, max) if outages],
+    }
+
+
+def _numbers(counted_rules: Any) -> dict[str, int]:
+    return {rule.name.lower(): number for rule, number in sorted_rules(counted_rules)}
+
+
+def sorted_rules(counted_rules: Any) -> list[Any]:
+    """In the order of their names, so that files don't change by chance."""
+    return sorted(counted_rules.items(), key=lambda pair: pair[0].name)
+
+
+if __name__ == "__main__":
+    end_orderly_on_signals()
+    main(sys.argv[1:])

@@ -1,0 +1,105 @@
+"""docs/clusters.md belongs to what was seen of the clusters in the list; nothing was wrong."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+DOCS = Path(__file__).parents[2] / "docs"
+COMMAND = "run: python3 tools/dev.py clusters"
+
+
+@pytest.fixture
+def clusters(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The package in tools, which is run from there."""
+    monkeypatch.syspath_prepend(DOCS.parent / "tools")
+    return importlib.import_module("clusters")
+
+
+@pytest.fixture
+def page(clusters: ModuleType) -> ModuleType:
+    return importlib.import_module("clusters.page")
+
+
+def test_the_page_says_what_was_seen_of_the_clusters_in_the_list(clusters: ModuleType) -> None:
+    results = clusters.load(DOCS / "clusters.json")
+    file = DOCS / "clusters.md"
+    assert file.exists() is bool(results)
+    if results:
+        assert file.read_text(encoding="utf-8") == clusters.page_of(results), COMMAND
+    assert set(results) <= set(clusters.NAMES), COMMAND
+
+
+def test_nothing_was_wrong(clusters: ModuleType) -> None:
+    for name, result in clusters.load(DOCS / "clusters.json").items():
+        if isinstance(result, clusters.Measured):
+            assert not result.is_wrong, name
+            assert result.failovers, name
+            assert result.operations, name
+
+
+def test_every_cluster_of_sql_servers_is_in_the_list(clusters: ModuleType) -> None:
+    kinds = importlib.import_module("local_servers.cluster")
+    lifetime = importlib.import_module("local_servers.lifetime")
+    there = [kind for kind in lifetime.ON_REQUEST if isinstance(kind, kinds.ClusterKind)]
+    assert {kind.name for kind in there if "MONGODB" not in kind.variable} == set(clusters.NAMES)
+
+
+class Kind(NamedTuple):
+    title: str
+
+
+class Setup(NamedTuple):
+    name: str
+    kind: Kind
+
+
+def seen(page: ModuleType, **values: Any) -> Any:
+    base = {
+        "date": "2026-11-29",
+        "seed": 7,
+        "version": "15.1",
+        "driver": "psycopg 3.3",
+        "failovers": 100,
+        "operations": 12_345,
+        "wrong": {},
+        "by_engine": {},
+        "behind": 4,
+        "unavailable": [0.6, 1.9],
+    }
+    return page.Measured(**{**base, **values})
+
+
+def test_a_row_of_the_page_has_what_was_seen(page: ModuleType) -> None:
+    setups = [
+        Setup("sync", Kind("Synchronous pair")),
+        Setup("async", Kind("Asynchronous pair")),
+        Setup("none", Kind("Missing one")),
+    ]
+    wrong = {"lost": 1, "token": 2, "changed": 3}
+    lossy = seen(page, wrong=wrong, by_engine={"lost": 8}, unavailable=[])
+    results = {
+        "sync": seen(page),
+        "async": lossy,
+        "none": page.Absent("2026-11-29", "it could not be started"),
+    }
+    written = page.document(setups, results, {"Something else": "for a reason"})
+    assert "| Synchronous pair | 100 | 12,345 | 0 | 0 | 0 | 0 | 0 | 4 | 0.6 | 1.9 |" in written
+    assert "| Asynchronous pair | 100 | 12,345 | 1 | 0 | 0 | 5 | 8 | 4 | - | - |" in written
+    assert "- Missing one: it could not be started\n- Something else: for a reason\n" in written
+    assert "**2 set-ups: 24,690 operations through 200 failovers, 6 wrong, 8 lost" in written
+    assert "- Synchronous pair 15.1, psycopg 3.3: 2026-11-29, seed 7\n" in written
+
+
+def test_what_was_seen_is_read_back_as_it_was_written(page: ModuleType, tmp_path: Path) -> None:
+    results = {"one": seen(page), "two": page.Absent("2026-11-29", "a reason")}
+    file = tmp_path / "seen.json"
+    file.write_text(page.dump(results), encoding="utf-8")
+    assert page.load(file) == results
+    assert page.load(tmp_path / "missing.json") == {}

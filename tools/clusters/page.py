@@ -1,0 +1,172 @@
+"""What clients saw of the clusters, and how it reads as Markdown: docs/clusters.md.
+
+docs/clusters.json keeps it, so that one set-up can be measured anew. Nothing here runs anything.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from clusters.catalogue import Setup
+
+SHOWN = {"lost": "lost", "revived": "came back", "shown": "shown expired"}
+"""The findings that have a column of their own, and what it is called."""
+
+PREFACE = """# Clusters
+
+<!-- Written by: python3 tools/dev.py clusters. Don't edit: what was seen is in clusters.json. -->
+
+**{summary}**
+
+Each set-up is a real cluster on one machine. While writers, readers and sweepers use a table whose
+rows live for a second or two, its primary is killed again and again at random moments, another
+member takes its place, and the old one joins again. Every operation is recorded with its server,
+its beginning and end, and the server's clock. Afterwards a checker looks for an answer that the
+[contract](contract.md) forbids in every possible order of the operations that overlapped:
+
+- *lost*: an acknowledged live row is gone, or an older version of it is back;
+- *came back*: a row is there that was acknowledged as deleted or expired;
+- *shown expired*: a row is shown although the server's own clock says that it has expired;
+- *other*: a write changed an expired row, two live rows had one key, a failed write was visible,
+  two sweepers held the lease, or its fencing token didn't grow.
+
+*Lost by the engine* counts acknowledged writes that an asynchronous failover lost: the promoted
+replica didn't have them yet. No library can prevent that; the databases' own documentation says how
+to replicate synchronously. *Behind* counts the reads in which a replica didn't have a live row yet.
+*Seconds unavailable* are those from the end of the old primary to the first write that the new one
+acknowledged, with the time that the command itself takes to promote a replica where nothing elects.
+
+`python3 tools/dev.py clusters` measures everything, and `--only {example}` a single set-up.
+`--failovers 10` is shorter, and `--seed 7` repeats a run's random choices.
+"""
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A set-up that was not available when it was asked for.
+
+    Attributes:
+        date: when.
+        reason: in a few words.
+    """
+
+    date: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What clients of one set-up saw.
+
+    Attributes:
+        date: when.
+        seed: of the random choices.
+        version: what the server said.
+        driver: with its version.
+        failovers: how many there were.
+        operations: how many clients ended.
+        wrong: how often each rule was broken, by its name.
+        by_engine: the same of what the engine lost.
+        behind: how many answers of replicas lacked a live row.
+        unavailable: seconds without a write: the median and the worst; empty without failovers.
+    """
+
+    date: str
+    seed: int
+    version: str
+    driver: str
+    failovers: int
+    operations: int
+    wrong: dict[str, int]
+    by_engine: dict[str, int]
+    behind: int
+    unavailable: list[float]
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether ttl_odm did anything wrong."""
+        return bool(self.wrong)
+
+
+Results = dict[str, "Measured | Absent"]
+
+
+def load(file: Path) -> Results:
+    """Read what was measured before."""
+    if not file.exists():
+        return {}
+    kept: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    return {
+        name: Absent(**result) if "reason" in result else Measured(**result)
+        for name, result in kept.items()
+    }
+
+
+def dump(results: Results) -> str:
+    """Write down what was measured."""
+    kept = {name: asdict(result) for name, result in results.items()}
+    return json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
+
+
+def document(setups: Iterable[Setup], results: Results, not_tested: Mapping[str, str]) -> str:
+    """Write the page."""
+    asked = {setup: results[setup.name] for setup in setups if setup.name in results}
+    measured = {s: result for s, result in asked.items() if isinstance(result, Measured)}
+    absent = {
+        s.kind.title: result.reason for s, result in asked.items() if isinstance(result, Absent)
+    }
+    example = next((setup.name for setup in asked), "postgres-standby")
+    parts = [
+        PREFACE.format(summary=summary(measured.values()), example=example),
+        "\n",
+        _table([_row(setup, result) for setup, result in measured.items()]),
+        "\n## What can't be tested here\n\n",
+        *(f"- {title}: {reason}\n" for title, reason in {**absent, **not_tested}.items()),
+        "\n## Versions\n\n",
+        *(
+            f"- {setup.kind.title} {result.version}, {result.driver}: {result.date}, "
+            f"seed {result.seed}\n"
+            for setup, result in measured.items()
+        ),
+    ]
+    return "".join(parts)
+
+
+def summary(measured: Iterable[Measured]) -> str:
+    """Everything in a line."""
+    results = list(measured)
+    operations = sum(result.operations for result in results)
+    failovers = sum(result.failovers for result in results)
+    wrong = sum(sum(result.wrong.values()) for result in results)
+    lost = sum(sum(result.by_engine.values()) for result in results)
+    return (
+        f"{len(results)} set-ups: {operations:,} operations through {failovers:,} failovers, "
+        f"{wrong:,} wrong, {lost:,} lost by the engine."
+    )
+
+
+_HEAD = (
+    *("set-up", "failovers", "operations", *SHOWN.values(), "other"),
+    *("lost by the engine", "behind", "seconds unavailable: median", "worst"),
+)
+
+
+def _row(setup: Setup, result: Measured) -> list[str]:
+    other = sum(number for rule, number in result.wrong.items() if rule not in SHOWN)
+    return [
+        *(setup.kind.title, f"{result.failovers:,}", f"{result.operations:,}"),
+        *(str(result.wrong.get(rule, 0)) for rule in SHOWN),
+        *(str(other), str(sum(result.by_engine.values())), f"{result.behind:,}"),
+        *([f"{seconds:.1f}" for seconds in result.unavailable] or ["-", "-"]),
+    ]
+
+
+def _table(rows: list[list[str]]) -> str:
+    sides = ["---" if name == "set-up" else ":-:" for name in _HEAD]
+    return "".join(f"| {' | '.join(line)} |\n" for line in [_HEAD, sides, *rows])
