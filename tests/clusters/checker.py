@@ -51,6 +51,7 @@ class Rule(Enum):
     PHANTOM = "a write that had failed was visible"
     TWO_HOLDERS = "two sweepers held the lease"
     TOKEN = "the fencing token didn't grow"
+    BROKE = "a sweeper ended with an error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Finding:
 
     Attributes:
         rule: What.
-        key: The row's key; empty for a lease.
+        key: The row's key, or the sweeper that broke; empty for a lease.
         event: What showed it.
         cause: What it contradicts; None if it contradicts itself.
         failover: The failover in which the engine lost a write; None if ttl_odm is wrong.
@@ -73,7 +74,7 @@ class Finding:
 
     def __str__(self) -> str:
         """Describe it in a few lines, for people who look for the reason."""
-        lines = [f"{self.rule.value}: {self.key or 'the lease'}", f"  shown by {self.event}"]
+        lines = [f"{self.rule.value}: {self.key}", f"  shown by {self.event}"]
         if self.cause is not None:
             lines.append(f"  after {self.cause}")
         if self.failover is not None:
@@ -342,7 +343,10 @@ def _higher(one: Tenure, other: Tenure) -> Tenure:
 
 
 def _leases(history: History) -> Iterator[Finding]:
-    """Judge the leases: one holder at a time, and a token that grows."""
+    """Judge the sweepers: one holder of the lease at a time, a token that grows, no end."""
+    for one in history.tenures:
+        if one.action is Holding.BROKE:
+            yield Finding(Rule.BROKE, one.client, one)
     tenures = sorted(history.tenures, key=lambda one: one.begin)
     acquisitions = _Acquisitions(tenures)
     contradictions = (
@@ -362,7 +366,7 @@ def _contradicted(rule: Rule, at: Tenure, acquisitions: _Acquisitions) -> Tenure
     if at.action is Holding.ACQUIRED:
         other = acquisitions.highest(at.begin)
         return other if rule is Rule.TOKEN and other and other.token >= at.token else None
-    if rule is Rule.TOKEN or at.action is Holding.RELEASED:
+    if rule is Rule.TOKEN or at.action not in {Holding.WORKED, Holding.RENEWED}:
         return None
     # A batch may go on while another sweeper takes over, but not for longer than a lease lasts.
     patience = at.duration if at.action is Holding.WORKED else 0.0

@@ -297,6 +297,21 @@ class Sweeping:
         self._since = monotonic()
         return self.sweeper.run_once()
 
+    def break_off(self, error: Exception) -> None:
+        """Record that the sweeper has raised an error."""
+        now, text = monotonic(), f"{type(error).__name__}: {error}"
+        self._history.tenures.append(
+            Tenure(
+                client=self.name,
+                begin=self._since,
+                end=now,
+                action=Holding.BROKE,
+                token=0,
+                duration=LEASE,
+                error=text,
+            )
+        )
+
     def _purged(self, purged: Purged) -> None:
         keys = tuple(key for (key,) in purged.keys)
         noted = _Noted(self.name, Kind.PURGE, keys, fresh=True)

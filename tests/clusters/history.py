@@ -110,10 +110,13 @@ class Holding(Enum):
     WORKED = "worked"
     """It purged a batch."""
 
+    BROKE = "broke"
+    """It ended with an error of its driver's, instead of waiting for a server."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenure:
-    """Something that a sweeper did as the holder of a lease.
+    """Something that a sweeper did, as a rule as the holder of a lease.
 
     Attributes:
         client: The sweeper.
@@ -124,6 +127,7 @@ class Tenure:
         duration: Seconds that the lease lasts from each acquisition or renewal.
         asked: The server's clock before it.
         answered: The server's clock after it.
+        error: Why it broke.
     """
 
     client: str
@@ -134,6 +138,7 @@ class Tenure:
     duration: float
     asked: int | None = None
     answered: int | None = None
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

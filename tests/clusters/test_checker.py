@@ -409,6 +409,12 @@ def test_an_asynchronous_failover_may_lose_a_lease() -> None:
     assert [finding.rule for finding in verdict.by_engine] == [Rule.TWO_HOLDERS]
 
 
+def test_a_sweeper_must_not_end_with_an_error() -> None:
+    broke = tenure(Holding.BROKE, 5, 0, error="OperationalError: lost", client="sweeper")
+    verdict = judge(tenures=[acquired(0, 1), broke])
+    assert [(finding.rule, finding.key) for finding in verdict.wrong] == [(Rule.BROKE, "sweeper")]
+
+
 def test_counts_are_of_what_is_wrong() -> None:
     verdict = judge(write("a", 0), shows_none(5), write("b", 20), shows(row("b", 20), 30))
     assert verdict.counts() == {Rule.LOST: 1, Rule.SHOWN: 1}

@@ -14,6 +14,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -96,7 +97,7 @@ def run(
     places = _Places(cluster)
     with _engines(places) as (primary, replica):
         Base.metadata.create_all(primary)
-        crowd = _Crowd(load, history, primary, replica if cluster.replicas() else None)
+        crowd = _Crowd(load, history, places, primary, replica if cluster.replicas() else None)
         random = Random(load.seed)  # noqa: S311
         watched = WatchedCluster(cluster, history, places, loses)
         with crowd.at_work():
@@ -206,7 +207,12 @@ class _Crowd:
     """The threads of a run."""
 
     def __init__(
-        self, load: Load, history: History, primary: Engine, replica: Engine | None
+        self,
+        load: Load,
+        history: History,
+        places: _Places,
+        primary: Engine,
+        replica: Engine | None,
     ) -> None:
         self._load = load
         self._history = history
@@ -221,10 +227,7 @@ class _Crowd:
             self._add(f"reader {number}", primary, self._read)
             if replica is not None:
                 self._add(f"replica reader {number}", replica, self._read, fresh=False)
-        for number in range(load.sweepers):
-            name = f"sweeper {number}"
-            sweeping = Sweeping(name, primary, history, watched=number % 2 == 1)
-            self._works.append(lambda sweeping=sweeping: self._sweep(sweeping))
+        self._works += [partial(self._sweep, places, number) for number in range(load.sweepers)]
 
     def take_new_keys(self) -> None:
         """Let clients use other keys from now on."""
@@ -302,7 +305,17 @@ class _Crowd:
         keys = self.keys
         return client.read(*(keys if random.random() < 0.5 else [random.choice(keys)]))
 
-    def _sweep(self, sweeping: Sweeping) -> None:
+    def _sweep(self, places: _Places, number: int) -> None:
+        """Sweep again and again; as a process that a supervisor starts again if it breaks."""
         while not self._enough.is_set():
-            sweeping.run_once()
-            self._enough.wait(_AGAIN)
+            engine = engine_on(places.primary)
+            name = f"sweeper {number}"
+            sweeping = Sweeping(name, engine, self._history, watched=number % 2 == 1)
+            try:
+                while not self._enough.is_set():
+                    sweeping.run_once()
+                    self._enough.wait(_AGAIN)
+            except Exception as error:  # noqa: BLE001 (the checker reports each)
+                sweeping.break_off(error)
+            finally:
+                engine.dispose()

@@ -34,7 +34,7 @@ its beginning and end, and the server's clock. Afterwards a checker looks for an
 - *came back*: a row is there that was acknowledged as deleted or expired;
 - *shown expired*: a row is shown although the server's own clock says that it has expired;
 - *other*: a write changed an expired row, two live rows had one key, a failed write was visible,
-  two sweepers held the lease, or its fencing token didn't grow.
+  two sweepers held the lease, its fencing token didn't grow, or a sweeper ended with an error.
 
 *Lost by the engine* counts acknowledged writes that an asynchronous failover lost: the promoted
 replica didn't have them yet. No library can prevent that; the databases' own documentation says how
@@ -145,8 +145,9 @@ def summary(measured: Iterable[Measured]) -> str:
     failovers = sum(result.failovers for result in results)
     wrong = sum(sum(result.wrong.values()) for result in results)
     lost = sum(sum(result.by_engine.values()) for result in results)
+    setups = "1 set-up" if len(results) == 1 else f"{len(results)} set-ups"
     return (
-        f"{len(results)} set-ups: {operations:,} operations through {failovers:,} failovers, "
+        f"{setups}: {operations:,} operations through {failovers:,} failovers, "
         f"{wrong:,} wrong, {lost:,} lost by the engine."
     )
 
