@@ -77,7 +77,7 @@ ENGINES = (
     _mariadb("11.8", "trixie"),
     Engine(
         "galera",
-        "Galera, two nodes of MariaDB",
+        "Galera, three nodes of MariaDB",
         "11.8",
         "Debian's trixie",
         "mariadb",

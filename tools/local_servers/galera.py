@@ -1,142 +1,246 @@
-"""A private Galera cluster: two MariaDB servers on the loopback address that are one database.
+"""A private Galera cluster: three MariaDB servers on the loopback address that are one database.
 
-The second node begins with a copy of what the first one had when it was stopped, and gets what it
-missed from the first one's memory. So none of Galera's own scripts is needed, which want rsync and
-more.
+A node that joins gets what it missed from another node's memory (IST) or, where it has no files or
+was away too long, a copy of another node's files (SST). The nodes share a disk, so the script that
+copies needs none of the programs that Galera's own scripts want, such as rsync.
 """
 
 from __future__ import annotations
 
-import shutil
-import signal
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from local_servers.children import make_folder, unprivileged_account
-from local_servers.kind import ADDRESS, NAME, Kind, free_port
-from local_servers.mariadb import FIRST_STATEMENTS, SBIN, begin, greets, install
+from local_servers.children import ServerError, make_folder, unprivileged_account
+from local_servers.cluster import ClusterKind, opened_by
+from local_servers.kind import ADDRESS, NAME, free_port
+from local_servers.mariadb import FIRST_STATEMENTS, begin, install
 from local_servers.mariadb import suite as mariadb_suite
+from local_servers.mariadb_members import Server, poll, server_of
 
 if TYPE_CHECKING:
-    from local_servers.children import Child, Children
+    from collections.abc import Sequence
+
+    from local_servers.children import Children
+    from local_servers.cluster import Member
 
 SUITE = mariadb_suite("trixie", "galera-4")
+NAMES = ("one", "two", "three")
 
-_READY = "Synchronized with group, ready for connections"
-_METHOD = "position"
-# Both nodes run this, in its two roles, when the second one joins.
+_METHOD = "copy"
+# Joiner and donor both run this. With --bypass, the joiner's own files will do. Galera's memory and
+# state belong to a node and aren't copied. `tables_flushed` appears once the donor has stopped
+# writing to its files.
 _TRANSFER = """\
 #!/bin/sh
+set -e
 while [ $# -gt 0 ]; do
   case "$1" in
     --role) role="$2" ;;
     --address) address="$2" ;;
-    --datadir) data="$2" ;;
+    --datadir) data="${2%/}" ;;
     --gtid) position="$2" ;;
+    --bypass) bypass=1 ;;
   esac
   shift
 done
-if [ "$role" = donor ]; then
-  echo "$position" > "$address"
-  echo "done $position"
-else
-  place="${data%/}/position"
-  echo "ready $place"
-  until [ -s "$place" ]; do sleep 0.1; done
-  cat "$place"
+if [ "$role" = joiner ]; then
+  rm -f "$data/position"
+  echo "ready $data"
+  until [ -s "$data/position" ]; do sleep 0.05; done
+  cat "$data/position"
+  exit
 fi
+if [ -z "$bypass" ]; then
+  rm -f "$data/tables_flushed"
+  echo "flush tables"
+  until [ -s "$data/tables_flushed" ]; do sleep 0.05; done
+  cd "$data"
+  for file in *; do
+    case "$file" in
+      galera.cache|grastate.dat|gvwstate.dat|tables_flushed|position|*.pid|*.sock) ;;
+      *) rm -rf "$address/$file"; cp -R "$file" "$address/" ;;
+    esac
+  done
+  echo continue
+fi
+echo "$position" > "$address/position.new"
+mv "$address/position.new" "$address/position"
+echo "done $position"
 """
+_RECOVERED = re.compile(r"Recovered position: *(\S+)")
+# Galera's own limits are 5 and 15 seconds.
+_TIMEOUTS = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT9S"
 
 
-@dataclass(frozen=True)
-class _Node:
-    """One of the two.
+@dataclass
+class _Galera:
+    """The `Cluster`. All nodes take writes; the first that is up counts as the primary.
 
     Attributes:
-        data: its files.
-        port: for clients.
-        peers: for the other one.
+        servers: Its nodes.
+        peers: The ports on which they listen for each other, in the same order.
+        folder: For the files of all.
     """
 
-    data: Path
-    port: int
-    peers: int
+    servers: Sequence[Server]
+    folder: Path
+    peers: Sequence[int] = field(init=False)
 
-    def settings(self, provider: Path, join: str) -> list[str]:
-        """What makes a server a node.
+    def __post_init__(self) -> None:
+        self.peers = [free_port() for _ in self.servers]
 
-        Args:
-            provider: Galera's library.
-            join: the address of a node that is there already; empty for the first.
-        """
-        here = f"{ADDRESS}:{self.peers}"
+    @property
+    def members(self) -> Sequence[Member]:
+        return [server.member for server in self.servers]
+
+    @property
+    def url(self) -> str:
+        """The primary's: MariaDB has no addresses with several hosts."""
+        return self.primary().url
+
+    def primary(self) -> Member:
+        return self._up()[0].member
+
+    def replicas(self) -> Sequence[Member]:
+        return [server.member for server in self._up()[1:]]
+
+    def kill(self, member: Member) -> None:
+        server_of(self.servers, member).kill()
+        self.wait_until_synced()
+
+    def stop(self, member: Member) -> None:
+        server_of(self.servers, member).stop()
+        self.wait_until_synced()
+
+    def start(self, member: Member) -> None:
+        """Let a node join those that are up."""
+        server = server_of(self.servers, member)
+        self._up()
+        server.start(*self._settings(server), *_position(self._recovered(server)))
+        self.wait_until_synced()
+
+    def empty(self, member: Member) -> None:
+        """Remove the files of a node that is down, so that it joins by SST."""
+        server_of(self.servers, member).empty()
+
+    def freeze(self, member: Member) -> None:
+        """Stop a node's process, and wait until the others go on without it."""
+        server_of(self.servers, member).freeze()
+        self.wait_until_synced()
+
+    def thaw(self, member: Member) -> None:
+        server_of(self.servers, member).thaw()
+        self.wait_until_synced()
+
+    def fail_over(self) -> Member:
+        """Kill the first node, and return the next one once it takes writes."""
+        self.kill(self.primary())
+        return self.primary()
+
+    def form(self, *words: str) -> None:
+        """Start the first node as a new cluster, and let the others join it one by one."""
+        first, *others = self.servers
+        first.start(*self._settings(first), "--wsrep-new-cluster", *words)
+        for server in others:
+            self.start(server.member)
+
+    def wait_until_synced(self) -> None:
+        """Wait until the nodes that are up are one cluster that takes writes."""
+        running = self._up()
+        expected = {
+            ("wsrep_cluster_size", str(len(running))),
+            ("wsrep_cluster_status", "Primary"),
+            ("wsrep_local_state_comment", "Synced"),
+            ("wsrep_ready", "ON"),
+        }
+        for server in running:
+            poll(
+                lambda server=server: expected <= _status(server),  # type: ignore[misc]
+                f"{server.name} isn't in a cluster of {len(running)}",
+            )
+
+    def _up(self) -> list[Server]:
+        if found := [server for server in self.servers if server.is_up]:
+            return found
+        message = "no node is up"
+        raise ServerError(message)
+
+    def _settings(self, server: Server) -> list[str]:
+        """What makes a server a node."""
+        # Only those that are up: a frozen one would be waited for.
+        peers = [
+            f"{ADDRESS}:{port}"
+            for other, port in zip(self.servers, self.peers, strict=True)
+            if other is not server and other.is_up
+        ]
+        here = f"{ADDRESS}:{self.peers[self.servers.index(server)]}"
         options = f"gmcast.listen_addr=tcp://{here};ist.recv_addr={ADDRESS}:{free_port()}"
+        provider = Path(server.programs["mariadbd"]).parents[1] / "lib/galera/libgalera_smm.so"
         return [
             *("--binlog-format=ROW", "--innodb-autoinc-lock-mode=2", "--wsrep-on=ON"),
             *(f"--wsrep-provider={provider}", f"--wsrep-cluster-name={NAME}"),
-            *(f"--wsrep-cluster-address=gcomm://{join}", f"--wsrep-node-address={here}"),
-            f"--wsrep-node-incoming-address={ADDRESS}:{self.port}",
-            f"--wsrep-provider-options={options};gcache.size=32M",
+            *(f"--wsrep-cluster-address=gcomm://{','.join(peers)}", f"--wsrep-node-address={here}"),
+            f"--wsrep-node-incoming-address={ADDRESS}:{server.port}",
+            f"--wsrep-provider-options={options};gcache.size=32M;{_TIMEOUTS}",
             f"--wsrep-sst-method={_METHOD}",
         ]
 
-
-@dataclass(frozen=True)
-class _Cluster:
-    """How its nodes are started."""
-
-    programs: dict[str, str]
-    folder: Path
-    children: Children
-
-    def start(self, node: _Node, *words: str, join: str = "") -> Child:
-        """Start a node and wait until it lets clients in."""
-        provider = Path(self.programs["mariadbd"]).parents[1] / "lib/galera/libgalera_smm.so"
-        server = self.children.start(
+    def _recovered(self, server: Server) -> str:
+        """The position of a node's files, which a killed node has in InnoDB only."""
+        if not (server.data / "ibdata1").exists():
+            return ""
+        log = self.folder / f"{server.name}-recovery.log"
+        log.unlink(missing_ok=True)
+        server.children.run(
             [
-                # Galera looks for its script on PATH.
-                *("/usr/bin/env", f"PATH={self.folder}:{SBIN}"),
-                *begin(self.programs, node.data, node.port),
-                *(*node.settings(provider, join), *words),
+                *begin(server.programs, server.data, server.port),
+                *self._settings(server),
+                "--wsrep-recover",
             ],
-            log=self.folder / f"{node.data.name}.log",
+            log=log,
             account=unprivileged_account("mysql"),
         )
-        server.wait_until(lambda: greets(node.port) and _READY in server.log.read_text())
-        return server
+        found = _RECOVERED.findall(log.read_text())
+        return found[-1] if found else ""
 
 
-def start(programs: dict[str, str], folder: Path, children: Children) -> str:
-    """Start both nodes and return the first one's URL; it knows the other's address."""
+def _position(recovered: str) -> list[str]:
+    return [f"--wsrep-start-position={recovered}"] if recovered else []
+
+
+def _status(server: Server) -> set[tuple[str, str]]:
+    rows = server.ask("SHOW STATUS LIKE 'wsrep%'")
+    return {(row[0], row[1]) for row in rows if len(row) > 1}
+
+
+def _open(programs: dict[str, str], folder: Path, children: Children) -> _Galera:
+    """Start all nodes; only the first has files, the others get a copy."""
     account = unprivileged_account("mysql")
-    first, second = (_Node(folder / name, free_port(), free_port()) for name in ("one", "two"))
-    install(programs, make_folder(first.data, account), children)
+    servers = [
+        Server(name, programs, children, make_folder(folder / name, account), free_port())
+        for name in NAMES
+    ]
+    install(programs, servers[0].data, children)
     statements = folder / "first.sql"
     statements.write_text(FIRST_STATEMENTS)
     script = folder / f"wsrep_sst_{_METHOD}"
     script.write_text(_TRANSFER)
     script.chmod(0o755)
-    cluster = _Cluster(programs, folder, children)
-    alone = cluster.start(first, "--wsrep-new-cluster", f"--init-file={statements}")
-    alone.send(signal.SIGTERM)
-    alone.process.wait()
-    shutil.copytree(first.data, second.data, ignore=shutil.ignore_patterns("galera.cache"))
-    if account is not None:
-        for path in (second.data, *second.data.rglob("*")):
-            shutil.chown(path, account.uid, account.gid)
-    cluster.start(first, "--wsrep-new-cluster")
-    cluster.start(second, join=f"{ADDRESS}:{first.peers}")
-    return f"mysql://{NAME}@{ADDRESS}:{first.port}/{NAME}"
+    cluster = _Galera(servers, folder)
+    cluster.form(f"--init-file={statements}")
+    return cluster
 
 
-GALERA = Kind(
+GALERA = ClusterKind(
     name="galera",
     title="Galera",
     variable="TTL_ODM_TEST_MARIADB_URL",
     packages=lambda: (),
     remedy="it comes out of Debian's packages only",
     find=SUITE.find,
-    start=start,
+    start=opened_by(_open),
     suite=SUITE,
+    open=_open,
 )

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 from local_servers import debian
 from local_servers.children import Children, ServerError
 from local_servers.documentdb import DOCUMENTDB
+from local_servers.galera import GALERA
 from local_servers.kind import Wanted, is_durable
 from local_servers.mariadb import MARIADB
+from local_servers.mariadb_replica import MARIADB_REPLICA
 from local_servers.mongodb import MONGODB
 from local_servers.mysql import MYSQL
 from local_servers.pgbouncer import PGBOUNCER
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from local_servers.kind import Kind
 
 KINDS = (POSTGRES, MARIADB, MYSQL, MONGODB)
-ON_REQUEST = (DOCUMENTDB, PGBOUNCER, POSTGRES_STANDBY)
+ON_REQUEST = (DOCUMENTDB, GALERA, MARIADB_REPLICA, PGBOUNCER, POSTGRES_STANDBY)
 """Those that are started in another's place, and only if somebody names them."""
 BACKENDS = ("sqlite", *(kind.name for kind in KINDS))
 

@@ -43,7 +43,7 @@ _HASTE = (
     "--skip-innodb-doublewrite",
 )
 
-_HELPERS = ("mariadb-install-db", "my_print_defaults", "resolveip")
+_HELPERS = ("mariadb", "mariadb-install-db", "my_print_defaults", "resolveip")
 
 # The user may do everything, so that tests can make databases and users of their own.
 FIRST_STATEMENTS = f"""\
@@ -74,7 +74,7 @@ def find() -> dict[str, str] | None:
     Debian keeps mariadbd in sbin.
     """
     programs = {}
-    for name in ("mariadbd", "mariadb-install-db"):
+    for name in ("mariadbd", "mariadb-install-db", "mariadb"):
         program = shutil.which(name) or shutil.which(name, path=SBIN)
         if program is None:
             return SUITE.find()
