@@ -1,0 +1,122 @@
+"""What the tests of MariaDB's clusters share: engines, and rows of any age."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pymysql
+import pytest
+from sqlalchemy import create_engine, select, text
+from sqlalchemy.orm import Session
+
+from tests.sql.sweeping import HOUR, add, cart
+from ttl_odm.sqlalchemy import include_expired, lease_table
+from ttl_odm.sweeper import Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sqlalchemy import Engine
+
+Cart: Final = cart()
+lease_table(Cart.metadata)
+
+EXPIRED: Final = range(200)
+LIVE: Final = range(1_000, 1_020)
+PACE: Final = Pace(start=20, lowest=20, highest=20, target=10)
+"""Several batches for these rows, all of one size."""
+
+_TOOLS: Final = Path(__file__).parents[2] / "tools"
+_PATIENCE: Final = 60.0
+"""Seconds within which a state has to come about."""
+
+
+@contextmanager
+def running(module: str, kind: str) -> Iterator[Any]:
+    """Run a cluster of a kind that a module of `local_servers` has."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(_TOOLS)
+        from local_servers.lifetime import running_cluster
+
+        with running_cluster(getattr(import_module(f"local_servers.{module}"), kind)) as cluster:
+            yield cluster
+
+
+@contextmanager
+def engine_of(member: Any, **options: Any) -> Iterator[Engine]:
+    """Connect to one member."""
+    engine = create_engine(member.url.replace("mysql:", "mysql+pymysql:"), **options)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def routed(place: Callable[[], Any]) -> Iterator[Engine]:
+    """Connect to whatever member `place` returns at that moment, as a proxy or a DNS name does."""
+
+    def connect() -> Any:
+        host, _, database = place().url.removeprefix("mysql://").partition("/")
+        user, _, address = host.partition("@")
+        name, _, port = address.partition(":")
+        return pymysql.connect(host=name, port=int(port), user=user, database=database)
+
+    engine = create_engine("mysql+pymysql://", creator=connect)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def fill(engine: Engine) -> None:
+    """Make the tables anew, with rows that have expired and others that are live."""
+    Cart.metadata.drop_all(engine)
+    Cart.metadata.create_all(engine)
+    with engine.begin() as connection:
+        add(connection, "carts", [(key, None, 2 * HOUR) for key in EXPIRED])
+        add(connection, "carts", [(key, None, 0) for key in LIVE])
+
+
+def renew(engine: Engine, key: int) -> None:
+    """Let an expired row live again, as only raw SQL can."""
+    with engine.begin() as connection:
+        now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+        connection.execute(text(f"UPDATE carts SET _ts = {now} WHERE id = :id"), {"id": key})  # noqa: S608
+
+
+def seen(engine: Engine) -> list[int]:
+    """The keys of the rows that an application sees."""
+    with Session(engine) as session:
+        return list(session.scalars(select(Cart.id).order_by(Cart.id)))
+
+
+def stored(engine: Engine) -> list[int]:
+    """The keys of the rows that are stored, expired ones too."""
+    with Session(engine) as session:
+        statement = select(Cart.id).order_by(Cart.id).options(include_expired())
+        return list(session.scalars(statement))
+
+
+def until(holds: Callable[[], object]) -> None:
+    """Wait until a condition holds that the servers bring about in their own time."""
+    deadline = time.monotonic() + _PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def once(act: Callable[[], object]) -> Callable[[object], None]:
+    """Return a callback that acts the first time only."""
+    done: list[bool] = []
+
+    def call(_: object) -> None:
+        if not done:
+            done.append(True)
+            act()
+
+    return call

@@ -1,0 +1,166 @@
+"""MariaDB with a replica: what each shows of expired rows, and sweeps through a promotion."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import text
+
+from tests.clusters.mariadb import (
+    EXPIRED,
+    LIVE,
+    PACE,
+    Cart,
+    engine_of,
+    fill,
+    once,
+    routed,
+    running,
+    seen,
+    stored,
+    until,
+)
+from ttl_odm.sweeper import Ending, Sweeper
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Engine
+
+pytestmark = pytest.mark.slow
+
+READ_ONLY = "running with the --read-only option"
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[Any]:
+    with running("mariadb_replica", "MARIADB_REPLICA") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(started: Any) -> Iterator[Any]:
+    """Give the cluster, and start again afterwards what is down."""
+    yield started
+    for member in started.members:
+        if member not in (started.primary(), *started.replicas()):
+            started.start(member)
+
+
+@pytest.fixture
+def pair(cluster: Any) -> Iterator[tuple[Engine, Engine]]:
+    """Give an engine on the primary and one on the replica, which has the primary's rows."""
+    with ExitStack() as stack:
+        members = (cluster.primary(), *cluster.replicas())
+        primary, replica = (stack.enter_context(engine_of(member)) for member in members)
+        fill(primary)
+        until(lambda: has_rows(replica))
+        yield primary, replica
+
+
+def has_rows(engine: Engine) -> bool:
+    with engine.connect() as connection:
+        tables = connection.execute(text("SHOW TABLES LIKE 'carts'")).all()
+        return bool(tables) and stored(engine) == [*EXPIRED, *LIVE]
+
+
+def operate(cluster: Any, member: Any, *statements: str) -> None:
+    """Run statements as a user who may do everything."""
+    server = next(server for server in cluster.servers if server.member == member)
+    server.ask(*statements, user="operator")
+
+
+def test_an_expired_row_is_hidden_on_primary_and_replica(pair: tuple[Engine, Engine]) -> None:
+    for engine in pair:
+        assert seen(engine) == [*LIVE]
+        assert stored(engine) == [*EXPIRED, *LIVE]
+
+
+def test_the_clock_of_a_replica_decides_what_it_shows(
+    cluster: Any, pair: tuple[Engine, Engine]
+) -> None:
+    _, replica = pair
+    (member,) = cluster.replicas()
+    operate(cluster, member, "STOP SLAVE")  # as far behind as can be
+    try:
+        with replica.connect() as connection:
+            connection.execute(text("SET timestamp = UNIX_TIMESTAMP() + 7200"))
+            assert not connection.execute(Cart.__table__.select()).all()
+    finally:
+        operate(cluster, member, "START SLAVE")
+
+
+@pytest.mark.parametrize("lease", [True, False])
+def test_a_sweeper_of_a_replica_reports_in_one_line_that_it_is_read_only(
+    pair: tuple[Engine, Engine], caplog: pytest.LogCaptureFixture, *, lease: bool
+) -> None:
+    caplog.set_level(logging.INFO, "ttl_odm")
+    _, replica = pair
+    report = Sweeper(replica, Cart, lease=lease).run_once()
+    (problem,) = report.problems
+    assert READ_ONLY in problem
+    assert "\n" not in problem
+    assert report.deleted == 0
+    assert not [record for record in caplog.records if record.exc_info]
+    assert stored(replica) == [*EXPIRED, *LIVE]
+
+
+def test_a_sweep_goes_on_with_the_promoted_replica(
+    cluster: Any, pair: tuple[Engine, Engine]
+) -> None:
+    killed = cluster.primary()
+    with routed(cluster.primary) as engine:
+        kill = once(cluster.fail_over)
+        report = Sweeper(engine, Cart, pace=PACE, on_progress=kill).run_once()
+        assert not report.problems
+        assert report.ended is Ending.FINISHED
+        assert stored(engine) == seen(engine) == [*LIVE]
+    cluster.start(killed)
+    with engine_of(killed) as former:
+        assert stored(former) == [*LIVE]
+
+
+def test_a_sweeper_of_a_demoted_primary_finds_the_new_one_at_its_next_sweep(
+    cluster: Any, pair: tuple[Engine, Engine]
+) -> None:
+    primary, replica = cluster.primary(), cluster.replicas()[0]
+    places = [primary]
+    with routed(lambda: places[0]) as engine:
+        assert seen(engine) == [*LIVE]  # and the pool keeps the connection
+        operate(cluster, primary, "SET GLOBAL read_only = ON")
+        operate(cluster, replica, "SET GLOBAL read_only = OFF", "STOP SLAVE")
+        try:
+            places[0] = replica
+            sweeper = Sweeper(engine, Cart, pace=PACE)
+            (problem,) = sweeper.run_once().problems
+            assert READ_ONLY in problem
+            report = sweeper.run_once()
+            assert (report.problems, report.deleted) == ((), len(EXPIRED))
+        finally:
+            operate(cluster, replica, "SET GLOBAL read_only = ON")
+            operate(cluster, primary, "SET GLOBAL read_only = OFF")
+            cluster.kill(replica)
+            cluster.outdated.add(replica.name)  # it has transactions that the primary hasn't
+            cluster.start(replica)
+
+
+def test_a_replica_keeps_what_a_sweep_hides_from_it(
+    cluster: Any, pair: tuple[Engine, Engine]
+) -> None:
+    primary, replica = pair
+    (member,) = cluster.replicas()
+    setting = "SET GLOBAL replicate_events_marked_for_skip"
+    operate(cluster, member, "STOP SLAVE", f"{setting} = 'FILTER_ON_SLAVE'", "START SLAVE")
+    try:
+        report = Sweeper(primary, Cart, pace=PACE, replicate=False).run_once()
+        assert report.deleted == len(EXPIRED)
+        with primary.begin() as connection:
+            connection.execute(text("INSERT INTO carts (id, ttl, _ts) VALUES (5000, -1, 0)"))
+        until(lambda: 5000 in stored(replica))
+        assert stored(replica) == [*EXPIRED, *LIVE, 5000]
+        assert seen(replica) == seen(primary) == [*LIVE, 5000]
+    finally:
+        operate(cluster, member, "STOP SLAVE", f"{setting} = 'REPLICATE'", "START SLAVE")
