@@ -85,6 +85,7 @@ class MySQL(Family):
         away=frozenset(
             {
                 1040,  # too many connections
+                1047,  # this node of Galera isn't part of a cluster that takes writes
                 1053,  # the server is shutting down
                 1927,  # the connection was killed
                 2002,  # can't connect

@@ -155,11 +155,11 @@ def impatient(
     values: dict[str, float | str] = {**SHORT_WAITS, **settings}
     if timeout is not None and dialect.is_mariadb:  # MySQL limits SELECTs only
         values["max_statement_time"] = timeout
-    with connection.begin():
-        names = ", ".join(f"@@{name}" for name in values)
-        before = connection.exec_driver_sql(f"SELECT {names}").one()
-        _set(connection, values)
+    names = ", ".join(f"@@{name}" for name in values)
     try:
+        with connection.begin():
+            before = connection.exec_driver_sql(f"SELECT {names}").one()
+            _set(connection, values)
         yield
     except BaseException:
         connection.invalidate()  # nobody knows what state it is in; the pool makes another
