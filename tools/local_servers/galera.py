@@ -29,9 +29,10 @@ SUITE = mariadb_suite("trixie", "galera-4")
 NAMES = ("one", "two", "three")
 
 _METHOD = "copy"
-# Joiner and donor both run this. With --bypass, the joiner's own files will do. Galera's memory and
-# state belong to a node and aren't copied. `tables_flushed` appears once the donor has stopped
-# writing to its files.
+# Joiner and donor both run this. The address is the name of the joiner's folder, since a path may
+# have spaces. A donor gets a password on its input, and the transfer fails if it ends before it has
+# read that. With --bypass, the joiner's own files will do. Galera's memory and state belong to a
+# node and aren't copied. `tables_flushed` appears once the donor has stopped writing to its files.
 _TRANSFER = """\
 #!/bin/sh
 set -e
@@ -47,11 +48,13 @@ while [ $# -gt 0 ]; do
 done
 if [ "$role" = joiner ]; then
   rm -f "$data/position"
-  echo "ready $data"
+  echo "ready ${data##*/}"
   until [ -s "$data/position" ]; do sleep 0.05; done
   cat "$data/position"
   exit
 fi
+cat > /dev/null
+target="${data%/*}/$address"
 if [ -z "$bypass" ]; then
   rm -f "$data/tables_flushed"
   echo "flush tables"
@@ -60,13 +63,13 @@ if [ -z "$bypass" ]; then
   for file in *; do
     case "$file" in
       galera.cache|grastate.dat|gvwstate.dat|tables_flushed|position|*.pid|*.sock) ;;
-      *) rm -rf "$address/$file"; cp -R "$file" "$address/" ;;
+      *) rm -rf "$target/$file"; cp -R "$file" "$target/" ;;
     esac
   done
   echo continue
 fi
-echo "$position" > "$address/position.new"
-mv "$address/position.new" "$address/position"
+echo "$position" > "$target/position.new"
+mv "$target/position.new" "$target/position"
 echo "done $position"
 """
 _RECOVERED = re.compile(r"Recovered position: *(\S+)")
