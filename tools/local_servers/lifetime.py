@@ -20,6 +20,8 @@ from local_servers.mariadb import MARIADB
 from local_servers.mariadb_replica import MARIADB_REPLICA
 from local_servers.mongodb import MONGODB
 from local_servers.mysql import MYSQL
+from local_servers.mysql_group import MYSQL_GROUP, MYSQL_GROUP_MULTI
+from local_servers.mysql_replica import MYSQL_REPLICA, MYSQL_REPLICA_STATEMENT
 from local_servers.pgbouncer import PGBOUNCER
 from local_servers.postgres import POSTGRES
 from local_servers.postgres_standby import POSTGRES_STANDBY
@@ -32,7 +34,12 @@ if TYPE_CHECKING:
     from local_servers.kind import Kind
 
 KINDS = (POSTGRES, MARIADB, MYSQL, MONGODB)
-ON_REQUEST = (DOCUMENTDB, GALERA, MARIADB_REPLICA, PGBOUNCER, POSTGRES_STANDBY)
+ON_REQUEST = (
+    DOCUMENTDB,
+    *(GALERA, MARIADB_REPLICA),
+    *(MYSQL_GROUP, MYSQL_GROUP_MULTI, MYSQL_REPLICA, MYSQL_REPLICA_STATEMENT),
+    *(PGBOUNCER, POSTGRES_STANDBY),
+)
 """Those that are started in another's place, and only if somebody names them."""
 BACKENDS = ("sqlite", *(kind.name for kind in KINDS))
 

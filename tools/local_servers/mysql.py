@@ -62,32 +62,57 @@ def _is_mysql(program: str) -> bool:
 def start(programs: dict[str, str], folder: Path, children: Children) -> str:
     """Start a server with a user and a database that are both called ttl_odm."""
     account = unprivileged_account("mysql")
-    program = Path(programs["mysqld"])
     data = make_folder(folder / "data", account)
-    begin = [
-        *(str(program), "--no-defaults", f"--datadir={data}"),
-        f"--basedir={program.parent.parent}",
-        *_SETTINGS,
-        *(() if is_durable() else _HASTE),
-    ]
-    children.run([*begin, "--initialize-insecure"], log=folder / "install.log", account=account)
+    first = [*begin(programs, data), *(() if is_durable() else _HASTE)]
+    install(first, folder, children)
     statements = folder / "first.sql"
     statements.write_text(FIRST_STATEMENTS)
     port = free_port()
     server = children.start(
         [
-            *(*begin, f"--port={port}", f"--init-file={statements}"),
+            *(*first, *at_port(port), f"--init-file={statements}"),
             *(() if is_durable() else REPLICATION),
-            # Relative to the data folder: a full path may be too long for a socket's name.
-            *("--socket=mysql.sock", "--pid-file=mysql.pid"),
-            # Not where the files are made: what ends like that can't be begun from.
-            "--innodb-fast-shutdown=2",
         ],
         log=folder / "server.log",
         account=account,
     )
     server.wait_until(lambda: greets(port))
     return f"mysql://{NAME}@{ADDRESS}:{port}/{NAME}"
+
+
+def begin(programs: dict[str, str], data: Path) -> list[str]:
+    """The words that start a server on its files, or make these."""
+    program = Path(programs["mysqld"])
+    return [
+        *(str(program), "--no-defaults", f"--datadir={data}"),
+        *(f"--basedir={program.parent.parent}", *_SETTINGS),
+    ]
+
+
+def install(first: list[str], folder: Path, children: Children) -> None:
+    """Make a server's first files.
+
+    Args:
+        first: what `begin` returned, perhaps with more settings.
+        folder: for the log.
+        children: what runs it.
+    """
+    children.run(
+        [*first, "--initialize-insecure"],
+        log=folder / "install.log",
+        account=unprivileged_account("mysql"),
+    )
+
+
+def at_port(port: int) -> list[str]:
+    """The further words of a server that clients are to reach."""
+    return [
+        f"--port={port}",
+        # Relative to the data folder: a full path may be too long for a socket's name.
+        *("--socket=mysql.sock", "--pid-file=mysql.pid"),
+        # Not where the files are made: what ends like that can't be begun from.
+        "--innodb-fast-shutdown=2",
+    ]
 
 
 MYSQL = Kind(
