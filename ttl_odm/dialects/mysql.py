@@ -79,6 +79,7 @@ class MySQL(Family):
             {
                 1020,  # the row has changed since it was read (innodb_snapshot_isolation)
                 1317,  # the query was interrupted
+                3101,  # another member of a replication group has committed a conflicting change
             }
         )
         | OUT_OF_TIME,
@@ -94,6 +95,7 @@ class MySQL(Family):
                 2006,  # the server has gone away
                 2013,  # the connection was lost
                 2055,  # the connection was lost
+                3032,  # in offline mode, as a member that its replication group has expelled
                 4031,  # the connection was idle for too long
             }
         ),
