@@ -19,6 +19,7 @@ from local_servers.kind import Wanted, is_durable
 from local_servers.mariadb import MARIADB
 from local_servers.mariadb_replica import MARIADB_REPLICA
 from local_servers.mongodb import MONGODB
+from local_servers.mongodb_members import MONGODB_MEMBERS
 from local_servers.mysql import MYSQL
 from local_servers.mysql_group import MYSQL_GROUP, MYSQL_GROUP_MULTI
 from local_servers.mysql_replica import MYSQL_REPLICA, MYSQL_REPLICA_STATEMENT
@@ -38,7 +39,7 @@ ON_REQUEST = (
     DOCUMENTDB,
     *(GALERA, MARIADB_REPLICA),
     *(MYSQL_GROUP, MYSQL_GROUP_MULTI, MYSQL_REPLICA, MYSQL_REPLICA_STATEMENT),
-    *(PGBOUNCER, POSTGRES_STANDBY),
+    *(MONGODB_MEMBERS, PGBOUNCER, POSTGRES_STANDBY),
 )
 """Those that are started in another's place, and only if somebody names them."""
 BACKENDS = ("sqlite", *(kind.name for kind in KINDS))

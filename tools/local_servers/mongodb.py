@@ -6,6 +6,7 @@ PATH. It runs as whoever runs us, root too: an environment under root's home is 
 
 from __future__ import annotations
 
+import json
 import resource
 import shutil
 import subprocess
@@ -16,11 +17,12 @@ from local_servers.kind import ADDRESS, ENVIRONMENTS, Kind, free_port, in_enviro
 from local_servers.suites import Suite
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from local_servers.children import Children
+    from local_servers.children import Child, Children
 
-_SET = "rs0"
+SET = "rs0"
 _OPEN_FILES = 64_000  # what MongoDB's manual recommends
 
 # The libraries that the wheel's mongod needs, for a machine that doesn't have them.
@@ -31,25 +33,26 @@ LIBRARIES = Suite(
     files=(("with-libraries", '#!/bin/sh\nexec {loader} --library-path {libraries} "$@"\n'),),
 )
 
-# Fails while the server isn't there yet; may be run again.
-_MAKE_PRIMARY = """
-import sys
+# Fails while the servers aren't there yet, or have not elected one of them; may be run again.
+_INITIATE = """
+import json, sys
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
-address, port, name = sys.argv[1:]
+config = json.loads(sys.argv[1])
 options = {"directConnection": True, "serverSelectionTimeoutMS": 1000}
-with MongoClient(address, int(port), **options) as client:
-    member = {"_id": 0, "host": f"{address}:{port}"}
+with MongoClient(config["members"][0]["host"], **options) as client:
     try:
-        client.admin.command("replSetInitiate", {"_id": name, "members": [member]})
+        client.admin.command("replSetInitiate", config)
     except OperationFailure as error:
         if error.code != 23:  # it is initiated already
             raise
-    sys.exit(not client.admin.command("hello")["isWritablePrimary"])
+    hello = client.admin.command("hello")
+    has_primary = hello["isWritablePrimary"] or hello.get("primary", hello["me"]) != hello["me"]
+    sys.exit(not has_primary)
 """
 
 _SETTINGS = (
-    *("--bind_ip", ADDRESS, "--nounixsocket", "--replSet", _SET),
+    *("--bind_ip", ADDRESS, "--nounixsocket", "--replSet", SET),
     *("--oplogSize", "64", "--wiredTigerCacheSizeGB", "0.5"),
     *("--setParameter", "diagnosticDataCollectionEnabled=false"),
     # Files of dropped collections stay open for five minutes otherwise: too many, with a suite
@@ -97,20 +100,38 @@ def _runs(command: list[str]) -> bool:
 
 def start(programs: dict[str, str], folder: Path, children: Children) -> str:
     """Start a server and make it the primary of its own replica set."""
-    _allow_open_files()
-    data = make_folder(folder / "data", account=None)
+    allow_open_files()
     port = free_port()
+    data = make_folder(folder / "data", account=None)
+    server = children.start(begin(programs, data, port), log=folder / "server.log")
+    initiate(programs, server, [port])
+    return f"mongodb://{ADDRESS}:{port}/?replicaSet={SET}"
+
+
+def begin(programs: dict[str, str], data: Path, port: int) -> list[str]:
+    """Return the command that starts a server which can be a member of the replica set."""
     command = [programs[name] for name in ("with_libraries", "mongod") if name in programs]
-    server = children.start(
-        [*command, "--dbpath", str(data), "--port", str(port), *_SETTINGS],
-        log=folder / "server.log",
-    )
-    make_primary = [programs["python"], "-c", _MAKE_PRIMARY, ADDRESS, str(port), _SET]
-    server.wait_until(lambda: _runs(make_primary))
-    return f"mongodb://{ADDRESS}:{port}/?replicaSet={_SET}"
+    return [*command, "--dbpath", str(data), "--port", str(port), *_SETTINGS]
 
 
-def _allow_open_files() -> None:
+def initiate(
+    programs: dict[str, str], first: Child, ports: Sequence[int], **settings: object
+) -> None:
+    """Make servers the members of the replica set, and wait until it has a primary.
+
+    Args:
+        programs: what `find` returns.
+        first: the server that is told; it ends the wait if it ends.
+        ports: those of all servers, the first one's first.
+        settings: of the set, by MongoDB's names.
+    """
+    members = [{"_id": number, "host": f"{ADDRESS}:{port}"} for number, port in enumerate(ports)]
+    config = json.dumps({"_id": SET, "members": members, "settings": settings})
+    command = [programs["python"], "-c", _INITIATE, config]
+    first.wait_until(lambda: _runs(command))
+
+
+def allow_open_files() -> None:
     """Lift the limit for what is started from now on: mongod aborts when it meets it.
 
     It needs a descriptor for each connection, collection and index, and 1024, which is usual, is
