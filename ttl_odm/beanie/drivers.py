@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pymongo import ReadPreference
+
 if TYPE_CHECKING:
     from pymongo.asynchronous.collection import AsyncCollection
     from pymongo.asynchronous.database import AsyncDatabase
@@ -24,3 +26,11 @@ Collection: TypeAlias = "AsyncCollection[Document]"
 Database: TypeAlias = "AsyncDatabase[Document]"
 Session: TypeAlias = Any
 """An AsyncClientSession, or Motor's AsyncIOMotorClientSession: callers pass it as what it is."""
+
+
+def on_primary(collection: Collection) -> Collection:
+    """Return a collection, gated or not, for reads that must know of all writes before them.
+
+    An application may send its own reads to secondaries, which lag behind.
+    """
+    return collection.with_options(read_preference=ReadPreference.PRIMARY)

@@ -27,6 +27,7 @@ from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import DuplicateKeyError
 
+from ttl_odm.beanie.drivers import on_primary
 from ttl_odm.beanie.gate.handle import is_collated, takes_keep
 from ttl_odm.beanie.keys import KeyHolders, until_free
 from ttl_odm.beanie.rewrite import filters
@@ -181,7 +182,7 @@ async def _is_untouched(handle: Handle, filter: Filter, since: datetime, options
         return False
     written = {"$and": [filter, {policy.last_modified: {"$gte": stored(policy, since)}}]}
     session = options.get("session")
-    return await handle.plain.count_documents(written, limit=1, session=session) == 0
+    return await on_primary(handle.plain).count_documents(written, limit=1, session=session) == 0
 
 
 async def change_of(handle: Handle, method: str, update: Any, *, keep: bool) -> Change:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ttl_odm.beanie.drivers import on_primary
 from ttl_odm.beanie.policy import predicate
 from ttl_odm.beanie.policy.binding import binding_of, collection_of
 from ttl_odm.beanie.policy.errors import ExpiredError
@@ -46,7 +47,7 @@ async def expires_at(document: Document, *, session: Session = None) -> datetime
     if binding is None:
         raise TTLConfigurationError(f"{model.__name__} has no TTL: declare __ttl__ on it.")
     await binding.source.see(collection)
-    row = await collection.find_one(
+    row = await on_primary(collection).find_one(
         {"_id": document.id}, dict.fromkeys(deciding_fields(binding.policy), 1), session=session
     )
     if row is None:

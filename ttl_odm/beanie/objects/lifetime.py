@@ -24,6 +24,7 @@ from pydantic import BaseModel
 from pymongo import ReturnDocument
 from pymongo.results import DeleteResult
 
+from ttl_odm.beanie.drivers import on_primary
 from ttl_odm.beanie.gate.bulk import guarded
 from ttl_odm.beanie.gate.writes import watching
 from ttl_odm.beanie.objects import azure
@@ -315,7 +316,7 @@ async def _change(  # noqa: PLR0913 (all but one by place, from five callers)
     )
     now = changed
     if changed is None and conditions:
-        now = await collection.find_one({"_id": document.id}, fields, session=session)
+        now = await on_primary(collection).find_one({"_id": document.id}, fields, session=session)
     if now is None:
         raise await _is_gone(document, session, copy_of(document)) or DocumentNotFound
     _learn(document, now, policy)
@@ -443,7 +444,7 @@ async def replace(document: Document, method: Method[Result], *args: Any, **kwar
     result = await write(document, method, *args, **kwargs)
     policy = _own_policy(type(document))
     if isinstance(policy, TTL) and kwargs.get("bulk_writer") is None:
-        now = await collection_of(document).find_one(
+        now = await on_primary(collection_of(document)).find_one(
             {"_id": document.id},
             dict.fromkeys(deciding_fields(policy), 1),
             session=kwargs.get("session"),
@@ -498,8 +499,8 @@ async def _is_gone(
     if rule is not None:
         is_gone = await rule.is_gone(document, session, copy, inserts=inserts)
         return gone if is_gone else None
-    collection, own = collection_of(document), {"_id": document.id}
-    row = await collection.find_one(own, session=session, include_expired=True)
+    collection: Any = on_primary(collection_of(document))
+    row = await collection.find_one({"_id": document.id}, session=session, include_expired=True)
     await _read_clock(document)
     policy, latest = policy_of(model), latest_now(document)
     known = predicate.end_of(_lifetime_of(document, policy, copy), policy)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from beanie.odm.utils.encoder import Encoder
 from bson import DBRef
 
+from ttl_odm.beanie.drivers import on_primary
 from ttl_odm.beanie.policy import predicate
 from ttl_odm.beanie.policy.binding import collection_of
 from ttl_odm.beanie.policy.errors import ExpiredError
@@ -74,7 +75,7 @@ async def is_gone(
         return not (rows[0]["lives"] or is_of_another)
     # It may have been deleted with its parent: what memory has, and had, counts.
     now = keys_in(_encoded(document, None), paths)
-    parents = collection_of(document).database[following.links.collection]
+    parents = on_primary(collection_of(document).database[following.links.collection])
     for key in [known] if now == known else [known, now]:
         if key is None:
             continue
@@ -113,7 +114,7 @@ async def _judged(document: Document, following: Following, session: Session) ->
         "own": {top: f"${top}" for top in tops},
     }
     pipeline = [{"$match": {"_id": document.id}}, *made.stages, {"$project": shown}]
-    cursor: Any = collection.aggregate(pipeline, session=session, include_expired=True)
+    cursor: Any = on_primary(collection).aggregate(pipeline, session=session, include_expired=True)
     if isawaitable(cursor):  # PyMongo's; Motor's asks when it is read
         cursor = await cursor
     rows: list[Any] = await cursor.to_list(None)

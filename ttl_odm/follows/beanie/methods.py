@@ -28,6 +28,7 @@ from pymongo import DeleteMany, DeleteOne, InsertOne
 from pymongo.errors import BulkWriteError
 from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult, UpdateResult
 
+from ttl_odm.beanie.drivers import on_primary
 from ttl_odm.beanie.gate import bulk, writes
 from ttl_odm.beanie.gate.handle import takes_expired, takes_keep
 from ttl_odm.beanie.keys import KeyHolders, until_free
@@ -41,7 +42,7 @@ from ttl_odm.follows.beanie.parents import Parents
 if TYPE_CHECKING:
     from pymongo.results import InsertOneResult
 
-    from ttl_odm.beanie.drivers import Document, Filter
+    from ttl_odm.beanie.drivers import Collection, Document, Filter
     from ttl_odm.beanie.gate.handle import Handle
     from ttl_odm.beanie.gate.writes import Change
     from ttl_odm.beanie.rewrite.stamps import Update
@@ -72,7 +73,7 @@ class FollowersMethods:
         pages: dict[str, Any] = {name: int(options.pop(name, 0) or 0) for name in ("skip", "limit")}
         pipeline = stages.find_pipeline(made, filter, **pages)
         pipeline.append({"$group": {"_id": None, "n": {"$sum": 1}}})
-        return sum([int(row["n"]) for row in await self._rows(pipeline, options)])
+        return sum([int(row["n"]) for row in await _rows(self.plain, pipeline, options)])
 
     async def estimated_document_count(self, **options: Any) -> int:
         """Count live documents, one by one."""
@@ -102,14 +103,7 @@ class FollowersMethods:
             {"$unwind": "$value"},
             {"$group": {"_id": "$value"}},
         ]
-        return [row["_id"] for row in await self._rows(pipeline, options)]
-
-    async def _rows(self, pipeline: Any, options: Document) -> list[Any]:
-        cursor: Any = self.plain.aggregate(pipeline, **options)
-        if inspect.isawaitable(cursor):  # PyMongo's; Motor's asks when it is read
-            cursor = await cursor
-        rows: list[Any] = await cursor.to_list(None)
-        return rows
+        return [row["_id"] for row in await _rows(self.plain, pipeline, options)]
 
     async def _choose(self, filter: Filter, options: Document, *, one: bool) -> list[Any]:
         """Return the keys of live documents, and what leads to their parents."""
@@ -122,7 +116,7 @@ class FollowersMethods:
             {"$project": {"_id": 1, **tops}},
         ]
         asked = {name: options[name] for name in _READ_OPTIONS if options.get(name) is not None}
-        return await self._rows(pipeline, asked)
+        return await _rows(on_primary(self.plain), pipeline, asked)
 
     # Inserting
 
@@ -367,6 +361,14 @@ class _Changing:
         await parents.keep_or_take_back([{**self.known, "_id": key}], live)
         await parents.renew([self.known], keep=self.keep)
         return _INSERTED if result is None else result
+
+
+async def _rows(collection: Collection, pipeline: Any, options: Document) -> list[Any]:
+    cursor: Any = collection.aggregate(pipeline, **options)
+    if inspect.isawaitable(cursor):  # PyMongo's; Motor's asks when it is read
+        cursor = await cursor
+    rows: list[Any] = await cursor.to_list(None)
+    return rows
 
 
 def _runs(requests: list[Any]) -> list[bulk.Run]:
