@@ -1,4 +1,4 @@
-"""What `python3 tools/dev.py clusters` runs for one set-up: see `main`."""
+"""What `python3 tools/dev.py clusters` runs for one setup: see `main`."""
 
 from __future__ import annotations
 

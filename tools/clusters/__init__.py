@@ -2,7 +2,7 @@
 
 | module | what it has |
 |---|---|
-| catalogue | the set-ups: what each is, and what its engine may lose |
+| catalogue | the setups: what each is, and what its engine may lose |
 | measure | runs clients against one, through many failovers |
 | page | what they saw, and how it reads as Markdown |
 """
@@ -32,7 +32,7 @@ def page_of(results: Results) -> str:
 
 
 def write(only: Collection[str], failovers: int, seed: int, python: str) -> int:
-    """Measure the set-ups and write the page after each of them.
+    """Measure the setups and write the page after each of them.
 
     Args:
         only: names; empty means all.

@@ -1,9 +1,11 @@
-"""The set-ups that docs/clusters.md reports on: the one list of them."""
+"""The setups that docs/clusters.md reports on: the one list of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from local_servers.postgres_standby import POSTGRES_STANDBY
 
 if TYPE_CHECKING:
     from local_servers.cluster import ClusterKind
@@ -31,7 +33,7 @@ class Setup:
         return self.kind.name
 
 
-SETUPS: tuple[Setup, ...] = ()
+SETUPS = (Setup(POSTGRES_STANDBY),)
 NAMES = tuple(setup.name for setup in SETUPS)
 
 NOT_TESTED = {

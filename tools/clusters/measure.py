@@ -1,4 +1,4 @@
-"""Runs clients against one set-up while its members fail, and collects what they saw."""
+"""Runs clients against one setup while its members fail, and collects what they saw."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PATHS = f"{ROOT}:{ROOT / 'tools'}"
 
 
 def measure(setup: Setup, failovers: int, seed: int, python: str) -> Measured | Absent:
-    """Start a set-up, let clients and failovers go on, and stop it.
+    """Start a setup, let clients and failovers go on, and stop it.
 
     Args:
         setup: which.

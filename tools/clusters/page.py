@@ -1,6 +1,6 @@
 """What clients saw of the clusters, and how it reads as Markdown: docs/clusters.md.
 
-docs/clusters.json keeps it, so that one set-up can be measured anew. Nothing here runs anything.
+docs/clusters.json keeps it, so that one setup can be measured anew. Nothing here runs anything.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PREFACE = """# Clusters
 
 **{summary}**
 
-Each set-up is a real cluster on one machine. While writers, readers and sweepers use a table whose
+Each setup is a real cluster on one machine. While writers, readers and sweepers use a table whose
 rows live for a second or two, its primary is killed again and again at random moments, another
 member takes its place, and the old one joins again. Every operation is recorded with its server,
 its beginning and end, and the server's clock. Afterwards a checker looks for an answer that the
@@ -42,14 +42,14 @@ to replicate synchronously. *Behind* counts the reads in which a replica didn't 
 *Seconds unavailable* are those from the end of the old primary to the first write that the new one
 acknowledged, with the time that the command itself takes to promote a replica where nothing elects.
 
-`python3 tools/dev.py clusters` measures everything, and `--only {example}` a single set-up.
+`python3 tools/dev.py clusters` measures everything, and `--only {example}` a single setup.
 `--failovers 10` is shorter, and `--seed 7` repeats a run's random choices.
 """
 
 
 @dataclass(frozen=True)
 class Absent:
-    """A set-up that was not available when it was asked for.
+    """A setup that was not available when it was asked for.
 
     Attributes:
         date: when.
@@ -62,7 +62,7 @@ class Absent:
 
 @dataclass(frozen=True)
 class Measured:
-    """What clients of one set-up saw.
+    """What clients of one setup saw.
 
     Attributes:
         date: when.
@@ -145,7 +145,7 @@ def summary(measured: Iterable[Measured]) -> str:
     failovers = sum(result.failovers for result in results)
     wrong = sum(sum(result.wrong.values()) for result in results)
     lost = sum(sum(result.by_engine.values()) for result in results)
-    setups = "1 set-up" if len(results) == 1 else f"{len(results)} set-ups"
+    setups = "1 setup" if len(results) == 1 else f"{len(results)} setups"
     return (
         f"{setups}: {operations:,} operations through {failovers:,} failovers, "
         f"{wrong:,} wrong, {lost:,} lost by the engine."
@@ -153,7 +153,7 @@ def summary(measured: Iterable[Measured]) -> str:
 
 
 _HEAD = (
-    *("set-up", "failovers", "operations", *SHOWN.values(), "other"),
+    *("setup", "failovers", "operations", *SHOWN.values(), "other"),
     *("lost by the engine", "behind", "seconds unavailable: median", "worst"),
 )
 
@@ -169,5 +169,5 @@ def _row(setup: Setup, result: Measured) -> list[str]:
 
 
 def _table(rows: list[list[str]]) -> str:
-    sides = ["---" if name == "set-up" else ":-:" for name in _HEAD]
+    sides = ["---" if name == "setup" else ":-:" for name in _HEAD]
     return "".join(f"| {' | '.join(line)} |\n" for line in [_HEAD, sides, *rows])
