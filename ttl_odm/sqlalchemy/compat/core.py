@@ -356,6 +356,28 @@ def isolation_level(connection: Connection) -> str | None:
     return options.get("isolation_level") or connection.default_isolation_level
 
 
+def isolate(connection: Connection, level: str) -> None:
+    """Give a connection an isolation level, which the pool sets back when it gets it.
+
+    If the server is lost just then, SQLAlchemy raises the driver's own error from `close`, and the
+    pool never gets its connection back. Here it gets a place for a new one.
+    """
+    connection.execution_options(isolation_level=level)
+    record: Any = connection.connection._connection_record  # type: ignore[attr-defined]
+    resets = record.finalize_callback
+    resets.append(_lossy(record, resets.pop()))
+
+
+def _lossy(record: Any, reset: Callable[[Any], None]) -> Callable[[Any], None]:
+    def finalizer(dbapi_connection: Any) -> None:
+        try:
+            reset(dbapi_connection)
+        except Exception as error:  # noqa: BLE001 (each driver has its own)
+            record.invalidate(error)
+
+    return finalizer
+
+
 def async_types(*names: str) -> tuple[type[Any], ...]:
     """Return classes of SQLAlchemy's asyncio by name, for `isinstance`; none if nobody imported it.
 

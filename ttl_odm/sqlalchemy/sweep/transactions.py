@@ -31,6 +31,7 @@ from ttl_odm.dialects.replication import (
     unlogged_setting,
 )
 from ttl_odm.dialects.sqlite import FILE_WAIT
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_away, is_passing
 from ttl_odm.sqlalchemy.purge.removal import depends_on_zone
 from ttl_odm.sqlalchemy.purge.statements import lock_defaults, take_file
@@ -128,7 +129,7 @@ def prepared(
                 connection.exec_driver_sql("SELECT 1")
         level: Any = isolation or clock_of(connection.dialect).isolation
         if level is not None:
-            connection.execution_options(isolation_level=level)
+            compat.isolate(connection, level)
         yield
 
 

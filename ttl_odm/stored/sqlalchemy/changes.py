@@ -171,12 +171,12 @@ def in_transaction(connection: Connection, work: Callable[[], T]) -> T:
         return work()
     if not is_autocommit:
         return _begun(connection, work)
-    connection.execution_options(isolation_level="READ COMMITTED")
+    compat.isolate(connection, "READ COMMITTED")
     try:
         return _begun(connection, work)
     finally:
         if not connection.closed:
-            connection.execution_options(isolation_level="AUTOCOMMIT")
+            compat.isolate(connection, "AUTOCOMMIT")
 
 
 def _begun(connection: Connection, work: Callable[[], T]) -> T:

@@ -1,0 +1,73 @@
+"""Servers that are lost while the pool sets a connection's isolation level back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from tests.sql.sweeping import HOUR, add, cart
+from ttl_odm.sweeper import AsyncSweeper, Sweeper
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from tests.backends import Backend
+
+# Each driver sets the level in its own way, and fails in its own.
+pytestmark = [pytest.mark.databases("postgres", "mariadb", "mysql"), pytest.mark.every_server]
+
+POOL: dict[str, Any] = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 5}
+EXPIRED = [(key, None, 2 * HOUR) for key in range(3)]
+
+
+class LostError(Exception):
+    """What a driver raises."""
+
+
+def lose(engine: Engine | AsyncEngine, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Have all connections lost in that moment; return those that were."""
+    lost: list[object] = []
+
+    def reset(dbapi_connection: object) -> None:
+        lost.append(dbapi_connection)
+        raise LostError
+
+    monkeypatch.setattr(engine.dialect, "reset_isolation_level", reset)
+    return lost
+
+
+def test_a_sweep_is_done_and_the_pool_has_room_for_the_next(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert backend.sync_url is not None
+    engine, model = create_engine(backend.sync_url, **POOL), cart()
+    model.metadata.create_all(engine)
+    lost = lose(engine, monkeypatch)
+    for _ in range(2):
+        with engine.begin() as connection:
+            add(connection, "carts", EXPIRED)
+        report = Sweeper(engine, model).run_once()
+        assert (report.problems, report.deleted) == ((), 3)
+    assert len(set(map(id, lost))) > 1
+    engine.dispose()
+
+
+async def test_so_it_is_with_an_asynchronous_engine(
+    async_backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert async_backend.async_url is not None
+    engine, model = create_async_engine(async_backend.async_url, **POOL), cart()
+    async with engine.begin() as connection:
+        await connection.run_sync(model.metadata.create_all)
+    lost = lose(engine, monkeypatch)
+    for _ in range(2):
+        async with engine.begin() as connection:
+            await connection.run_sync(add, "carts", EXPIRED)
+        report = await AsyncSweeper(engine, model).run_once()
+        assert (report.problems, report.deleted) == ((), 3)
+    assert lost
+    await engine.dispose()
