@@ -11,6 +11,7 @@ row, whatever crashes. It is delivered to each consumer until that has dealt wit
 - `looks`: when rows that are about to expire are looked for.
 - `rows`: what tables keep of events.
 - `sqlalchemy`, `django`, `beanie`: the tables or collections, and how events are recorded.
+- `findings`: what checks report, whatever the adapter.
 - `cli`, `metrics`, `tail`, `text`: what operators see of an outbox.
 - `testing`: the events of a test, whose clock moves.
 """

@@ -1,6 +1,6 @@
 """Events on the command line.
 
 - `commands`: ``ttl-odm events``;
-- `checks`: what ``ttl-odm check`` finds of events;
+- `checks`, `checks_mongodb`: what ``ttl-odm check`` finds of events;
 - `status`: what ``ttl-odm status`` adds.
 """

@@ -8,6 +8,7 @@
 - `source`: where the events of a worker, or of a reader, come from.
 - `signals`: events as signals of Django's.
 - `checks`: whether a database that has models with events has the tables.
+- `findings`: what ``manage.py ttl_check`` finds of events.
 - `management.commands.ttl_events`: the worker, and what people do with the outbox.
 
 Nothing here imports models before Django has set its apps up.
