@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from local_servers.galera import GALERA
+from local_servers.mariadb_replica import MARIADB_REPLICA
+from local_servers.mysql_group import MYSQL_GROUP, MYSQL_GROUP_MULTI
+from local_servers.mysql_replica import MYSQL_REPLICA, MYSQL_REPLICA_STATEMENT
 from local_servers.postgres_standby import POSTGRES_STANDBY
 
 if TYPE_CHECKING:
@@ -33,7 +37,15 @@ class Setup:
         return self.kind.name
 
 
-SETUPS = (Setup(POSTGRES_STANDBY),)
+SETUPS = (
+    Setup(POSTGRES_STANDBY),
+    Setup(GALERA),
+    Setup(MARIADB_REPLICA, ASYNCHRONOUS),
+    Setup(MYSQL_GROUP),
+    Setup(MYSQL_GROUP_MULTI),
+    Setup(MYSQL_REPLICA, ASYNCHRONOUS),
+    Setup(MYSQL_REPLICA_STATEMENT, ASYNCHRONOUS),
+)
 NAMES = tuple(setup.name for setup in SETUPS)
 
 NOT_TESTED = {
