@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from sqlalchemy import Engine, create_engine, make_url, select, text
+from sqlalchemy import URL, Engine, create_engine, make_url, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 
 from tests.sql.sweeping import HOUR, add, cart, left
+from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.replication import ReplicationLag
 from ttl_odm.sqlalchemy import touch
 from ttl_odm.sqlalchemy.sweep.leases import TableLeases
 from ttl_odm.sqlalchemy.sweep.store import AsyncSQLAlchemyStore, SQLAlchemyStore
@@ -63,7 +66,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def connected(url: str, driver: str = "psycopg") -> Iterator[Engine]:
+def connected(url: str | URL, driver: str = "psycopg") -> Iterator[Engine]:
     engine = create_engine(make_url(url).set(drivername=f"postgresql+{driver}"))
     yield engine
     engine.dispose()
@@ -357,3 +360,48 @@ def is_heeded(engine: Engine, standby: Any) -> bool:
     query = text("SELECT xmin IS NOT NULL FROM pg_replication_slots WHERE slot_name = :name")
     with engine.connect() as connection:
         return bool(connection.scalar(query, {"name": standby.name}))
+
+
+def test_a_sweep_waits_for_a_standby_that_is_behind(cluster: Any) -> None:
+    with ExitStack() as stack:
+        engine = stack.enter_context(connected(cluster.primary().url))
+        standby = stack.enter_context(connected(cluster.replicas()[-1].url))
+        model = filled(engine)
+        catch_up(cluster)
+        throttle: Any = ReplicationLag(engine, at_most=0.2)
+        assert throttle() is None
+        run(standby, "SELECT pg_wal_replay_pause()")
+        with engine.begin() as connection:
+            add(connection, "carts", [(999, None, 2 * HOUR)])
+        wait_until(lambda: throttle() is not None)
+        assert 0 < throttle() <= 0.2
+        with engine.begin() as connection:
+            connection.execute(text("CREATE ROLE reader LOGIN"))
+        reader = stack.enter_context(connected(engine.url.set(username="reader")))
+        blind: Any = ReplicationLag(reader)
+        with pytest.raises(TTLConfigurationError, match="GRANT pg_monitor"):
+            blind()
+
+        waits = threading.Event()
+
+        def watched() -> Any:
+            seconds = throttle()
+            if seconds is not None:
+                waits.set()
+            return seconds
+
+        with ThreadPoolExecutor(1) as pool:
+            sweeping = pool.submit(Sweeper(engine, model, throttle=watched).run_once)
+            assert waits.wait(PATIENCE)
+            assert stored(engine, model) == {999, *EXPIRED, *LIVE}
+            run(standby, "SELECT pg_wal_replay_resume()")
+            report = sweeping.result()
+        assert (report.problems, report.deleted) == ((), len(EXPIRED) + 1)
+        assert report.waited["throttle"] > 0
+        wait_until(lambda: throttle() is None)
+        run(engine, "DROP ROLE reader")
+
+
+def run(engine: Engine, statement: str) -> None:
+    with engine.begin() as connection:
+        connection.execute(text(statement))
