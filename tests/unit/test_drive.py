@@ -501,3 +501,37 @@ def test_a_command_that_no_driver_knows_is_a_bug() -> None:
 
     with pytest.raises(TypeError, match="No driver knows the command"):
         Ports(FakeStore()).remote(Unknown())
+
+
+def deafened(leases: Any, *, is_async: bool) -> list[int]:
+    """Have the first answers to requests for a lease be lost; return how many still will be."""
+    acquire, left = leases.acquire, [1]
+
+    def acquired(*args: Any) -> Any:
+        granted = acquire(*args)
+        if left and granted is not None:
+            left.pop()
+            raise TransientStoreError("the answer was lost")
+        return granted
+
+    async def acquired_async(*args: Any) -> Any:
+        granted = await acquire(*args)
+        if left and granted is not None:
+            left.pop()
+            raise TransientStoreError("the answer was lost")
+        return granted
+
+    leases.acquire = acquired_async if is_async else acquired
+    return left
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_lease_is_used_and_given_back_though_the_answer_was_lost(*, is_async: bool) -> None:
+    store: Any = filled(AsyncInMemoryStore() if is_async else InMemoryStore())
+    left = deafened(store.leases, is_async=is_async)
+    result = (AsyncSweeper if is_async else Sweeper)(store).run_once()
+    report: Any = asyncio.run(result) if is_async else result  # type: ignore[arg-type]
+    state = store.leases.read("ttl_odm")
+    state = asyncio.run(state) if is_async else state
+    assert (report.problems, report.deleted, left) == ((), 30, [])
+    assert (state.holder, state.token) == (None, 1)

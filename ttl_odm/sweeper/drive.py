@@ -293,8 +293,8 @@ class Ports:
         match command:
             case c.Acquire():
                 self.lease = reply or self.lease
-            case c.Renew() if not reply:
-                self.lease = None
+            case c.Renew(lease):
+                self.lease = lease if reply else None
             case c.PurgeBatch():
                 return replace(reply, elapsed=sum(watch.seconds.values()), phases=watch.seconds)
         return reply

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.sweeper.commands import Acquire, Now, ReadLease, Record, Renew
+from ttl_odm.sweeper.leases import Lease
 from ttl_odm.sweeper.report import Ending
 from ttl_odm.sweeper.store import TransientStoreError
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ttl_odm.sweeper.commands import Plan
-    from ttl_odm.sweeper.leases import Lease, LeaseState
+    from ttl_odm.sweeper.leases import LeaseState
 
 TRUSTED: Final = 0.9
 RENEWED: Final = 1 / 3
@@ -140,6 +141,12 @@ class Tenure:
         self._lease = yield from Acquire(claim.name, claim.holder, claim.duration)
         if self._lease is None:
             state = yield from ReadLease(claim.name)
+            if state.holder == claim.holder:
+                # An earlier request got it, and the answer was lost.
+                sent = yield from Now()
+                lease = Lease(claim.name, claim.holder, state.token, claim.duration)
+                self._lease = lease if (yield from Renew(lease)) else None
+        if self._lease is None:
             if state.paused:
                 raise Halt(Ending.PAUSED)
             return state
