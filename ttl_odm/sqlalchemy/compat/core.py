@@ -18,6 +18,7 @@ from sqlalchemy import (
     select,
     true,
 )
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.elements import _anonymous_label
 from sqlalchemy.sql.expression import CompoundSelect
@@ -359,10 +360,22 @@ def isolation_level(connection: Connection) -> str | None:
 def isolate(connection: Connection, level: str) -> None:
     """Give a connection an isolation level, which the pool sets back when it gets it.
 
-    If the server is lost just then, SQLAlchemy raises the driver's own error from `close`, and the
-    pool never gets its connection back. Here it gets a place for a new one.
+    Both are statements of some drivers, whose own errors SQLAlchemy doesn't wrap. And if the server
+    is lost when the level is set back, the pool never gets its connection; here it gets a place for
+    a new one.
+
+    Raises:
+        DBAPIError: The server was lost.
     """
-    connection.execution_options(isolation_level=level)
+    dialect = connection.dialect
+    base: Any = dialect.loaded_dbapi.Error
+    try:
+        connection.execution_options(isolation_level=level)
+    except base as error:
+        connection.invalidate(error)
+        raise DBAPIError.instance(
+            None, None, error, base, connection_invalidated=True, dialect=dialect
+        ) from error
     record: Any = connection.connection._connection_record  # type: ignore[attr-defined]
     resets = record.finalize_callback
     resets.append(_lossy(record, resets.pop()))

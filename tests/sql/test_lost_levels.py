@@ -1,4 +1,4 @@
-"""Servers that are lost while the pool sets a connection's isolation level back."""
+"""Servers that are lost while a connection's isolation level is set, or set back."""
 
 from __future__ import annotations
 
@@ -71,3 +71,25 @@ async def test_so_it_is_with_an_asynchronous_engine(
         assert (report.problems, report.deleted) == ((), 3)
     assert lost
     await engine.dispose()
+
+
+def test_a_sweep_goes_on_if_the_server_is_lost_when_the_level_is_set(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert backend.sync_url is not None
+    engine, model = create_engine(backend.sync_url, **POOL), cart()
+    model.metadata.create_all(engine)
+    with engine.begin() as connection:
+        add(connection, "carts", EXPIRED)
+    set_level, lost = engine.dialect.set_isolation_level, []
+
+    def lose_first(dbapi_connection: Any, level: Any) -> None:
+        if not lost:
+            lost.append(dbapi_connection)
+            raise engine.dialect.loaded_dbapi.OperationalError(2013, "lost")
+        set_level(dbapi_connection, level)
+
+    monkeypatch.setattr(engine.dialect, "set_isolation_level", lose_first)
+    report = Sweeper(engine, model).run_once()
+    assert (report.problems, report.deleted, len(lost)) == ((), 3, 1)
+    engine.dispose()
