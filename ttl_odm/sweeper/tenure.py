@@ -138,18 +138,19 @@ class Tenure:
             return None
         claim = self._claim
         sent = yield from Now()
-        self._lease = yield from Acquire(claim.name, claim.holder, claim.duration)
-        if self._lease is None:
+        lease = yield from Acquire(claim.name, claim.holder, claim.duration)
+        if lease is None:
             state = yield from ReadLease(claim.name)
             if state.holder == claim.holder:
                 # An earlier request got it, and the answer was lost.
                 sent = yield from Now()
-                lease = Lease(claim.name, claim.holder, state.token, claim.duration)
-                self._lease = lease if (yield from Renew(lease)) else None
-        if self._lease is None:
-            if state.paused:
-                raise Halt(Ending.PAUSED)
-            return state
+                ours = Lease(claim.name, claim.holder, state.token, claim.duration)
+                lease = ours if (yield from Renew(ours)) else None
+            if lease is None:
+                if state.paused:
+                    raise Halt(Ending.PAUSED)
+                return state
+        self._lease = lease
         self._trust_from(sent)
         return None
 

@@ -376,7 +376,7 @@ def isolate(connection: Connection, level: str) -> None:
         raise DBAPIError.instance(
             None, None, error, base, connection_invalidated=True, dialect=dialect
         ) from error
-    record: Any = connection.connection._connection_record  # type: ignore[attr-defined]
+    record: Any = connection.connection._connection_record
     resets = record.finalize_callback
     resets.append(_lossy(record, resets.pop()))
 
