@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar
+from threading import Thread
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from django.db import connections, transaction
@@ -16,7 +17,9 @@ from tests.events.subject import BEFORE, EventSubject, RolledBackError
 from ttl_odm.django.time.clock import database_now
 from ttl_odm.django.time.fields import InstantField
 from ttl_odm.events import EventWorker, Expiry, events, on_expired, on_expiring
-from ttl_odm.sweeper import Sweeper
+from ttl_odm.events.django.outbox import TableOutbox
+from ttl_odm.events.outbox import Subscription
+from ttl_odm.sweeper import Hook, Purged, Sweeper, TransientStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,10 +42,14 @@ class OnDjango(EventSubject):
 
     def __init__(self, clock: TTLClock) -> None:
         self.got = []
+        self.has_one_writer = connections["default"].vendor == "sqlite"
+        self._meanwhile: str | None = None
         self._clock = clock
         self._connection = connections["default"]
         on_expired(Seat, include=["label"], name="expired")(self.handle)
         on_expiring(Seat, before=BEFORE, include=["label"], name="expiring")(self.handle)
+        declared: Any = Seat
+        declared.__ttl_on_purged__ = [*declared.__ttl_on_purged__, Hook(self._comes)]
         self._worker = EventWorker(self._connection, [Seat])
 
     def put(
@@ -81,6 +88,29 @@ class OnDjango(EventSubject):
 
     def sweep(self) -> int:
         return Sweeper(self._connection, [Seat]).run_once().deleted
+
+    def sweep_while_comes(self, consumer: str) -> bool:
+        self._meanwhile = consumer
+        self.sweep()
+        return self._meanwhile is None
+
+    def _comes(self, _: Purged) -> None:
+        """Subscribe in a thread, since that has a connection of its own."""
+        if self._meanwhile is not None:
+            thread = Thread(target=self._subscribe, args=(self._meanwhile,))
+            thread.start()
+            thread.join()
+
+    def _subscribe(self, consumer: str) -> None:
+        theirs = connections["default"]
+        if self.has_one_writer:
+            theirs.settings_dict = {**theirs.settings_dict, "OPTIONS": {"timeout": 0}}
+        try:
+            with suppress(TransientStoreError):
+                TableOutbox("default").subscribe(consumer, [Subscription("shop_seat")])
+                self._meanwhile = None
+        finally:
+            theirs.close()
 
     def work(self) -> None:
         self._worker.run_once()

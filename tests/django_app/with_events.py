@@ -63,8 +63,8 @@ def recorded() -> int:
 
 
 def waiting() -> int:
-    """How many deliveries no consumer has dealt with."""
-    return Delivery.objects.count()
+    """How many deliveries no consumer has dealt with; others may be kept for one that is new."""
+    return Delivery.objects.exclude(next_at=None, error=None).count()
 
 
 def seats(*numbers: int) -> None:

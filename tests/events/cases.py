@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from tests.events.subject import BEFORE, HOUR
+from ttl_odm.events.newcomers import SETTLING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,6 +122,31 @@ def a_reader_gets_what_is_kept_once(s: EventSubject) -> None:
     s.put(3, OLD)
     s.work()
     assert [event.key for event in s.read("audit")] == [(3,)]
+
+
+@case
+def a_consumer_that_comes_while_an_event_is_recorded_gets_it_once(s: EventSubject) -> None:
+    s.put(1, OLD + 1)
+    assert s.sweep() == 1
+    s.put(2, OLD)
+    assert s.sweep_while_comes("audit") is not s.has_one_writer
+    assert s.keys() == set()
+    assert [event.key for event in s.read("audit")] == [(1,), (2,)]
+    assert list(s.read("audit")) == []
+    for _ in range(2):
+        s.pass_time(2 * SETTLING.total_seconds())
+        assert list(s.read("audit")) == []
+
+
+@case
+def it_does_if_it_looks_again_long_after_that(s: EventSubject) -> None:
+    s.put(1, OLD + 1)
+    assert s.sweep() == 1
+    s.put(2, OLD)
+    s.sweep_while_comes("audit")
+    s.pass_time(24 * HOUR)
+    assert [event.key for event in s.read("audit")] == [(1,), (2,)]
+    assert list(s.read("audit")) == []
 
 
 @case

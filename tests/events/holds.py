@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import String, UniqueConstraint, func, select, update
+from sqlalchemy import String, UniqueConstraint, func, or_, select, update
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from ttl_odm.events import Expiry, on_expired
@@ -46,6 +46,14 @@ def recorded(connection: Connection, model: Any) -> int:
     """How many events the outbox has."""
     events = event_tables(model.metadata).events
     return connection.scalar(select(func.count()).select_from(events)) or 0
+
+
+def waiting(engine: Engine, model: Any) -> int:
+    """How many deliveries nobody has dealt with; others may be kept for a consumer that is new."""
+    deliveries = event_tables(model.metadata).deliveries
+    is_open = or_(deliveries.c.next_at.is_not(None), deliveries.c.error.is_not(None))
+    with engine.connect() as connection:
+        return connection.scalar(select(func.count()).select_from(deliveries).where(is_open)) or 0
 
 
 def writes(engine: Engine, sent: list[str], model: Any, row: str) -> list[str]:

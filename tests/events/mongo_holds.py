@@ -51,6 +51,12 @@ def outbox(place: Swept, what: str = "events") -> list[Any]:
     return list(place.raw.database[f"ttl_odm_{what}"].find())
 
 
+def waiting(place: Swept) -> list[Any]:
+    """Return the deliveries that nobody has dealt with; others may be kept for a new consumer."""
+    is_done = {"next_at": None, "error": None}
+    return list(place.raw.database["ttl_odm_deliveries"].find({"$nor": [is_done]}))
+
+
 def keys(events: Iterable[Expiry]) -> list[Any]:
     """Return the keys of some events, sorted."""
     return sorted(key for event in events for key in event.key)

@@ -17,7 +17,9 @@ from tests.mongo.scratch import connect
 from ttl_odm.beanie import TTLMixin, ensure_indexes, ttl_database
 from ttl_odm.beanie.sweep import store
 from ttl_odm.events import AsyncEventWorker, Expiry, events, on_expired, on_expiring
-from ttl_odm.sweeper import AsyncSweeper
+from ttl_odm.events.beanie.outbox import CollectionOutbox
+from ttl_odm.events.outbox import Subscription
+from ttl_odm.sweeper import AsyncSweeper, Hook, Purged
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -49,8 +51,10 @@ class OnBeanie(EventSubject):
         self._theirs: MongoClient[Any] = MongoClient(url, tz_aware=True)
         self._name = f"ttl_odm_{uuid4().hex}"
         self._raw = self._theirs[self._name]["holds"]
+        self._meanwhile: str | None = None
         on_expired(Hold, include=["person"], name="expired")(self.handle)
         on_expiring(Hold, before=BEFORE, include=["person"], name="expiring")(self.handle)
+        self.model.__ttl_on_purged__ = [*self.model.__ttl_on_purged__, Hook(self._comes)]
         self._run(self._open(url))
         self._worker = AsyncEventWorker(self._database, Hold)
 
@@ -104,6 +108,17 @@ class OnBeanie(EventSubject):
 
     def sweep(self) -> int:
         return self._run(AsyncSweeper(self._database, self.model).run_once()).deleted
+
+    def sweep_while_comes(self, consumer: str) -> bool:
+        self._meanwhile = consumer
+        self.sweep()
+        return self._meanwhile is None
+
+    async def _comes(self, _: Purged) -> None:
+        if self._meanwhile is not None:
+            outbox = CollectionOutbox(self._database)  # not in the sweep's session
+            await outbox.subscribe(self._meanwhile, [Subscription("holds")])
+            self._meanwhile = None
 
     def work(self) -> None:
         self._run(self._worker.run_once())

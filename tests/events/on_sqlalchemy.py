@@ -20,10 +20,12 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.events.subject import BEFORE, HOUR, EventSubject, RolledBackError
 from ttl_odm.events import AsyncEventWorker, EventWorker, Expiry, events, on_expired, on_expiring
+from ttl_odm.events.outbox import Subscription
+from ttl_odm.events.sqlalchemy import read_from
 from ttl_odm.sqlalchemy import TTLMixin
 from ttl_odm.sqlalchemy.sweep.store import now
 from ttl_odm.sqlalchemy.time.clock import LastModified
-from ttl_odm.sweeper import AsyncSweeper, Sweeper
+from ttl_odm.sweeper import AsyncSweeper, Hook, Purged, Sweeper, TransientStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,6 +42,14 @@ PUT = text("INSERT INTO holds (id, person, _ts, ttl) VALUES (:id, :person, :ts, 
     bindparam("ts", type_=LastModified())
 )
 STORED = text("SELECT _ts FROM holds WHERE id = :id").columns(_ts=LastModified())
+
+
+WANTED = [Subscription("holds")]
+
+
+def at_once(backend: Backend) -> dict[str, Any]:
+    """Options of an engine that waits for no writer, on a database that has one at a time."""
+    return {"connect_args": {"timeout": 0}} if backend.database == "sqlite" else {}
 
 
 class OnSQLAlchemy(EventSubject):
@@ -59,14 +69,19 @@ class OnSQLAlchemy(EventSubject):
         self.got = []
         self.model: Any = Hold
         self._clock = clock
+        self._meanwhile: str | None = None
+        self.has_one_writer = backend.database == "sqlite"
         self._open(backend)
         on_expired(Hold, include=["person"], name="expired")(self.handle)
         on_expiring(Hold, before=BEFORE, include=["person"], name="expiring")(self.handle)
+        declared: Any = Hold
+        declared.__ttl_on_purged__ = [*declared.__ttl_on_purged__, Hook(self._comes)]
         self._do(Base.metadata.create_all)
         self._worker: Any = self._make_worker()
 
     def _open(self, backend: Backend) -> None:
         self.engine: Any = create_engine(backend.sync_url)
+        self._theirs: Any = create_engine(backend.sync_url, **at_once(backend))
 
     def _make_worker(self) -> EventWorker | AsyncEventWorker:
         return EventWorker(self.engine, self.model)
@@ -120,6 +135,17 @@ class OnSQLAlchemy(EventSubject):
     def sweep(self) -> int:
         return Sweeper(self.engine, self.model).run_once().deleted
 
+    def sweep_while_comes(self, consumer: str) -> bool:
+        self._meanwhile = consumer
+        self.sweep()
+        return self._meanwhile is None
+
+    def _comes(self, _: Purged) -> Any:
+        if self._meanwhile is not None:
+            with suppress(TransientStoreError):
+                read_from(self._theirs, self.model).outbox().subscribe(self._meanwhile, WANTED)
+                self._meanwhile = None
+
     def work(self) -> None:
         self._worker.run_once()
 
@@ -132,6 +158,7 @@ class OnSQLAlchemy(EventSubject):
 
     def close(self) -> None:
         self.engine.dispose()
+        self._theirs.dispose()
 
 
 class OnAsyncSQLAlchemy(OnSQLAlchemy):
@@ -140,7 +167,10 @@ class OnAsyncSQLAlchemy(OnSQLAlchemy):
     def _open(self, backend: Backend) -> None:
         assert backend.async_url is not None
         self._loop = asyncio.new_event_loop()
-        self.engine = create_async_engine(backend.async_url, poolclass=AsyncAdaptedQueuePool)
+        self.engine, self._theirs = (
+            create_async_engine(backend.async_url, poolclass=AsyncAdaptedQueuePool, **options)
+            for options in ({}, at_once(backend))
+        )
 
     def _make_worker(self) -> AsyncEventWorker:
         return AsyncEventWorker(self.engine, self.model)
@@ -157,6 +187,13 @@ class OnAsyncSQLAlchemy(OnSQLAlchemy):
         sweeper = AsyncSweeper(self.engine, self.model)
         return self._loop.run_until_complete(sweeper.run_once()).deleted
 
+    async def _comes(self, _: Purged) -> None:
+        if self._meanwhile is not None:
+            with suppress(TransientStoreError):
+                outbox = read_from(self._theirs, self.model).outbox()
+                await outbox.subscribe(self._meanwhile, WANTED)
+                self._meanwhile = None
+
     def work(self) -> None:
         self._loop.run_until_complete(self._worker.run_once())
 
@@ -170,4 +207,5 @@ class OnAsyncSQLAlchemy(OnSQLAlchemy):
 
     def close(self) -> None:
         self._loop.run_until_complete(self.engine.dispose())
+        self._loop.run_until_complete(self._theirs.dispose())
         self._loop.close()

@@ -37,12 +37,14 @@ class EventSubject(ABC):
     the name.
 
     Attributes:
+        has_one_writer: Whether the database has one at a time.
         named: What the name is called there.
         got: What the handlers were given, in order.
         failures: How often the next call of a handler raises an exception.
     """
 
     named: ClassVar[str] = "person"
+    has_one_writer: bool = False
     got: list[Expiry]
     failures: int = 0
 
@@ -82,6 +84,14 @@ class EventSubject(ABC):
     @abstractmethod
     def sweep(self) -> int:
         """Run a sweeper that isn't a worker's; return how many rows it says it has deleted."""
+
+    @abstractmethod
+    def sweep_while_comes(self, consumer: str) -> bool:
+        """Sweep; a consumer subscribes to what has expired, before that is committed.
+
+        It does so through a connection of its own. Return whether it could: a database with one
+        writer at a time makes it wait.
+        """
 
     @abstractmethod
     def work(self) -> None:

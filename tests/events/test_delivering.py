@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import event as sqlalchemy_event
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from tests.events.holds import HOUR, handled, kept, seat_hold
+from tests.events.holds import HOUR, handled, kept, seat_hold, waiting
 from tests.events.stubborn import Stubborn
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events import (
@@ -45,13 +45,6 @@ def expire(engine: Engine, ttl_clock: TTLClock, model: Any, *seats: str) -> None
     with Session(engine) as session, session.begin():
         session.add_all(model(seat=seat, person="ann") for seat in seats)
     ttl_clock.advance(HOUR)
-
-
-def waiting(engine: Engine, model: Any) -> int:
-    """How many deliveries nobody has dealt with."""
-    deliveries = event_tables(model.metadata).deliveries
-    with engine.connect() as connection:
-        return connection.scalar(select(func.count()).select_from(deliveries)) or 0
 
 
 def test_an_event_on_which_a_handler_raises_comes_again(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.events.mongo_holds import HOUR, expire, handled, keys, outbox, seat_hold
+from tests.events.mongo_holds import HOUR, expire, handled, keys, outbox, seat_hold, waiting
 from tests.mongo.sweeping import swept
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events import (
@@ -70,7 +70,7 @@ async def test_an_event_on_which_a_handler_raises_comes_again(
         assert await worker.run_once() == Delivered()
         ttl_clock.advance(1)
         assert await worker.run_once() == Delivered(done=1)
-        assert outbox(place, "deliveries") == []
+        assert waiting(place) == []
     assert [event.delivery for event in handler.got] == [1, 2, 3]
     assert len({event.id for event in handler.got}) == 1
     assert len(others) == 1
@@ -159,7 +159,7 @@ async def test_a_worker_that_comes_back_late_doesnt_end_the_next_delivery(
         (row,) = outbox(place, "deliveries")
         assert (row["deliveries"], row["error"]) == (2, None)
         await other.done([again])
-        assert outbox(place, "deliveries") == []
+        assert waiting(place) == []
 
 
 async def test_of_many_workers_one_gets_an_event(mongodb_url: str, ttl_clock: TTLClock) -> None:

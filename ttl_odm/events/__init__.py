@@ -9,6 +9,7 @@ row, whatever crashes. It is delivered to each consumer until that has dealt wit
 - `reader`: `events`, for those who read them in a loop.
 - `outbox`: what these need of a database.
 - `looks`: when rows that are about to expire are looked for.
+- `newcomers`: which events a consumer that is new gets late.
 - `rows`: what tables keep of events.
 - `sqlalchemy`, `django`, `beanie`: the tables or collections, and how events are recorded.
 - `findings`: what checks report, whatever the adapter.

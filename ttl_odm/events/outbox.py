@@ -104,11 +104,15 @@ class ConsumerState:
 class Outbox(Protocol):
     """The events of a database, and which of them consumers haven't dealt with."""
 
-    def subscribe(self, consumer: str, wanted: Collection[Subscription]) -> None:
+    def subscribe(self, consumer: str, wanted: Collection[Subscription]) -> bool:
         """Let a consumer have some events.
 
-        It gets those that are kept already, too. A second call changes nothing but the `before` of
-        a subscription to the same table and kind.
+        It gets those that are kept already, too. A second call changes the `before` of a
+        subscription to the same table and kind, and hands over what was committed late.
+
+        Returns:
+            Whether events may still be committed late, so that it has to be called again; see
+            `ttl_odm.events.newcomers`.
         """
         ...
 
@@ -165,7 +169,8 @@ class Outbox(Protocol):
     def forget(self, consumer: str) -> int:
         """Remove a consumer whose handler is gone, and return how many events it hadn't dealt with.
 
-        It comes back as soon as a process that has its handler starts again.
+        It comes back as soon as a process that has its handler starts again. Not in one
+        transaction, since these may be many.
         """
         ...
 
@@ -173,7 +178,7 @@ class Outbox(Protocol):
 class AsyncOutbox(Protocol):
     """An `Outbox` whose methods are coroutines."""
 
-    async def subscribe(self, consumer: str, wanted: Collection[Subscription]) -> None:
+    async def subscribe(self, consumer: str, wanted: Collection[Subscription]) -> bool:
         """As in `Outbox`."""
         ...
 

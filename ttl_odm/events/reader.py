@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.expiry import EXPIRED, EXPIRING
 from ttl_odm.events.handlers import adapter_of, check_name
+from ttl_odm.events.newcomers import Subscribing
 from ttl_odm.events.outbox import EVERY_TABLE, Subscription
 from ttl_odm.events.worker import HIDDEN, POLL, checked_seconds
 
@@ -68,8 +69,12 @@ class Events:
             raise TTLConfigurationError("The engine is asynchronous: write 'async for'.")
         outbox: Outbox = self._source.outbox()
         warnings: Warnings | None = self._source.warnings()
-        outbox.subscribe(self._consumer, self._wanted)
+        subscribing = Subscribing()
         while True:
+            if subscribing.is_due:
+                subscribing.begin()
+                unsettled = outbox.subscribe(self._consumer, self._wanted)
+                subscribing.end(is_unsettled=unsettled)
             # One at a time, since the loop may end with any.
             taken = outbox.take(self._consumer, 1, self._hidden)
             for delivery in taken:
@@ -87,8 +92,12 @@ class Events:
             raise TTLConfigurationError("The engine isn't asynchronous: write 'for'.")
         outbox: AsyncOutbox = self._source.outbox()
         warnings: AsyncWarnings | None = self._source.warnings()
-        await outbox.subscribe(self._consumer, self._wanted)
+        subscribing = Subscribing()
         while True:
+            if subscribing.is_due:
+                subscribing.begin()
+                unsettled = await outbox.subscribe(self._consumer, self._wanted)
+                subscribing.end(is_unsettled=unsettled)
             taken = await outbox.take(self._consumer, 1, self._hidden)
             for delivery in taken:
                 if warnings is None or await warnings.hold(delivery.event):

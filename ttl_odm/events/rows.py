@@ -1,5 +1,9 @@
 """What an outbox keeps, under which names, for how long; and what the rows of its tables say.
 
+A delivery waits until its ``next_at``. If that is NULL and there is an ``error``, it is *dead*. If
+both are NULL, it is *done* or was skipped, and is kept only so that its event isn't handed to the
+consumer again. Most deliveries that are done are deleted: see `ttl_odm.events.newcomers`.
+
 The adapters for SQL make the same tables, so that services of both can share them. This module must
 not know any database.
 """

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.handlers import Handler, adapter_of, handlers, rest_after
+from ttl_odm.events.newcomers import Subscribing
 from ttl_odm.sweeper import AsyncSweeper, Ending, StoreError, Sweeper, TransientStoreError
 from ttl_odm.sweeper.stop import Stop
 
@@ -152,6 +153,7 @@ class Worker:
         self._on_delivered = on_delivered
         self._on_report = on_report
         self._batches: defaultdict[str, _Batch] = defaultdict(_Batch)
+        self._subscribing = Subscribing()
         self._handlers()
 
     def _handlers(self) -> list[Handler]:
@@ -310,14 +312,20 @@ class EventWorker(Worker):
     def _delivered(self) -> bool:
         """Deliver what is due, and return whether anything was."""
         try:
+            if self._subscribing.is_due:
+                self._subscribe()
             return self._deliver_all().total > 0
         except TransientStoreError as error:
             logger.warning("Events weren't delivered: %s", error)
             return False
 
     def _subscribe(self) -> None:
-        for handler in self._handlers():
+        self._subscribing.begin()
+        unsettled = [
             self._outbox.subscribe(handler.consumer, [handler.wanted])
+            for handler in self._handlers()
+        ]
+        self._subscribing.end(is_unsettled=any(unsettled))
 
     def _deliver_all(self) -> Delivered:
         result = Delivered()
@@ -441,14 +449,20 @@ class AsyncEventWorker(Worker):
     async def _delivered(self) -> bool:
         """Deliver what is due, and return whether anything was."""
         try:
+            if self._subscribing.is_due:
+                await self._subscribe()
             return (await self._deliver_all()).total > 0
         except TransientStoreError as error:
             logger.warning("Events weren't delivered: %s", error)
             return False
 
     async def _subscribe(self) -> None:
-        for handler in self._handlers():
+        self._subscribing.begin()
+        unsettled = [
             await self._outbox.subscribe(handler.consumer, [handler.wanted])
+            for handler in self._handlers()
+        ]
+        self._subscribing.end(is_unsettled=any(unsettled))
 
     async def _deliver_all(self) -> Delivered:
         result = Delivered()

@@ -8,10 +8,10 @@ transaction.
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bson import ObjectId
-from pymongo import DeleteOne
+from pymongo import DeleteOne, UpdateOne
 
 from ttl_odm.beanie.policy.commands import RawCollection, as_datetime, first_batch
 from ttl_odm.beanie.purge.errors import store_errors
@@ -24,6 +24,7 @@ from ttl_odm.events.beanie.collections import (
     kept_at,
     prepare,
 )
+from ttl_odm.events.newcomers import settles_at, unsettled_from
 from ttl_odm.events.outbox import (
     EVERY_TABLE,
     LONGEST_ERROR,
@@ -36,7 +37,7 @@ from ttl_odm.events.outbox import (
 from ttl_odm.events.rows import DELIVERIES, Counts, before_of, seconds_of, states_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 
     from ttl_odm.beanie.drivers import Database, Document, Filter
     from ttl_odm.events.expiry import Expiry
@@ -45,6 +46,9 @@ _HANDING_OVER: Final = timedelta(minutes=1)
 """After how long another process hands events over, instead of one that died."""
 _CHUNK: Final = 1000
 _MOST_CONSUMERS: Final = 10_000
+_UNSETTLED: Final[dict[str, Any]] = {"unsettled_from": {"$ne": None}}
+_DONE: Final[dict[str, Any]] = {"$set": {"next_at": None, "error": None}}
+"""Makes a delivery one that is done, but kept."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -55,26 +59,35 @@ class CollectionOutbox:
         """Name the database, of either driver; nothing is created before somebody subscribes."""
         self._in = collections_of(database)
 
-    async def subscribe(self, consumer: str, wanted: Collection[Subscription]) -> None:
+    async def subscribe(self, consumer: str, wanted: Collection[Subscription]) -> bool:
         """As in `AsyncOutbox`."""
         with store_errors():
             await prepare(self._in)
-            for one in wanted:
-                await self._subscribe(consumer, one)
+            return any([await self._subscribe(consumer, one) for one in wanted])
 
-    async def _subscribe(self, consumer: str, wanted: Subscription) -> None:
+    async def _subscribe(self, consumer: str, wanted: Subscription) -> bool:
+        """Subscribe; return whether the consumer is unsettled after that."""
+        now = await self._now()
         key = {"consumer": consumer, "table": wanted.table, "kind": wanted.kind}
         await self._in.consumers.update_one(
             {"_id": key},
             {
                 "$set": {**key, "before_seconds": seconds_of(wanted.before)},
-                "$setOnInsert": {"hand_over_at": _EPOCH},
+                "$setOnInsert": {"hand_over_at": _EPOCH, "unsettled_from": unsettled_from(now)},
             },
             upsert=True,
         )
-        # Of several processes one hands the events over; if it dies, the next one that comes.
-        now = formats.server_now()
-        is_behind = {"hand_over_at": {"$type": "date"}, "$expr": {"$lte": ["$hand_over_at", now]}}
+        await self._hand_over_once(key, consumer, wanted)
+        row = await self._in.consumers.find_one({"_id": key, **_UNSETTLED})
+        if row is None:
+            return False
+        # Until then another process hands over all that is kept.
+        return row["hand_over_at"] is not None or not await self._settle(row, wanted, now)
+
+    async def _hand_over_once(self, key: Document, consumer: str, wanted: Subscription) -> None:
+        """Hand over what is kept, in one of several processes; if it dies, in the next."""
+        is_due = {"$lte": ["$hand_over_at", formats.server_now()]}
+        is_behind = {"hand_over_at": {"$type": "date"}, "$expr": is_due}
         taken = await self._in.consumers.update_one(
             {"_id": key, **is_behind}, [{"$set": {"hand_over_at": _after(_HANDING_OVER)}}]
         )
@@ -84,19 +97,38 @@ class CollectionOutbox:
 
     async def _hand_over(self, consumer: str, wanted: Subscription) -> None:
         """Let a new consumer have the events that are kept."""
-        kept: Document = {"kind": wanted.kind, **kept_at(await self._now())}
+        async for events in self._kept(wanted, {}):
+            await add_deliveries(self._in, events, [consumer])
+
+    async def _settle(self, row: Filter, wanted: Subscription, now: datetime) -> bool:
+        """Hand over events that were committed late; return whether they were the last."""
+        consumer, start = row["consumer"], row["unsettled_from"]
+        end = settles_at(start)
+        may_be_late: Document = {"recorded_at": {"$gte": start, "$lte": end}}
+        async for events in self._kept(wanted, may_be_late):
+            keys = [delivery_key(event["_id"], consumer) for event in events]
+            held = self._in.deliveries.find({"_id": {"$in": keys}}, {"_id": 0, "event": 1})
+            known = {one["event"] for one in await held.to_list(None)}
+            late = [event for event in events if event["_id"] not in known]
+            # Once it is settled, deliveries that are done are no longer kept.
+            if late and await self._in.consumers.find_one({"_id": row["_id"], **_UNSETTLED}):
+                await add_deliveries(self._in, late, [consumer])
+        if now < end:
+            return False
+        settled = {"$set": {"unsettled_from": None}}
+        await self._in.consumers.update_one({"_id": row["_id"]}, settled)
+        return True
+
+    async def _kept(self, wanted: Subscription, only: Document) -> AsyncIterator[list[Document]]:
+        """Yield the events that are kept for a subscription, a thousand at a time."""
+        kept: Document = {"kind": wanted.kind, **kept_at(await self._now()), **only}
         if wanted.table != EVERY_TABLE:
             kept["table"] = wanted.table
         if wanted.before is not None:
             kept["before_seconds"] = seconds_of(wanted.before)
-        fields = {"recorded_at": 1, "kept_until": 1}
-        events: list[Document] = []
-        async for event in self._in.events.find(kept, fields):
-            events.append(event)
-            if len(events) == _CHUNK:
-                await add_deliveries(self._in, events, [consumer])
-                events.clear()
-        await add_deliveries(self._in, events, [consumer])
+        cursor = self._in.events.find(kept, {"recorded_at": 1, "kept_until": 1})
+        while events := await cursor.to_list(_CHUNK):
+            yield events
 
     async def take(self, consumer: str, limit: int, hidden: timedelta) -> Sequence[Delivery]:
         """As in `AsyncOutbox`."""
@@ -125,9 +157,21 @@ class CollectionOutbox:
 
     async def done(self, deliveries: Collection[Delivery]) -> None:
         """As in `AsyncOutbox`."""
-        removals = [DeleteOne(_this(one, one.event.delivery)) for one in deliveries]
         with store_errors():
-            await self._in.deliveries.bulk_write(removals, ordered=False)
+            consumers = {"$in": list({one.consumer for one in deliveries})}
+            unsettled = self._in.consumers.find({"consumer": consumers, **_UNSETTLED})
+            starts: dict[str, datetime] = {}
+            for row in await unsettled.to_list(None):
+                start = starts.get(row["consumer"], row["unsettled_from"])
+                starts[row["consumer"]] = min(start, row["unsettled_from"])
+            changes: list[DeleteOne | UpdateOne] = []
+            for one in deliveries:
+                this, start = _this(one, one.event.delivery), starts.get(one.consumer)
+                if start is not None:
+                    changes.append(UpdateOne({**this, "recorded_at": {"$gte": start}}, _DONE))
+                    this["recorded_at"] = {"$lt": start}
+                changes.append(DeleteOne(this))
+            await self._in.deliveries.bulk_write(changes, ordered=False)
 
     async def failed(self, delivery: Delivery, error: str, rest: timedelta | None) -> None:
         """As in `AsyncOutbox`."""
@@ -137,6 +181,7 @@ class CollectionOutbox:
         }
         with store_errors():
             is_this = _this(delivery, delivery.event.delivery)
+            is_this["next_at"] = {"$ne": None}  # it wasn't skipped meanwhile
             await self._in.deliveries.update_one(is_this, [{"$set": note}])
 
     async def states(self) -> Sequence[ConsumerState]:
@@ -166,11 +211,9 @@ class CollectionOutbox:
     ) -> Sequence[OpenDelivery]:
         """As in `AsyncOutbox`."""
         with store_errors():
-            wanted: Document = kept_at(await self._now())
+            wanted: Document = {**kept_at(await self._now()), **_state(dead=dead)}
             if consumer is not None:
                 wanted["consumer"] = consumer
-            if dead is not None:
-                wanted["next_at"] = None if dead else {"$ne": None}
             opened = self._in.deliveries.find(wanted)
             opened = opened.sort([("recorded_at", 1), ("event", 1), ("consumer", 1)]).limit(limit)
             found = await opened.to_list(None)
@@ -198,16 +241,18 @@ class CollectionOutbox:
     async def skip(self, consumer: str | None = None, events: Collection[str] | None = None) -> int:
         """As in `AsyncOutbox`."""
         with store_errors():
-            deleted = await self._in.deliveries.delete_many(_chosen(consumer, events))
-        return int(deleted.deleted_count)
+            changed = await self._in.deliveries.update_many(_chosen(consumer, events), _DONE)
+        return int(changed.modified_count)
 
     async def forget(self, consumer: str) -> int:
         """As in `AsyncOutbox`."""
-        own = {"consumer": consumer}
+        its = {"consumer": consumer}
         with store_errors():
             # First of all, so that nothing more is recorded for it.
-            await self._in.consumers.delete_many(own)
-            deleted = await self._in.deliveries.delete_many(own)
+            await self._in.consumers.delete_many(its)
+            is_open = {**its, **_state(dead=None), **kept_at(await self._now())}
+            deleted = await self._in.deliveries.delete_many(is_open)
+            await self._in.deliveries.delete_many(its)
         return int(deleted.deleted_count)
 
     async def _now(self) -> datetime:
@@ -236,13 +281,23 @@ def _subscription_of(row: Filter) -> Subscription:
 
 def _chosen(consumer: str | None, events: Collection[str] | None) -> Document:
     """Return the filter for what a tool retries or skips: dead deliveries, or those of events."""
-    chosen: Document = {"next_at": None} if events is None else {"event": {"$in": [*events]}}
+    chosen = _state(dead=True if events is None else None)
+    if events is not None:
+        chosen["event"] = {"$in": [*events]}
     return chosen if consumer is None else {**chosen, "consumer": consumer}
+
+
+def _state(*, dead: bool | None) -> Document:
+    """Return the filter for deliveries that are dead, or that wait; for None, for all but done."""
+    if dead is None:
+        return {"$or": [_state(dead=True), _state(dead=False)]}
+    return {"next_at": None, "error": {"$ne": None}} if dead else {"next_at": {"$ne": None}}
 
 
 def _counting(now: datetime) -> Document:
     """Return the command that counts the deliveries of each consumer."""
     is_pending = {"$ne": ["$next_at", None]}
+    is_open = {"$or": [is_pending, {"$ne": ["$error", None]}]}
     is_retried = {"$and": [is_pending, {"$gt": ["$deliveries", 0]}]}
 
     def number(condition: Document) -> Document:
@@ -250,7 +305,7 @@ def _counting(now: datetime) -> Document:
 
     group = {
         "_id": "$consumer",
-        "kept": {"$sum": 1},
+        "kept": number(is_open),
         "pending": number(is_pending),
         "retried": number(is_retried),
         "oldest": {"$min": {"$cond": [is_pending, "$recorded_at", None]}},  # which passes nulls by

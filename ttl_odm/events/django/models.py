@@ -57,13 +57,14 @@ class Event(models.Model):
 
 
 class Consumer(models.Model):
-    """Who is told of the events of a table."""
+    """Who is told of the events of a table; some may come late if it has an `unsettled_from`."""
 
     pk = models.CompositePrimaryKey("consumer", "table_name", "kind")
     consumer = ExactField(max_length=LONGEST_NAME)
     table_name = ExactField(max_length=255)
     kind = ExactField(max_length=16)
     before_seconds: models.IntegerField[int | None, int | None] = models.IntegerField(null=True)
+    unsettled_from = InstantField(null=True)
 
     class Meta:
         """One table, whichever adapter made it."""
@@ -77,7 +78,10 @@ class Consumer(models.Model):
 
 
 class Delivery(models.Model):
-    """An event that a consumer hasn't dealt with yet; it is dead if it has no `next_at`."""
+    """An event that a consumer hasn't dealt with yet.
+
+    It is dead if it has an `error`, but no `next_at`; done if it has neither.
+    """
 
     __ttl__ = ExpireAt("kept_until")
 

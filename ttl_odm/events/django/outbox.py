@@ -21,6 +21,7 @@ from ttl_odm.django.time.clock import database_now
 from ttl_odm.django.time.fields import Ahead, Cutoff, DatabaseNow, InstantField
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.django import LABEL
+from ttl_odm.events.newcomers import settles_at, unsettled_from
 from ttl_odm.events.outbox import (
     EVERY_TABLE,
     LONGEST_ERROR,
@@ -50,6 +51,12 @@ if TYPE_CHECKING:
 
 _CHUNK: Final = 500
 """Rows, or ids, of one statement."""
+
+_OPEN: Final = Q(next_at__isnull=False) | Q(error__isnull=False)
+"""Whether a delivery isn't done: it waits, or is dead."""
+
+_DONE: Final[dict[str, None]] = {"next_at": None, "error": None}
+"""What a delivery says that is done, but kept."""
 
 
 class TableOutbox:
@@ -105,28 +112,63 @@ class TableOutbox:
 
     # For workers and readers
 
-    def subscribe(self, consumer: str, wanted: Collection[Subscription]) -> None:
+    def subscribe(self, consumer: str, wanted: Collection[Subscription]) -> bool:
         """As in `Outbox`."""
+        is_unsettled = False
         with self._errors():
             known = {
-                (row.table_name, row.kind): row.before_seconds
-                for row in self._consumers.filter(consumer=consumer)
+                (row.table_name, row.kind): row for row in self._consumers.filter(consumer=consumer)
             }
             for one in wanted:
-                before = seconds_of(one.before)
-                row = {"consumer": consumer, "table_name": one.table, "kind": one.kind}
-                if (one.table, one.kind) not in known:
-                    # An error of a key: somebody else has just done so.
-                    with suppress(IntegrityError), transaction.atomic(using=self._using):
-                        self._consumers.create(**row, before_seconds=before)
-                        self._hand_over(consumer, one)
-                elif known[one.table, one.kind] != before:
-                    self._consumers.filter(**row).update(before_seconds=before)
+                row, before = known.get((one.table, one.kind)), seconds_of(one.before)
+                if row is None:
+                    self._register(consumer, one)
+                    is_unsettled = True
+                    continue
+                if row.before_seconds != before:
+                    self._subscribed(consumer, one).update(before_seconds=before)
+                if row.unsettled_from is not None:
+                    is_unsettled |= not self._settle(consumer, one, row.unsettled_from)
+        return is_unsettled
 
-    def _hand_over(self, consumer: str, wanted: Subscription) -> None:
-        """Let a new consumer have the events that are kept."""
+    def _register(self, consumer: str, wanted: Subscription) -> None:
+        """Note a new subscription, and hand over the events that are kept."""
+        # An error of a key: somebody else has just done so.
+        with suppress(IntegrityError), transaction.atomic(using=self._using):
+            self._consumers.create(
+                consumer=consumer,
+                table_name=wanted.table,
+                kind=wanted.kind,
+                before_seconds=seconds_of(wanted.before),
+                unsettled_from=unsettled_from(database_now(connections[self._using])),
+            )
+            self._hand_over(consumer, wanted)
+
+    def _settle(self, consumer: str, wanted: Subscription, start: datetime) -> bool:
+        """Hand over events that were committed late; return whether they were the last."""
+        this, end = self._subscribed(consumer, wanted), settles_at(start)
+        # Once it is settled, deliveries that are done are no longer kept.
+        is_unsettled = Exists(this.filter(unsettled_from__isnull=False))
+        may_be_late = Q(recorded_at__range=(start, end))
+        try:
+            with store_errors(), transaction.atomic(using=self._using):
+                is_last = database_now(connections[self._using]) >= end
+                self._hand_over(consumer, wanted, may_be_late, is_unsettled)
+                if is_last:
+                    this.update(unsettled_from=None)
+        except UnreachableStoreError:
+            raise
+        except (IntegrityError, TransientStoreError):
+            return False  # another process does the same
+        return is_last
+
+    def _subscribed(self, consumer: str, wanted: Subscription) -> AnyQuerySet:
+        return self._consumers.filter(consumer=consumer, table_name=wanted.table, kind=wanted.kind)
+
+    def _hand_over(self, consumer: str, wanted: Subscription, *only: Q | Exists) -> None:
+        """Let a consumer have the events that are kept, unless it has them."""
         held = self._deliveries.filter(consumer=consumer, event=OuterRef("id"))
-        kept = self._events.filter(~Exists(held), kind=wanted.kind)
+        kept = self._events.filter(~Exists(held), *only, kind=wanted.kind)
         if wanted.table != EVERY_TABLE:
             kept = kept.filter(table_name=wanted.table)
         if wanted.before is not None:
@@ -158,16 +200,22 @@ class TableOutbox:
 
     def done(self, deliveries: Collection[Delivery]) -> None:
         """As in `Outbox`."""
+        unsettled = self._consumers.filter(
+            consumer=OuterRef("consumer"), unsettled_from__lte=OuterRef("recorded_at")
+        )
         with self._errors(), transaction.atomic(using=self._using):
             for one in deliveries:
-                self._of(one, one.event.delivery).delete()
+                this = self._of(one, one.event.delivery)
+                if not this.filter(~Exists(unsettled)).delete()[0]:
+                    this.update(**_DONE)
 
     def failed(self, delivery: Delivery, error: str, rest: timedelta | None) -> None:
         """As in `Outbox`."""
         next_at = None if rest is None else Ahead(rest.total_seconds())
         with self._errors():
             this = self._of(delivery, delivery.event.delivery)
-            this.update(next_at=next_at, error=error[:LONGEST_ERROR])
+            # Unless it was skipped meanwhile.
+            this.filter(next_at__isnull=False).update(next_at=next_at, error=error[:LONGEST_ERROR])
 
     def _of(self, delivery: Delivery, number: int) -> AnyQuerySet:
         """The row that is meant, unless it has been delivered another number of times."""
@@ -186,7 +234,7 @@ class TableOutbox:
                 counts.annotate(
                     pending=Count("next_at"),
                     retried=Count("next_at", filter=Q(deliveries__gt=0)),
-                    kept=Count("recorded_at"),
+                    kept=Count("recorded_at", filter=_OPEN),
                     oldest=Min("recorded_at", filter=is_pending),
                 )
             )
@@ -211,7 +259,7 @@ class TableOutbox:
         self, limit: int, *, consumer: str | None = None, dead: bool | None = None
     ) -> Sequence[OpenDelivery]:
         """As in `Outbox`."""
-        rows = self._with_event.order_by("recorded_at", "event", "consumer")
+        rows = self._with_event.filter(_OPEN).order_by("recorded_at", "event", "consumer")
         if consumer is not None:
             rows = rows.filter(consumer=consumer)
         if dead is not None:
@@ -240,23 +288,26 @@ class TableOutbox:
     def skip(self, consumer: str | None = None, events: Collection[str] | None = None) -> int:
         """As in `Outbox`."""
         with self._errors(), transaction.atomic(using=self._using):
-            return sum(rows.delete()[0] for rows in self._chosen(consumer, events))
+            return sum(rows.update(**_DONE) for rows in self._chosen(consumer, events))
 
     def forget(self, consumer: str) -> int:
         """As in `Outbox`."""
-        number, own = 0, self._deliveries.filter(consumer=consumer)
+        its, number = self._deliveries.filter(consumer=consumer), 0
         with self._errors():
             # First of all, so that nothing more is recorded for it.
             self._consumers.filter(consumer=consumer).delete()
-            while events := list(own.values_list("event", flat=True)[:_CHUNK]):
-                number += own.filter(event__in=events).delete()[0]
+            while events := list(its.values_list("event", flat=True)[:_CHUNK]):
+                with transaction.atomic(using=self._using):
+                    chunk = its.filter(event__in=events)
+                    number += chunk.filter(_OPEN).count()
+                    chunk.delete()
         return number
 
     def _chosen(
         self, consumer: str | None, events: Collection[str] | None
     ) -> Iterator[AnyQuerySet]:
         """The dead deliveries, or those of events; no row is in two of the querysets."""
-        rows = self._deliveries
+        rows = self._deliveries.filter(_OPEN)
         if consumer is not None:
             rows = rows.filter(consumer=consumer)
         if events is None:

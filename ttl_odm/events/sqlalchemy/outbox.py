@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
-from sqlalchemy import Engine, case, delete, func, insert, literal, select, update
+from sqlalchemy import Engine, case, delete, func, insert, literal, or_, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.events.newcomers import settles_at, unsettled_from
 from ttl_odm.events.outbox import (
     EVERY_TABLE,
     LONGEST_ERROR,
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 P = ParamSpec("P")
 
+_DONE: Final[dict[str, None]] = {"next_at": None, "error": None}
+"""What a delivery says that is done, but kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class Statements:
@@ -62,38 +66,85 @@ class Statements:
 
     def subscribe(
         self, connection: Connection, consumer: str, wanted: Collection[Subscription]
-    ) -> None:
+    ) -> bool:
         """See `ttl_odm.events.outbox.Outbox.subscribe`."""
-        c = self.tables.consumers.c
+        consumers, is_unsettled = self.tables.consumers, False
         with connection.begin():
             rows = connection.execute(
-                select(c.table_name, c.kind, c.before_seconds).where(c.consumer == consumer)
+                select(consumers).where(consumers.c.consumer == consumer)
             ).all()
-        known = {(row.table_name, row.kind): row.before_seconds for row in rows}
+        known = {(row.table_name, row.kind): row for row in rows}
         for one in wanted:
-            before = seconds_of(one.before)
-            if (one.table, one.kind) not in known:
-                with suppress(IntegrityError), connection.begin():  # somebody else has just done so
-                    row = {
-                        "consumer": consumer,
-                        "table_name": one.table,
-                        "kind": one.kind,
-                        "before_seconds": before,
-                    }
-                    connection.execute(insert(self.tables.consumers), [row])
-                    self._hand_over(connection, consumer, one)
-            elif known[one.table, one.kind] != before:
-                is_this = (c.consumer == consumer, c.table_name == one.table, c.kind == one.kind)
-                change = update(self.tables.consumers).where(*is_this)
+            row, before = known.get((one.table, one.kind)), seconds_of(one.before)
+            if row is None:
+                self._register(connection, consumer, one)
+                is_unsettled = True
+                continue
+            if row.before_seconds != before:
+                change = update(consumers).where(*self._is_subscribed(consumer, one))
                 with connection.begin():
                     connection.execute(change.values(before_seconds=before))
+            if row.unsettled_from is not None:
+                is_unsettled |= not self._settle(connection, consumer, one, row.unsettled_from)
+        return is_unsettled
 
-    def _hand_over(self, connection: Connection, consumer: str, wanted: Subscription) -> None:
-        """Let a new consumer have the events that are kept."""
+    def _register(self, connection: Connection, consumer: str, wanted: Subscription) -> None:
+        """Note a new subscription, and hand over the events that are kept."""
+        with suppress(IntegrityError), connection.begin():  # somebody else has just done so
+            row = {
+                "consumer": consumer,
+                "table_name": wanted.table,
+                "kind": wanted.kind,
+                "before_seconds": seconds_of(wanted.before),
+                "unsettled_from": unsettled_from(now_of(connection)),
+            }
+            connection.execute(insert(self.tables.consumers), [row])
+            self._hand_over(connection, consumer, wanted)
+
+    def _settle(
+        self, connection: Connection, consumer: str, wanted: Subscription, start: datetime
+    ) -> bool:
+        """Hand over events that were committed late; return whether they were the last."""
+        consumers, events = self.tables.consumers, self.tables.events
+        is_this, end = self._is_subscribed(consumer, wanted), settles_at(start)
+        # Once it is settled, deliveries that are done are no longer kept.
+        is_unsettled = (
+            select(consumers.c.kind).where(*is_this, consumers.c.unsettled_from.is_not(None))
+        ).exists()
+        try:
+            with connection.begin():
+                is_last = now_of(connection) >= end
+                may_be_late = events.c.recorded_at.between(start, end)
+                self._hand_over(connection, consumer, wanted, may_be_late, is_unsettled)
+                if is_last:
+                    settled = update(consumers).where(*is_this)
+                    connection.execute(settled.values(unsettled_from=None))
+        except DBAPIError as error:
+            if not (isinstance(error, IntegrityError) or is_passing(error)):
+                raise
+            return False  # another process does the same
+        return is_last
+
+    def _is_subscribed(
+        self, consumer: str, wanted: Subscription
+    ) -> tuple[ColumnElement[bool], ...]:
+        c = self.tables.consumers.c
+        return c.consumer == consumer, c.table_name == wanted.table, c.kind == wanted.kind
+
+    def _hand_over(
+        self,
+        connection: Connection,
+        consumer: str,
+        wanted: Subscription,
+        *only: ColumnElement[bool],
+    ) -> None:
+        """Let a consumer have the events that are kept, unless it has them."""
         events, deliveries = self.tables.events, self.tables.deliveries
-        held = select(deliveries.c.event).where(deliveries.c.consumer == consumer)
+        held = select(deliveries.c.event).where(
+            deliveries.c.event == events.c.id, deliveries.c.consumer == consumer
+        )
         kept = select(events.c.id, events.c.recorded_at, events.c.kept_until).where(
-            events.c.id.not_in(held), events.c.kind == wanted.kind
+            ~held.correlate(events).exists(), events.c.kind == wanted.kind, *only
         )
         if wanted.table != EVERY_TABLE:
             kept = kept.where(events.c.table_name == wanted.table)
@@ -168,10 +219,28 @@ class Statements:
 
     def done(self, connection: Connection, deliveries: Collection[Delivery]) -> None:
         """See `ttl_odm.events.outbox.Outbox.done`."""
-        table = self.tables.deliveries
+        table, consumers = self.tables.deliveries, self.tables.consumers.c
+        is_to_be_kept = (
+            select(consumers.kind)
+            .where(
+                consumers.consumer == table.c.consumer,
+                consumers.unsettled_from <= table.c.recorded_at,
+            )
+            .correlate(table)
+            .exists()
+        )
+        groups = [
+            (*are_these, table.c.deliveries == number)
+            for number, are_these in self._together(deliveries)
+        ]
         with connection.begin():
-            for number, are_these in self._together(deliveries):
-                connection.execute(delete(table).where(*are_these, table.c.deliveries == number))
+            deleted = sum(
+                connection.execute(delete(table).where(*are_done, ~is_to_be_kept)).rowcount
+                for are_done in groups
+            )
+            if deleted < len(deliveries):
+                for are_done in groups:
+                    connection.execute(update(table).where(*are_done).values(_DONE))
 
     def _together(
         self, deliveries: Iterable[Delivery]
@@ -192,7 +261,8 @@ class Statements:
         with connection.begin():
             next_at = None if rest is None else now_of(connection) + rest
             is_this = self._is(delivery, delivery.event.delivery)
-            note = update(self.tables.deliveries).where(*is_this)
+            waits = self.tables.deliveries.c.next_at.is_not(None)  # it wasn't skipped meanwhile
+            note = update(self.tables.deliveries).where(*is_this, waits)
             connection.execute(note.values(next_at=next_at, error=error[:LONGEST_ERROR]))
 
     def states(self, connection: Connection) -> list[ConsumerState]:
@@ -206,7 +276,7 @@ class Statements:
         is_pending = d.next_at.is_not(None)
         counts = select(
             d.consumer,
-            func.count(),
+            func.count(case((self._is_open, 1))),
             func.count(d.next_at),
             func.count(case((is_pending & (d.deliveries > 0), 1))),
             func.min(case((is_pending, d.recorded_at))),
@@ -244,6 +314,7 @@ class Statements:
         opened = (
             select(events, d.consumer, d.deliveries, d.next_at, d.error)
             .join(self.tables.deliveries, d.event == events.c.id)
+            .where(self._is_open)
             .order_by(d.recorded_at, d.event, d.consumer)
             .limit(limit)
         )
@@ -281,30 +352,39 @@ class Statements:
         number = 0
         with connection.begin():
             for those in self._chosen(consumer, events):
-                number += connection.execute(delete(self.tables.deliveries).where(*those)).rowcount
+                skipping = update(self.tables.deliveries).where(*those).values(_DONE)
+                number += connection.execute(skipping).rowcount
         return number
 
     def forget(self, connection: Connection, consumer: str) -> int:
         """See `ttl_odm.events.outbox.Outbox.forget`."""
         consumers, deliveries = self.tables.consumers, self.tables.deliveries
+        is_its = deliveries.c.consumer == consumer
         with connection.begin():  # first of all, so that nothing more is recorded for it
             connection.execute(delete(consumers).where(consumers.c.consumer == consumer))
-        own, number = deliveries.c.consumer == consumer, 0
+        chunk = select(deliveries.c.event, self._is_open).where(is_its).limit(CHUNK)
+        number = 0
         while True:
             with connection.begin():
-                some = select(deliveries.c.event).where(own).limit(CHUNK)
-                events = connection.scalars(some).all()
-                those = delete(deliveries).where(own, deliveries.c.event.in_(events))
-                number += connection.execute(those).rowcount if events else 0
-            if len(events) < CHUNK:
+                rows = connection.execute(chunk).all()
+                events = [event for event, _ in rows]
+                connection.execute(delete(deliveries).where(is_its, deliveries.c.event.in_(events)))
+            number += sum(bool(is_open) for _, is_open in rows)
+            if len(rows) < CHUNK:
                 return number
+
+    @property
+    def _is_open(self) -> ColumnElement[bool]:
+        """Whether a delivery isn't done: it waits, or is dead."""
+        d = self.tables.deliveries.c
+        return or_(d.next_at.is_not(None), d.error.is_not(None))
 
     def _chosen(
         self, consumer: str | None, events: Collection[str] | None
     ) -> Iterator[list[ColumnElement[bool]]]:
         """Conditions for the dead deliveries, or those of events; no row meets two of them."""
         d = self.tables.deliveries.c
-        own = [] if consumer is None else [d.consumer == consumer]
+        own = [self._is_open] if consumer is None else [self._is_open, d.consumer == consumer]
         if events is None:
             yield [*own, d.next_at.is_(None)]
             return
@@ -368,9 +448,9 @@ class TableOutbox:
         self._engine = engine
         self._statements = Statements(tables)
 
-    def subscribe(self, consumer: str, wanted: Collection[Subscription]) -> None:
+    def subscribe(self, consumer: str, wanted: Collection[Subscription]) -> bool:
         """As in `Outbox`."""
-        self._run(Statements.subscribe, consumer, wanted)
+        return self._run(Statements.subscribe, consumer, wanted)
 
     def take(self, consumer: str, limit: int, hidden: timedelta) -> Sequence[Delivery]:
         """As in `Outbox`."""
@@ -427,9 +507,9 @@ class AsyncTableOutbox:
         self._engine = engine
         self._statements = Statements(tables)
 
-    async def subscribe(self, consumer: str, wanted: Collection[Subscription]) -> None:
+    async def subscribe(self, consumer: str, wanted: Collection[Subscription]) -> bool:
         """As in `Outbox`."""
-        await self._run(Statements.subscribe, consumer, wanted)
+        return await self._run(Statements.subscribe, consumer, wanted)
 
     async def take(self, consumer: str, limit: int, hidden: timedelta) -> Sequence[Delivery]:
         """As in `Outbox`."""

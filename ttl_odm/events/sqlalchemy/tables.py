@@ -95,6 +95,7 @@ def event_tables(
             Column("table_name", _exact(255), primary_key=True),
             Column("kind", _exact(16), primary_key=True),
             Column("before_seconds", Integer),
+            Column("unsettled_from", LastModified()),  # NULL: no event is late for it any more
             schema=schema,
             info={_INFO: CONSUMERS},
         ),
@@ -104,7 +105,7 @@ def event_tables(
             Column("event", _exact(32), primary_key=True),
             Column("consumer", _exact(LONGEST_NAME), primary_key=True),
             Column("deliveries", Integer, nullable=False),
-            Column("next_at", LastModified()),  # NULL: it is dead
+            Column("next_at", LastModified()),  # NULL: it is dead, or done
             Column("error", Text),
             Column("recorded_at", LastModified(), nullable=False),
             Column("kept_until", LastModified(), nullable=False),
