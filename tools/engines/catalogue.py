@@ -77,7 +77,7 @@ ENGINES = (
     _mariadb("11.8", "trixie"),
     Engine(
         "galera",
-        "Galera, three nodes of MariaDB",
+        "Galera, a cluster of MariaDB",
         "11.8",
         "Debian's trixie",
         "mariadb",

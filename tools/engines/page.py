@@ -32,8 +32,8 @@ the newest versions.
 
 A cell counts cases: right / wrong / not applicable. A case is one test with one driver. The reasons
 why cases don't apply are listed [below](#cases-that-dont-apply). On MongoDB, the paths of the leak
-matrix include the migrations. The two Galera nodes have a test of their own: while each node has a
-sweeper and a writer, no renewal is lost (`tests/engines/two_nodes.py`).
+matrix include the migrations. Two nodes of the Galera cluster have a test of their own: while each
+has a sweeper and a writer, no renewal is lost (`tests/engines/two_nodes.py`).
 
 `python3 tools/dev.py engines` measures everything, and `--only postgres-17` a single engine. It
 needs Debian, but no root and no installation: packages from other suites are unpacked into a cache.
