@@ -8,9 +8,11 @@ have to kill, freeze and revive members themselves.
 from __future__ import annotations
 
 import signal
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from local_servers.children import POLL_SECONDS, READY_SECONDS, ServerError
 from local_servers.kind import Kind
 
 if TYPE_CHECKING:
@@ -120,3 +122,23 @@ def freeze(child: Child) -> None:
 def thaw(child: Child) -> None:
     """Let a server's processes go on."""
     child.send(signal.SIGCONT)
+
+
+def poll(is_ready: Callable[[], bool], complaint: str) -> None:
+    """Poll until a condition holds; an error of a server means that it doesn't hold yet.
+
+    Raises:
+        ServerError: It didn't hold in time; the message begins with `complaint`.
+    """
+    deadline = time.monotonic() + READY_SECONDS
+    while True:
+        reason = ""
+        try:
+            if is_ready():
+                return
+        except ServerError as error:
+            reason = f": {error}"
+        if time.monotonic() > deadline:
+            message = f"{complaint} after {READY_SECONDS:.0f} s{reason}"
+            raise ServerError(message)
+        time.sleep(POLL_SECONDS)

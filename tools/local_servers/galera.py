@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from local_servers.children import ServerError, make_folder, unprivileged_account
-from local_servers.cluster import ClusterKind, opened_by
+from local_servers.cluster import ClusterKind, opened_by, poll
 from local_servers.kind import ADDRESS, NAME, free_port
 from local_servers.mariadb import FIRST_STATEMENTS, begin, install
 from local_servers.mariadb import suite as mariadb_suite
-from local_servers.mariadb_members import Server, poll, server_of
+from local_servers.mariadb_members import Server, server_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

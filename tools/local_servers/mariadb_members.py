@@ -8,13 +8,11 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from local_servers import cluster
 from local_servers.children import (
-    POLL_SECONDS,
     READY_SECONDS,
     ServerError,
     unprivileged_account,
@@ -24,7 +22,7 @@ from local_servers.kind import ADDRESS, NAME, is_durable
 from local_servers.mariadb import SBIN, begin, greets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from local_servers.children import Child, Children
@@ -180,23 +178,3 @@ class Server:
 def server_of(servers: Sequence[Server], member: Member) -> Server:
     """Return the server of a member."""
     return next(server for server in servers if server.member == member)
-
-
-def poll(is_ready: Callable[[], bool], complaint: str) -> None:
-    """Poll until a condition holds; an error of a server means that it doesn't hold yet.
-
-    Raises:
-        ServerError: It didn't hold in time; the message begins with `complaint`.
-    """
-    deadline = time.monotonic() + READY_SECONDS
-    while True:
-        reason = ""
-        try:
-            if is_ready():
-                return
-        except ServerError as error:
-            reason = f": {error}"
-        if time.monotonic() > deadline:
-            message = f"{complaint} after {READY_SECONDS:.0f} s{reason}"
-            raise ServerError(message)
-        time.sleep(POLL_SECONDS)

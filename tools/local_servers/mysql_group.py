@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from local_servers import mysql
-from local_servers.cluster import ClusterKind, opened_by
+from local_servers.cluster import poll
 from local_servers.kind import ADDRESS, NAME, free_port
-from local_servers.mysql_members import Server, make_servers, poll
+from local_servers.mysql_members import Server, kind_of, make_servers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -173,22 +172,9 @@ def _open(programs: dict[str, str], folder: Path, children: Children, *, is_mult
     return group
 
 
-def _kind(name: str, title: str, *, is_multi: bool) -> ClusterKind:
-    opened = partial(_open, is_multi=is_multi)
-    return ClusterKind(
-        name=name,
-        title=title,
-        variable="TTL_ODM_TEST_MYSQL_URL",
-        packages=lambda: (),
-        remedy=mysql.MYSQL.remedy,
-        find=mysql.find,
-        start=opened_by(opened),
-        suite=mysql.SUITE,
-        open=opened,
-    )
-
-
-MYSQL_GROUP = _kind("mysql-group", "MySQL Group Replication", is_multi=False)
-MYSQL_GROUP_MULTI = _kind(
-    "mysql-group-multi", "MySQL Group Replication, multi-primary", is_multi=True
+MYSQL_GROUP = kind_of("mysql-group", "MySQL Group Replication", partial(_open, is_multi=False))
+MYSQL_GROUP_MULTI = kind_of(
+    "mysql-group-multi",
+    "MySQL Group Replication, multi-primary",
+    partial(_open, is_multi=True),
 )

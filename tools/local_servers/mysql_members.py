@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import shutil
 import signal
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from local_servers import cluster, mysql_client
 from local_servers.children import (
-    POLL_SECONDS,
     READY_SECONDS,
     ServerError,
     make_folder,
     unprivileged_account,
 )
-from local_servers.cluster import Member
+from local_servers.cluster import ClusterKind, Member
 from local_servers.kind import ADDRESS, NAME, free_port, is_durable
 from local_servers.mariadb import FIRST_STATEMENTS, greets
-from local_servers.mysql import at_port, begin, install
+from local_servers.mysql import MYSQL, SUITE, at_port, begin, find, install
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -140,6 +138,29 @@ class Server:
         return self.child
 
 
+def kind_of(
+    name: str, title: str, opened: Callable[[dict[str, str], Path, Children], cluster.Cluster]
+) -> ClusterKind:
+    """Return a kind of cluster of this MySQL.
+
+    Args:
+        name: what `--only` calls it.
+        title: what people call it.
+        opened: starts it in an empty folder.
+    """
+    return ClusterKind(
+        name=name,
+        title=title,
+        variable=MYSQL.variable,
+        packages=lambda: (),
+        remedy=MYSQL.remedy,
+        find=find,
+        start=cluster.opened_by(opened),
+        suite=SUITE,
+        open=opened,
+    )
+
+
 def make_servers(
     programs: dict[str, str],
     folder: Path,
@@ -189,23 +210,3 @@ def _copy(source: Path, target: Path) -> None:
     if account is not None:
         for path in (target, *target.rglob("*")):
             shutil.chown(path, account.uid, account.gid)
-
-
-def poll(is_ready: Callable[[], bool], complaint: str) -> None:
-    """Poll until something is true of several servers; their errors mean that it isn't yet.
-
-    Raises:
-        ServerError: it took too long; the message begins with the complaint.
-    """
-    deadline = time.monotonic() + READY_SECONDS
-    while True:
-        reason = ""
-        try:
-            if is_ready():
-                return
-        except ServerError as error:
-            reason = f": {error}"
-        if time.monotonic() > deadline:
-            message = f"{complaint} after {READY_SECONDS:.0f} s{reason}"
-            raise ServerError(message)
-        time.sleep(POLL_SECONDS)

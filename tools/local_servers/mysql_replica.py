@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from local_servers import mysql
 from local_servers.children import READY_SECONDS, ServerError
-from local_servers.cluster import ClusterKind, opened_by
+from local_servers.cluster import poll
 from local_servers.kind import ADDRESS, NAME
 from local_servers.mysql_client import StatementError
-from local_servers.mysql_members import Server, make_servers, poll
+from local_servers.mysql_members import Server, kind_of, make_servers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -185,22 +184,9 @@ def _open(programs: dict[str, str], folder: Path, children: Children, *, log_for
     return pair
 
 
-def _kind(name: str, title: str, log_format: str) -> ClusterKind:
-    opened = partial(_open, log_format=log_format)
-    return ClusterKind(
-        name=name,
-        title=title,
-        variable="TTL_ODM_TEST_MYSQL_URL",
-        packages=lambda: (),
-        remedy=mysql.MYSQL.remedy,
-        find=mysql.find,
-        start=opened_by(opened),
-        suite=mysql.SUITE,
-        open=opened,
-    )
-
-
-MYSQL_REPLICA = _kind("mysql-replica", "MySQL with a replica", "ROW")
-MYSQL_REPLICA_STATEMENT = _kind(
-    "mysql-replica-statement", "MySQL with a replica, by statements", "STATEMENT"
+MYSQL_REPLICA = kind_of("mysql-replica", "MySQL with a replica", partial(_open, log_format="ROW"))
+MYSQL_REPLICA_STATEMENT = kind_of(
+    "mysql-replica-statement",
+    "MySQL with a replica, by statements",
+    partial(_open, log_format="STATEMENT"),
 )
