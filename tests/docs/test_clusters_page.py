@@ -98,8 +98,10 @@ def test_a_row_of_the_page_has_what_was_seen(page: ModuleType) -> None:
 
 
 def test_what_was_seen_is_read_back_as_it_was_written(page: ModuleType, tmp_path: Path) -> None:
+    from measured import dump
+
     results = {"one": seen(page), "two": page.Absent("2026-11-29", "a reason")}
     file = tmp_path / "seen.json"
-    file.write_text(page.dump(results), encoding="utf-8")
+    file.write_text(dump(results), encoding="utf-8")
     assert page.load(file) == results
     assert page.load(tmp_path / "missing.json") == {}

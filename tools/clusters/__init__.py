@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from clusters.catalogue import NAMES, NOT_TESTED, SETUPS
 from clusters.measure import measure
-from clusters.page import Measured, Results, document, dump, load, summary
+from clusters.page import Measured, Results, document, load, summary
 from environments import ROOT
+from measured import dump
 from terminal import say
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusters.page import Absent, Measured
+from clusters.page import Measured
 from environments import ROOT
+from measured import Absent
 from terminal import run
 
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ docs/clusters.json keeps it, so that one setup can be measured anew. Nothing her
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from measured import Absent, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -45,19 +46,6 @@ acknowledged, with the time that the command itself takes to promote a replica w
 `python3 tools/dev.py clusters` measures everything, and `--only {example}` a single setup.
 `--failovers 10` is shorter, and `--seed 7` repeats a run's random choices.
 """
-
-
-@dataclass(frozen=True)
-class Absent:
-    """A setup that was not available when it was asked for.
-
-    Attributes:
-        date: when.
-        reason: in a few words.
-    """
-
-    date: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -99,19 +87,7 @@ Results = dict[str, "Measured | Absent"]
 
 def load(file: Path) -> Results:
     """Read what was measured before."""
-    if not file.exists():
-        return {}
-    kept: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
-    return {
-        name: Absent(**result) if "reason" in result else Measured(**result)
-        for name, result in kept.items()
-    }
-
-
-def dump(results: Results) -> str:
-    """Write down what was measured."""
-    kept = {name: asdict(result) for name, result in results.items()}
-    return json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
+    return read(file, Measured)
 
 
 def document(setups: Iterable[Setup], results: Results, not_tested: Mapping[str, str]) -> str:

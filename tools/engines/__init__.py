@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from engines.catalogue import ENGINES, NAMES, NOT_AVAILABLE
 from engines.measure import measure
-from engines.page import Measured, Results, document, dump, load, summary
+from engines.page import Measured, Results, document, load, summary
 from environments import ROOT
+from measured import dump
 from terminal import say
 
 if TYPE_CHECKING:

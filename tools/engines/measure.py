@@ -9,12 +9,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engines.page import Absent, Measured
+from engines.page import Measured
 from environments import ROOT
 from local_servers.children import ServerError
 from local_servers.kind import Wanted
 from local_servers.lifetime import started
 from local_servers.mysql import MYSQL
+from measured import Absent
 from terminal import Command, run_together, say
 
 if TYPE_CHECKING:

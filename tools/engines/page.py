@@ -5,9 +5,10 @@ docs/engines.json keeps it, so that one engine can be measured anew. Nothing her
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from measured import Absent, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,19 +42,6 @@ needs Debian, but no root and no installation: packages from other suites are un
 
 
 @dataclass(frozen=True)
-class Absent:
-    """An engine that was not available when it was asked for.
-
-    Attributes:
-        date: when.
-        reason: in a few words.
-    """
-
-    date: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class Measured:
     """What came out on one engine.
 
@@ -83,19 +71,7 @@ Results = dict[str, "Measured | Absent"]
 
 def load(file: Path) -> Results:
     """Read what was measured before."""
-    if not file.exists():
-        return {}
-    kept: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
-    return {
-        name: Absent(**result) if "reason" in result else Measured(**result)
-        for name, result in kept.items()
-    }
-
-
-def dump(results: Results) -> str:
-    """Write down what was measured."""
-    kept = {name: asdict(result) for name, result in results.items()}
-    return json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
+    return read(file, Measured)
 
 
 def document(engines: Iterable[Engine], results: Results, not_available: Mapping[str, str]) -> str:
