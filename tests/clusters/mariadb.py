@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
-from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pymysql
-import pytest
 from sqlalchemy import create_engine, select, text
 from sqlalchemy.orm import Session
 
@@ -29,21 +25,6 @@ EXPIRED: Final = range(200)
 LIVE: Final = range(1_000, 1_020)
 PACE: Final = Pace(start=20, lowest=20, highest=20, target=10)
 """Several batches for these rows, all of one size."""
-
-_TOOLS: Final = Path(__file__).parents[2] / "tools"
-_PATIENCE: Final = 60.0
-"""Seconds within which a state has to come about."""
-
-
-@contextmanager
-def running(module: str, kind: str) -> Iterator[Any]:
-    """Run a cluster of a kind that a module of `local_servers` has."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(_TOOLS)
-        from local_servers.lifetime import running_cluster
-
-        with running_cluster(getattr(import_module(f"local_servers.{module}"), kind)) as cluster:
-            yield cluster
 
 
 @contextmanager
@@ -100,14 +81,6 @@ def stored(engine: Engine) -> list[int]:
     with Session(engine) as session:
         statement = select(Cart.id).order_by(Cart.id).options(include_expired())
         return list(session.scalars(statement))
-
-
-def until(holds: Callable[[], object]) -> None:
-    """Wait until a condition holds that the servers bring about in their own time."""
-    deadline = time.monotonic() + _PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def once(act: Callable[[], object]) -> Callable[[object], None]:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from contextlib import contextmanager, suppress
-from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pymysql
@@ -14,12 +10,11 @@ from pymysql.constants import CR
 from sqlalchemy import create_engine, make_url, select, text
 
 from tests.faults.carts import HOUR, add, left
-from tests.guard import GUARD
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from sqlalchemy import Connection, Engine
 
@@ -27,18 +22,6 @@ EXPIRED: Final = range(60)
 LIVE: Final = range(1_000, 1_010)
 PACE: Final = Pace(start=10, lowest=10, highest=10, target=10)
 """Several batches for these rows."""
-
-_TOOLS: Final = str(Path(__file__).parents[2] / "tools")
-
-
-@contextmanager
-def running(module: str, kind: str) -> Iterator[Any]:
-    """Run a cluster of a kind that a module of `local_servers` has."""
-    if _TOOLS not in sys.path:
-        sys.path.append(_TOOLS)
-    lifetime = import_module("local_servers.lifetime")
-    with lifetime.running_cluster(getattr(import_module(module), kind)) as cluster:
-        yield cluster
 
 
 @contextmanager
@@ -106,14 +89,6 @@ def seen(engine: Engine, model: Any) -> set[int]:
     """The keys of the rows that an application sees."""
     with engine.connect() as connection:
         return set(connection.scalars(select(model.id)))
-
-
-def until(holds: Callable[[], object]) -> None:
-    """Wait until the servers have brought a state about."""
-    deadline = time.monotonic() + GUARD
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def has_carts(engine: Engine, keys: set[int], model: Any) -> bool:

@@ -19,10 +19,10 @@ from tests.clusters.mariadb import (
     once,
     renew,
     routed,
-    running,
     seen,
     stored,
 )
+from tests.clusters.members import revive, running
 from ttl_odm.dialects.errors import code_of
 from ttl_odm.sqlalchemy.sweep.leases import TableLeases
 from ttl_odm.sweeper import Ending, Sweeper, TransientStoreError
@@ -56,9 +56,7 @@ def started() -> Iterator[Any]:
 def cluster(started: Any) -> Iterator[Any]:
     """Give the cluster, and start again afterwards the nodes that are down."""
     yield started
-    for member in started.members:
-        if member not in (started.primary(), *started.replicas()):
-            started.start(member)
+    revive(started)
 
 
 @pytest.fixture

@@ -18,11 +18,10 @@ from tests.clusters.mariadb import (
     fill,
     once,
     routed,
-    running,
     seen,
     stored,
-    until,
 )
+from tests.clusters.members import revive, running, until
 from ttl_odm.sweeper import Ending, Sweeper
 
 if TYPE_CHECKING:
@@ -45,9 +44,7 @@ def started() -> Iterator[Any]:
 def cluster(started: Any) -> Iterator[Any]:
     """Give the cluster, and start again afterwards what is down."""
     yield started
-    for member in started.members:
-        if member not in (started.primary(), *started.replicas()):
-            started.start(member)
+    revive(started)
 
 
 @pytest.fixture

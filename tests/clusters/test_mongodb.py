@@ -10,7 +10,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pytest
@@ -18,6 +17,7 @@ from beanie import Document, init_beanie
 from pymongo import MongoClient, WriteConcern
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
+from tests.clusters.members import PATIENCE, revive, running, until
 from tests.mongo import following
 from tests.mongo.models import collection_of, opened
 from tests.mongo.scratch import connect
@@ -40,9 +40,6 @@ T = TypeVar("T")
 
 pytestmark = pytest.mark.slow
 
-TOOLS: Final = Path(__file__).parents[2] / "tools"
-PATIENCE: Final = 60.0
-"""Seconds within which any state has to come about."""
 LIVE: Final = range(1_000, 1_020)
 MAJORITY: Final = WriteConcern("majority")
 
@@ -59,31 +56,15 @@ class Cart(TTLMixin, Document):
 
 @pytest.fixture(scope="module")
 def started() -> Iterator[Any]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(TOOLS)
-        from local_servers.lifetime import running_cluster
-        from local_servers.mongodb_members import MONGODB_MEMBERS
-
-        with running_cluster(MONGODB_MEMBERS) as members:
-            yield members
+    with running("mongodb_members", "MONGODB_MEMBERS") as members:
+        yield members
 
 
 @pytest.fixture
 def cluster(started: Any) -> Iterator[Any]:
     """Give the cluster, and start again afterwards what is down."""
     yield started
-    up = {started.primary(), *started.replicas()}
-    for member in started.members:
-        if member not in up:
-            started.start(member)
-
-
-def until(holds: Callable[[], object]) -> None:
-    """Wait until something holds that the servers do in their own time."""
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    revive(started)
 
 
 def put(world: World, keys: Iterable[int], *, age: int) -> None:

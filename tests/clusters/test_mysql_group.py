@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from tests.clusters.members import running, until
 from tests.clusters.mysql import (
     EXPIRED,
     LIVE,
@@ -19,10 +20,8 @@ from tests.clusters.mysql import (
     fill,
     has_carts,
     renew,
-    running,
     seen,
     stored,
-    until,
 )
 from tests.faults.carts import HOUR, cart
 from ttl_odm.sqlalchemy import TTLMixin
@@ -41,14 +40,14 @@ CONFLICT = 3101
 
 @pytest.fixture(scope="module")
 def group() -> Iterator[Any]:
-    with running("local_servers.mysql_group", "MYSQL_GROUP") as cluster:
+    with running("mysql_group", "MYSQL_GROUP") as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def equals() -> Iterator[Any]:
     """Run a group whose members all take writes."""
-    with running("local_servers.mysql_group", "MYSQL_GROUP_MULTI") as cluster:
+    with running("mysql_group", "MYSQL_GROUP_MULTI") as cluster:
         yield cluster
 
 

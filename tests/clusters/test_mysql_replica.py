@@ -11,6 +11,7 @@ from sqlalchemy import delete, text, update
 from sqlalchemy.dialects.mysql import insert
 from sqlalchemy.orm import Session
 
+from tests.clusters.members import running, until
 from tests.clusters.mysql import (
     EXPIRED,
     LIVE,
@@ -19,10 +20,8 @@ from tests.clusters.mysql import (
     engine_on_primary,
     fill,
     has_carts,
-    running,
     seen,
     stored,
-    until,
 )
 from tests.faults.carts import cart
 from ttl_odm.sweeper import Ending, Sweeper
@@ -39,7 +38,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module", params=["MYSQL_REPLICA", "MYSQL_REPLICA_STATEMENT"])
 def started(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with running("local_servers.mysql_replica", request.param) as cluster:
+    with running("mysql_replica", request.param) as cluster:
         yield cluster
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -15,6 +13,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 
+from tests.clusters.members import PATIENCE, revive, running, until
 from tests.sql.sweeping import HOUR, add, cart, left
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.replication import ReplicationLag
@@ -24,36 +23,25 @@ from ttl_odm.sqlalchemy.sweep.store import AsyncSQLAlchemyStore, SQLAlchemyStore
 from ttl_odm.sweeper import AsyncSweeper, Ending, Progress, Purged, Sweeper, UnreachableStoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.slow
 
-TOOLS: Final = Path(__file__).parents[2] / "tools"
-PATIENCE: Final = 60.0
-"""Seconds within which any state has to come about."""
 EXPIRED: Final = range(400)
 LIVE: Final = range(1_000, 1_005)
 
 
 @pytest.fixture(scope="module")
 def started() -> Iterator[Any]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(TOOLS)
-        from local_servers.lifetime import running_cluster
-        from local_servers.postgres_standby import POSTGRES_STANDBY
-
-        with running_cluster(POSTGRES_STANDBY) as standbys:
-            yield standbys
+    with running("postgres_standby", "POSTGRES_STANDBY") as standbys:
+        yield standbys
 
 
 @pytest.fixture
 def cluster(started: Any) -> Iterator[Any]:
     """Give the cluster; start again afterwards what is down, and drop the tables."""
     yield started
-    up = {started.primary(), *started.replicas()}
-    for member in started.members:
-        if member not in up:
-            started.start(member)
+    revive(started)
     with connected(started.url) as engine, engine.begin() as connection:
         connection.execute(text("DROP SCHEMA public CASCADE"))
         connection.execute(text("CREATE SCHEMA public"))
@@ -72,13 +60,6 @@ def connected(url: str | URL, driver: str = "psycopg") -> Iterator[Engine]:
     engine.dispose()
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def catch_up(cluster: Any) -> None:
     """Wait until both standbys show all that the primary has."""
     with connected(cluster.primary().url) as engine, engine.connect() as connection:
@@ -86,7 +67,7 @@ def catch_up(cluster: Any) -> None:
     replayed = text("SELECT pg_last_wal_replay_lsn() >= CAST(:position AS pg_lsn)")
     for standby in cluster.replicas():
         with connected(standby.url) as engine, engine.connect() as connection:
-            wait_until(lambda: bool(connection.scalar(replayed, {"position": position})))
+            until(lambda: bool(connection.scalar(replayed, {"position": position})))
 
 
 def set_on(member: Any, **settings: str) -> None:
@@ -99,7 +80,7 @@ def set_on(member: Any, **settings: str) -> None:
         connection.execute(text("SELECT pg_reload_conf()"))
     wanted = {name: value for name, value in settings.items() if value}
     with connected(member.url) as engine:
-        wait_until(lambda: {name: shown(engine, name) for name in wanted} == wanted)
+        until(lambda: {name: shown(engine, name) for name in wanted} == wanted)
 
 
 def shown(engine: Engine, name: str) -> str:
@@ -136,7 +117,7 @@ def test_a_standby_hides_rows_by_its_own_clock(cluster: Any) -> None:
     for standby in cluster.replicas():
         with connected(standby.url) as engine:
             assert seen(engine, model) - {2_000} == set(LIVE)
-            wait_until(lambda: seen(engine, model) == set(LIVE))
+            until(lambda: seen(engine, model) == set(LIVE))
             assert stored(engine, model) == {*EXPIRED, *LIVE, 2_000}
 
 
@@ -260,10 +241,10 @@ def test_acknowledged_rows_outlive_a_failover_beside_a_sweeper(cluster: Any) -> 
         written.start()
         swept.start()
         try:
-            wait_until(lambda: len(acknowledged) > 20)
+            until(lambda: len(acknowledged) > 20)
             cluster.fail_over()
             before = len(acknowledged)
-            wait_until(lambda: len(acknowledged) > before + 20)
+            until(lambda: len(acknowledged) > before + 20)
         finally:
             is_over.set()
             sweeper.stop()
@@ -341,7 +322,7 @@ def test_a_long_query_of_a_standby_meets_a_sweep(cluster: Any, feedback: str) ->
             connection.execution_options(isolation_level="REPEATABLE READ")
             assert len(left(connection, model)) == len(EXPIRED) + len(LIVE)
             if feedback == "on":
-                wait_until(lambda: is_heeded(engine, standby))
+                until(lambda: is_heeded(engine, standby))
             assert Sweeper(engine, model).run_once().deleted == len(EXPIRED)
             with engine.connect() as other:
                 other.execution_options(isolation_level="AUTOCOMMIT").execute(text("VACUUM carts"))
@@ -373,7 +354,7 @@ def test_a_sweep_waits_for_a_standby_that_is_behind(cluster: Any) -> None:
         run(standby, "SELECT pg_wal_replay_pause()")
         with engine.begin() as connection:
             add(connection, "carts", [(999, None, 2 * HOUR)])
-        wait_until(lambda: throttle() is not None)
+        until(lambda: throttle() is not None)
         assert 0 < throttle() <= 0.2
         with engine.begin() as connection:
             connection.execute(text("CREATE ROLE reader LOGIN"))
@@ -398,7 +379,7 @@ def test_a_sweep_waits_for_a_standby_that_is_behind(cluster: Any) -> None:
             report = sweeping.result()
         assert (report.problems, report.deleted) == ((), len(EXPIRED) + 1)
         assert report.waited["throttle"] > 0
-        wait_until(lambda: throttle() is None)
+        until(lambda: throttle() is None)
         run(engine, "DROP ROLE reader")
 
 
