@@ -30,7 +30,7 @@ class Sizes(NamedTuple):
 
     Attributes:
         rows: of a table.
-        swept: expired rows that a sweep deletes.
+        swept: expired rows that a sweep deletes; the most of them in the first sitting only.
         tenants: those who have a stored default of their own, in a table of the fewest rows.
         tables: of a process, with a TTL.
         sweepers: that begin at once.
@@ -58,7 +58,8 @@ class Scale:
         idle_seconds: how long somebody works on a database where nothing else is going on.
         sweep_seconds: how long expired rows are watched where the database deletes them by itself.
         timers: rows with events that are pending.
-        timer_seconds: how long it takes until all of them have ended.
+        ended: how many of them end while it is measured.
+        timer_seconds: how long it takes until these have ended.
         monitor: whether MongoDB's own monitor takes its turn, which may sleep for a minute first.
         sizes: of how much there is more and more.
     """
@@ -73,6 +74,7 @@ class Scale:
     idle_seconds: float
     sweep_seconds: float
     timers: int
+    ended: int
     timer_seconds: float
     monitor: bool
     sizes: Sizes
@@ -118,11 +120,12 @@ SCALES = {
         idle_seconds=4.0,
         sweep_seconds=120.0,
         timers=100_000,
+        ended=25_000,
         timer_seconds=100.0,
         monitor=True,
         sizes=Sizes(
             rows=(10_000, 100_000, 1_000_000, 10_000_000),
-            swept=(10_000, 100_000, 1_000_000),
+            swept=(10_000, 100_000, 1_000_000, 10_000_000),
             tenants=(1, 100, 10_000),
             tables=(1, 20, 200),
             sweepers=(1, 8, 64),
@@ -139,6 +142,7 @@ SCALES = {
         idle_seconds=1.0,
         sweep_seconds=15.0,
         timers=10_000,
+        ended=2_500,
         timer_seconds=10.0,
         monitor=True,
         sizes=Sizes(
@@ -160,7 +164,8 @@ SCALES = {
         idle_seconds=0.1,
         sweep_seconds=3.0,
         timers=100,
-        timer_seconds=0.5,
+        ended=50,
+        timer_seconds=0.25,
         monitor=False,
         sizes=Sizes(
             rows=(100, 1_000), swept=(100, 1_000), tenants=(1, 10), tables=(1, 3), sweepers=(1, 3)

@@ -1,8 +1,9 @@
 """How late events are, with many timers pending, and what a table's events cost its writes.
 
-All timers are pending when the worker begins, and end one after another, evenly spread. How late an
-event is, is what this host's clock says when the handler is called, less the instant at which its
-row expired: the database has to be on this machine.
+All timers are pending when the worker begins, and end one after another, evenly spread; the first
+of them end while it is measured. How late an event is, is what this host's clock says when the
+handler is called, less the instant at which its row expired: the database has to be on this
+machine.
 
 Writes are compared with those of a like table without events, in turns: flushes and statements that
 are rolled back, of which none meets an expired row.
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-    from benchmarks.bench import Bench, Database
+    from benchmarks.bench import Bench, Database, Scale
     from benchmarks.harness import Round, Sample
 
 LATENESS: Final = "Events: how late they are delivered"
@@ -96,7 +97,7 @@ def measure(bench: Bench) -> Iterator[Finding]:
     """
     for database in bench.databases:
         tell(f"  {database.name}: {bench.scale.timers:,} timers")
-        yield from _lateness(database, bench.scale.timers, bench.scale.timer_seconds)
+        yield from _lateness(database, bench.scale)
         tell(f"  {database.name}: writes")
         yield from _writes(database, bench.scale.sittings, max(2, bench.scale.rounds // 2))
 
@@ -115,41 +116,42 @@ class _Punctuality:
             self.ended()
 
 
-def _lateness(database: Database, timers: int, seconds: float) -> Iterator[Finding]:
+def _lateness(database: Database, scale: Scale) -> Iterator[Finding]:
     """Let timers end, with one worker."""
-    punctuality = _Punctuality(timers)
+    timers, ended = scale.timers, scale.ended
+    punctuality = _Punctuality(ended)
     known = [*handlers]
     on_expired(Timer, name="benchmark")(punctuality)
     try:
         with database.made() as url:
             engine = create_engine(url)
             Base.metadata.create_all(engine)
-            _start(engine, timers, seconds)
+            _start(engine, timers, every=scale.timer_seconds / ended)
             worker = EventWorker(engine, Timer)
             punctuality.ended = worker.stop
             worker.run_forever()
             engine.dispose()
     finally:
         handlers[:] = known
-    late = sorted(punctuality.late)
+    late = sorted(punctuality.late[:ended])
     for percentile in _PERCENTILES:
-        figure = 1_000 * late[min(timers - 1, timers * percentile // 100)]
+        figure = 1_000 * late[min(ended - 1, ended * percentile // 100)]
         what = f"p{percentile}"
         estimate = Estimate(figure, figure, figure)
         yield Finding(LATENESS, what, database.name, "ms", estimate, size=timers)
-    share = sum(one <= 1 for one in late) / timers
+    share = sum(one <= 1 for one in late) / ended
     estimate = Estimate(share, share, share)
     yield Finding(IN_TIME, "share", database.name, "ratio", estimate, goal=EVENTS_IN_TIME)
 
 
-def _start(engine: Engine, timers: int, seconds: float) -> None:
-    """Insert timers, the first of which ends when all are there.
+def _start(engine: Engine, timers: int, every: float) -> None:
+    """Insert timers, the first of which ends when all are there; then one ends every so often.
 
     Raises:
         RuntimeError: Some have ended before that.
     """
     begin = datetime.now(timezone.utc) + timedelta(seconds=2 + timers / _FILLED_A_SECOND)
-    step = timedelta(seconds=seconds) / timers
+    step = timedelta(seconds=every)
     with engine.begin() as connection:
         for first in range(0, timers, _CHUNK):
             numbers = range(first, min(timers, first + _CHUNK))

@@ -70,7 +70,7 @@ def grown(
         curve: what was measured.
         database: where.
         sizes: from the smallest to the largest.
-        sittings: seconds (or counts) by size, the size in digits.
+        sittings: seconds (or counts) by size, the size in digits; some may lack a size.
     """
     exponent, goal = steepest(sizes, sittings), None
     if curve.designed is not None:
@@ -78,11 +78,13 @@ def grown(
     yield Finding(SECTION, curve.line, database, "exponent", exponent, goal=goal)
     if curve.over == "rows" and curve.designed == 0:
         least, most = sizes[0], sizes[-1]
-        share = ratio(LARGEST, curve.what, database, sittings, str(most), str(least))
+        both = _with(sittings, least, most)
+        share = ratio(LARGEST, curve.what, database, both, str(most), str(least))
         yield replace(share, size=most // least)
     factor = _PER_SECOND.get(curve.unit, 1)
     for size in sizes:
-        found = estimate(sittings, lambda figures, size=size: figures[str(size)] * factor)  # type: ignore[misc]
+        measured = _with(sittings, size)
+        found = estimate(measured, lambda figures, size=size: figures[str(size)] * factor)  # type: ignore[misc]
         yield Finding(curve.section, curve.at(size), database, curve.unit, found, size=size)
 
 
@@ -95,7 +97,7 @@ def steepest(sizes: Sequence[int], sittings: Sequence[Sequence[Round]]) -> Estim
     """
     steps = [
         estimate(
-            sittings,
+            _with(sittings, low, high),
             lambda figures, low=low, high=high: (  # type: ignore[misc]
                 log(figures[str(high)] / figures[str(low)]) / log(high / low)
             ),
@@ -103,3 +105,10 @@ def steepest(sizes: Sequence[int], sittings: Sequence[Sequence[Round]]) -> Estim
         for low, high in pairwise(sizes)
     ]
     return max(steps, key=lambda step: step.value)
+
+
+def _with(sittings: Sequence[Sequence[Round]], *sizes: int) -> Sequence[Sequence[Round]]:
+    """Those of the rounds in which these sizes were measured; not every sitting has all of them."""
+    asked = {str(size) for size in sizes}
+    rounds = ([each for each in sitting if asked <= each.keys()] for sitting in sittings)
+    return [having for having in rounds if having]

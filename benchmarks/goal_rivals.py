@@ -15,11 +15,23 @@ from benchmarks.goals import (
     CONDITION,
     COUNT,
     DOCUMENTS,
+    FLUSH,
+    FLUSH_ALONE,
     FOREGROUND,
     GENTLE,
+    GENTLE_MYSQL,
     LINEAR,
+    ONE_TENANT_KEY,
+    ONE_TENANT_LIST,
+    ONE_TENANT_SCAN,
     PARTITIONS_TIME,
     RENEWAL,
+    STORED_KEY,
+    STORED_LIST,
+    STORED_SCAN,
+    TENANTS_KEY,
+    TENANTS_LIST,
+    TENANTS_SCAN,
     TOUCH,
     TOUCH_ALONE,
     UNFILTERED,
@@ -46,29 +58,56 @@ _NO_TTL: Final = "SQLAlchemy's flush without TTL"
 _CONDITION: Final = "the condition by hand"
 
 _FAR_FLUSH: Final = f"SQLAlchemy: {_CHANGE}, without TTL / an UPDATE by hand"
+_GUARDED: Final = "a listener that adds the condition"
+_NEAR_GUARDED: Final = Rival(_GUARDED, _RENEW, "{work}, guarded by hand; {rest}")
+_FAR_GUARDED: Final = Rival(_GUARDED, _DISTANT, "{work}, guarded by hand / {rest}")
+_GENTLE: Final = Rival("find keys, delete these", _MEANWHILE, "find keys, delete these, p99")
+_LOOKUP: Final = "a lookup by hand"
 _FAR_CONDITION: Final = Rival(
     _CONDITION, _DISTANT, "{work} / a condition by hand", is_below_ours=True
 )
+
+_LOOKED_UP: Final = {
+    "a stored default": (STORED_KEY, STORED_LIST, STORED_SCAN),
+    "stored defaults of 10,000 tenants": (TENANTS_KEY, TENANTS_LIST, TENANTS_SCAN),
+    "one tenant's rows, of 10,000 stored defaults": (
+        ONE_TENANT_KEY,
+        ONE_TENANT_LIST,
+        ONE_TENANT_SCAN,
+    ),
+}
 
 RIVALS: Final[Mapping[Goal, Rival]] = {
     BY_HAND: Rival("expressions by hand / literal SQL", _READ, _WHERE, is_below_ours=True),
     UNFILTERED: Rival("a WHERE by hand", _READ, _WHERE, is_below_ours=True),
     RENEWAL: Rival(_NO_TTL, _FLUSH, _CHANGE),
     delayed(RENEWAL): Rival(_NO_TTL, _DISTANT, _FAR_FLUSH),
+    FLUSH: _NEAR_GUARDED,
+    FLUSH_ALONE: _NEAR_GUARDED,
+    delayed(FLUSH): _FAR_GUARDED,
+    delayed(FLUSH_ALONE): _FAR_GUARDED,
     TOUCH: Rival(_CORE, _RENEW, f"{_CORE} and commit; an UPDATE by hand"),
     TOUCH_ALONE: Rival(_CORE, _RENEW, f"{_CORE}; an UPDATE by hand"),
+    delayed(TOUCH): Rival(_CORE, _DISTANT, f"SQLAlchemy: {_CORE} and commit / an UPDATE by hand"),
+    delayed(TOUCH_ALONE): Rival(_CORE, _DISTANT, f"SQLAlchemy: {_CORE} / an UPDATE by hand"),
     BYSTANDER: Rival(
         "two processes without ttl_odm",
         "Noise: a model without TTL, ttl_odm not imported, in two processes",
         "{what}",
     ),
     CONDITION: Rival("a date column", _COUNT, "a date column by hand; {rest}"),
+    **{
+        goal: Rival(_LOOKUP, f"SQLAlchemy: {of} / a bound value", "{what}; looked up by hand")
+        for of, goals in _LOOKED_UP.items()
+        for goal in goals
+    },
     DOCUMENTS: Rival(_CONDITION, _FIND, "{what}", is_below_ours=True),
     delayed(DOCUMENTS): _FAR_CONDITION,
     COUNT: Rival(_CONDITION, _FIND, "{what}", is_below_ours=True),
     delayed(COUNT): _FAR_CONDITION,
     FOREGROUND: Rival("one DELETE", _MEANWHILE, "one DELETE, p99"),
-    GENTLE: Rival("find keys, delete these", _MEANWHILE, "find keys, delete these, p99"),
+    GENTLE: _GENTLE,
+    GENTLE_MYSQL: _GENTLE,
     PARTITIONS_TIME: Rival(
         "a script that drops the same partitions",
         "Expiry by partition: the time / of dropping the same partitions by hand",

@@ -37,6 +37,8 @@ BATCH: Final = Goal(
 RENEWAL: Final = Goal(
     "SQLAlchemy: touch() or a flush UPDATE of one column, and commit / an UPDATE by hand", 1.15
 )
+FLUSH: Final = Goal("SQLAlchemy: a flush UPDATE of one column, and commit / stamped by hand", 1.05)
+FLUSH_ALONE: Final = Goal("SQLAlchemy: a flush UPDATE of one column / stamped by hand", 1.1)
 TOUCH: Final = Goal(
     "SQLAlchemy: renewing a row without loading it, and commit / an UPDATE by hand", 1.05
 )
@@ -99,8 +101,16 @@ ONE_WORKER: Final = Goal(
 TWO_WORKERS: Final = Goal(
     "Sweep by two workers: rows per second / one DELETE, PostgreSQL", 0.9, at_least=True
 )
-GENTLE: Final = Goal("Gentle sweep: somebody's 99th percentile meanwhile / when idle", 2.0)
+GENTLE: Final = Goal(
+    "Gentle sweep: somebody's 99th percentile meanwhile / when idle; PostgreSQL, MariaDB", 1.5
+)
+GENTLE_MYSQL: Final = Goal(
+    "Gentle sweep: somebody's 99th percentile meanwhile / when idle; MySQL", 2.0
+)
 FOREGROUND: Final = Goal("Sweep: somebody's 99th percentile meanwhile / when idle, PostgreSQL", 2.0)
+NEIGHBOUR: Final = Goal(
+    "Sweep: somebody's 99th percentile beside the sweeper / beside one DELETE", 1.0
+)
 ROW_BY_ROW: Final = Goal("Sweep: rows per second / row by row", 20, at_least=True)
 IDLE_TIME: Final = Goal("Sweep of a big table of which nothing has expired: time", 5, "ms")
 IDLE_PAGES: Final = Goal("Sweep of a big table of which nothing has expired: pages", 20, "pages")
@@ -131,7 +141,7 @@ EVENTS_TIME: Final = Goal("Events: a write to a table with events / without", 1.
 _DELAYED: Final = {
     goal: replace(goal, what=f"{goal.what}; with a round trip of 0.5 ms")
     for goal in (
-        *(UNFILTERED, ONE_ROW, ONE_ROW_POSTGRES, BATCH, RENEWAL),
+        *(UNFILTERED, ONE_ROW, ONE_ROW_POSTGRES, BATCH, RENEWAL, FLUSH, FLUSH_ALONE),
         *(TOUCH, TOUCH_ALONE, GET_AND_TOUCH),
         *(DJANGO_CREATE, DJANGO_GET, DOCUMENTS, COUNT),
     )
@@ -151,7 +161,7 @@ GOALS: Final = tuple(
     line
     for goal in (
         *(BY_HAND, UNFILTERED, EXTRA, EXTRA_INSERTS, EXTRA_KEYED),
-        *(ONE_ROW, ONE_ROW_POSTGRES, BATCH, RENEWAL),
+        *(ONE_ROW, ONE_ROW_POSTGRES, BATCH, RENEWAL, FLUSH, FLUSH_ALONE),
         *(TOUCH, TOUCH_ALONE, GET_AND_TOUCH, BYSTANDER, CONDITION),
         *(STORED_KEY, STORED_LIST, STORED_SCAN, TENANTS_KEY, TENANTS_LIST, TENANTS_SCAN),
         *(ONE_TENANT_KEY, ONE_TENANT_LIST, ONE_TENANT_SCAN),
@@ -159,7 +169,8 @@ GOALS: Final = tuple(
         *(FOLLOWS_KEY, DJANGO_FOLLOWS_KEY, BEANIE_FOLLOWS_KEY),
         *(BEANIE_TENANT_KEY, BEANIE_TENANT_READ),
         *(DJANGO_CREATE, DJANGO_GET, DOCUMENTS, COUNT),
-        *(DJANGO_SWEEP, SPEED, FOREGROUND, ONE_WORKER, TWO_WORKERS, GENTLE),
+        *(DJANGO_SWEEP, SPEED, FOREGROUND, NEIGHBOUR),
+        *(ONE_WORKER, TWO_WORKERS, GENTLE, GENTLE_MYSQL),
         *(ROW_BY_ROW, IDLE_TIME, IDLE_PAGES, MEMORY),
         *(PARTITIONS_TIME, PARTITIONS_LOG, PARTITIONS_WAIT),
         *(DATABASE_SWEEP, EVENTS_IN_TIME, EVENTS_STATEMENTS, EVENTS_TIME, IMPORT, FOREIGN),

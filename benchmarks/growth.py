@@ -62,7 +62,8 @@ def _rows(database: Database, scale: Scale) -> Iterator[Finding]:
             with worker(growth_rows.__name__, url=url) as ask:
                 for curve in growth_rows.CURVES:
                     sittings[curve].append(_sit(ask, curve, scale, number))
-            sittings[growth_rows.SWEEP].append([_swept(engine, sizes.swept, number)])
+            swept = growth_rows.swept_in(number, sizes.swept)
+            sittings[growth_rows.SWEEP].append([_swept(engine, swept)])
         engine.dispose()
     for curve, taken in sittings.items():
         yield from grown(curve, database.name, growth_rows.sizes_of(curve, sizes), taken)
@@ -78,10 +79,10 @@ def _sit(ask: Ask, curve: Curve, scale: Scale, number: int) -> list[Round]:
     return sitting(samples, rounds)
 
 
-def _swept(engine: Engine, sizes: Sequence[int], number: int) -> Round:
+def _swept(engine: Engine, sizes: Sequence[int]) -> Round:
     """The seconds per row of sweeps that delete so many rows."""
     found = {}
-    for size in rotated(sizes, number):
+    for size in sizes:
         fill(engine, size)
         begin = perf_counter()
         deleted = sweep(engine)

@@ -116,7 +116,8 @@ def _documents(url: str, scale: Scale) -> Iterator[Finding]:
         asyncio.run(_fill(words, models, sizes))
         for number in range(scale.sittings):
             _sit(words, models, scale, number, found)
-            taken = asyncio.run(_swept(words, swept, rotated(sizes.swept, number)))
+            deleted = growth_rows.swept_in(number, sizes.swept)
+            taken = asyncio.run(_swept(words, swept, deleted))
             found[growth_rows.SWEEP].append([taken])
     for curve, sittings in found.items():
         yield from grown(curve, MONGODB, _sizes_of(curve, sizes), sittings)

@@ -16,7 +16,7 @@ from sqlalchemy import String, bindparam, create_engine, func, insert, select, t
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from benchmarks.exponents import Curve
-from benchmarks.harness import timed
+from benchmarks.harness import rotated, timed
 from benchmarks.sql_models import analyze
 from benchmarks.sql_samples import reading
 from benchmarks.sweeping_tables import insert_rows
@@ -44,7 +44,6 @@ LONGEST: Final = 30 * DAY
 FEW: Final = 2
 """Rounds of a count in a sitting: it reads the whole table each time."""
 
-_MOST_COUNTED: Final = 1_000_000
 _LIST: Final = 100
 _KEYS: Final = 1_000
 
@@ -108,9 +107,17 @@ def sizes_of(curve: Curve, sizes: Sizes) -> Sequence[int]:
     """
     if curve == SWEEP:
         return sizes.swept
-    if curve in COUNTS:
-        return [size for size in sizes.rows if size <= _MOST_COUNTED]
     return sizes.rows if curve.over == ROWS else sizes.tenants
+
+
+def swept_in(number: int, swept: Sequence[int]) -> Sequence[int]:
+    """How many rows the sweeps of a sitting delete, one after the other.
+
+    Args:
+        number: the sitting; the first one has the most, which takes minutes.
+        swept: all that there are.
+    """
+    return rotated(swept if number == 0 else swept[:-1], number)
 
 
 def create_tables(engine: Engine, sizes: Sizes) -> None:

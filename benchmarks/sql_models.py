@@ -235,14 +235,17 @@ def _seen(key: int, now: datetime) -> dict[str, Any]:
     return values
 
 
-def live_by_hand(dialect: str, model: Any = ItemByHand) -> ColumnElement[bool]:
+def live_by_hand(
+    dialect: str, model: Any = ItemByHand, default: object = DAY
+) -> ColumnElement[bool]:
     """The condition that somebody who knows the contract writes into his WHERE.
 
-    In SQL of his one database, with the default ttl in it.
+    In SQL of his one database. The default ttl is a number in it, or is looked up.
 
     Args:
         dialect: the dialect's name.
         model: one with the contract's columns.
+        default: SQL for the default ttl, in seconds.
     """
     if dialect == "postgresql":
         now, second = "statement_timestamp()", "interval '1 second'"
@@ -251,9 +254,10 @@ def live_by_hand(dialect: str, model: Any = ItemByHand) -> ColumnElement[bool]:
         second = "1000"
     else:
         now, second = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))", "1000000"
+    table = model.__tablename__
     return or_(
-        and_(model.ttl.is_(None), literal_column(f"_ts > {now} - {DAY} * {second}")),
-        and_(model.ttl > 0, literal_column(f"_ts + ttl * {second} > {now}")),
+        and_(model.ttl.is_(None), literal_column(f"{table}._ts > {now} - {default} * {second}")),
+        and_(model.ttl > 0, literal_column(f"{table}._ts + {table}.ttl * {second} > {now}")),
         model.ttl == -1,
     )
 

@@ -3,6 +3,9 @@
 One default for a table, and a default for each of 10,000 tenants: of a tenth of them, or of all;
 on rows that are younger than the shortest of these, of which nobody has to ask, and on older ones.
 And what one of these tenants reads, with `WHERE tenant_id = :t`, of a table full of his own rows.
+
+Beside it stands what the same reads cost without ttl_odm, by a condition that looks up the same
+defaults: by a join for rows of many tenants, by a subquery for those of one.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 from itertools import count, cycle
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Result, bindparam, func, select, update
+from sqlalchemy import Result, String, and_, bindparam, cast, func, select, update
 
 from benchmarks.goals import (
     ONE_TENANT_KEY,
@@ -24,29 +27,33 @@ from benchmarks.goals import (
     TENANTS_SCAN,
 )
 from benchmarks.sql_groups import Comparison, Group
-from benchmarks.sql_models import ROWS, is_live
+from benchmarks.sql_models import ROWS, is_live, live_by_hand
 from benchmarks.sql_samples import acting, flushing, reading
 from benchmarks.sql_timing import Operations, measured
-from benchmarks.stored_models import BY_TENANT, ONE, ONE_TENANT, create_tables
+from benchmarks.stored_models import BY_TENANT, LONGEST, ONE, ONE_TENANT, create_tables
 from benchmarks.workers import serve
+from ttl_odm.stored.sqlalchemy.tables import tables_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-    from sqlalchemy import Engine
+    from sqlalchemy import Engine, Select
     from sqlalchemy.orm import Session
 
     from benchmarks.bench import Bench
     from benchmarks.findings import Finding, Goal
     from benchmarks.harness import Sample
+    from benchmarks.sql_groups import NewEngine
     from benchmarks.stored_models import Variant
 
-    Timed = Callable[[Engine, Any], Sample]
-    """Times an operation of a model, by an engine of its own."""
+    Timed = Callable[[Engine, Any, Variant], Sample]
+    """Times an operation of a model, one of a variant's, by an engine of its own."""
 
 OF_TABLE: Final = "SQLAlchemy: a stored default / a bound value"
 OF_TENANTS: Final = "SQLAlchemy: stored defaults of 10,000 tenants / a bound value"
 OF_ONE_TENANT: Final = "SQLAlchemy: one tenant's rows, of 10,000 stored defaults / a bound value"
+
+BY_HAND: Final = "looked up by hand"
 
 _LIST = 100
 _KEYS: Final = [key for key in range(1, ROWS - 2 * _LIST, 7) if is_live(key)]
@@ -75,8 +82,10 @@ def _scan(model: Any) -> Any:
 
 
 def _reading(of: Callable[[Any], Any], fetch: Callable[[Any], object]) -> Timed:
-    def timed(engine: Engine, model: Any) -> Sample:
+    def timed(engine: Engine, model: Any, variant: Variant) -> Sample:
         statement, keys = of(model), cycle(_KEYS)
+        if model is variant.by_hand:
+            statement = _looked_up(statement, variant, engine.dialect.name)
 
         def make(session: Session) -> Callable[[], object]:
             return lambda: fetch(session.execute(statement, {"key": next(keys)}))
@@ -86,12 +95,29 @@ def _reading(of: Callable[[Any], Any], fetch: Callable[[Any], object]) -> Timed:
     return timed
 
 
+def _looked_up(statement: Select[Any], variant: Variant, dialect: str) -> Select[Any]:
+    """The same of live rows, by a condition that somebody writes by hand."""
+    model, policies = variant.by_hand, tables_of(ONE.stored.__table__).policies
+    is_its = policies.c.name == model.__tablename__
+    if variant.tenants is None or variant.tenant is not None:
+        scope = "" if variant.tenant is None else variant.tenant
+        lookup = (
+            f"(SELECT ttl FROM {policies.name} "  # noqa: S608 (no input)
+            f"WHERE name = '{model.__tablename__}' AND scope = '{scope}')"
+        )
+    else:
+        is_his = policies.c.scope == cast(model.tenant_id, String)
+        statement = statement.outerjoin(policies, and_(is_its, is_his))
+        lookup = f"{policies.name}.ttl"
+    return statement.where(live_by_hand(dialect, model, f"coalesce({lookup}, {LONGEST})"))
+
+
 def _of_tenant(of: Callable[[Any], Any]) -> Callable[[Any], Any]:
     is_his: Any = bindparam("tenant", ONE_TENANT.tenant)
     return lambda model: of(model).where(model.tenant_id == is_his)
 
 
-def _insert(engine: Engine, model: Any) -> Sample:
+def _insert(engine: Engine, model: Any, _variant: Variant) -> Sample:
     keys = count(ROWS + 1)
 
     def add(session: Session) -> None:
@@ -100,7 +126,7 @@ def _insert(engine: Engine, model: Any) -> Sample:
     return flushing(engine, add)
 
 
-def _update(engine: Engine, model: Any) -> Sample:
+def _update(engine: Engine, model: Any, _variant: Variant) -> Sample:
     keys, amounts = cycle(_KEYS), count(ROWS)
     statement = update(model).where(model.id == bindparam("key")).values(amount=bindparam("new"))
     options = {"synchronize_session": False}
@@ -128,12 +154,15 @@ _OF_ONE_TENANT: Final[tuple[tuple[str, Timed, Goal], ...]] = (
 
 
 def _group(section: str, variant: Variant, what: str, timed: Timed, goal: Goal | None) -> Group:
-    models = {"stored": variant.stored, "bound": variant.bound}
-    told = Comparison(section, what, "stored", "bound", goal)
-    return Group(
-        lambda new_engine: {name: timed(new_engine(), model) for name, model in models.items()},
-        (told,),
-    )
+    models = {"stored": variant.stored, "bound": variant.bound, "by hand": variant.by_hand}
+    told = [Comparison(section, what, "stored", "bound", goal)]
+    if goal is not None:
+        told.append(Comparison(section, f"{what}; {BY_HAND}", "by hand", "bound"))
+
+    def prepare(new_engine: NewEngine) -> Mapping[str, Sample]:
+        return {name: timed(new_engine(), model, variant) for name, model in models.items()}
+
+    return Group(prepare, tuple(told))
 
 
 GROUPS: Final = (

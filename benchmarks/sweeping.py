@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 SPEED: Final = "Sweeping, rows per second: the sweeper / another way"
 DISTURBANCE: Final = "Sweeping, somebody's statements: meanwhile / when all is idle"
+NEIGHBOUR: Final = "Sweeping, somebody's statements: beside the sweeper / beside one DELETE"
 IDLE: Final = "Sweeping a big table of which nothing has expired"
 MEMORY: Final = "Sweeping, memory: the whole big table"
 
@@ -74,6 +75,7 @@ def measure(bench: Bench) -> Iterator[Finding]:
                 sittings.append(_sit(bench, database, engine, url, number))
             tell(f"  {database.name}: a big table")
             yield from compared(database.name, sittings, WAYS)
+            yield _beside_a_delete(database.name, sittings)
             yield from _at_rest(database.name, engine, scale.big[database.key])
             yield _memory(database.name, url)
             engine.dispose()
@@ -115,6 +117,12 @@ def compared(database: str, sittings: Sequence[Round], ways: Iterable[str]) -> I
             goal = _GOALS.get((name, way, database))
             over, under = f"{way} {name}", f"idle {name}"
             yield ratio(DISTURBANCE, f"{way}, {name}", database, rounds, over, under, goal)
+
+
+def _beside_a_delete(database: str, sittings: Sequence[Round]) -> Finding:
+    """Whether a sweep disturbs others more than what somebody would do instead."""
+    rounds, over, under = [[sitting] for sitting in sittings], f"{SWEEPER} p99", f"{AT_ONCE} p99"
+    return ratio(NEIGHBOUR, "p99", database, rounds, over, under, goals.NEIGHBOUR)
 
 
 def _at_rest(database: str, engine: Engine, rows: int) -> Iterator[Finding]:
