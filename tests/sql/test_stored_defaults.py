@@ -295,7 +295,7 @@ def test_three_processes_agree_in_the_statement_after_a_change(
 def test_a_writer_that_takes_its_time_doesnt_fail_a_change(engine: Engine, model: Any) -> None:
     """MariaDB and MySQL have locked the row of the policy for it."""
     with engine.connect() as writer, ThreadPoolExecutor(1) as pool:
-        writer.execute(update(model).where(model.id == "200").values(views=1))
+        writer.execute(update(model).where(model.id == "None").values(views=1))
         changing = pool.submit(change, engine, model, 60)
         if engine.dialect.name == "postgresql":
             changing.result(GUARD)

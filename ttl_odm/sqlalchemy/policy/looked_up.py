@@ -10,13 +10,27 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from sqlalchemy import BigInteger, BindParameter, ColumnElement, case, literal_column, select
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    Boolean,
+    ColumnElement,
+    Integer,
+    case,
+    literal_column,
+    null,
+    or_,
+    select,
+    type_coerce,
+)
 from sqlalchemy.ext.compiler import compiles
 
 from ttl_odm.core.values import FOREVER, NEVER, OFF
 from ttl_odm.errors import TTLError
+from ttl_odm.sqlalchemy.compat import SQLTemplate
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN
 from ttl_odm.sqlalchemy.policy.sources import DefaultSource
+from ttl_odm.sqlalchemy.time.clock import Native
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,9 +139,33 @@ class LookedUp(DefaultSource):
         """None: all rows have one default."""
         return None
 
-    def live_by_age(self, columns: SourceColumns, moment: Moment) -> Condition | None:  # noqa: ARG002 (the seam's)
-        """None: the usual form."""
-        return None
+    def live_by_age(self, columns: SourceColumns, moment: Moment) -> Condition | None:
+        """Where all rows have one default: one comparison, and so one look-up.
+
+        What is looked up is compared with the instant that a row's life counts from. A row that
+        lives by its own ttl has none here. One that has outlived its own has an instant before all
+        that a default reaches back to, but for `OFF`: then it lives all the same.
+        """
+        clock, column_format = moment.clock, self.binding.instants.on(moment.clock)
+        if columns.override is None or not isinstance(column_format, Native):
+            return None
+        start = column_format.plain(columns.last_modified)
+        own = type_coerce(columns.override, Integer())
+        is_never = (own == number(never) for never in self.binding.nevers)
+        counted_from = case(
+            (own.is_(None), start),
+            (or_(*is_never, start > moment.now - clock.span(own)), null()),
+            (own > number(0), moment.now - clock.span(_BEYOND_FOREVER)),
+            else_=start,
+        )
+        age = self.age(columns, moment.overruled_by, locking=moment.locking)
+        # A write judges each row by the moment when it has the row's lock.
+        cutoff = (
+            moment.now - clock.span(self.once(age))
+            if moment.writing
+            else self.once(moment.now - clock.span(age))
+        )
+        return SQLTemplate("(({0}) IS NOT TRUE)", Boolean(), counted_from <= cutoff)
 
     # For rows in memory
 
@@ -174,3 +212,4 @@ def number(value: int) -> SQL:
 
 FOREVER_SECONDS: Final = number(FOREVER)
 OFF_SECONDS: Final = number(OFF)
+_BEYOND_FOREVER: Final = number((FOREVER + OFF) // 2)

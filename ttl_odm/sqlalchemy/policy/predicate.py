@@ -68,12 +68,16 @@ class Predicate:
         `in_schema` where the database keeps the text, as that of a view: its spelling stays the
         same in every version.
         """
-        if isinstance(self._clock, MySQL) and binding.is_checked:
+        is_mysql = isinstance(self._clock, MySQL)
+        for_planner = isinstance(self._clock, PostgreSQL) and not in_schema
+        live = None
+        if binding.is_checked and (is_mysql or for_planner):
             live = binding.source.live_by_age(columns, self._moment)
-            if live is None:
-                live = self._live_by_age(binding, columns)
+        if live is not None:
+            live = self._presumed(live) if for_planner else live
+        elif is_mysql and binding.is_checked:
+            live = self._live_by_age(binding, columns)
         else:
-            for_planner = isinstance(self._clock, PostgreSQL) and not in_schema
             live = self._live_by_ranges(binding, columns, for_planner=for_planner)
         if binding.max_lifetime is not None:
             column_format, created = binding.max_lifetime.instants.on(self._clock), columns.created

@@ -149,7 +149,10 @@ class DefaultSource(ABC):
 
     @abstractmethod
     def live_by_age(self, columns: SourceColumns, moment: Moment) -> Condition | None:
-        """The predicate by age, where the usual form would cost too much; None where it is good."""
+        """The predicate by age, where the usual form would cost too much; None where it is good.
+
+        Asked on PostgreSQL, MariaDB and MySQL, of tables with our CHECK.
+        """
 
     # For rows in memory
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Boolean, Integer, and_, case, literal_column, or_, type_coerce
 
 from ttl_odm.core.values import FOREVER
+from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.sqlalchemy.compat import SQLTemplate
 from ttl_odm.sqlalchemy.policy.looked_up import LookedUp
 from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN
@@ -100,13 +101,15 @@ class StoredSource(LookedUp, SweptSource):
         return None if self.scoping is None else lookup.shortest_age(self.binding)
 
     def live_by_age(self, columns: SourceColumns, moment: Moment) -> Condition | None:
-        """Where scopes have defaults of their own: one look-up, and for few rows.
+        """Where scopes have defaults of their own, on MySQL and MariaDB: one look-up, for few rows.
 
         A row that is younger than its own ttl needs none, nor, in a read, one that is younger than
         the shortest default. (A write asks for that of each row when it has the row's lock.)
         """
         shortest = self.shortest()
         if shortest is None:
+            return super().live_by_age(columns, moment)
+        if not isinstance(moment.clock, MySQL):
             return None
         clock, nevers = moment.clock, self.binding.nevers
         column_format, start = self.binding.instants.on(clock), columns.last_modified
