@@ -343,7 +343,7 @@ class _Row:
         lookup = self._looked_up
         if not self._own:
             return inherits
-        if lookup is not None and self._is_compared_at_once(lookup):
+        if lookup is not None and self._is_compared_at_once:
             return self._live_by_one_lookup(lookup)
         if self._connection.vendor == "postgresql":
             lives = self._live_by_halves(inherits)
@@ -354,27 +354,32 @@ class _Row:
             lives += f" OR {self._presumed(is_off)}"
         return f"{lives} OR {self._stamp} IS NULL" if self._binding.stamp.null else lives
 
-    def _is_compared_at_once(self, lookup: AgeLookup) -> bool:
+    @property
+    def _is_compared_at_once(self) -> bool:
         """Whether `_live_by_one_lookup` is as good as it is short; SQLite scans faster by kinds."""
         binding = self._binding
         is_plain = binding.form == "instant" and not binding.stamp.null and binding.is_strict
-        return is_plain and lookup.shortest is None and self._connection.vendor != "sqlite"
+        return is_plain and self._connection.vendor != "sqlite"
 
     def _live_by_one_lookup(self, lookup: AgeLookup) -> str:
         """A comparison of what is looked up with the instant that a row's life counts from.
 
-        A row that lives by its own ttl has none here. One that has outlived its own has an instant
-        before all that a default reaches back to, but for `OFF`: then it lives all the same.
+        A row that lives by its own ttl begins now. One that has outlived its own began before all
+        that a default reaches back to, but for `OFF`: then it lives all the same.
+        Nothing is looked up for a row that is younger than the shortest default.
         """
         own, start = self._own, self._stamp
         beyond_forever = self._ago((FOREVER + OFF) // 2)
-        counted_from = (
+        begin = (
             f"CASE WHEN {own} IS NULL THEN {start} "
-            f"WHEN {own} IN ({self._nevers}) OR {start} > {self._ago(own)} THEN NULL "
+            f"WHEN {own} IN ({self._nevers}) OR {start} > {self._ago(own)} THEN {self._ago(0)} "
             f"WHEN {own} > 0 THEN {beyond_forever} ELSE {start} END"
         )
-        cutoff = self._ago_by(lookup, lookup.age)
-        return self._presumed(f"(({counted_from} <= {cutoff}) IS NOT TRUE)")
+        reached = f"{begin} <= {self._ago_by(lookup, lookup.age)}"
+        if lookup.shortest is not None:
+            of_all = self._ago_by(lookup, lookup.shortest, of_all=True)
+            reached = f"{begin} <= {of_all} AND {reached}"
+        return self._presumed(f"(({reached}) IS NOT TRUE)")
 
     def _live_by_kinds(self, inherits: str) -> str:
         """An OR of the rows that inherit, those with a ttl of their own, and those with "never"."""

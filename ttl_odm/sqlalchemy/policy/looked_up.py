@@ -16,9 +16,9 @@ from sqlalchemy import (
     Boolean,
     ColumnElement,
     Integer,
+    and_,
     case,
     literal_column,
-    null,
     or_,
     select,
     type_coerce,
@@ -140,11 +140,12 @@ class LookedUp(DefaultSource):
         return None
 
     def live_by_age(self, columns: SourceColumns, moment: Moment) -> Condition | None:
-        """Where all rows have one default: one comparison, and so one look-up.
+        """One comparison with what is looked up, and so one look-up.
 
-        What is looked up is compared with the instant that a row's life counts from. A row that
-        lives by its own ttl has none here. One that has outlived its own has an instant before all
-        that a default reaches back to, but for `OFF`: then it lives all the same.
+        It is compared with the instant that a row's life counts from. A row that lives by its own
+        ttl begins now. One that has outlived its own began before all that a default reaches back
+        to, but for `OFF`: then it lives all the same. In a read, nothing is looked up for a row
+        that is younger than the shortest default.
         """
         clock, column_format = moment.clock, self.binding.instants.on(moment.clock)
         if columns.override is None or not isinstance(column_format, Native):
@@ -152,9 +153,9 @@ class LookedUp(DefaultSource):
         start = column_format.plain(columns.last_modified)
         own = type_coerce(columns.override, Integer())
         is_never = (own == number(never) for never in self.binding.nevers)
-        counted_from = case(
+        begin = case(
             (own.is_(None), start),
-            (or_(*is_never, start > moment.now - clock.span(own)), null()),
+            (or_(*is_never, start > moment.now - clock.span(own)), moment.now),
             (own > number(0), moment.now - clock.span(_BEYOND_FOREVER)),
             else_=start,
         )
@@ -165,7 +166,11 @@ class LookedUp(DefaultSource):
             if moment.writing
             else self.once(moment.now - clock.span(age))
         )
-        return SQLTemplate("(({0}) IS NOT TRUE)", Boolean(), counted_from <= cutoff)
+        reached, shortest = begin <= cutoff, self.shortest()
+        if shortest is not None and not moment.writing:
+            of_all = select(moment.now - clock.span(shortest)).correlate(None).scalar_subquery()
+            reached = and_(begin <= of_all, reached)
+        return SQLTemplate("(({0}) IS NOT TRUE)", Boolean(), reached)
 
     # For rows in memory
 
