@@ -364,15 +364,16 @@ class _Row:
     def _live_by_one_lookup(self, lookup: AgeLookup) -> str:
         """A comparison of what is looked up with the instant that a row's life counts from.
 
-        A row that lives by its own ttl begins now. One that has outlived its own began before all
-        that a default reaches back to, but for `OFF`: then it lives all the same.
-        Nothing is looked up for a row that is younger than the shortest default.
+        For a row that lives by its own ttl this is an instant still to come. For one that has
+        outlived its own it is one before all that a default reaches back to, but for `OFF`: then
+        the row lives all the same. Nothing is looked up for a row that is younger than the shortest
+        default.
         """
         own, start = self._own, self._stamp
-        beyond_forever = self._ago((FOREVER + OFF) // 2)
+        to_come, beyond_forever = self._ago(-FOREVER), self._ago((FOREVER + OFF) // 2)
         begin = (
             f"CASE WHEN {own} IS NULL THEN {start} "
-            f"WHEN {own} IN ({self._nevers}) OR {start} > {self._ago(own)} THEN {self._ago(0)} "
+            f"WHEN {own} IN ({self._nevers}) OR {start} > {self._ago(own)} THEN {to_come} "
             f"WHEN {own} > 0 THEN {beyond_forever} ELSE {start} END"
         )
         reached = f"{begin} <= {self._ago_by(lookup, lookup.age)}"

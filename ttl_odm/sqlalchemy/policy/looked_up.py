@@ -142,20 +142,20 @@ class LookedUp(DefaultSource):
     def live_by_age(self, columns: SourceColumns, moment: Moment) -> Condition | None:
         """One comparison with what is looked up, and so one look-up.
 
-        It is compared with the instant that a row's life counts from. A row that lives by its own
-        ttl begins now. One that has outlived its own began before all that a default reaches back
-        to, but for `OFF`: then it lives all the same. In a read, nothing is looked up for a row
-        that is younger than the shortest default.
+        It is compared with the instant that a row's life counts from. For a row that lives by its
+        own ttl this is an instant still to come. For one that has outlived its own it is one before
+        all that a default reaches back to, but for `OFF`: then the row lives all the same. In a
+        read, nothing is looked up for a row that is younger than the shortest default.
         """
         clock, column_format = moment.clock, self.binding.instants.on(moment.clock)
         if columns.override is None or not isinstance(column_format, Native):
             return None
         start = column_format.plain(columns.last_modified)
-        own = type_coerce(columns.override, Integer())
+        own, forever = type_coerce(columns.override, Integer()), clock.span(FOREVER_SECONDS)
         is_never = (own == number(never) for never in self.binding.nevers)
         begin = case(
             (own.is_(None), start),
-            (or_(*is_never, start > moment.now - clock.span(own)), moment.now),
+            (or_(*is_never, start > moment.now - clock.span(own)), moment.now + forever),
             (own > number(0), moment.now - clock.span(_BEYOND_FOREVER)),
             else_=start,
         )
