@@ -339,12 +339,12 @@ class _Row:
 
     def ttl_live(self) -> str:
         """What `ttl_expired` is not, spelled out: NOT would be NULL for a row without a ttl."""
-        inherits = self.ahead(null_lives=True) if self._inherits_end else TRUE
         lookup = self._looked_up
+        if lookup is not None and self._own and self._is_compared_at_once:
+            return self._live_by_one_lookup(lookup)
+        inherits = self.ahead(null_lives=True) if self._inherits_end else TRUE
         if not self._own:
             return inherits
-        if lookup is not None and self._is_compared_at_once:
-            return self._live_by_one_lookup(lookup)
         if self._connection.vendor == "postgresql":
             lives = self._live_by_halves(inherits)
         else:

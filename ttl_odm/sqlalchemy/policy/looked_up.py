@@ -160,15 +160,8 @@ class LookedUp(DefaultSource):
             else_=start,
         )
         age = self.age(columns, moment.overruled_by, locking=moment.locking)
-        # A write judges each row by the moment when it has the row's lock.
-        cutoff = (
-            moment.now - clock.span(self.once(age))
-            if moment.writing
-            else self.once(moment.now - clock.span(age))
-        )
-        reached, shortest = begin <= cutoff, self.shortest()
-        if shortest is not None and not moment.writing:
-            of_all = select(moment.now - clock.span(shortest)).correlate(None).scalar_subquery()
+        reached, of_all = begin <= self.ago(age, moment), self.shortest_ago(moment)
+        if of_all is not None and not moment.writing:
             reached = and_(begin <= of_all, reached)
         return SQLTemplate("(({0}) IS NOT TRUE)", Boolean(), reached)
 

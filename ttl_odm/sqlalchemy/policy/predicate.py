@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Boolean, ColumnElement, and_, case, literal_column, or_, select, type_coerce
+from sqlalchemy import Boolean, ColumnElement, and_, case, literal_column, or_, type_coerce
 from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.types import Integer
 
@@ -54,7 +54,6 @@ class Predicate:
         now: str | None = None,
     ) -> None:
         self._clock = clock
-        self._writing = writing
         self._now = clock.literal(now or (clock.now_at_write if writing else clock.now))
         overruled_by = INCLUDE_EXPIRED if overridable else BASE_ROW_WRITTEN
         locking = locking and clock.locks_rows
@@ -112,8 +111,8 @@ class Predicate:
         """
         age, span = self._seconds(binding, columns, "inherited_age"), self._clock.span
         column_format, start = binding.instants.on(self._clock), columns.last_modified
-        inherited = column_format.ahead(start, self._ago(binding, age))
-        shortest_ago = self._shortest_ago(binding)
+        inherited = column_format.ahead(start, binding.source.ago(age, self._moment))
+        shortest_ago = binding.source.shortest_ago(self._moment)
         if shortest_ago is not None:  # of young rows nobody has to look up their own default
             inherited = or_(column_format.ahead(start, shortest_ago), inherited)
         if binding.nulls_expire:
@@ -216,8 +215,8 @@ class Predicate:
         age = self._seconds(binding, columns, "inherited_age")
         start = columns.last_modified
         column_format = binding.instants.on(self._clock)
-        passed = column_format.reached(start, self._ago(binding, age))
-        shortest_ago = self._shortest_ago(binding)
+        passed = column_format.reached(start, binding.source.ago(age, self._moment))
+        shortest_ago = binding.source.shortest_ago(self._moment)
         if shortest_ago is not None:
             passed = and_(column_format.reached(start, shortest_ago), passed)
         if binding.nulls_expire:
@@ -231,7 +230,9 @@ class Predicate:
         column_format = binding.instants.on(self._clock)
         return and_(
             self._has_own(binding, own),
-            column_format.reached_after(start, self._life(binding, own), self._ago(binding, slack)),
+            column_format.reached_after(
+                start, self._life(binding, own), binding.source.ago(slack, self._moment)
+            ),
         )
 
     def max_lifetime_passed(self, binding: Binding, columns: SourceColumns) -> Condition:
@@ -280,25 +281,7 @@ class Predicate:
 
     def _too_old(self, binding: Binding, columns: SourceColumns) -> SQL:
         """The latest instant of creation whose rows are older than any may become."""
-        return self._ago(binding, self._seconds(binding, columns, "max_age"))
-
-    def _ago(self, binding: Binding, seconds: SQL) -> SQL:
-        """The instant so many seconds ago.
-
-        Where these are looked up, a read computes it once. A write judges each row by the moment
-        when it has the row's lock.
-        """
-        if self._writing:
-            return self._now - self._clock.span(binding.source.once(seconds))
-        return binding.source.once(self._now - self._clock.span(seconds))
-
-    def _shortest_ago(self, binding: Binding) -> SQL | None:
-        """The instant since which no row has begun that a default lets expire, if it's cheap."""
-        shortest = binding.source.shortest()
-        if shortest is None:
-            return None
-        instant = self._now - self._clock.span(shortest)
-        return instant if self._writing else select(instant).correlate(None).scalar_subquery()
+        return binding.source.ago(self._seconds(binding, columns, "max_age"), self._moment)
 
     def _is_null(self, column: SQL) -> Condition:
         return SQLTemplate(self._clock.is_null("{0}"), Boolean(), column)

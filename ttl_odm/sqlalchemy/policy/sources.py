@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sqlalchemy import ColumnElement, case, not_, or_
+from sqlalchemy import ColumnElement, case, not_, or_, select
 
 from ttl_odm.core.policy import TTL
 from ttl_odm.core.values import NEVER
@@ -146,6 +146,24 @@ class DefaultSource(ABC):
     @abstractmethod
     def shortest(self) -> SQL | None:
         """An age that no default is below, if it is cheaper to look up than a row's own."""
+
+    def ago(self, seconds: SQL, moment: Moment) -> SQL:
+        """The instant so many seconds ago.
+
+        Where these are looked up, a read computes it once. A write judges each row by the moment
+        when it has the row's lock.
+        """
+        if moment.writing:
+            return moment.now - moment.clock.span(self.once(seconds))
+        return self.once(moment.now - moment.clock.span(seconds))
+
+    def shortest_ago(self, moment: Moment) -> SQL | None:
+        """The instant since which no row has begun that a default lets expire, if it's cheap."""
+        shortest = self.shortest()
+        if shortest is None:
+            return None
+        instant = moment.now - moment.clock.span(shortest)
+        return instant if moment.writing else select(instant).correlate(None).scalar_subquery()
 
     @abstractmethod
     def live_by_age(self, columns: SourceColumns, moment: Moment) -> Condition | None:
