@@ -137,10 +137,10 @@ def _lateness(database: Database, scale: Scale) -> Iterator[Finding]:
     for percentile in _PERCENTILES:
         figure = 1_000 * late[min(ended - 1, ended * percentile // 100)]
         what = f"p{percentile}"
-        estimate = Estimate(figure, figure, figure)
+        estimate = Estimate.exactly(figure)
         yield Finding(LATENESS, what, database.name, "ms", estimate, size=timers)
     share = sum(one <= 1 for one in late) / ended
-    estimate = Estimate(share, share, share)
+    estimate = Estimate.exactly(share)
     yield Finding(IN_TIME, "share", database.name, "ratio", estimate, goal=EVENTS_IN_TIME)
 
 
@@ -214,7 +214,7 @@ def _extra_statements(
         sent[side] = lengths[2] - lengths[1]
         engine.dispose()
     extra = float(sent[_WITH] - sent[_WITHOUT])
-    figure = Estimate(extra, extra, extra)
+    figure = Estimate.exactly(extra)
     return Finding(STATEMENTS, operation, database, "statements", figure, goal=EVENTS_STATEMENTS)
 
 

@@ -81,15 +81,3 @@ def stored(engine: Engine) -> list[int]:
     with Session(engine) as session:
         statement = select(Cart.id).order_by(Cart.id).options(include_expired())
         return list(session.scalars(statement))
-
-
-def once(act: Callable[[], object]) -> Callable[[object], None]:
-    """Return a callback that acts the first time only."""
-    done: list[bool] = []
-
-    def call(_: object) -> None:
-        if not done:
-            done.append(True)
-            act()
-
-    return call

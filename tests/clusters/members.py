@@ -44,3 +44,15 @@ def until(holds: Callable[[], object]) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def once(act: Callable[[], object]) -> Callable[[object], None]:
+    """Return a callback that acts the first time only."""
+    done: list[bool] = []
+
+    def call(_: object) -> None:
+        if not done:
+            done.append(True)
+            act()
+
+    return call

@@ -16,13 +16,12 @@ from tests.clusters.mariadb import (
     Cart,
     engine_of,
     fill,
-    once,
     renew,
     routed,
     seen,
     stored,
 )
-from tests.clusters.members import revive, running
+from tests.clusters.members import once, revive, running
 from ttl_odm.dialects.errors import code_of
 from ttl_odm.sqlalchemy.sweep.leases import TableLeases
 from ttl_odm.sweeper import Ending, Sweeper, TransientStoreError

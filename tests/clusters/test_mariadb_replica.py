@@ -16,12 +16,11 @@ from tests.clusters.mariadb import (
     Cart,
     engine_of,
     fill,
-    once,
     routed,
     seen,
     stored,
 )
-from tests.clusters.members import revive, running, until
+from tests.clusters.members import once, revive, running, until
 from ttl_odm.sweeper import Ending, Sweeper
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from beanie import Document, init_beanie
 from pymongo import MongoClient, WriteConcern
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
-from tests.clusters.members import PATIENCE, revive, running, until
+from tests.clusters.members import PATIENCE, once, revive, running, until
 from tests.mongo import following
 from tests.mongo.models import collection_of, opened
 from tests.mongo.scratch import connect
@@ -94,18 +94,6 @@ def falling_behind(members: Iterable[Any]) -> Iterator[None]:
         for client in clients:
             client.admin.command("fsyncUnlock")
             client.close()
-
-
-def once(act: Callable[[], object]) -> Callable[[object], None]:
-    """Return a callback that acts the first time only."""
-    done: list[bool] = []
-
-    def call(_: object) -> None:
-        if not done:
-            done.append(True)
-            act()
-
-    return call
 
 
 @pytest.mark.parametrize("moment", ["delete", "commitTransaction"])
