@@ -31,6 +31,8 @@ from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ttl_odm.beanie.drivers import Filter
     from ttl_odm.beanie.time.formats import Instant
     from ttl_odm.core.lifetime import OnlyIf
@@ -90,13 +92,13 @@ def range_of_live(policy: Policy, now: datetime) -> Document | None:
 
 def holds_instant(policy: Policy, value: str) -> Expression:
     """Return the expression that is true where a path holds an instant, by the policy's unit."""
-    return _reached_or_false(policy, value, 0, _LAST)
+    return _reached_or_false(policy, value, _before(_LAST, 0))
 
 
 def modified_within(policy: TTL, milliseconds: int) -> Expression:
     """Return the expression that is true for documents written less than so long ago."""
     field = _path(policy.last_modified)
-    passed = _reached_or_false(policy, field, milliseconds, formats.server_now())
+    passed = _reached_or_false(policy, field, _before(formats.server_now(), milliseconds))
     return {"$and": [holds_instant(policy, field), {"$not": [passed]}]}
 
 
@@ -116,7 +118,7 @@ def change_is(only_if: OnlyIf, policy: Policy, end: Instant | None = None) -> Ex
         moves = _ends_before(limited, limit)
     if end is None and limited is not None:
         field = _path(limited.last_modified)
-        is_past = _reached_or_false(policy, field, 0, formats.server_now())
+        is_past = _reached_or_false(policy, field, _before(formats.server_now(), 0))
         longer, shorter = {"$and": [moves, is_past]}, {"$and": [moves, {"$not": [is_past]}]}
     else:
         longer = {"$and": [moves, expired_expr(policy, {"$subtract": [end, 1]})]}
@@ -151,19 +153,28 @@ def _ends_before(policy: TTL, limit: ExpireAfter) -> Expression:
 
 
 def _ttl_expired(policy: TTL, now: Instant) -> Expression:
-    otherwise = _expired_with(policy, policy.default, now)
     if policy.by is None or not policy.kinds:
-        return otherwise
+        return _expired_with(policy, policy.default, now)
     if len(policy.kinds) > _FEW_KINDS:
         return _expired_by_many_kinds(policy, policy.by, now)
+    by, last_modified = _path(policy.by), _path(policy.last_modified)
     kinds: dict[int | None, list[Expression]] = {}
     for kind, default in policy.defaults.items():
         kinds.setdefault(default, []).append({"$literal": kind})
-    branches = [
-        _branch({"$in": [_path(policy.by), same]}, then=_expired_with(policy, default, now))
-        for default, same in kinds.items()
-    ]
-    return {"$switch": {"branches": branches, "default": otherwise}}
+
+    def by_kind(of: Callable[[Any], Expression]) -> Expression:
+        branches = [_branch(_is_in(by, same), then=of(default)) for default, same in kinds.items()]
+        return {"$switch": {"branches": branches, "default": of(policy.default)}}
+
+    if {None, NEVER}.isdisjoint({*kinds, policy.default}):
+        # Only what inherits is asked for its kind, and the server parses the rest once.
+        limit = by_kind(lambda default: _before(now, default * 1000))
+        return _expired_or(policy, _reached(policy, last_modified, limit), now)
+    return by_kind(lambda default: _expired_with(policy, default, now))
+
+
+def _is_in(field: str, values: list[Expression]) -> Expression:
+    return {"$eq": [field, *values]} if len(values) == 1 else {"$in": [field, values]}
 
 
 def _expired_by_many_kinds(policy: TTL, by: str, now: Instant) -> Expression:
@@ -173,7 +184,7 @@ def _expired_by_many_kinds(policy: TTL, by: str, now: Instant) -> Expression:
     every = {"$literal": [*defaults.values(), policy.default]}
     default = {"$arrayElemAt": [every, kind_number(policy, by)]}
     milliseconds = {"$multiply": [{"$toLong": "$$default"}, 1000]}
-    reached = _reached(policy, last_modified, milliseconds, now)
+    reached = _reached(policy, last_modified, _before(now, milliseconds))
     inherited = {"$and": [{"$ne": ["$$default", NEVER]}, reached]}
     expired = {"$and": [{"$ne": ["$$default", None]}, _expired_or(policy, inherited, now)]}
     return {"$let": {"vars": {"default": default}, "in": expired}}
@@ -188,7 +199,8 @@ def _expired_with(policy: TTL, default: int | None, now: Instant) -> Expression:
     if default is None:
         return {"$literal": False}
     last_modified = _path(policy.last_modified)
-    inherited = False if default == NEVER else _reached(policy, last_modified, default * 1000, now)
+    limit = _before(now, default * 1000)
+    inherited = False if default == NEVER else _reached(policy, last_modified, limit)
     return _expired_or(policy, inherited, now)
 
 
@@ -200,14 +212,14 @@ def _expired_or(policy: TTL, inherited: bool | Expression, now: Instant) -> Expr
         branches = [_branch({"$ne": [{"$type": last_modified}, "date"]}, then=False)]
     if policy.override is not None:
         own = _path(policy.override)
-        own_milliseconds = {"$multiply": [{"$toLong": own}, 1000]}
+        own_limit = _before(now, {"$multiply": [{"$toLong": own}, 1000]})
         is_whole = {"$eq": [own, {"$trunc": [own]}]}
         # NaN sorts below all numbers, so the first comparison keeps it out.
         is_valid = {"$and": [{"$gte": [own, 1]}, {"$lte": [own, MAX_TTL]}, is_whole]}
         branches += [
             _branch({"$not": [{"$in": [{"$type": own}, _NUMBERS]}]}, then=inherited),
             _branch({"$in": [own, [NEVER, *policy.never]]}, then=False),
-            _branch(is_valid, then=_reached(policy, last_modified, own_milliseconds, now)),
+            _branch(is_valid, then=_reached(policy, last_modified, own_limit)),
         ]
     if branches:
         usual: Expression = {"$switch": {"branches": branches, "default": inherited}}
@@ -219,41 +231,36 @@ def _expired_or(policy: TTL, inherited: bool | Expression, now: Instant) -> Expr
 def _date_expired(
     policy: ExpireAfter | ExpireAt, now: Instant, *, seconds: int, null: bool
 ) -> Expression:
-    field, milliseconds = _path(policy.field), seconds * 1000
+    field, limit = _path(policy.field), _before(now, seconds * 1000)
     # The earliest date has passed when any has. ($min would be null for an array without dates,
     # and null is less than every date.)
-    a_date_passed = _reached_or_false(policy, "$$this", milliseconds, now)
+    a_date_passed = _reached_or_false(policy, "$$this", limit)
     branches = [
-        _branch({"$eq": [{"$type": field}, "date"]}, then=_passed(field, milliseconds, now)),
+        _branch({"$eq": [{"$type": field}, "date"]}, then=_passed(field, limit)),
         _branch(
             {"$isArray": [field]},
             then={"$anyElementTrue": [{"$map": {"input": field, "in": a_date_passed}}]},
         ),
         _branch({"$in": [{"$type": field}, _NULLS]}, then=null),
     ]
-    otherwise = False if policy.unit is None else _reached(policy, field, milliseconds, now)
+    otherwise = False if policy.unit is None else _reached(policy, field, limit)
     return {"$switch": {"branches": branches, "default": otherwise}}
 
 
-def _reached_or_false(
-    policy: Policy, value: str, milliseconds: int | Expression, now: Instant
-) -> Expression:
+def _reached_or_false(policy: Policy, value: str, limit: Expression) -> Expression:
     """Like `_reached`, for a value of any type."""
     if policy.unit is not None:
-        return _reached(policy, value, milliseconds, now)
-    return {"$and": [{"$eq": [{"$type": value}, "date"]}, _passed(value, milliseconds, now)]}
+        return _reached(policy, value, limit)
+    return {"$and": [{"$eq": [{"$type": value}, "date"]}, _passed(value, limit)]}
 
 
-def _reached(
-    policy: Policy, value: str, milliseconds: int | Expression, now: Instant
-) -> Expression:
-    """Say whether so long has passed since the instant that a value holds.
+def _reached(policy: Policy, value: str, limit: Expression) -> Expression:
+    """Say whether a value holds an instant that is no later than the limit.
 
     Where the policy has no unit, the value must be known to be a date.
     """
     if policy.unit is None:
-        return _passed(value, milliseconds, now)
-    limit: Expression = {"$subtract": [now, milliseconds]}
+        return _passed(value, limit)
     is_date = {"$eq": [{"$type": value}, "date"]}
     if policy.unit == "iso":
         is_reached = _iso_reached(value, limit)
@@ -294,8 +301,12 @@ def _iso_reached(value: str, limit: Expression) -> Expression:
     return {"$cond": [{"$eq": [{"$type": value}, "string"]}, is_iso, False]}
 
 
-def _passed(date: str, milliseconds: int | Expression, now: Instant) -> Expression:
-    return {"$lte": [date, {"$subtract": [now, milliseconds]}]}
+def _passed(date: str, limit: Expression) -> Expression:
+    return {"$lte": [date, limit]}
+
+
+def _before(now: Instant, milliseconds: int | Expression) -> Expression:
+    return {"$subtract": [now, milliseconds]}
 
 
 def _branch(case: Expression, *, then: bool | Expression) -> Expression:
