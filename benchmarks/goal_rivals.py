@@ -14,6 +14,9 @@ from benchmarks.goals import (
     BYSTANDER,
     CONDITION,
     COUNT,
+    DJANGO_TENANT_KEY,
+    DJANGO_TENANT_LIST,
+    DJANGO_TENANT_SCAN,
     DOCUMENTS,
     FLUSH,
     FLUSH_ALONE,
@@ -68,12 +71,17 @@ _FAR_CONDITION: Final = Rival(
 )
 
 _LOOKED_UP: Final = {
-    "a stored default": (STORED_KEY, STORED_LIST, STORED_SCAN),
-    "stored defaults of 10,000 tenants": (TENANTS_KEY, TENANTS_LIST, TENANTS_SCAN),
-    "one tenant's rows, of 10,000 stored defaults": (
+    "SQLAlchemy: a stored default": (STORED_KEY, STORED_LIST, STORED_SCAN),
+    "SQLAlchemy: stored defaults of 10,000 tenants": (TENANTS_KEY, TENANTS_LIST, TENANTS_SCAN),
+    "SQLAlchemy: one tenant's rows, of 10,000 stored defaults": (
         ONE_TENANT_KEY,
         ONE_TENANT_LIST,
         ONE_TENANT_SCAN,
+    ),
+    "Django: one of 10,000 tenants with stored defaults": (
+        DJANGO_TENANT_KEY,
+        DJANGO_TENANT_LIST,
+        DJANGO_TENANT_SCAN,
     ),
 }
 
@@ -97,7 +105,7 @@ RIVALS: Final[Mapping[Goal, Rival]] = {
     ),
     CONDITION: Rival("a date column", _COUNT, "a date column by hand; {rest}"),
     **{
-        goal: Rival(_LOOKUP, f"SQLAlchemy: {of} / a bound value", "{what}; looked up by hand")
+        goal: Rival(_LOOKUP, f"{of} / a bound value", "{what}; looked up by hand")
         for of, goals in _LOOKED_UP.items()
         for goal in goals
     },

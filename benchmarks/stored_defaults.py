@@ -4,8 +4,9 @@ One default for a table, and a default for each of 10,000 tenants: of a tenth of
 on rows that are younger than the shortest of these, of which nobody has to ask, and on older ones.
 And what one of these tenants reads, with `WHERE tenant_id = :t`, of a table full of his own rows.
 
-Beside it stands what the same reads cost without ttl_odm, by a condition that looks up the same
-defaults: by a join for rows of many tenants, by a subquery for those of one.
+Beside it stands what the same reads cost without ttl_odm: by a condition that looks up the same
+defaults, against one with a number. A join looks them up for rows of many tenants, a subquery for
+those of one; and another one the table's, for tenants without a default of their own.
 """
 
 from __future__ import annotations
@@ -46,14 +47,19 @@ if TYPE_CHECKING:
     from benchmarks.sql_groups import NewEngine
     from benchmarks.stored_models import Variant
 
-    Timed = Callable[[Engine, Any, Variant], Sample]
-    """Times an operation of a model, one of a variant's, by an engine of its own."""
+    Timed = Callable[[Engine, str, Variant], Sample]
+    """Times an operation in one of the ways, of a variant's rows, by an engine of its own."""
 
 OF_TABLE: Final = "SQLAlchemy: a stored default / a bound value"
 OF_TENANTS: Final = "SQLAlchemy: stored defaults of 10,000 tenants / a bound value"
 OF_ONE_TENANT: Final = "SQLAlchemy: one tenant's rows, of 10,000 stored defaults / a bound value"
 
 BY_HAND: Final = "looked up by hand"
+
+_STORED: Final = "stored"
+_BOUND: Final = "bound"
+_LOOKED_UP: Final = "looked up"
+_NUMBER: Final = "a number"
 
 _LIST = 100
 _KEYS: Final = [key for key in range(1, ROWS - 2 * _LIST, 7) if is_live(key)]
@@ -82,10 +88,12 @@ def _scan(model: Any) -> Any:
 
 
 def _reading(of: Callable[[Any], Any], fetch: Callable[[Any], object]) -> Timed:
-    def timed(engine: Engine, model: Any, variant: Variant) -> Sample:
-        statement, keys = of(model), cycle(_KEYS)
-        if model is variant.by_hand:
-            statement = _looked_up(statement, variant, engine.dialect.name)
+    def timed(engine: Engine, way: str, variant: Variant) -> Sample:
+        statement, keys, dialect = of(_model(way, variant)), cycle(_KEYS), engine.dialect.name
+        if way == _LOOKED_UP:
+            statement = _looked_up(statement, variant, dialect)
+        elif way == _NUMBER:
+            statement = statement.where(live_by_hand(dialect, variant.by_hand, LONGEST))
 
         def make(session: Session) -> Callable[[], object]:
             return lambda: fetch(session.execute(statement, {"key": next(keys)}))
@@ -95,21 +103,30 @@ def _reading(of: Callable[[Any], Any], fetch: Callable[[Any], object]) -> Timed:
     return timed
 
 
+def _model(way: str, variant: Variant) -> Any:
+    return {_STORED: variant.stored, _BOUND: variant.bound}.get(way, variant.by_hand)
+
+
 def _looked_up(statement: Select[Any], variant: Variant, dialect: str) -> Select[Any]:
     """The same of live rows, by a condition that somebody writes by hand."""
     model, policies = variant.by_hand, tables_of(ONE.stored.__table__).policies
-    is_its = policies.c.name == model.__tablename__
-    if variant.tenants is None or variant.tenant is not None:
-        scope = "" if variant.tenant is None else variant.tenant
-        lookup = (
-            f"(SELECT ttl FROM {policies.name} "  # noqa: S608 (no input)
-            f"WHERE name = '{model.__tablename__}' AND scope = '{scope}')"
-        )
-    else:
+    lookups = [_lookup(variant, "")]
+    if variant.tenant is not None:
+        lookups.insert(0, _lookup(variant, str(variant.tenant)))
+    elif variant.tenants is not None:
+        is_its = policies.c.name == model.__tablename__
         is_his = policies.c.scope == cast(model.tenant_id, String)
         statement = statement.outerjoin(policies, and_(is_its, is_his))
-        lookup = f"{policies.name}.ttl"
-    return statement.where(live_by_hand(dialect, model, f"coalesce({lookup}, {LONGEST})"))
+        lookups.insert(0, f"{policies.name}.ttl")
+    default = f"coalesce({', '.join(lookups)}, {LONGEST})"
+    return statement.where(live_by_hand(dialect, model, default))
+
+
+def _lookup(variant: Variant, scope: str) -> str:
+    return (
+        "(SELECT p.ttl FROM ttl_odm_policies p "  # noqa: S608 (no input)
+        f"WHERE p.name = '{variant.by_hand.__tablename__}' AND p.scope = '{scope}')"
+    )
 
 
 def _of_tenant(of: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -117,8 +134,8 @@ def _of_tenant(of: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda model: of(model).where(model.tenant_id == is_his)
 
 
-def _insert(engine: Engine, model: Any, _variant: Variant) -> Sample:
-    keys = count(ROWS + 1)
+def _insert(engine: Engine, way: str, variant: Variant) -> Sample:
+    model, keys = _model(way, variant), count(ROWS + 1)
 
     def add(session: Session) -> None:
         session.add(model(id=next(keys), tenant_id=7, payload="x" * 100, amount=0))
@@ -126,8 +143,8 @@ def _insert(engine: Engine, model: Any, _variant: Variant) -> Sample:
     return flushing(engine, add)
 
 
-def _update(engine: Engine, model: Any, _variant: Variant) -> Sample:
-    keys, amounts = cycle(_KEYS), count(ROWS)
+def _update(engine: Engine, way: str, variant: Variant) -> Sample:
+    model, keys, amounts = _model(way, variant), cycle(_KEYS), count(ROWS)
     statement = update(model).where(model.id == bindparam("key")).values(amount=bindparam("new"))
     options = {"synchronize_session": False}
 
@@ -154,13 +171,13 @@ _OF_ONE_TENANT: Final[tuple[tuple[str, Timed, Goal], ...]] = (
 
 
 def _group(section: str, variant: Variant, what: str, timed: Timed, goal: Goal | None) -> Group:
-    models = {"stored": variant.stored, "bound": variant.bound, "by hand": variant.by_hand}
-    told = [Comparison(section, what, "stored", "bound", goal)]
+    told = [Comparison(section, what, _STORED, _BOUND, goal)]
     if goal is not None:
-        told.append(Comparison(section, f"{what}; {BY_HAND}", "by hand", "bound"))
+        told.append(Comparison(section, f"{what}; {BY_HAND}", _LOOKED_UP, _NUMBER))
+    ways = {way for comparison in told for way in (comparison.over, comparison.under)}
 
     def prepare(new_engine: NewEngine) -> Mapping[str, Sample]:
-        return {name: timed(new_engine(), model, variant) for name, model in models.items()}
+        return {way: timed(new_engine(), way, variant) for way in sorted(ways)}
 
     return Group(prepare, tuple(told))
 
