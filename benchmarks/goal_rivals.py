@@ -23,6 +23,7 @@ from benchmarks.goals import (
     FOREGROUND,
     GENTLE,
     GENTLE_MYSQL,
+    IMPORT,
     LINEAR,
     ONE_TENANT_KEY,
     ONE_TENANT_LIST,
@@ -121,6 +122,11 @@ RIVALS: Final[Mapping[Goal, Rival]] = {
         "Expiry by partition: the time / of dropping the same partitions by hand",
         "{what}",
         is_below_ours=True,
+    ),
+    IMPORT: Rival(
+        "the standard library's modules that it needs",
+        "`import ttl_odm`",
+        "time of the standard library's modules that it needs",
     ),
     LINEAR: Rival(
         "the same without TTL",
