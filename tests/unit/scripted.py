@@ -20,6 +20,7 @@ from ttl_odm.sweeper import (
     LeaseState,
     Pace,
     Part,
+    StandbyStoreError,
     TransientStoreError,
     UnreachableStoreError,
 )
@@ -39,6 +40,7 @@ unhurried = hypothesis.settings(deadline=None)
 PACE = Pace(start=1_000, lowest=100, highest=10_000, target=0.1)
 BUSY = TransientStoreError("busy")
 AWAY = UnreachableStoreError("restarting")
+STANDBY = StandbyStoreError("read-only")
 CLAIM = Claim("ttl_odm", "us", 60.0)
 NOTHING = Due((), 0.0)
 

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ttl_odm.sweeper import Purged, Sweeper, TransientStoreError, UnreachableStoreError
+from ttl_odm.sweeper import (
+    Purged,
+    StandbyStoreError,
+    Sweeper,
+    TransientStoreError,
+    UnreachableStoreError,
+)
 from ttl_odm.testing import InMemoryStore
 
 if TYPE_CHECKING:
@@ -108,6 +114,17 @@ def test_a_database_that_stays_away_is_logged_once(
         "WARNING",
         "FindDue",
         "restarting",
+    )
+
+
+def test_a_standby_is_logged_once_and_in_one_line(log: pytest.LogCaptureFixture) -> None:
+    store = Store()
+    store.troubles = [StandbyStoreError("cannot execute DELETE\nin a read-only transaction")] * 3
+    assert Sweeper(store).run_once().deleted == 3
+    (record,) = (record for record in log.records if record.event == "trouble")  # type: ignore[attr-defined]
+    assert record.getMessage() == (
+        "The server is a standby, which takes no writes (FindDue): "
+        "cannot execute DELETE in a read-only transaction"
     )
 
 

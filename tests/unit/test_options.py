@@ -41,6 +41,7 @@ def test_every_option_reaches_the_plan() -> None:
             "batch_size": 7,
             "throttle": lambda: None,
             "statement_timeout": 4,
+            "standby": "exit",
             "window": "01:00-05:00",
             "timezone": "Europe/Berlin",
             "max_fraction": 0.5,
@@ -59,6 +60,7 @@ def test_every_option_reaches_the_plan() -> None:
     assert str(settings.window.zone) == "Europe/Berlin"
     assert (settings.throttle, settings.statement_timeout) == (True, 4.0)
     assert (settings.force, settings.dry_run) == (True, True)
+    assert not settings.waits_at_standby
 
 
 def test_without_options_the_store_decides() -> None:
@@ -100,6 +102,12 @@ def test_numbers_of_rows_are_checked(name: str, number: Any) -> None:
 def test_numbers_are_checked(name: str, number: Any) -> None:
     with pytest.raises(TTLConfigurationError, match=f"^{name} = .*: give a number"):
         Sweeper(InMemoryStore(), **{name: number})
+
+
+@pytest.mark.parametrize("standby", ["", "stop", True, 5, ["exit"]])
+def test_what_to_do_at_a_standby_is_one_of_two_words(standby: Any) -> None:
+    with pytest.raises(TTLConfigurationError, match=r"^standby = .*: give 'wait' or 'exit'"):
+        Sweeper(InMemoryStore(), standby=standby)
 
 
 def test_a_fraction_is_a_share() -> None:

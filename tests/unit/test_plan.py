@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +17,7 @@ from tests.unit.scripted import (
     NOTHING,
     OWN,
     PACE,
+    STANDBY,
     Script,
     due,
     endless,
@@ -42,8 +43,19 @@ from ttl_odm.sweeper import (
     StoreError,
 )
 from ttl_odm.sweeper.batch_gate import ATTEMPTS
-from ttl_odm.sweeper.commands import CallHooks, CountDue, Emit, FindDue, ListTargets, PurgeBatch
+from ttl_odm.sweeper.commands import (
+    Acquire,
+    CallHooks,
+    CountDue,
+    Emit,
+    FindDue,
+    ListTargets,
+    PurgeBatch,
+)
 from ttl_odm.sweeper.plan import run_once
+
+if TYPE_CHECKING:
+    from ttl_odm.sweeper.tenure import Claim
 
 
 def test_where_nothing_has_expired_nothing_is_purged() -> None:
@@ -227,6 +239,35 @@ def test_a_server_that_stays_away_ends_the_sweep_after_a_minute() -> None:
     assert (report.ended, report.error) == (Ending.FAILED, AWAY)
     assert [each.table for each in report.targets] == ["a"]
     assert 60.0 <= script.clock <= 65.0
+
+
+def test_a_standby_ends_the_sweep_after_a_minute() -> None:
+    script = Script({"a": [OWN], "b": [OWN, NOTHING]}, [])
+    away(script, 1e9, STANDBY)
+    report = script.run()
+    assert (report.ended, report.problems) == (Ending.STANDBY, ())
+    assert 60.0 <= script.clock <= 65.0
+
+
+def test_a_standby_that_is_promoted_is_swept() -> None:
+    script = Script({"a": [OWN, NOTHING]}, [last(7)])
+    away(script, 50.0, STANDBY)
+    report = script.run()
+    assert (report.ended, report.deleted) == (Ending.FINISHED, 7)
+
+
+@pytest.mark.parametrize("claim", [None, CLAIM])
+def test_a_standby_ends_a_sweep_at_once_that_should_not_wait(claim: Claim | None) -> None:
+    instead = {} if claim is None else {Acquire: [STANDBY]}
+    script = Script({"a": [OWN]}, [STANDBY], instead=instead)
+    report = script.run(claim, waits_at_standby=False)
+    assert (report.ended, report.problems, report.deleted) == (Ending.STANDBY, (), 0)
+    assert script.pauses == []
+
+
+def test_a_server_that_is_away_is_waited_for_by_a_sweep_that_does_not_wait_at_standbys() -> None:
+    script = Script({"a": [OWN, NOTHING]}, [AWAY, last(7)])
+    assert script.run(waits_at_standby=False).deleted == 7
 
 
 def test_a_server_that_comes_and_goes_is_no_reason_to_give_up_before_it_failed_often() -> None:

@@ -14,6 +14,7 @@ from tests.unit.scripted import (
     CLAIM,
     NOTHING,
     OWN,
+    STANDBY,
     FakeLease,
     Script,
     endless,
@@ -191,6 +192,28 @@ def test_a_paused_sweeper_goes_on_soon_after_it_is_let() -> None:
     script.run_forever(CLAIM, interval=3600)
     assert sweeps == [pytest.approx(100.0, abs=OPENS)]
     assert [each.ended for each in script.reports] == [Ending.PAUSED, Ending.FINISHED]
+
+
+def test_a_sweeper_of_a_standby_says_once_that_it_waits_and_goes_on_after_the_promotion() -> None:
+    script = idle(stop_at=1_000.0)
+
+    def promote(_: Any, clock: float) -> None:
+        script.lease.trouble = STANDBY if clock < 400.0 else None
+
+    script.before = promote
+    sweeps = times_of(script, FindDue)
+    script.run_forever(CLAIM, interval=3600)
+    assert sweeps == [pytest.approx(400.0, abs=2 * OPENS)]
+    assert [each.ended for each in script.reports] == [Ending.STANDBY, Ending.FINISHED]
+
+
+def test_a_sweeper_ends_at_a_standby_where_it_should_not_wait() -> None:
+    script = idle(stop_at=1_000.0, instead={Acquire: [STANDBY]})
+    report = script.run_forever(CLAIM, waits_at_standby=False)
+    assert report is not None
+    assert report.ended is Ending.STANDBY
+    assert script.reports == [report]
+    assert script.clock == 0.0
 
 
 def test_a_sweeper_begins_soon_after_its_window_opens_and_says_once_that_it_waits() -> None:

@@ -19,6 +19,7 @@ from ttl_odm.cli.telemetry import Listeners, Metrics, opentelemetry, prometheus
 from ttl_odm.errors import TTLError
 from ttl_odm.sweeper import SweepReport, stop_on_signals
 from ttl_odm.sweeper.command_line import Status, status_of
+from ttl_odm.sweeper.options import EXIT
 from ttl_odm.sweeper.sweeper import INTERVAL, JITTER
 
 logger = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ def run(  # noqa: PLR0913 (click's)
     one line per sweep.
 
     Exit status: 0 after a signal, 1 the last sweep failed, 2 usage error, 3 the fuse blew in the
-    last sweep.
+    last sweep, 5 the server takes no writes.
     """
     logging.basicConfig(level=logging.INFO, handlers=[log_to(sys.stderr)])
 
@@ -102,8 +103,12 @@ def run(  # noqa: PLR0913 (click's)
                 return await answer(sweeper.run_forever(interval=interval, jitter=jitter))
 
     report = in_loop(work)
-    logger.info("Stopped by a signal; the lease is free.")
-    raise SystemExit(Status.DONE if report is None else status_of(report))
+    status = Status.DONE if report is None else status_of(report)
+    if status is Status.STANDBY and options["standby"] == EXIT:
+        logger.info("Ended at a standby, as --standby exit says.")
+    else:
+        logger.info("Stopped by a signal; the lease is free.")
+    raise SystemExit(status)
 
 
 def log_to(stream: TextIO) -> logging.Handler:

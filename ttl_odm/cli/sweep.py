@@ -52,7 +52,7 @@ def sweep(source: Source, models: list[str], excepted: list[str], **options: Any
     it starts right away. On SIGINT (Ctrl-C) or SIGTERM it finishes the current batch and stops.
 
     Exit status: 0 done, 1 a target failed, 2 usage error, 3 the fuse blew, 4 another sweeper holds
-    the lease.
+    the lease, 5 the server takes no writes.
     """
 
     async def work() -> SweepReport | None:

@@ -131,16 +131,26 @@ def is_passing(error: BaseException | None, *, operational: bool) -> bool:
 
 
 def is_away(error: BaseException | None, *, operational: bool) -> bool:
-    """Whether the server was lost, or can't be reached."""
+    """Whether the server was lost, can't be reached, or takes no writes."""
     code, codes = _code_and_codes(error)
     if codes is not _OURS:
-        return code in codes.away
+        return code in codes.away or code in codes.read_only
     if code is None:  # psycopg while it connects; SQLite has no server
         is_of_server = operational and not _is_of_sqlite(error)
         return is_of_server or _is_of_pg8000s_network(error) or _is_of_asyncpgs_hosts(error)
     if is_without_transactions(error):
         return False
-    return code in codes.away or (isinstance(code, str) and code.startswith("08"))
+    return (
+        code in codes.away
+        or code in codes.read_only
+        or (isinstance(code, str) and code.startswith("08"))
+    )
+
+
+def is_read_only(error: BaseException | None) -> bool:
+    """Whether the server takes no writes, as a standby."""
+    code, codes = _code_and_codes(error)
+    return code in codes.read_only
 
 
 def is_without_transactions(error: BaseException | None) -> bool:

@@ -46,7 +46,8 @@ class ErrorCodes:
     """What a driver calls the errors that the sweeper deals with: SQLSTATEs, or MySQL's numbers.
 
     ``locked``: somebody else holds a row, or the table; ``passing``: trying again may help;
-    ``away``: the server was lost, or can't be reached; ``missing_table``: there is none, or may be;
+    ``away``: the server was lost, or can't be reached; ``read_only``: it takes no writes, as a
+    standby; ``missing_table``: there is none, or may be;
     ``restricted``: a foreign key keeps a row; ``refused``: something else in a row does; ``taken``:
     another row has a key; ``denied``: the user may not do that; ``forbidden``: a function or a
     setting is not for this user.
@@ -55,6 +56,7 @@ class ErrorCodes:
     locked: frozenset[str | int] = frozenset()
     passing: frozenset[str | int] = frozenset()
     away: frozenset[str | int] = frozenset()
+    read_only: frozenset[str | int] = frozenset()
     missing_table: frozenset[str | int] = frozenset()
     restricted: frozenset[str | int] = frozenset()
     refused: frozenset[str | int] = frozenset()

@@ -99,6 +99,13 @@ class MySQL(Family):
                 4031,  # the connection was idle for too long
             }
         ),
+        read_only=frozenset(
+            {
+                1290,  # the server runs with --read-only or --super-read-only
+                1792,  # the session's transactions are read-only
+                1836,  # the server runs with --innodb-read-only
+            }
+        ),
         missing_table=frozenset({1146, 1142}),  # MariaDB says "denied" first
         restricted=frozenset({1217, 1451}),
         refused=frozenset(

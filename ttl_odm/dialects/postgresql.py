@@ -82,6 +82,7 @@ class PostgreSQL(Family):
                 "53300",  # too_many_connections
             }
         ),
+        read_only=frozenset({"25006"}),  # read_only_sql_transaction
         missing_table=frozenset({"42P01"}),
         restricted=frozenset({"23001", "23503"}),
         taken=frozenset({"23505", "23P01"}),  # unique_violation, exclusion_violation

@@ -44,6 +44,8 @@ logger: Final = logging.getLogger("ttl_odm.events")
 LEASE: Final = "ttl_odm_events"
 """The name of the workers' lease."""
 
+_LEFT_TO_OTHERS: Final = (Ending.LEASE_HELD, Ending.STANDBY)
+
 LEASE_DURATION: Final = 10.0
 """Seconds after which another worker sweeps instead of one that died."""
 
@@ -301,7 +303,7 @@ class EventWorker(Worker):
     def _swept(self, report: SweepReport) -> None:
         """Record warnings after a sweep, unless another worker does, and deliver at once."""
         self._reported(report)
-        if self._warnings is None or report.ended is Ending.LEASE_HELD:
+        if self._warnings is None or report.ended in _LEFT_TO_OTHERS:
             return
         try:
             if self._warnings.record():
@@ -438,7 +440,7 @@ class AsyncEventWorker(Worker):
     async def _swept(self, report: SweepReport) -> None:
         """Record warnings after a sweep, unless another worker does, and deliver at once."""
         self._reported(report)
-        if self._warnings is None or report.ended is Ending.LEASE_HELD:
+        if self._warnings is None or report.ended in _LEFT_TO_OTHERS:
             return
         try:
             if await self._warnings.record():

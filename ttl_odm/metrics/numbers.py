@@ -33,7 +33,7 @@ NAMED: Final = 20
 """Labels of a table that have a series, besides the one for all others."""
 
 _REASONS: Final = ("rest", "rate", "retry", "throttle")
-_NOT_OURS: Final = (Ending.LEASE_HELD, Ending.LEASE_LOST)
+_NOT_OURS: Final = (Ending.LEASE_HELD, Ending.LEASE_LOST, Ending.STANDBY)
 _STANDING_BY: Final = (*_NOT_OURS, Ending.PAUSED, Ending.WINDOW)
 
 

@@ -19,7 +19,11 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.commands import AskThrottle, DatabaseNow, IsStopping, Now, Pause
 from ttl_odm.sweeper.pace import backoff
 from ttl_odm.sweeper.report import Ending
-from ttl_odm.sweeper.store import TransientStoreError, UnreachableStoreError
+from ttl_odm.sweeper.store import (
+    StandbyStoreError,
+    TransientStoreError,
+    UnreachableStoreError,
+)
 from ttl_odm.sweeper.tenure import Halt
 
 if TYPE_CHECKING:
@@ -155,7 +159,8 @@ class BatchGate:
     ) -> Plan[R]:
         """Give a command, and again after transient failures, up to `ATTEMPTS` times.
 
-        A database that is unreachable for longer than `AWAY` ends the sweep.
+        A database that is unreachable for longer than `AWAY` ends the sweep; so does a standby,
+        at once if the sweep isn't to wait there.
 
         Args:
             command: Makes the command anew for each attempt.
@@ -168,8 +173,11 @@ class BatchGate:
                 reply = yield from command()
             except UnreachableStoreError as error:
                 lost.append((yield from Now()))
-                if lost[-1] - lost[0] >= AWAY:
-                    raise Halt(Ending.FAILED, error) from error
+                is_standby = isinstance(error, StandbyStoreError)
+                waits = self._settings.waits_at_standby or not is_standby
+                if not waits or lost[-1] - lost[0] >= AWAY:
+                    halt = Halt(Ending.STANDBY) if is_standby else Halt(Ending.FAILED, error)
+                    raise halt from error
                 tries = len(lost)
             except TransientStoreError:
                 failures += 1

@@ -90,6 +90,9 @@ COMMAND_OPTIONS: Final = {
     "statement_timeout": CommandOption(
         "The longest a statement of a batch may take.", duration, "SECONDS"
     ),
+    "standby": CommandOption(
+        "At a server that takes no writes: wait (the default), or exit.", str, "wait|exit"
+    ),
     "window": CommandOption("Sweep only during these hours of the day.", str, "HH:MM-HH:MM"),
     "timezone": CommandOption("The time zone of --window (default: UTC).", str, "NAME"),
     "max_fraction": CommandOption(
@@ -243,6 +246,9 @@ class Status(IntEnum):
     LEASE = 4
     """Another sweeper has the lease, so this one did nothing, or no more."""
 
+    STANDBY = 5
+    """The server takes no writes, so this sweeper did nothing, or no more."""
+
 
 def status_of(*reports: SweepReport) -> Status:
     """Return the exit status for all reports together, 0 for none.
@@ -260,4 +266,6 @@ def status_of(*reports: SweepReport) -> Status:
         return Status.FAILED
     if any(report.ended in (Ending.LEASE_HELD, Ending.LEASE_LOST) for report in reports):
         return Status.LEASE
+    if any(report.ended is Ending.STANDBY for report in reports):
+        return Status.STANDBY
     return Status.DONE

@@ -28,7 +28,13 @@ from ttl_odm.sweeper.pace import MOST_WORKERS
 from ttl_odm.sweeper.phases import timed
 from ttl_odm.sweeper.report import Progress, SweepReport
 from ttl_odm.sweeper.stop import Stop
-from ttl_odm.sweeper.store import FactCounting, Hooking, TransientStoreError, backend_of
+from ttl_odm.sweeper.store import (
+    FactCounting,
+    Hooking,
+    StandbyStoreError,
+    TransientStoreError,
+    backend_of,
+)
 from ttl_odm.sweeper.text import visible
 
 if TYPE_CHECKING:
@@ -315,8 +321,10 @@ class Ports:
                 "error": self.trouble,
                 "error_type": type(error).__name__,
             }
-            # In one line: drivers add hints in further lines, which log viewers take for records.
             message = "The database doesn't answer (%s); retrying: %s"
+            if isinstance(error, StandbyStoreError):
+                message = "The server is a standby, which takes no writes (%s): %s"
+            # In one line: drivers add hints in further lines, which log viewers take for records.
             logger.warning(message, name, " ".join(self.trouble.split()), extra=fields)
 
 

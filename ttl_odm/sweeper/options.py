@@ -54,6 +54,10 @@ HooksOption: TypeAlias = "_HooksOfOne | Mapping[str, _HooksOfOne] | None"
 LEASE_NAME: Final = "ttl_odm"
 LEASE_DURATION: Final = 60.0
 
+WAIT: Final = "wait"
+EXIT: Final = "exit"
+"""What `SweepOptions.standby` may be."""
+
 LONGEST: Final = 2_147_483
 """The most seconds for a database: PostgreSQL's longest timeout, over three weeks."""
 
@@ -87,6 +91,9 @@ class SweepOptions(TypedDict, total=False):
             package has registered as an entry point of ``ttl_odm.throttles``.
         statement_timeout: Seconds that a statement of a batch may take. If one takes longer, the
             batch is retried with fewer rows. None for the connection's own timeout.
+        standby: What to do at a server that takes no writes, such as a replica: ``"wait"`` (the
+            default) for its promotion, or for another server at its address; ``"exit"`` to end
+            at once. One sweep waits for a minute, `run_forever` until it is stopped.
 
     When:
         window: Hours of the day during which to sweep, such as ``"01:00-05:00"``, by the
@@ -128,6 +135,7 @@ class SweepOptions(TypedDict, total=False):
     workers: int
     throttle: Throttle | str | None
     statement_timeout: float | None
+    standby: str | None
     window: str | None
     timezone: str
     max_fraction: float | None
@@ -216,6 +224,7 @@ class Settings:
         jitter: Returns a random number from 0 to 1, for waits that shouldn't all be equal.
         throttle: Whether there is one to ask.
         hooks: The hooks besides those that the store's targets declare.
+        waits_at_standby: Whether to wait where the server takes no writes.
     """
 
     pace: Pacing
@@ -230,6 +239,7 @@ class Settings:
     dry_run: bool = False
     replicate: bool = True
     hooks: Hooks = field(default_factory=Hooks)
+    waits_at_standby: bool = True
 
 
 def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
@@ -265,6 +275,7 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
         dry_run=_flag(options, "dry_run"),
         replicate=_flag(options, "replicate", usually=True),
         hooks=Hooks.of(options.get("on_purged")),
+        waits_at_standby=_waits_at_standby(options),
     )
     for needs, offered, option, method in (
         (settings.window is not None, Clocked, "window", "now()"),
@@ -342,6 +353,15 @@ def _pace_of(options: SweepOptions, store: Store | AsyncStore) -> Pacing:
             "itself. Leave one of them out."
         )
     return pace.starting_at(size)
+
+
+def _waits_at_standby(options: SweepOptions) -> bool:
+    standby: object = options.get("standby")
+    if standby is None or standby == WAIT:
+        return True
+    if standby == EXIT:
+        return False
+    raise TTLConfigurationError(f"standby = {standby!r}: give {WAIT!r} or {EXIT!r}.")
 
 
 def _workers_of(options: SweepOptions, store: object) -> int:

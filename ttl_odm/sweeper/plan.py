@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.options import Settings
     from ttl_odm.sweeper.tenure import Claim
 
-CLOSED: Final = (Ending.PAUSED, Ending.WINDOW)
-"""Endings of a sweep that only waits for permission to begin."""
+CLOSED: Final = (Ending.PAUSED, Ending.WINDOW, Ending.STANDBY)
+"""Endings of a sweep that only waits until it may begin."""
 
 OPENS: Final = 10.0
 """The most seconds between two checks whether it may begin, or get the lease."""
@@ -57,8 +57,8 @@ def run_forever(
 
     The lease is kept between two sweeps, so that one of many sweepers does all of them and the
     others stand by. Each sweep's report is emitted; of successive sweeps that were not allowed to
-    begin (paused, outside the window) only the first. For the interval and its jitter see
-    `Sweeper.run_forever`.
+    begin (paused, outside the window, at a standby) only the first. For the interval and its
+    jitter see `Sweeper.run_forever`.
     """
     run = Run(settings, claim)
     last: SweepReport | None = None
@@ -75,6 +75,8 @@ def run_forever(
         if is_news and report.ended is not Ending.STOPPED:
             yield from Emit(report)
         last = report
+        if report.ended is Ending.STANDBY and not settings.waits_at_standby:
+            break
         yield from run.idle(max(wait, SHORTEST))
     return last
 

@@ -49,6 +49,9 @@ class Ending(Enum):
     LEASE_LOST = "lease_lost"
     """Another sweeper has taken over, or may have."""
 
+    STANDBY = "standby"
+    """The server takes no writes: it is a standby, or was demoted."""
+
     FAILED = "failed"
     """Something outside of any target failed; see `SweepReport.error`."""
 
@@ -362,6 +365,7 @@ _ENDINGS: Final = {
     Ending.STOPPED: "Stopped on request: expired rows are left for the next sweep.",
     Ending.LEASE_HELD: "Another sweeper is at work{holder}.",
     Ending.LEASE_LOST: "The lease was lost: another sweeper continues from here.",
+    Ending.STANDBY: "The server is a standby, which takes no writes: sweep its primary.",
     Ending.FAILED: "The sweep FAILED.",
 }
 

@@ -57,6 +57,10 @@ class UnreachableStoreError(TransientStoreError):
     """The database is temporarily unreachable: a lost connection, a server restart."""
 
 
+class StandbyStoreError(UnreachableStoreError):
+    """The server is reachable, but takes no writes, as a standby or a secondary does."""
+
+
 class MissingTargetError(StoreError):
     """The database has no such table."""
 

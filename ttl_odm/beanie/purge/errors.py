@@ -7,13 +7,25 @@ error. Drivers tell the two apart by classes, labels and codes.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from bson.errors import BSONError
-from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError, WaitQueueTimeoutError
+from pymongo.errors import (
+    ConnectionFailure,
+    NotPrimaryError,
+    OperationFailure,
+    PyMongoError,
+    WaitQueueTimeoutError,
+)
 
-from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError
+from ttl_odm.sweeper import (
+    StandbyStoreError,
+    StoreError,
+    TransientStoreError,
+    UnreachableStoreError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +71,8 @@ _PASSING: Final = frozenset(
 _AWAY: Final = frozenset({6, 7, 89, 91, 189, 9001, 10107, 11600, 11602, 13435, 13436})
 """Those of them that mean: there is no server, or it is none that takes writes yet."""
 
+_SECONDARY: Final = frozenset({10107, 13435})
+
 _LABELS: Final = (
     "TransientTransactionError",
     "UnknownTransactionCommitResult",
@@ -72,8 +86,21 @@ def store_errors() -> Iterator[None]:
     try:
         yield
     except (PyMongoError, BSONError) as error:
-        kind = TransientStoreError if is_passing(error) else StoreError
-        raise (UnreachableStoreError if is_away(error) else kind)(in_short(error)) from error
+        raise _kind_of(error)(in_short(error)) from error
+
+
+def _kind_of(error: BaseException) -> type[StoreError]:
+    if is_secondary(error):
+        return StandbyStoreError
+    if is_away(error):
+        return UnreachableStoreError
+    return TransientStoreError if is_passing(error) else StoreError
+
+
+def is_secondary(error: BaseException) -> bool:
+    """Whether the server takes no writes, because it isn't the primary."""
+    details = error.details if isinstance(error, (NotPrimaryError, OperationFailure)) else None
+    return isinstance(details, Mapping) and details.get("code") in _SECONDARY
 
 
 def is_away(error: BaseException) -> bool:

@@ -21,7 +21,12 @@ from django.db.models import ProtectedError, RestrictedError
 
 from ttl_odm import errors as ttl_odm_errors
 from ttl_odm.dialects import errors
-from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError
+from ttl_odm.sweeper import (
+    StandbyStoreError,
+    StoreError,
+    TransientStoreError,
+    UnreachableStoreError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,19 +104,26 @@ def in_short(error: DatabaseError | InterfaceError) -> str:
 def store_errors() -> Iterator[None]:
     """Raise the sweeper's errors in place of Django's, which become their cause.
 
-    A connection that was lost is closed, so that the next call gets another.
+    A connection that was lost is closed, so that the next call gets another; so is one to a server
+    that takes no writes, since another may be at its address by then.
     """
     try:
         yield
     except (DatabaseError, InterfaceError) as error:
+        driver_error = error.__cause__ or error
+        is_read_only = errors.is_read_only(driver_error)
         for connection in connections.all(initialized_only=True):
             if not connection.in_atomic_block:
+                has_failed = connection.errors_occurred
                 connection.close_if_unusable_or_obsolete()
-        driver_error = error.__cause__ or error
+                if is_read_only and has_failed:
+                    connection.close()
         operational = isinstance(error, OperationalError)
         lost = isinstance(error, InterfaceError)
-        if lost or errors.is_away(driver_error, operational=operational):
-            kind: type[StoreError] = UnreachableStoreError
+        if is_read_only:
+            kind: type[StoreError] = StandbyStoreError
+        elif lost or errors.is_away(driver_error, operational=operational):
+            kind = UnreachableStoreError
         else:
             passes = errors.is_passing(driver_error, operational=operational)
             kind = TransientStoreError if passes else StoreError

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from ttl_odm.metrics.numbers import Reading
     from ttl_odm.sweeper import SweepReport
 
-_NOT_DONE: Final = (Ending.LEASE_HELD, Ending.LEASE_LOST, Ending.PAUSED, Ending.FAILED)
+_NOT_DONE: Final = (
+    *(Ending.LEASE_HELD, Ending.LEASE_LOST, Ending.PAUSED, Ending.STANDBY, Ending.FAILED),
+)
 
 DELIVERIES: Final = Number(
     "event_deliveries",

@@ -76,9 +76,14 @@ def is_restricted(error: Exception) -> bool:
 
 
 def is_away(error: DBAPIError) -> bool:
-    """Whether the server was lost, or can't be reached."""
+    """Whether the server was lost, can't be reached, or takes no writes."""
     operational = isinstance(error, OperationalError)
     return _is_cut(error) or errors.is_away(error.orig, operational=operational)
+
+
+def is_read_only(error: DBAPIError) -> bool:
+    """Whether the server takes no writes, as a standby."""
+    return errors.is_read_only(error.orig)
 
 
 def _is_cut(error: DBAPIError) -> bool:

@@ -32,12 +32,17 @@ from ttl_odm.dialects.replication import (
 )
 from ttl_odm.dialects.sqlite import FILE_WAIT
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.purge.errors import in_short, is_away, is_passing
+from ttl_odm.sqlalchemy.purge.errors import in_short, is_away, is_passing, is_read_only
 from ttl_odm.sqlalchemy.purge.removal import depends_on_zone
 from ttl_odm.sqlalchemy.purge.statements import lock_defaults, take_file
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.timestamps import UTC, has_timestamp
-from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError
+from ttl_odm.sweeper import (
+    StandbyStoreError,
+    StoreError,
+    TransientStoreError,
+    UnreachableStoreError,
+)
 from ttl_odm.sweeper.phases import phase
 
 if TYPE_CHECKING:
@@ -99,12 +104,19 @@ def store_errors() -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        kind = TransientStoreError if is_passing(error) else StoreError
-        raise (UnreachableStoreError if is_away(error) else kind)(in_short(error)) from error
+        raise _kind_of(error)(in_short(error)) from error
     except PoolTimeoutError as error:
         raise TransientStoreError(in_short(error)) from error
     except OSError as error:  # asyncpg connects without SQLAlchemy's wrapping
         raise UnreachableStoreError(f"The database can't be reached: {error}") from error
+
+
+def _kind_of(error: DBAPIError) -> type[StoreError]:
+    if is_read_only(error):
+        return StandbyStoreError
+    if is_away(error):
+        return UnreachableStoreError
+    return TransientStoreError if is_passing(error) else StoreError
 
 
 @contextmanager
@@ -119,7 +131,8 @@ def prepared(
     READ COMMITTED is PostgreSQL's default; on MariaDB and MySQL it leaves the gaps between keys
     unlocked. It also overrules an engine in AUTOCOMMIT, where a batch would not be a transaction.
     The pool sets it back. Another `isolation` is for what only reads. `timeout`, `settings`: see
-    `impatient`.
+    `impatient`. A connection to a server that takes no writes is given up: another server may be at
+    its address by now.
     """
     # The isolation comes second: SQLAlchemy doesn't replace a connection that is found lost while
     # that is set.
@@ -130,7 +143,12 @@ def prepared(
         level: Any = isolation or clock_of(connection.dialect).isolation
         if level is not None:
             compat.isolate(connection, level)
-        yield
+        try:
+            yield
+        except DBAPIError as error:
+            if is_read_only(error) and not connection.invalidated:
+                connection.invalidate()
+            raise
 
 
 @contextmanager

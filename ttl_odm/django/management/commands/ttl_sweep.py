@@ -38,7 +38,7 @@ class Command(BaseCommand):
     help = (
         "Delete all expired rows in small batches. On a terminal it counts the rows first and asks "
         "for confirmation. Exit status: 0 done, 1 a target failed, 2 usage error, 3 the fuse blew, "
-        "4 another sweeper holds the lease."
+        "4 another sweeper holds the lease, 5 the server takes no writes."
     )
     requires_system_checks = ()  # those of ttl_odm are findings of ttl_check
 

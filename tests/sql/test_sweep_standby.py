@@ -1,0 +1,137 @@
+"""A sweeper whose server takes no writes, as a standby or a primary that was demoted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import create_engine, event
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from tests.sql.sweeping import HOUR, add, cart, left
+from ttl_odm.sweeper import AsyncSweeper, Ending, StandbyStoreError, Sweeper
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Connection, Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from tests.backends import Backend
+
+# Each server has its own words for it; SQLite has no standbys.
+pytestmark = [pytest.mark.databases("postgres", "mariadb", "mysql"), pytest.mark.every_server]
+
+EXPIRED = {1, 2, 3}
+LEFT = EXPIRED - {1}
+READ_ONLY = {
+    "postgresql": "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+    "mysql": "SET SESSION TRANSACTION READ ONLY",
+}
+READ_ONLY["mariadb"] = READ_ONLY["mysql"]
+leases = pytest.mark.parametrize("lease", [True, False])
+
+
+class Standby:
+    """Makes each new connection of an engine read-only, until it is promoted."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._is_promoted = False
+        event.listen(engine, "connect", self._connected)
+        self._statement = READ_ONLY[engine.dialect.name]
+
+    def promote(self) -> None:
+        self._is_promoted = True
+
+    def _connected(self, connection: Any, _record: object) -> None:
+        if not self._is_promoted:
+            cursor = connection.cursor()
+            cursor.execute(self._statement)
+            cursor.close()
+            connection.commit()
+
+
+def fill(connection: Connection, model: Any) -> None:
+    model.metadata.create_all(connection)
+    add(connection, "carts", [(key, None, 2 * HOUR) for key in EXPIRED])
+
+
+@pytest.fixture
+def model(engine: Engine) -> Any:
+    """A model with expired rows; the table for leases is there."""
+    made = cart()
+    with engine.begin() as connection:
+        fill(connection, made)
+    assert Sweeper(engine, made, max_rows=1).run_once().deleted == 1
+    return made
+
+
+@pytest.fixture
+def standby(backend: Backend) -> Iterator[tuple[Engine, Standby]]:
+    """The engine of a server that takes no writes."""
+    assert backend.sync_url is not None
+    other = create_engine(backend.sync_url)
+    yield other, Standby(other)
+    other.dispose()
+
+
+def rows(engine: Engine, model: Any) -> set[Any]:
+    with engine.connect() as connection:
+        return left(connection, model)
+
+
+@leases
+def test_a_sweep_ends_at_once_without_an_error(
+    engine: Engine, model: Any, standby: tuple[Engine, Standby], *, lease: bool
+) -> None:
+    report = Sweeper(standby[0], model, standby="exit", lease=lease).run_once()
+    assert (report.outcome, report.problems, report.deleted) == ("standby", (), 0)
+    assert str(report).splitlines()[-1] == (
+        "The server is a standby, which takes no writes: sweep its primary."
+    )
+    assert rows(engine, model) == LEFT
+
+
+@leases
+def test_a_sweep_goes_on_after_a_promotion(
+    engine: Engine,
+    model: Any,
+    standby: tuple[Engine, Standby],
+    caplog: pytest.LogCaptureFixture,
+    *,
+    lease: bool,
+) -> None:
+    other, server = standby
+
+    event.listen(other, "handle_error", lambda _: server.promote())
+    report = Sweeper(other, model, lease=lease).run_once()
+    assert (report.ended, report.deleted) == (Ending.FINISHED, len(LEFT))
+    assert rows(engine, model) == set()
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [line.partition(" (")[0] for line in said] == [
+        "The server is a standby, which takes no writes"
+    ] * lease
+
+
+def test_a_dry_run_counts_at_a_standby(model: Any, standby: tuple[Engine, Standby]) -> None:
+    report = Sweeper(standby[0], model, standby="exit", dry_run=True).run_once()
+    assert (report.ended, report.due) == (Ending.FINISHED, len(LEFT))
+
+
+def test_a_store_names_a_standby(model: Any, standby: tuple[Engine, Standby]) -> None:
+    sweeper = Sweeper(standby[0], model)
+    with pytest.raises(StandbyStoreError, match=r"(?i)read.only"):
+        sweeper.pause()
+
+
+async def test_so_it_is_with_an_asynchronous_engine(async_engine: AsyncEngine) -> None:
+    model = cart()
+    async with async_engine.begin() as connection:
+        await connection.run_sync(fill, model)
+    other = create_async_engine(async_engine.url)
+    Standby(other.sync_engine)
+    report = await AsyncSweeper(other, model, standby="exit").run_once()
+    await other.dispose()
+    assert (report.outcome, report.deleted) == ("standby", 0)
+    async with async_engine.connect() as connection:
+        assert await connection.run_sync(left, model) == EXPIRED
