@@ -56,7 +56,7 @@ _GOALS: Final = {
     "scan of 5,000 rows": DJANGO_TENANT_SCAN,
 }
 
-_CONDITION: Final = models.BooleanField()
+_CONDITION: Final[models.BooleanField[bool, bool]] = models.BooleanField()
 _TENANT: Final = 7
 _LIST: Final = 100
 _KEYS: Final = range(2, ROWS - 4 * _LIST, 14)
@@ -102,19 +102,29 @@ def _declare() -> tuple[Any, Any, Any]:
         payload: models.CharField[str, str] = models.CharField(max_length=100)
         amount: models.IntegerField[int, int] = models.IntegerField()
 
-        class Meta:  # pyright: ignore[reportIncompatibleVariableOverride]
+        class Meta:
             """Django's."""
 
             abstract = True
             app_label = "benchmarks"
 
-    class StoredEntry(Tenants, TTLModel):
+    class StoredEntry(TTLModel, Tenants):  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whose defaults are stored."""
+
+        class Meta:  # pyright: ignore[reportIncompatibleVariableOverride]
+            """Django's."""
+
+            app_label = "benchmarks"
 
         __ttl__ = Stored(LONGEST, by="tenant_id", least=DAY, most=LONGEST)
 
-    class BoundEntry(Tenants, TTLModel):
+    class BoundEntry(TTLModel, Tenants):  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whose default is in the code."""
+
+        class Meta:  # pyright: ignore[reportIncompatibleVariableOverride]
+            """Django's."""
+
+            app_label = "benchmarks"
 
         __ttl__ = LONGEST
 
@@ -192,7 +202,7 @@ def _conditions(stored: Any, by_hand: Any) -> dict[str, RawSQL]:
 def _reads(stored: Any, bound: Any, by_hand: Any) -> dict[str, Sample]:
     keys = cycle(_KEYS)
     conditions = _conditions(stored, by_hand)
-    given = dict(zip(_WAYS, (stored, bound, bound, by_hand, by_hand), strict=True))
+    given: dict[str, Any] = dict(zip(_WAYS, (stored, bound, bound, by_hand, by_hand), strict=True))
 
     def one(rows: Any) -> object:
         return rows.get(pk=next(keys))

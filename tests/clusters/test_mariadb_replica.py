@@ -20,6 +20,7 @@ from tests.clusters.mariadb import (
     stored,
 )
 from tests.clusters.members import once, revive, running, until
+from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sweeper import Ending, Sweeper
 
 if TYPE_CHECKING:
@@ -93,6 +94,9 @@ def test_a_sweeper_of_a_replica_reports_in_one_line_that_it_takes_no_writes(
     _, replica = pair
     report = Sweeper(replica, Cart, lease=lease, standby="exit").run_once()
     assert (report.outcome, report.problems, report.deleted) == ("standby", (), 0)
+    server = SQLAlchemyStore(replica, Cart).server()
+    assert server is not None
+    assert not server.takes_writes
     assert stored(replica) == [*EXPIRED, *LIVE]
 
 

@@ -24,6 +24,7 @@ from tests.mongo.scratch import connect
 from tests.mongo.sweeping import Commands, fixed
 from ttl_odm.beanie import TTLMixin, ensure_indexes, touch, ttl_database
 from ttl_odm.beanie.sweep.leases import CollectionLeases
+from ttl_odm.beanie.sweep.store import MongoStore
 from ttl_odm.errors import ExpiredError
 from ttl_odm.sweeper import AsyncSweeper, TransientStoreError
 
@@ -375,9 +376,13 @@ async def test_a_sweeper_that_reaches_a_secondary_only_reports_it_and_deletes_no
             await init_beanie(database=database, document_models=[Cart], skip_indexes=True)
             sweeper = AsyncSweeper(database, [Cart], lease=lease, standby="exit")
             report = await sweeper.run_once()
+            server = await MongoStore(database, [Cart]).server()
         finally:
             closing = client.close()
             if inspect.isawaitable(closing):
                 await closing
         assert (report.outcome, report.problems, report.deleted) == ("standby", (), 0)
+        assert not server.takes_writes
+        assert server.address is not None
+        assert server.address in member.url
         assert world.keys(Cart) == [1, 2]

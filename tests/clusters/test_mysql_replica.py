@@ -23,6 +23,7 @@ from tests.clusters.mysql import (
     stored,
 )
 from tests.faults.carts import cart
+from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sweeper import Ending, Sweeper
 
 if TYPE_CHECKING:
@@ -74,6 +75,9 @@ def test_a_sweeper_of_a_replica_reports_in_one_line_that_it_takes_no_writes(
     _, replica = pair
     report = Sweeper(replica, model, lease=lease, standby="exit").run_once()
     assert (report.outcome, report.problems, report.deleted) == ("standby", (), 0)
+    server = SQLAlchemyStore(replica, model).server()
+    assert server is not None
+    assert not server.takes_writes
     assert stored(replica, model) == {*EXPIRED, *LIVE}
 
 

@@ -283,6 +283,10 @@ def test_a_sweeper_of_a_standby_reports_that_in_a_line(cluster: Any) -> None:
         assert (report.outcome, report.deleted) == ("standby", 0)
         (_, line) = str(report).splitlines()
         assert line == "The server is a standby, which takes no writes: sweep its primary."
+        server = SQLAlchemyStore(engine, model).server()
+        assert server is not None
+        assert server.address == f"{engine.url.host}:{engine.url.port}"
+        assert not server.takes_writes
         # Who only asks what is due gets an answer.
         assert Sweeper(engine, model, dry_run=True).run_once().due == len(EXPIRED) - 1
 

@@ -72,6 +72,19 @@ def test_a_sweep_goes_on_with_another_connection(
     assert (report.ended, report.deleted) == (Ending.FINISHED, 1)
 
 
+def test_the_status_names_the_server(promote: Callable[[], object]) -> None:
+    out = StringIO()
+    call_command("ttl_status", "--model", "shop.Session", stdout=out)
+    port = str(connections["default"].settings_dict["PORT"])
+    if connections["default"].vendor == "postgresql":
+        assert f":{port}): it takes no writes" in out.getvalue()
+    promote()
+    connections["default"].close()
+    out = StringIO()
+    call_command("ttl_status", "--model", "shop.Session", stdout=out)
+    assert f":{port}.\n" in out.getvalue()
+
+
 def test_the_command_has_an_exit_status_for_it(promote: Callable[[], object]) -> None:
     out = StringIO()
     with pytest.raises(SystemExit) as exit_:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +11,8 @@ from sqlalchemy import create_engine, event
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.sql.sweeping import HOUR, add, cart, left
-from ttl_odm.sweeper import AsyncSweeper, Ending, StandbyStoreError, Sweeper
+from ttl_odm.sqlalchemy.sweep.store import AsyncSQLAlchemyStore, SQLAlchemyStore
+from ttl_odm.sweeper import AsyncSweeper, Ending, Server, StandbyStoreError, Sweeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,6 +121,16 @@ def test_a_dry_run_counts_at_a_standby(model: Any, standby: tuple[Engine, Standb
     assert (report.ended, report.due) == (Ending.FINISHED, len(LEFT))
 
 
+def test_a_store_tells_which_server_answers(
+    engine: Engine, model: Any, standby: tuple[Engine, Standby]
+) -> None:
+    address, takes_writes = astuple(SQLAlchemyStore(engine, model).server())
+    assert re.fullmatch(rf"[^:]+:{engine.url.port}", address)
+    assert takes_writes
+    if engine.dialect.name == "postgresql":  # others have a session's and a server's setting
+        assert SQLAlchemyStore(standby[0], model).server() == Server(address, takes_writes=False)
+
+
 def test_a_store_names_a_standby(model: Any, standby: tuple[Engine, Standby]) -> None:
     sweeper = Sweeper(standby[0], model)
     with pytest.raises(StandbyStoreError, match=r"(?i)read.only"):
@@ -131,7 +144,10 @@ async def test_so_it_is_with_an_asynchronous_engine(async_engine: AsyncEngine) -
     other = create_async_engine(async_engine.url)
     Standby(other.sync_engine)
     report = await AsyncSweeper(other, model, standby="exit").run_once()
+    server = await AsyncSQLAlchemyStore(other, model).server()
     await other.dispose()
     assert (report.outcome, report.deleted) == ("standby", 0)
+    assert server is not None
+    assert server.takes_writes is (other.dialect.name != "postgresql")
     async with async_engine.connect() as connection:
         assert await connection.run_sync(left, model) == EXPIRED

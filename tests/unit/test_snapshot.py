@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ttl_odm.database_sweep.jobs import JobState
+from ttl_odm.sweeper import Server, Sweeper
 from ttl_odm.sweeper.leases import LeaseState
-from ttl_odm.sweeper.snapshot import Counts, Snapshot, format_snapshot
+from ttl_odm.sweeper.snapshot import Counts, Snapshot, format_snapshot, look
+from ttl_odm.testing import InMemoryStore
 
 
 @pytest.mark.parametrize(
@@ -25,3 +27,34 @@ def test_the_oldest_row_can_have_expired_at_this_very_moment(expired: int, oldes
     counts = Counts("notes", rows=2, expired=expired, oldest=0.0)
 
     assert counts.cells[-1] == oldest
+
+
+@pytest.mark.parametrize(
+    ("server", "lines"),
+    [
+        (None, []),
+        (Server(None, takes_writes=True), []),
+        (Server("db1:5432", takes_writes=True), ["Answered by db1:5432."]),
+        (
+            Server("\x1b:1", takes_writes=False),
+            ["Answered by a standby (\\x1b:1): it takes no writes, so nothing is swept there."],
+        ),
+        (
+            Server(None, takes_writes=False),
+            ["Answered by a standby: it takes no writes, so nothing is swept there."],
+        ),
+    ],
+)
+def test_a_status_names_the_server_that_answered(server: Server | None, lines: list[str]) -> None:
+    snapshot = Snapshot(None, LeaseState(), [], at=0.0, server=server)
+    printed = format_snapshot(snapshot, str).splitlines()
+    assert printed[: len(lines)] == lines
+    assert printed[len(lines)].startswith("No sweeper holds the lease.")
+    expected = None if server is None else [server.address, server.takes_writes]
+    found = snapshot.to_dict()["server"]
+    assert (found and [*found.values()]) == expected
+
+
+def test_a_store_need_not_know_servers() -> None:
+    sweeper = Sweeper(InMemoryStore())
+    assert sweeper.carry_out(look({}, "ttl_odm", None)).server is None

@@ -109,6 +109,8 @@ class Family(ABC):
             `fails_alone`. With places for `{column}`, one that is never NULL. None: the INSERT as
             it is does so.
         short_float: A regular expression for the types, as DDL has them, of floats of 4 bytes.
+        server: The question which server answers: its address, as text, and whether it takes
+            writes, as a boolean or a number. None: there are no servers.
         driver: The top-level module of the driver's errors, for a family that knows these better
             than `ttl_odm.dialects.errors`; `code_of` is asked for their codes then.
     """
@@ -131,6 +133,7 @@ class Family(ABC):
     indexes_parts: ClassVar[bool] = False
     is_inspected: ClassVar[bool] = True
     hides_writes: ClassVar[bool] = False
+    server: ClassVar[str | None] = None
     tries_inserts: ClassVar[bool] = False
     fails_alone: ClassVar[bool] = False
     on_conflict: ClassVar[str | None] = None

@@ -67,6 +67,10 @@ class MySQL(Family):
         # that do, and none of them can then delete the row.
         "ON DUPLICATE KEY UPDATE {column} = IF(~0 + 1 + CHAR_LENGTH({column}), {column}, {column})"
     )
+    # MariaDB 12 has words for it.
+    server = (
+        "SELECT CONCAT(@@hostname, ':', @@port), CAST(@@read_only AS CHAR) IN ('0', 'OFF', 'FALSE')"
+    )
     short_float = r"FLOAT(\((1?\d|2[0-4])(, ?\d+)?\))?"
     inherited_end = "{table}" + INHERITED_END
     own_end = "{table}" + OWN_END

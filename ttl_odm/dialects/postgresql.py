@@ -63,6 +63,11 @@ class PostgreSQL(Family):
     pace = Pace(start=4_000, lowest=100, highest=100_000, target=0.1, gentle_rows=100)
     locks_rows = compares_rows = indexes_parts = tries_inserts = hides_writes = True
     on_conflict = "ON CONFLICT DO NOTHING"
+    server = (
+        "SELECT CASE family(inet_server_addr()) WHEN 6 THEN '[' || host(inet_server_addr()) || ']' "
+        "ELSE host(inet_server_addr()) END || ':' || inet_server_port(), "
+        "current_setting('transaction_read_only') = 'off'"
+    )
     ddl_settings: ClassVar = {"lock_timeout": "0", "statement_timeout": "0"}
     errors = ErrorCodes(
         locked=frozenset({"55P03", "40P01"}),  # lock_not_available, deadlock_detected

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from ttl_odm.sweeper.hooks import Hooks, Purged
 from ttl_odm.sweeper.leases import Lease, LeaseState
-from ttl_odm.sweeper.store import BatchRequest, BatchResult, Counted, Due
+from ttl_odm.sweeper.store import BatchRequest, BatchResult, Counted, Due, Server
 
 if TYPE_CHECKING:
     from ttl_odm.sweeper.report import Progress, SweepReport
@@ -45,6 +45,11 @@ class Now(Command[float]):
 @dataclass(frozen=True, slots=True)
 class DatabaseNow(Command[datetime]):
     """Ask a `Clocked` store for the database's time."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskServer(Command[Server | None]):
+    """Ask the store which server answers; None if it isn't `Serving`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from ttl_odm.sweeper.stop import Stop
 from ttl_odm.sweeper.store import (
     FactCounting,
     Hooking,
+    Serving,
     StandbyStoreError,
     TransientStoreError,
     backend_of,
@@ -263,6 +264,8 @@ class Ports:
                 return partial(self.store.targets)
             case c.ListHooks():
                 return lambda: self.store.hooks if isinstance(self.store, Hooking) else Hooks()
+            case c.AskServer() if not isinstance(self.store, Serving):  # has AsyncServing's name
+                return lambda: None
         return None
 
     def remote(  # noqa: C901, PLR0911 (one for each kind)
@@ -272,6 +275,8 @@ class Ports:
         match command:
             case c.DatabaseNow():
                 return partial(self.store.now)
+            case c.AskServer():
+                return partial(self.store.server)
             case c.FindDue(target):
                 return partial(self.store.due, target)
             case c.CountDue(target, with_facts=True) if isinstance(self.store, FactCounting):

@@ -6,10 +6,10 @@ are paused. This module must not know any of them, nor a database.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ttl_odm.sweeper.commands import CountDue, FindDue, Now, ReadLease
+from ttl_odm.sweeper.commands import AskServer, CountDue, FindDue, Now, ReadLease
 from ttl_odm.sweeper.facts import lines, of_target, plain
 from ttl_odm.sweeper.known_facts import IN_STATUS
 from ttl_odm.sweeper.report import in_one_line
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.commands import Plan
     from ttl_odm.sweeper.facts import Fact
     from ttl_odm.sweeper.leases import LeaseState
+    from ttl_odm.sweeper.store import Server
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class Snapshot:
 
     Attributes:
         database: Its name as it may be printed; None if unknown.
+        server: The server that answered; None if the database has none.
         lease: The state of the lease; None if there is none.
         at: When it was taken, in seconds of a monotonic clock.
     """
@@ -71,6 +73,7 @@ class Snapshot:
     lease: LeaseState | None
     targets: list[Counts]
     at: float
+    server: Server | None = None
 
     def change_of(self, counts: Counts, before: Snapshot | None) -> float | None:
         """Return how many more rows are expired per second than before; None if unknown."""
@@ -95,6 +98,7 @@ class Snapshot:
         history = self.history
         return {
             "database": self.database,
+            "server": None if self.server is None else asdict(self.server),
             "lease": None if self.lease is None else lease_dict(self.lease),
             "targets": [
                 {
@@ -123,7 +127,7 @@ def look(
     database: str | None,
     explain: Callable[[Exception], str] = in_one_line,
 ) -> Plan[Snapshot]:
-    """Count the rows of targets, and read the lease.
+    """Ask which server answers, count the rows of targets, and read the lease.
 
     Args:
         targets: The targets, each with the name of its model, if it has one.
@@ -131,11 +135,11 @@ def look(
         database: The name of the database, for people.
         explain: Returns a line for people about an error.
     """
-    counts = []
+    server, counts = (yield from AskServer()), []
     for target, model in targets.items():
         counts.append((yield from _counts(target, model, explain)))
     lease = None if lease_name is None else (yield from ReadLease(lease_name))
-    return Snapshot(database, lease, counts, (yield from Now()))
+    return Snapshot(database, lease, counts, (yield from Now()), server)
 
 
 def _counts(target: str, model: str | None, explain: Callable[[Exception], str]) -> Plan[Counts]:
@@ -173,6 +177,7 @@ def format_snapshot(
         before: The earlier snapshot.
     """
     printed = [] if snapshot.database is None else [visible(snapshot.database)]
+    printed += [] if snapshot.server is None else _of_server(snapshot.server)
     lease = snapshot.lease
     if lease is None:
         printed.append("No lease is kept.")
@@ -207,6 +212,14 @@ def format_snapshot(
         if counts.problem
     ]
     return "\n".join(printed)
+
+
+def _of_server(server: Server) -> Iterator[str]:
+    if not server.takes_writes:
+        name = "" if server.address is None else f" ({visible(server.address)})"
+        yield f"Answered by a standby{name}: it takes no writes, so nothing is swept there."
+    elif server.address is not None:
+        yield f"Answered by {visible(server.address)}."
 
 
 def _of_fact(target: str, fact: Fact) -> Iterator[str]:

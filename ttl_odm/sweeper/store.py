@@ -18,6 +18,7 @@ a store that    offers                   for
 `Replicating`   ``hides_purges``         ``replicate=False``
 `Dividing`      ``divide(...)``          ``workers``; without it, there is one
 `Named`         ``backend``              the field ``backend`` of logs and metrics
+`Serving`       ``server()``             the server that answered, in ``status``
 ==============  =======================  =====================================================
 
 Each has an asynchronous twin, unless one fits both. Targets are names, and only the store
@@ -428,6 +429,38 @@ class Replicating(Protocol):
     @property
     def hides_purges(self) -> bool:
         """Whether it can keep a purge from being replicated, see `BatchRequest.replicate`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One of the servers that keep the same data.
+
+    Attributes:
+        address: Its host and port, as it names them itself; None if it doesn't, as behind a local
+            socket.
+        takes_writes: False for a standby, and for one that is read-only for another reason.
+    """
+
+    address: str | None
+    takes_writes: bool
+
+
+@runtime_checkable
+class Serving(Protocol):
+    """A store that tells which server answers; None where there are no servers."""
+
+    def server(self) -> Server | None:
+        """Ask it, by a connection as `Store.purge` would use it."""
+        ...
+
+
+@runtime_checkable
+class AsyncServing(Protocol):
+    """An asynchronous store that tells which server answers."""
+
+    async def server(self) -> Server | None:
+        """As in `Serving`."""
         ...
 
 

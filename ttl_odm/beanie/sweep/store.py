@@ -18,7 +18,7 @@ from ttl_odm.beanie.policy.binding import (
     check_enforced,
     collection_of,
 )
-from ttl_odm.beanie.policy.commands import RawCollection
+from ttl_odm.beanie.policy.commands import RawCollection, command_in
 from ttl_odm.beanie.policy.rules import rule_of
 from ttl_odm.beanie.purge.errors import store_errors
 from ttl_odm.beanie.purge.removal import mode_of
@@ -33,7 +33,7 @@ from ttl_odm.beanie.sweep.due import (
 )
 from ttl_odm.beanie.sweep.leases import CollectionLeases
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper import Hooks, Pace
+from ttl_odm.sweeper import Hooks, Pace, Server
 from ttl_odm.sweeper.declarations import sweep_of
 
 if TYPE_CHECKING:
@@ -194,6 +194,12 @@ class MongoStore:
         """Return the server's present instant."""
         with store_errors():
             return await now(self._database)
+
+    async def server(self) -> Server:
+        """Return the server that answers to the reads of the database."""
+        with store_errors():
+            reply = await command_in(self._database, {"hello": 1})
+        return Server(reply.get("me"), bool(reply.get("isWritablePrimary")))
 
 
 def _classes(models: Any) -> Iterator[type]:

@@ -25,7 +25,7 @@ from ttl_odm.django.sweep.replication import unlogged
 from ttl_odm.django.sweep.transactions import impatient
 from ttl_odm.django.time import clock
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper import Hooks, MissingTargetError, Pace, StoreError
+from ttl_odm.sweeper import Hooks, MissingTargetError, Pace, Server, StoreError
 from ttl_odm.sweeper.declarations import hooks_of
 
 if TYPE_CHECKING:
@@ -149,6 +149,17 @@ class DjangoStore:
         """Return the database's current time."""
         with store_errors():
             return clock.database_now(connections[self._using])
+
+    def server(self) -> Server | None:
+        """Return the server that answers; None on SQLite."""
+        connection = connections[self._using]
+        question = clock.family_of(connection).server
+        if question is None:
+            return None
+        with store_errors(), connection.cursor() as cursor:
+            cursor.execute(question)
+            address, takes_writes = cursor.fetchone()
+        return Server(address, bool(takes_writes))
 
     @contextmanager
     def _errors_at(self, target: str, timeout: float | None = None) -> Iterator[None]:

@@ -42,7 +42,7 @@ from ttl_odm.sqlalchemy.sweep.transactions import (
 from ttl_odm.sqlalchemy.sweep.walks import walk_of
 from ttl_odm.sqlalchemy.sweep.whereabouts import Whereabouts, name_of, whereabouts_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sweeper import Hooks, MissingTargetError, Part
+from ttl_odm.sweeper import Hooks, MissingTargetError, Part, Server
 from ttl_odm.sweeper.declarations import hooks_of
 
 R = TypeVar("R")
@@ -206,6 +206,15 @@ def now(connection: Connection) -> datetime:
     return clock.from_storage(instant)
 
 
+def server(connection: Connection) -> Server | None:
+    """The server that has answered."""
+    question = clock_of(connection.dialect).server
+    if question is None:
+        return None
+    address, takes_writes = connection.exec_driver_sql(question).one()
+    return Server(address, bool(takes_writes))
+
+
 def on_table(
     connection: Connection,
     work: Callable[Concatenate[Connection, Binding, P], R],
@@ -310,6 +319,10 @@ class SQLAlchemyStore(_Tables):
         """Return the database's present instant."""
         return self._run(now)
 
+    def server(self) -> Server | None:
+        """Return the server that answers; None on SQLite."""
+        return self._run(server)
+
     def _run(self, work: _Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         with store_errors(), self._engine.connect() as connection:
             return work(connection, *args, **kwargs)
@@ -359,6 +372,10 @@ class AsyncSQLAlchemyStore(_Tables):
     async def now(self) -> datetime:
         """Return the database's present instant."""
         return await self._run(now)
+
+    async def server(self) -> Server | None:
+        """Return the server that answers; None on SQLite."""
+        return await self._run(server)
 
     async def _run(self, work: _Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         with store_errors():
