@@ -1,8 +1,9 @@
-"""How what ttl_odm does grows with rows, tenants, TTL tables and sweepers, as exponents.
+"""How what ttl_odm does grows with rows and with tenants, as exponents.
 
-SQL here and in the modules that `measure` calls, MongoDB in `growth_documents`. Django isn't
-measured: its gate adds SQLAlchemy's conditions to its own statements, so what grows in them grows
-there. All sizes of a curve take turns, each with a table of its own that is filled once.
+SQL here, MongoDB in `growth_documents`; `table_growth` and `sweeper_growth` are about TTL tables
+and sweepers. Django isn't measured: its gate adds SQLAlchemy's conditions to its own statements, so
+what grows in them grows there. All sizes of a curve take turns, each with a table of its own that
+is filled once.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import create_engine
 
-from benchmarks import growth_documents, growth_rows, growth_sweepers, growth_tables
+from benchmarks import growth_documents, growth_rows
 from benchmarks.bench import tell
 from benchmarks.exponents import Curve, grown
 from benchmarks.harness import rotated, sitting
@@ -40,10 +41,6 @@ def measure(bench: Bench) -> Iterator[Finding]:
     for database in bench.databases:
         tell(f"  {database.name}: rows and tenants")
         yield from _rows(database, scale)
-        tell(f"  {database.name}: tables")
-        yield from growth_tables.measure(database.name, database.made, scale)
-        tell(f"  {database.name}: sweepers")
-        yield from growth_sweepers.measure(database, scale)
     if bench.mongodb is not None:
         yield from growth_documents.measure(bench.mongodb, scale)
 

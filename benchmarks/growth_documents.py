@@ -81,15 +81,15 @@ def measure(url: str, scale: Scale) -> Iterator[Finding]:
     """
     tell(f"  {MONGODB}: documents and tenants")
     yield from _documents(url, scale)
-    tell(f"  {MONGODB}: collections")
-    yield from growth_tables.measure(MONGODB, lambda: _database(url), scale)
-    tell(f"  {MONGODB}: sweepers")
-    yield from _sweepers(url, scale)
 
 
 @contextmanager
-def _database(url: str) -> Iterator[str]:
-    """A new database, as a word with the server's URL and the database's name."""
+def database_of(url: str) -> Iterator[str]:
+    """A new database, as a word with the server's URL and the database's name.
+
+    Args:
+        url: the server's.
+    """
     name = f"ttl_odm_{uuid4().hex[:16]}"
     with MongoClient[Any](url) as client:
         yield f"{url} {name}"
@@ -112,7 +112,7 @@ def _documents(url: str, scale: Scale) -> Iterator[Finding]:
     found: dict[Curve, list[list[Round]]] = {curve: [] for curve in (*CURVES, growth_rows.SWEEP)}
     models = {(over, size): document_of(over, size) for over, size in _collections(sizes)}
     swept = document_of("swept", 0)
-    with _database(url) as words:
+    with database_of(url) as words:
         asyncio.run(_fill(words, models, sizes))
         for number in range(scale.sittings):
             _sit(words, models, scale, number, found)
@@ -238,7 +238,7 @@ def document_steps(words: str, size: int, *, is_plain: bool) -> Seconds:
     """What `benchmarks.growth_tables` times, with collections.
 
     Args:
-        words: what `_database` gave.
+        words: what `database_of` gave.
         size: how many collections.
         is_plain: whether they have no TTL.
     """
@@ -319,10 +319,15 @@ class _Commands(CommandListener):
         """The same."""
 
 
-def _sweepers(url: str, scale: Scale) -> Iterator[Finding]:
-    """Let many sweepers begin at once."""
+def sweepers(url: str, scale: Scale) -> Iterator[Finding]:
+    """Let many sweepers begin at once.
+
+    Args:
+        url: the server's.
+        scale: how much.
+    """
     holders, model, commands = Holders(), document_of(ROWS, 0), _Commands()
-    with _database(url) as words, closing(asyncio.new_event_loop()) as loop:
+    with database_of(url) as words, closing(asyncio.new_event_loop()) as loop:
         client = AsyncMongoClient[Any](url, event_listeners=[commands])
         database = ttl_database(client[words.split(" ")[1]])
         loop.run_until_complete(init_beanie(database=database, document_models=[model]))

@@ -94,14 +94,14 @@ class Report:
     def with_part(
         self, part: Part, order: Sequence[str], *, of_some_databases: bool = False
     ) -> Report:
-        """The same report with a part instead of the one of its name.
+        """The same report with a part instead of the one of its name, and of its older figures.
 
         Args:
             part: what is new.
             order: the names of all parts.
             of_some_databases: what was found earlier on others stays, as a part by itself.
         """
-        others = [other for other in self.parts if other.name != part.name and other.name in order]
+        others = self._without(part, order)
         if of_some_databases:
             anew = {finding.database for finding in part.findings}
             for earlier in self.parts:
@@ -110,6 +110,20 @@ class Report:
                     others.append(replace(earlier, findings=kept))
         parts = sorted([*others, part], key=lambda part: order.index(part.name))
         return replace(self, parts=parts)
+
+    def _without(self, part: Part, order: Sequence[str]) -> list[Part]:
+        """The other parts, without figures that the part has: it may have been split off one."""
+        anew = {(found.section, found.what, found.database) for found in part.findings}
+        others = []
+        for other in self.parts:
+            kept = [
+                found
+                for found in other.findings
+                if (found.section, found.what, found.database) not in anew
+            ]
+            if kept and other.name != part.name and other.name in order:
+                others.append(replace(other, findings=kept))
+        return others
 
     def write(self, folder: Path) -> None:
         """Write all files: report.md, report.json, report.svg and cost.svg.

@@ -65,7 +65,7 @@ ON = {
         "migrations",
         "importing",
         "events",
-        "growth",
+        *("growth", "table_growth", "sweeper_growth"),
     ),
     "postgres": (
         "counted_rows",
@@ -74,7 +74,7 @@ ON = {
         "indexes",
         "partitions",
         "database_sweep",
-        "growth",
+        *("growth", "table_growth", "sweeper_growth"),
     ),
     "mariadb": ("django_overhead", "django_follows", "django_tenants", "database_sweep"),
     "mysql": ("round_trip", "sweeping", "sweep_workers", "partitions", "migrations"),
@@ -84,7 +84,7 @@ ON = {
         "beanie_stored",
         "mongo_sweeping",
         "round_trip",
-        "growth",
+        *("growth", "table_growth", "sweeper_growth"),
     ),
 }
 
@@ -129,7 +129,8 @@ def runs(database: str, name: str, tmp_path: Path) -> None:
         check=False,
     )
     assert finished.returncode == 0, finished.stderr
-    assert rivals_not_found(tmp_path, elsewhere=True) == []
+    if name != "sweeper_growth":  # its rivals are other sizes of the same
+        assert rivals_not_found(tmp_path, elsewhere=True) == []
     assert costs_not_found(tmp_path) == []
     (part,) = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["parts"]
     assert part["name"] == name
@@ -385,7 +386,8 @@ def test_the_page_of_costs_comes_before_the_figures(tmp_path: Path) -> None:
 
 def part(name: str, value: float) -> Part:
     """A part with one figure."""
-    found = Finding("S", "w", "SQLite", "ms", Estimate(value, value, value), goal=IDLE_TIME)
+    estimate = Estimate(value, value, value)
+    found = Finding("S", f"w of {name}", "SQLite", "ms", estimate, goal=IDLE_TIME)
     return Part(name, "2026-01-01 00:00", 1.0, 0.5, "smoke", ["Linux"], [found])
 
 
@@ -410,6 +412,13 @@ def test_measuring_some_databases_anew_keeps_what_others_have_shown() -> None:
     kept = Report([old]).with_part(new, PARTS, of_some_databases=True).parts
     assert [each.findings for each in kept] == [[both[1]], new.findings]
     assert Report([old]).with_part(new, PARTS).parts == [new]
+
+
+def test_a_benchmark_that_was_split_off_another_takes_its_figures_along() -> None:
+    whole, own = part("growth", 4.0), part("table_growth", 6.0)
+    old = replace(whole, findings=[*whole.findings, *part("table_growth", 5.0).findings])
+    assert Report([old]).with_part(own, PARTS).parts == [whole, own]
+    assert Report([part("table_growth", 5.0)]).with_part(own, PARTS).parts == [own]
 
 
 @pytest.mark.parametrize("commit", [True, False])
