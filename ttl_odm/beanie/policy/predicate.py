@@ -255,7 +255,7 @@ def _reached_or_false(policy: Policy, value: str, limit: Expression) -> Expressi
 
 
 def _reached(policy: Policy, value: str, limit: Expression) -> Expression:
-    """Say whether a value holds an instant that is no later than the limit.
+    """Say whether a value holds an instant that is the limit or earlier.
 
     Where the policy has no unit, the value must be known to be a date.
     """
