@@ -149,8 +149,8 @@ FROM (
     END AS hindrance,
     MAX(p.partition_ordinal_position = 1 AND c.is_nullable = 'YES') AS takes_nulls
   FROM information_schema.partitions p
-  JOIN information_schema.columns c ON c.table_schema = p.table_schema
-    AND c.table_name = p.table_name AND c.column_name = :column
+  JOIN information_schema.columns c ON c.table_schema = COALESCE(:schema, DATABASE())
+    AND c.table_name = :name AND c.column_name = :column
   WHERE p.table_schema = COALESCE(:schema, DATABASE()) AND p.table_name = :name
   AND p.partition_method IN ('RANGE', 'RANGE COLUMNS') AND (
     (LOWER(REPLACE(REPLACE(p.partition_expression, '`', ''), '"', '')) = LOWER(:column)
