@@ -25,6 +25,8 @@ from tests.mongo.sweeping import Commands, fixed
 from ttl_odm.beanie import TTLMixin, ensure_indexes, touch, ttl_database
 from ttl_odm.beanie.sweep.leases import CollectionLeases
 from ttl_odm.beanie.sweep.store import MongoStore
+from ttl_odm.cli.application import Application
+from ttl_odm.cli.replicas import check_replicas
 from ttl_odm.errors import ExpiredError
 from ttl_odm.sweeper import AsyncSweeper, TransientStoreError
 
@@ -377,6 +379,8 @@ async def test_a_sweeper_that_reaches_a_secondary_only_reports_it_and_deletes_no
             sweeper = AsyncSweeper(database, [Cart], lease=lease, standby="exit")
             report = await sweeper.run_once()
             server = await MongoStore(database, [Cart]).server()
+            replica = member.url.replace("/?", f"/{name}?")
+            assert await check_replicas(Application(world.database), [replica]) == []
         finally:
             closing = client.close()
             if inspect.isawaitable(closing):

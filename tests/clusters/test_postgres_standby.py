@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,6 +16,8 @@ from sqlalchemy.orm import Session
 
 from tests.clusters.members import PATIENCE, revive, running, until
 from tests.sql.sweeping import HOUR, add, cart, left
+from ttl_odm.cli.application import Application
+from ttl_odm.cli.replicas import check_replicas
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.replication import ReplicationLag
 from ttl_odm.sqlalchemy import touch
@@ -289,6 +292,14 @@ def test_a_sweeper_of_a_standby_reports_that_in_a_line(cluster: Any) -> None:
         assert not server.takes_writes
         # Who only asks what is due gets an answer.
         assert Sweeper(engine, model, dry_run=True).run_once().due == len(EXPIRED) - 1
+
+
+def test_a_check_compares_the_clocks_of_standbys(cluster: Any) -> None:
+    replicas = [standby.url for standby in cluster.replicas()]
+    with connected(cluster.url) as engine:
+        assert asyncio.run(check_replicas(Application(engine), replicas)) == []
+        (finding,) = asyncio.run(check_replicas(Application(engine), [cluster.url]))
+        assert finding.code == "writable-replica"
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])

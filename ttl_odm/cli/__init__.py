@@ -6,6 +6,7 @@
 - `source`: what a command works on, as its options name it
 - `options`: the options that several have; `configuration`: their defaults in pyproject.toml
 - `application`: an engine and what to sweep with it; `connect`: what ``--app`` and ``--url`` name
+- `replicas`: replicas that `check` asks for their clocks
 - `urls`: engines and clients of database URLs; `tables`: those whose policies no model declares
 - `checks_sql`, `checks_rows`, `checks_references`, `checks_tables`, `checks_cascades`,
   `checks_links`, `checks_mongodb`: what `check` looks at; `checked_table`: how it reads a table;

@@ -21,6 +21,7 @@ from ttl_odm.cli.options import (
     sweep_option,
 )
 from ttl_odm.cli.output import Output
+from ttl_odm.cli.replicas import check_replicas
 from ttl_odm.cli.source import Source, source_options
 from ttl_odm.sweeper.command_line import Status
 from ttl_odm.sweeper.findings import (
@@ -36,7 +37,7 @@ from ttl_odm.sweeper.findings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ttl_odm.sweeper.command_line import Program
 
@@ -61,6 +62,13 @@ def check_options(command: Callable[..., None]) -> Callable[..., None]:
 @source_options
 @selection_options
 @check_options
+@click.option(
+    "--replica",
+    "replicas",
+    multiple=True,
+    metavar="URL",
+    help="Compare the clock of this replica with the database's; may be repeated.",
+)
 @lease_name_option
 @json_option
 def check(  # noqa: PLR0913 (click's)
@@ -71,6 +79,7 @@ def check(  # noqa: PLR0913 (click's)
     max_age: float,
     deep: bool,
     strict: bool,
+    replicas: Sequence[str],
     lease_name: str | None,
     as_json: bool,
 ) -> None:
@@ -91,6 +100,7 @@ def check(  # noqa: PLR0913 (click's)
             findings = await check_application(
                 selected, max_age=max_age, deep=deep, program=program, lease_name=lease_name
             )
+            findings += await check_replicas(selected, replicas)
             return len(selected.all_targets()), findings
 
     checked, findings = in_loop(work)

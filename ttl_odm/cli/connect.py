@@ -83,15 +83,22 @@ async def connect(source: Source, *, with_ttl: bool = True) -> AsyncIterator[App
             made = Application(database, targets, database=urls.public_url(url))
             yield await _with_tables(made, tables, stack)
         else:
-            engine = urls.sql_engine(url)
-
-            async def dispose() -> None:
-                await answer(engine.dispose())
-
-            stack.push_async_callback(dispose)
+            made = await reached(url, stack)
             targets = [] if app is None else _tables(models, with_ttl=with_ttl)
-            made = Application(engine, targets, database=urls.public_url(url))
-            yield await _with_tables(made, tables, stack)
+            yield await _with_tables(replace(made, targets=targets), tables, stack)
+
+
+async def reached(url: str, stack: AsyncExitStack) -> Application:
+    """Return the database of a URL, without targets; its connections end with the stack."""
+    if urls.is_mongodb(url):
+        return Application(await _mongodb(url, None, None, stack), database=urls.public_url(url))
+    engine = urls.sql_engine(url)
+
+    async def dispose() -> None:
+        await answer(engine.dispose())
+
+    stack.push_async_callback(dispose)
+    return Application(engine, database=urls.public_url(url))
 
 
 async def _with_tables(

@@ -184,9 +184,7 @@ def _of_lease(lease: LeaseState, max_age: float) -> Iterator[Finding]:
 def _of_clock() -> Plan[list[Finding]]:
     before = datetime.now(timezone.utc)
     now = yield from DatabaseNow()
-    after = datetime.now(timezone.utc)
-    # The database read its clock at some instant between the two.
-    off = max((before - now).total_seconds(), (now - after).total_seconds(), 0.0)
+    off = abs(_ahead(now, before, datetime.now(timezone.utc)))
     if off <= _CLOCK_SECONDS:
         return []
     message = (
@@ -195,6 +193,46 @@ def _of_clock() -> Plan[list[Finding]]:
     )
     fix = "timedatectl set-ntp true, on the one that is wrong"
     return [Finding(Severity.WARNING, "clock", None, message, fix)]
+
+
+def _ahead(now: datetime, before: datetime, after: datetime) -> float:
+    """Return the seconds, at least, that a clock is ahead of another, read just before and after.
+
+    It was read at some instant between the two. Negative if it is behind.
+    """
+    ahead, behind = (now - after).total_seconds(), (before - now).total_seconds()
+    return ahead if ahead > 0 else -max(behind, 0.0)
+
+
+def of_replica(
+    name: str, now: datetime, between: tuple[datetime, datetime], *, takes_writes: bool
+) -> list[Finding]:
+    """Return what is wrong with a replica: its clock, or that it is none.
+
+    Args:
+        name: The replica, for people.
+        now: Its clock.
+        between: The primary's clock, read just before and just after that.
+        takes_writes: Whether it says that it takes writes.
+    """
+    findings = []
+    if takes_writes:
+        message = f"{name} takes writes as a primary does"
+        fix = "make it read-only, or give the address of the replica itself"
+        findings.append(Finding(Severity.WARNING, "writable-replica", None, message, fix))
+    ahead = _ahead(now, *between)
+    if abs(ahead) > _CLOCK_SECONDS:
+        seconds = f"{abs(ahead):,.0f} s"
+        message = (
+            f"the clock of {name} is {seconds} ahead of its primary's: it hides rows that long "
+            "before they expire"
+            if ahead > 0
+            else f"the clock of {name} is {seconds} behind its primary's: it shows rows for that "
+            "long after they have expired"
+        )
+        fix = "timedatectl set-ntp true, on the one that is wrong"
+        findings.append(Finding(Severity.ERROR, "replica-clock", None, message, fix))
+    return findings
 
 
 class Line(NamedTuple):
