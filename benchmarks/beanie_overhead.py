@@ -214,14 +214,14 @@ def _loop() -> Iterator[asyncio.AbstractEventLoop]:
         loop.close()
 
 
-def _timed(loop: asyncio.AbstractEventLoop, operation: Operation) -> Sample:
+def _timed(loop: asyncio.AbstractEventLoop, operation: Operation, lead_in: int) -> Sample:
     async def repeat(count: int) -> None:
         for _ in range(count):
             await operation()
 
     def sample(count: int) -> float:
         with undisturbed():
-            loop.run_until_complete(repeat(_LEAD_IN))
+            loop.run_until_complete(repeat(lead_in))
             begin = perf_counter()
             loop.run_until_complete(repeat(count))
             return perf_counter() - begin
@@ -309,6 +309,8 @@ def sit_in(
     chosen: Iterable[tuple[str, Mapping[str, Operation]]],
     rounds: int,
     found: dict[str, list[list[Round]]],
+    *,
+    lead_in: int = _LEAD_IN,
 ) -> None:
     """Measure cases once, in a loop of their own.
 
@@ -317,12 +319,13 @@ def sit_in(
         chosen: what each is called, and the ways that are compared.
         rounds: how often every way takes its turn.
         found: the sittings of each case, to which one is added.
+        lead_in: how often an operation is run before its turn is timed.
     """
     with _loop() as loop:
         loop.run_until_complete(database.__aenter__())
         try:
             for what, ways in chosen:
-                samples = {name: _timed(loop, way) for name, way in ways.items()}
+                samples = {name: _timed(loop, way, lead_in) for name, way in ways.items()}
                 found.setdefault(what, []).append(sitting(samples, rounds))
         finally:
             loop.run_until_complete(database.__aexit__(None, None, None))

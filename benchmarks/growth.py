@@ -16,7 +16,7 @@ from sqlalchemy import create_engine
 from benchmarks import growth_documents, growth_rows
 from benchmarks.bench import tell
 from benchmarks.exponents import Curve, grown
-from benchmarks.harness import rotated, sitting
+from benchmarks.harness import sitting
 from benchmarks.sweeping_tables import fill, sweep
 from benchmarks.workers import sample, worker
 
@@ -59,7 +59,7 @@ def _rows(database: Database, scale: Scale) -> Iterator[Finding]:
             with worker(growth_rows.__name__, url=url) as ask:
                 for curve in growth_rows.CURVES:
                     sittings[curve].append(_sit(ask, curve, scale, number))
-            swept = growth_rows.swept_in(number, sizes.swept)
+            swept = growth_rows.sizes_in(number, growth_rows.SWEEP, sizes.swept)
             sittings[growth_rows.SWEEP].append([_swept(engine, swept)])
         engine.dispose()
     for curve, taken in sittings.items():
@@ -70,7 +70,7 @@ def _sit(ask: Ask, curve: Curve, scale: Scale, number: int) -> list[Round]:
     """Measure a curve once."""
     samples = {
         str(size): sample(ask, growth_rows.question(curve, size, scale.sizes))
-        for size in rotated(growth_rows.sizes_of(curve, scale.sizes), number)
+        for size in growth_rows.sizes_in(number, curve, growth_rows.sizes_of(curve, scale.sizes))
     }
     rounds = min(scale.rounds, growth_rows.FEW) if curve in growth_rows.COUNTS else scale.rounds
     return sitting(samples, rounds)

@@ -22,7 +22,6 @@ from benchmarks.bench import MONGODB, tell
 from benchmarks.exponents import Curve, grown
 from benchmarks.growth_rows import DAY, LONGEST, ROWS, TENANTS, keys_of
 from benchmarks.growth_sweepers import Holders, contests, told
-from benchmarks.harness import rotated
 from ttl_odm import Stored
 from ttl_odm.beanie import TTLMixin, ensure_indexes, set_policy, ttl_database
 from ttl_odm.beanie.sweep.leases import CollectionLeases
@@ -116,7 +115,7 @@ def _documents(url: str, scale: Scale) -> Iterator[Finding]:
         asyncio.run(_fill(words, models, sizes))
         for number in range(scale.sittings):
             _sit(words, models, scale, number, found)
-            deleted = growth_rows.swept_in(number, sizes.swept)
+            deleted = growth_rows.sizes_in(number, growth_rows.SWEEP, sizes.swept)
             taken = asyncio.run(_swept(words, swept, deleted))
             found[growth_rows.SWEEP].append([taken])
     for curve, sittings in found.items():
@@ -186,12 +185,15 @@ def _sit(
 ) -> None:
     """Measure all curves once."""
     for curve in CURVES:
-        sizes = rotated(_sizes_of(curve, scale.sizes), number)
+        sizes = growth_rows.sizes_in(number, curve, _sizes_of(curve, scale.sizes))
         ways = {str(size): _operation(curve, models[curve.over, size], size) for size in sizes}
-        rounds = min(scale.rounds, growth_rows.FEW) if curve in growth_rows.COUNTS else scale.rounds
         taken: dict[str, list[list[Round]]] = {}
         opened = _opened(words, list(models.values()))
-        sit_in(opened, [(curve.line, ways)], rounds, taken)
+        if curve in growth_rows.COUNTS:  # which may take twenty seconds
+            few = min(scale.rounds, growth_rows.FEW)
+            sit_in(opened, [(curve.line, ways)], few, taken, lead_in=0)
+        else:
+            sit_in(opened, [(curve.line, ways)], scale.rounds, taken)
         found[curve] += taken[curve.line]
 
 

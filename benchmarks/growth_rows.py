@@ -110,14 +110,17 @@ def sizes_of(curve: Curve, sizes: Sizes) -> Sequence[int]:
     return sizes.rows if curve.over == ROWS else sizes.tenants
 
 
-def swept_in(number: int, swept: Sequence[int]) -> Sequence[int]:
-    """How many rows the sweeps of a sitting delete, one after the other.
+def sizes_in(number: int, curve: Curve, sizes: Sequence[int]) -> Sequence[int]:
+    """The sizes at which a sitting measures a curve, one after the other.
 
     Args:
-        number: the sitting; the first one has the most, which takes minutes.
-        swept: all that there are.
+        number: the sitting.
+        curve: the curve; the largest sweep and the largest count take minutes, and are measured in
+            the first sitting only.
+        sizes: all that there are.
     """
-    return rotated(swept if number == 0 else swept[:-1], number)
+    is_long = curve == SWEEP or curve in COUNTS
+    return rotated(sizes[:-1] if is_long and number else sizes, number)
 
 
 def create_tables(engine: Engine, sizes: Sizes) -> None:
