@@ -62,6 +62,21 @@ class StandbyStoreError(UnreachableStoreError):
     """The server is reachable, but takes no writes, as a standby or a secondary does."""
 
 
+def kind_of_error(*, is_standby: bool, is_away: bool, is_passing: bool) -> type[StoreError]:
+    """Return the error that says what a driver's error means, the most specific first.
+
+    Args:
+        is_standby: Whether the server takes no writes.
+        is_away: Whether it was lost, or can't be reached.
+        is_passing: Whether trying again may help.
+    """
+    if is_standby:
+        return StandbyStoreError
+    if is_away:
+        return UnreachableStoreError
+    return TransientStoreError if is_passing else StoreError
+
+
 class MissingTargetError(StoreError):
     """The database has no such table."""
 

@@ -20,12 +20,7 @@ from pymongo.errors import (
     WaitQueueTimeoutError,
 )
 
-from ttl_odm.sweeper import (
-    StandbyStoreError,
-    StoreError,
-    TransientStoreError,
-    UnreachableStoreError,
-)
+from ttl_odm.sweeper.store import kind_of_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,15 +81,10 @@ def store_errors() -> Iterator[None]:
     try:
         yield
     except (PyMongoError, BSONError) as error:
-        raise _kind_of(error)(in_short(error)) from error
-
-
-def _kind_of(error: BaseException) -> type[StoreError]:
-    if is_secondary(error):
-        return StandbyStoreError
-    if is_away(error):
-        return UnreachableStoreError
-    return TransientStoreError if is_passing(error) else StoreError
+        kind = kind_of_error(
+            is_standby=is_secondary(error), is_away=is_away(error), is_passing=is_passing(error)
+        )
+        raise kind(in_short(error)) from error
 
 
 def is_secondary(error: BaseException) -> bool:

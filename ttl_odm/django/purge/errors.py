@@ -21,12 +21,7 @@ from django.db.models import ProtectedError, RestrictedError
 
 from ttl_odm import errors as ttl_odm_errors
 from ttl_odm.dialects import errors
-from ttl_odm.sweeper import (
-    StandbyStoreError,
-    StoreError,
-    TransientStoreError,
-    UnreachableStoreError,
-)
+from ttl_odm.sweeper.store import kind_of_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,11 +115,9 @@ def store_errors() -> Iterator[None]:
                     connection.close()
         operational = isinstance(error, OperationalError)
         lost = isinstance(error, InterfaceError)
-        if is_read_only:
-            kind: type[StoreError] = StandbyStoreError
-        elif lost or errors.is_away(driver_error, operational=operational):
-            kind = UnreachableStoreError
-        else:
-            passes = errors.is_passing(driver_error, operational=operational)
-            kind = TransientStoreError if passes else StoreError
+        kind = kind_of_error(
+            is_standby=is_read_only,
+            is_away=lost or errors.is_away(driver_error, operational=operational),
+            is_passing=errors.is_passing(driver_error, operational=operational),
+        )
         raise kind(in_short(error)) from error

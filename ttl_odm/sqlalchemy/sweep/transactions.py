@@ -37,13 +37,9 @@ from ttl_odm.sqlalchemy.purge.removal import depends_on_zone
 from ttl_odm.sqlalchemy.purge.statements import lock_defaults, take_file
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.timestamps import UTC, has_timestamp
-from ttl_odm.sweeper import (
-    StandbyStoreError,
-    StoreError,
-    TransientStoreError,
-    UnreachableStoreError,
-)
+from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError
 from ttl_odm.sweeper.phases import phase
+from ttl_odm.sweeper.store import kind_of_error
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -104,19 +100,14 @@ def store_errors() -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        raise _kind_of(error)(in_short(error)) from error
+        kind = kind_of_error(
+            is_standby=is_read_only(error), is_away=is_away(error), is_passing=is_passing(error)
+        )
+        raise kind(in_short(error)) from error
     except PoolTimeoutError as error:
         raise TransientStoreError(in_short(error)) from error
     except OSError as error:  # asyncpg connects without SQLAlchemy's wrapping
         raise UnreachableStoreError(f"The database can't be reached: {error}") from error
-
-
-def _kind_of(error: DBAPIError) -> type[StoreError]:
-    if is_read_only(error):
-        return StandbyStoreError
-    if is_away(error):
-        return UnreachableStoreError
-    return TransientStoreError if is_passing(error) else StoreError
 
 
 @contextmanager
