@@ -178,12 +178,10 @@ class MySQL(Family):
 
         A log of statements warns of each one whose row might be found by several keys.
         """
-        where = "DATABASE()" if schema is None else self.literal_text(schema)
         return (
             "SELECT COALESCE(engine = 'InnoDB', 0) "
             "/*M! AND NOT (@@log_bin AND @@binlog_format = 'STATEMENT') */ "
-            f"FROM information_schema.tables WHERE table_schema = {where} "
-            f"AND table_name = {self.literal_text(table)}"
+            f"FROM information_schema.tables WHERE {self._is_of(schema, table)}"
         )
 
     def indexes_query(self, schema: str | None, table: str) -> str:
@@ -192,8 +190,7 @@ class MySQL(Family):
         MariaDB opens only the table that a WHERE names by constants; for a join it would open every
         table of the server, for each index.
         """
-        schema_text = "DATABASE()" if schema is None else self.literal_text(schema)
-        where = f"table_schema = {schema_text} AND table_name = {self.literal_text(table)}"
+        where = self._is_of(schema, table)
         return (
             "SELECT s.*, (SELECT n.column_name FROM information_schema.statistics n "
             f"WHERE {where} AND n.index_name = s.index_name AND n.seq_in_index = 2) AS second, "
@@ -204,11 +201,15 @@ class MySQL(Family):
 
     def column_types_query(self, schema: str | None, table: str) -> str:
         """By the catalogue, which has no temporary tables."""
-        where = "DATABASE()" if schema is None else self.literal_text(schema)
         return (
             "SELECT column_name, column_type FROM information_schema.columns "
-            f"WHERE table_schema = {where} AND table_name = {self.literal_text(table)}"
+            f"WHERE {self._is_of(schema, table)}"
         )
+
+    def _is_of(self, schema: str | None, table: str) -> str:
+        """The condition for what the catalogue says of a table."""
+        where = "DATABASE()" if schema is None else self.literal_text(schema)
+        return f"table_schema = {where} AND table_name = {self.literal_text(table)}"
 
     def stored_form(self, column_type: str) -> str | None:
         """See `ttl_odm.dialects.mysql_values`."""
