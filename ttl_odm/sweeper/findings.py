@@ -43,6 +43,9 @@ WRONG_UNIT: Final = "wrong-unit"
 
 _CLOCK_SECONDS: Final = 5.0
 
+_FAST: Final = ("ahead of", "it hides rows that long before they expire")
+_SLOW: Final = ("behind", "it shows rows for that long after they have expired")
+
 
 class Severity(Enum):
     """How bad it is."""
@@ -222,14 +225,8 @@ def of_replica(
         findings.append(Finding(Severity.WARNING, "writable-replica", None, message, fix))
     ahead = _ahead(now, *between)
     if abs(ahead) > _CLOCK_SECONDS:
-        seconds = f"{abs(ahead):,.0f} s"
-        message = (
-            f"the clock of {name} is {seconds} ahead of its primary's: it hides rows that long "
-            "before they expire"
-            if ahead > 0
-            else f"the clock of {name} is {seconds} behind its primary's: it shows rows for that "
-            "long after they have expired"
-        )
+        where, meaning = _FAST if ahead > 0 else _SLOW
+        message = f"the clock of {name} is {abs(ahead):,.0f} s {where} its primary's: {meaning}"
         fix = "timedatectl set-ntp true, on the one that is wrong"
         findings.append(Finding(Severity.ERROR, "replica-clock", None, message, fix))
     return findings
