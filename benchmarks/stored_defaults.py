@@ -60,6 +60,7 @@ _STORED: Final = "stored"
 _BOUND: Final = "bound"
 _LOOKED_UP: Final = "looked up"
 _NUMBER: Final = "a number"
+_WAYS: Final = (_STORED, _BOUND, _LOOKED_UP, _NUMBER)
 
 _LIST = 100
 _KEYS: Final = [key for key in range(1, ROWS - 2 * _LIST, 7) if is_live(key)]
@@ -174,10 +175,9 @@ def _group(section: str, variant: Variant, what: str, timed: Timed, goal: Goal |
     told = [Comparison(section, what, _STORED, _BOUND, goal)]
     if goal is not None:
         told.append(Comparison(section, f"{what}; {BY_HAND}", _LOOKED_UP, _NUMBER))
-    ways = {way for comparison in told for way in (comparison.over, comparison.under)}
 
     def prepare(new_engine: NewEngine) -> Mapping[str, Sample]:
-        return {way: timed(new_engine(), way, variant) for way in sorted(ways)}
+        return {way: timed(new_engine(), way, variant) for way in _WAYS}
 
     return Group(prepare, tuple(told))
 
