@@ -42,7 +42,7 @@ PARTS: Final = (
     ),
     *("sweeping", "sweep_workers", "mongo_sweeping", "indexes", "partitions", "database_sweep"),
     "events",
-    *("migrations", "importing", "growth", "table_growth", "sweeper_growth"),
+    *("migrations", "importing", "growth", "process_growth"),
 )
 """The benchmarks' modules, in the order of the report."""
 

@@ -1,9 +1,8 @@
 """How what ttl_odm does grows with rows and with tenants, as exponents.
 
-SQL here, MongoDB in `growth_documents`; `table_growth` and `sweeper_growth` are about TTL tables
-and sweepers. Django isn't measured: its gate adds SQLAlchemy's conditions to its own statements, so
-what grows in them grows there. All sizes of a curve take turns, each with a table of its own that
-is filled once.
+SQL here, MongoDB in `growth_documents`; `process_growth` is about TTL tables and sweepers. Django
+isn't measured: its gate adds SQLAlchemy's conditions to its own statements, so what grows in them
+grows there. All sizes of a curve take turns, each with a table of its own that is filled once.
 """
 
 from __future__ import annotations

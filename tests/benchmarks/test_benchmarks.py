@@ -65,7 +65,7 @@ ON = {
         "migrations",
         "importing",
         "events",
-        *("growth", "table_growth", "sweeper_growth"),
+        *("growth", "process_growth"),
     ),
     "postgres": (
         "counted_rows",
@@ -74,7 +74,7 @@ ON = {
         "indexes",
         "partitions",
         "database_sweep",
-        *("growth", "table_growth", "sweeper_growth"),
+        *("growth", "process_growth"),
     ),
     "mariadb": ("django_overhead", "django_follows", "django_tenants", "database_sweep"),
     "mysql": ("round_trip", "sweeping", "sweep_workers", "partitions", "migrations"),
@@ -84,7 +84,7 @@ ON = {
         "beanie_stored",
         "mongo_sweeping",
         "round_trip",
-        *("growth", "table_growth", "sweeper_growth"),
+        *("growth", "process_growth"),
     ),
 }
 
@@ -129,8 +129,7 @@ def runs(database: str, name: str, tmp_path: Path) -> None:
         check=False,
     )
     assert finished.returncode == 0, finished.stderr
-    if name != "sweeper_growth":  # its rivals are other sizes of the same
-        assert rivals_not_found(tmp_path, elsewhere=True) == []
+    assert rivals_not_found(tmp_path, elsewhere=True) == []
     assert costs_not_found(tmp_path) == []
     (part,) = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["parts"]
     assert part["name"] == name
@@ -415,10 +414,10 @@ def test_measuring_some_databases_anew_keeps_what_others_have_shown() -> None:
 
 
 def test_a_benchmark_that_was_split_off_another_takes_its_figures_along() -> None:
-    whole, own = part("growth", 4.0), part("table_growth", 6.0)
-    old = replace(whole, findings=[*whole.findings, *part("table_growth", 5.0).findings])
+    whole, own = part("growth", 4.0), part("process_growth", 6.0)
+    old = replace(whole, findings=[*whole.findings, *part("process_growth", 5.0).findings])
     assert Report([old]).with_part(own, PARTS).parts == [whole, own]
-    assert Report([part("table_growth", 5.0)]).with_part(own, PARTS).parts == [own]
+    assert Report([part("process_growth", 5.0)]).with_part(own, PARTS).parts == [own]
 
 
 @pytest.mark.parametrize("commit", [True, False])
