@@ -63,6 +63,13 @@ class Backend:
         return database_of(self.name)
 
 
+READ_ONLY = {
+    "postgresql": "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+    "mysql": "SET SESSION TRANSACTION READ ONLY",
+    "mariadb": "SET SESSION TRANSACTION READ ONLY",
+}
+"""What lets a session take no writes, as a standby does, by SQLAlchemy's or Django's name."""
+
 # Name: the URL schemes for synchronous and for asynchronous engines.
 _SCHEMES: dict[str, tuple[str | None, str | None]] = {
     SQLITE: ("sqlite", "sqlite+aiosqlite"),

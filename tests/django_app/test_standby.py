@@ -10,6 +10,7 @@ from django.core.management import call_command
 from django.db import connections
 from django.db.backends.signals import connection_created
 
+from tests.backends import READ_ONLY
 from tests.django_app.data import kill, raw
 from tests.django_app.shop.models import Session
 from ttl_odm.django import DjangoStore
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
 
 # Each server has its own words for it; SQLite has no standbys.
 pytestmark = [pytest.mark.databases("postgres", "mariadb", "mysql"), pytest.mark.every_server]
-
-READ_ONLY = {
-    "postgresql": "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
-    "mysql": "SET SESSION TRANSACTION READ ONLY",
-}
 
 
 @pytest.fixture

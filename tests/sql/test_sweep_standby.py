@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import create_engine, event
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from tests.backends import READ_ONLY
 from tests.sql.sweeping import HOUR, add, cart, left
 from ttl_odm.sqlalchemy.sweep.store import AsyncSQLAlchemyStore, SQLAlchemyStore
 from ttl_odm.sweeper import AsyncSweeper, Ending, Server, StandbyStoreError, Sweeper
@@ -27,11 +28,6 @@ pytestmark = [pytest.mark.databases("postgres", "mariadb", "mysql"), pytest.mark
 
 EXPIRED = {1, 2, 3}
 LEFT = EXPIRED - {1}
-READ_ONLY = {
-    "postgresql": "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
-    "mysql": "SET SESSION TRANSACTION READ ONLY",
-}
-READ_ONLY["mariadb"] = READ_ONLY["mysql"]
 leases = pytest.mark.parametrize("lease", [True, False])
 
 
