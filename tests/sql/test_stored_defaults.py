@@ -57,6 +57,10 @@ if TYPE_CHECKING:
     from ttl_odm.testing import TTLClock
 
 HOUR = 3600
+EVENTS = (
+    *("begin", "commit", "rollback", "before_execute", "after_execute"),
+    *("before_cursor_execute", "after_cursor_execute"),
+)
 OWN = {None: None, -1: -1, 50: 50, 200: 200}
 """Rows that are 100 seconds old, by their own ttl."""
 
@@ -129,6 +133,20 @@ def test_nothing_is_compiled_again_when_it_changes(engine: Engine, model: Any) -
             if turn == 0:
                 before = len(cache)
         assert len(cache) == before
+
+
+def test_an_engine_with_a_stored_default_gets_no_listeners(engine: Engine, model: Any) -> None:
+    """With one, SQLAlchemy looks for listeners at each statement of the engine, also of others."""
+
+    def listeners() -> dict[str, int]:
+        return {name: len(tuple(getattr(engine.dispatch, name))) for name in EVENTS}
+
+    before = listeners()
+    with Session(engine) as session:
+        session.add(model(id="new"))
+        session.commit()
+        assert session.get(model, "new") is not None
+    assert listeners() == before
 
 
 def test_where_nothing_is_stored_no_row_expires(engine: Engine, model: Any) -> None:

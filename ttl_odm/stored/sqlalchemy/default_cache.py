@@ -24,7 +24,9 @@ from ttl_odm.stored.sqlalchemy.lookup import scope_of
 from ttl_odm.stored.sqlalchemy.tables import name_of, row_of, tables_of
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from collections.abc import Callable
+
+    from sqlalchemy import Connection, PoolProxiedConnection
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
@@ -142,17 +144,28 @@ def _begun(connection: Connection) -> float:
 
     That is noted from now on: a first transaction of an engine has begun before it was asked.
     """
-    engine, options = connection.engine, connection.get_execution_options()
-    if options.get("isolation_level") == "AUTOCOMMIT":
+    if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
         return monotonic()
-    if not event.contains(engine, "begin", _note_begin):
-        event.listen(engine, "begin", _note_begin)
+    dialect: Any = connection.dialect
+    if not isinstance(dialect.do_begin, _NotedBegin):
+        dialect.do_begin = _NotedBegin(dialect.do_begin)
     begun: float = connection.info.get(_BEGUN, -math.inf)
     return begun
 
 
-def _note_begin(connection: Connection) -> None:
-    connection.info[_BEGUN] = monotonic()
+class _NotedBegin:
+    """Begins transactions of a dialect, and so of its engine, and notes when.
+
+    A listener to `begin` would do so, too. But as soon as an engine has a listener, SQLAlchemy asks
+    at each of its statements whether it is to be told, which takes longer than a look-up.
+    """
+
+    def __init__(self, begin: Callable[[PoolProxiedConnection], None]) -> None:
+        self._begin = begin
+
+    def __call__(self, dbapi_connection: PoolProxiedConnection) -> None:
+        dbapi_connection.info[_BEGUN] = monotonic()
+        self._begin(dbapi_connection)
 
 
 def forget(connection: Connection) -> None:
