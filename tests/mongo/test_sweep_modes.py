@@ -27,6 +27,7 @@ from pymongo.errors import (
     OperationFailure,
     ServerSelectionTimeoutError,
     WaitQueueTimeoutError,
+    WriteConcernError,
     WriteError,
 )
 
@@ -35,7 +36,7 @@ from tests.mongo.scratch import scratch
 from tests.mongo.sweeping import DAY, HOUR, Swept, declared, fixed, swept
 from ttl_odm import TTLConfigurationError
 from ttl_odm.beanie import Archive, TTLMixin
-from ttl_odm.beanie.policy.commands import command_in
+from ttl_odm.beanie.policy.commands import command_in, run
 from ttl_odm.beanie.purge.errors import in_short, store_errors
 from ttl_odm.sweeper import (
     Hook,
@@ -545,3 +546,12 @@ async def test_what_mongodb_says_of_a_single_write_is_raised(mongodb_url: str) -
         with pytest.raises(WriteError, match="duplicate key") as caught:
             await command_in(place.ours.database, insert)
         assert caught.value.code == 11000
+
+
+async def test_a_write_that_is_not_acknowledged_as_asked_is_an_error(mongodb_url: str) -> None:
+    async with scratch(mongodb_url) as place:
+        insert = {"insert": "documents", "documents": [{}], "writeConcern": {"w": 7}}
+        with pytest.raises(WriteConcernError):
+            await command_in(place.ours.database, insert)
+        with pytest.raises(WriteConcernError):
+            await run(place.ours, insert)

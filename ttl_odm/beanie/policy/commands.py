@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from bson import MinKey
 from bson.codec_options import CodecOptions, DatetimeConversion
@@ -38,6 +38,7 @@ NAMESPACE_NOT_FOUND: Final = 26
 RAW: Final[CodecOptions[Any]] = CodecOptions(
     document_class=RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS
 )
+Reply = TypeVar("Reply", bound="Mapping[str, Any]")
 Hint: TypeAlias = str | dict[str, int]
 """An index's name, or its key pattern."""
 BY_KEY: Final = {"_id": 1}
@@ -49,13 +50,10 @@ _AWARE: Final[CodecOptions[Document]] = CodecOptions(tz_aware=True)
 
 
 async def run(collection: Collection, command: Document) -> Document:
-    """Run a command in the collection's database, on the primary; a refused write is an error."""
+    """Run a command in the collection's database, on the primary; as `command_in` does."""
     plain = collection.codec_options.with_options(document_class=dict, tz_aware=True, tzinfo=None)
     reply: Document = await collection.database.command(command, codec_options=plain)
-    if errors := reply.get("writeErrors"):
-        first = errors[0]
-        raise WriteError(first["errmsg"], first["code"], first)
-    return reply
+    return _checked(reply)
 
 
 async def first_batch(collection: Collection, command: Document) -> list[Document]:
@@ -245,8 +243,18 @@ def _says(plan: object, what: str) -> bool:
 
 
 async def command_in(database: Database, command: Document, session: Session = None) -> Filter:
-    """Run a command in a database, on the primary, and raise what it says of single writes."""
+    """Run a command in a database, on the primary.
+
+    Raises:
+        WriteError: The server has refused one of its writes.
+        WriteConcernError: They were not acknowledged as the command asks, so a failover may undo
+            them. (PyMongo leaves both to who reads the reply.)
+    """
     reply: Filter = await database.command(command, codec_options=RAW, session=session)
+    return _checked(reply)
+
+
+def _checked(reply: Reply) -> Reply:
     for error in reply.get("writeErrors", ()):
         raise WriteError(error["errmsg"], error["code"], dict(error))
     if concern := reply.get("writeConcernError"):
