@@ -20,13 +20,14 @@ from tests.cli import shop
 from tests.cli.running import CliRunner, as_json, command, run, variables
 from tests.guard import GUARD
 from ttl_odm.cli.commands import cli
-from ttl_odm.cli.errors import in_one_line, without_passwords
+from ttl_odm.cli.errors import in_one_line
 from ttl_odm.cli.run import log_to
 from ttl_odm.cli.sweep import ProgressDisplay
 from ttl_odm.cli.urls import public_url
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sweeper import Progress
 from ttl_odm.sweeper.command_line import due_rows
+from ttl_odm.sweeper.passwords import without_passwords
 from ttl_odm.sweeper.report import Ending
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from tests.django_app.shop.models import Line, Order, Receipt, Seat, Session
 from ttl_odm.django import DjangoStore, TTLIndex, keep_last_modified
 from ttl_odm.django.checks import check_policies
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper import Counted, Hook, Skip, Sweeper, UnreachableStoreError
+from ttl_odm.sweeper import Counted, Hook, Purged, Skip, Sweeper, UnreachableStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -116,6 +116,26 @@ def _epoch() -> Any:
 
     connection = connections["default"]
     return clock.to_storage(connection, EPOCH.replace(year=2020))
+
+
+def test_a_report_shows_no_password_of_an_error(
+    backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def tell(_: Purged) -> None:
+        raise RuntimeError("no redis://user:secret@host")
+
+    Seat.__ttl_on_purged__ = tell
+    try:
+        Seat.objects.create(pk=1, row="a", number=1)
+        kill(Seat, [1])
+        for words in ((), ("--json",)):
+            with pytest.raises(SystemExit):
+                call_command("ttl_sweep", "--model", "shop.Seat", *words)
+            shown = capsys.readouterr().out
+            assert "redis://user:***@host" in shown
+            assert "secret" not in shown
+    finally:
+        Seat.__ttl_on_purged__ = None
 
 
 def test_the_status_says_what_is_left_and_who_sweeps(

@@ -103,6 +103,20 @@ def test_the_command_lists_retries_and_skips(
     assert waiting() == 0
 
 
+def test_list_shows_no_password_of_an_error(
+    backend: Backend, ttl_clock: TTLClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def release(_: Expiry) -> None:
+        raise RuntimeError("no redis://user:secret@host")
+
+    on_expired(Seat, name="release")(release)
+    expire(ttl_clock, 1)
+    worker().run_once()
+    shown = told("list", capsys=capsys) + told("list", "--json", capsys=capsys)
+    assert shown.count("redis://user:***@host") == 2
+    assert "secret" not in shown
+
+
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize(
     ("words", "message"),

@@ -18,6 +18,7 @@ import click
 from ttl_odm.dialects.errors import message_of
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sweeper.command_line import Status
+from ttl_odm.sweeper.passwords import without_passwords
 from ttl_odm.sweeper.text import without_controls
 
 if TYPE_CHECKING:
@@ -34,16 +35,6 @@ class FailedError(click.ClickException):
     exit_code = int(Status.FAILED)
 
 
-_IN_URL = re.compile(r"(?P<head>(?:\w[\w+.-]*://)?[^\s:/@'\"]*?)(?::(?!//)|%3[Aa])\S+@")
-"""Up to the last @ of a word, with a scheme or without."""
-_PORT = r"\d{1,5}(?:,[^\s:/@,]+(?::\d{1,5})?)*(?:[^\w@:-]|$)"
-_WITHOUT_HOST = re.compile(
-    rf"(?P<head>\w[\w+.-]*://[^\s:/@\[]*):(?!\*\*\*|{_PORT})(?:[^\n'\"]*(?=@)|[^\s/?'\"]+)"
-)
-"""A user and a password in the place of a host and a port, which is a number, or of several.
-
-Where an @ follows all the same, the password has a space in it.
-"""
 _PYMONGO = re.compile(r" \(configured timeouts: [^)]*\)|, Timeout: \S+, Topology Description: .*")
 _DRIVERS = {
     *("pymongo", "motor"),
@@ -51,18 +42,6 @@ _DRIVERS = {
     *("pymysql", "MySQLdb", "mysql", "mariadb", "aiomysql", "asyncmy"),
     "sqlite3",
 }
-_NAMED = re.compile(
-    r"(?i)(?P<head>(?:(?:password|passwd|pwd)\s*=\s*"
-    r"|(?:password|passwd|pwd|secret|token|api_?key|mechanismproperties)(?:=|%3d)))"
-    r"(?:'[^']*'|\"[^\"]*\"|[^&\s'\"]+)"
-)
-"""In a URL's query, in a connection string, by whatever name that ends so."""
-
-
-def without_passwords(text: str) -> str:
-    """Return a text in which no URL has a password any more."""
-    text = _WITHOUT_HOST.sub(r"\g<head>:***", _IN_URL.sub(r"\g<head>:***@", text))
-    return _NAMED.sub(r"\g<head>***", text)
 
 
 def printable(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ttl_odm.cli.errors import FailedError, printable, without_passwords
+from ttl_odm.cli.errors import FailedError, printable
 from ttl_odm.sweeper.command_line import Status, report_text, terminal_width
 from ttl_odm.sweeper.text import aligned, is_shown, without_controls
 
@@ -42,17 +42,8 @@ _JSON_ESCAPES: Final = _JSONEscapes()
 
 
 def printable_report(report: SweepReport) -> str:
-    """Return a report for people, without passwords that a driver has put into an error."""
-    return printable(report_text(report))
-
-
-def report_dict(report: SweepReport) -> dict[str, Any]:
-    """Return a report for JSON, without passwords."""
-    content: dict[str, Any] = report.to_dict()
-    for part in (content, *content["targets"]):
-        if part["error"] is not None:
-            part["error"]["message"] = without_passwords(part["error"]["message"])
-    return content
+    """Return a report for a terminal."""
+    return without_controls(report_text(report))
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:

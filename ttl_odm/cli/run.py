@@ -13,12 +13,12 @@ from ttl_odm.cli.application import answer, in_loop
 from ttl_odm.cli.connect import connect
 from ttl_odm.cli.errors import printable
 from ttl_odm.cli.options import Duration, selection_options, sweep_options
-from ttl_odm.cli.output import echo, json_text, report_dict
+from ttl_odm.cli.output import echo, json_text
 from ttl_odm.cli.source import Source, source_options
 from ttl_odm.cli.telemetry import Listeners, Metrics, opentelemetry, prometheus
 from ttl_odm.errors import TTLError
 from ttl_odm.sweeper import SweepReport, stop_on_signals
-from ttl_odm.sweeper.command_line import Status, status_of
+from ttl_odm.sweeper.command_line import Status, report_dict, status_of
 from ttl_odm.sweeper.options import EXIT
 from ttl_odm.sweeper.sweeper import INTERVAL, JITTER
 

@@ -15,7 +15,7 @@ from ttl_odm.cli import bars
 from ttl_odm.cli.application import Application, answer, in_loop
 from ttl_odm.cli.connect import connect
 from ttl_odm.cli.options import selection_options, sweep_option, sweep_options
-from ttl_odm.cli.output import Output, printable_report, report_dict
+from ttl_odm.cli.output import Output, printable_report
 from ttl_odm.cli.source import Source, source_options
 from ttl_odm.cli.telemetry import Listeners, opentelemetry
 from ttl_odm.sweeper import SweepReport, stop_on_signals, text
@@ -25,6 +25,7 @@ from ttl_odm.sweeper.command_line import (
     can_ask,
     is_terminal,
     question,
+    report_dict,
     status_of,
 )
 

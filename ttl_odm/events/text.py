@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.events.expiry import EXPIRING, as_json
 from ttl_odm.events.outbox import EVERY_TABLE
+from ttl_odm.sweeper.passwords import without_passwords
 from ttl_odm.sweeper.text import age, counted, visible
 
 if TYPE_CHECKING:
@@ -100,11 +101,11 @@ def consumer_dict(state: ConsumerState) -> dict[str, Any]:
 
 
 def open_dict(one: OpenDelivery) -> dict[str, Any]:
-    """An event that a consumer hasn't dealt with, for JSON."""
+    """An event that a consumer hasn't dealt with, for JSON; an error in it has no password."""
     return {
         "consumer": one.consumer,
         "due_at": as_json(one.due_at),
-        "error": one.error,
+        "error": None if one.error is None else without_passwords(one.error),
         "event": one.event.to_dict(),
     }
 
@@ -136,6 +137,6 @@ def _span(before: timedelta) -> str:
 
 def _in_short(error: str | None) -> str:
     """The first line of an error, as far as there is room."""
-    first: Sequence[str] = (error or "-").splitlines() or ("-",)
+    first: Sequence[str] = without_passwords(error or "-").splitlines() or ("-",)
     line = visible(first[0])
     return line if len(line) <= _LONGEST_ERROR else f"{line[: _LONGEST_ERROR - 3]}..."

@@ -36,6 +36,7 @@ What the commands of all adapters share:
 - `findings`, `snapshot`: what the check and status commands print.
 - `units`: values that are read in another unit than they were written in.
 - `text`: numbers, ages and tables for people.
+- `passwords`: errors for people, without the passwords that they quote.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from ttl_odm.core.durations import duration
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.fuse import FuseError
+from ttl_odm.sweeper.passwords import without_passwords
 from ttl_odm.sweeper.report import Ending
 from ttl_odm.sweeper.text import counted
 
@@ -222,8 +223,20 @@ def question(due: Iterable[Mapping[str, int]], counts: Iterable[SweepReport]) ->
 
 
 def report_text(report: SweepReport) -> str:
-    """Return a report for the terminal, which names the option instead of the argument."""
-    return str(report).replace("force=True", "--force")
+    """Return a report for people, without passwords; it names the option, not the argument."""
+    return without_passwords(str(report).replace("force=True", "--force"))
+
+
+def report_dict(report: SweepReport) -> dict[str, Any]:
+    """Return a report for JSON, without passwords."""
+    content = report.to_dict()
+    for part in (content, *content["targets"]):
+        if part["error"] is not None:
+            part["error"]["message"] = without_passwords(part["error"]["message"])
+    for target in content["targets"]:
+        for lines in ("left", "notes"):
+            target[lines] = [*map(without_passwords, target[lines])]
+    return content
 
 
 NOTHING_DELETED: Final = "Nothing was deleted."

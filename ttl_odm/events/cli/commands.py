@@ -13,7 +13,7 @@ import click
 
 from ttl_odm.cli.application import answer, in_loop
 from ttl_odm.cli.connect import connect
-from ttl_odm.cli.errors import SuggestingGroup, UsageError, printable, without_passwords
+from ttl_odm.cli.errors import SuggestingGroup, UsageError
 from ttl_odm.cli.options import Seconds, json_option
 from ttl_odm.cli.output import Output, echo, json_text
 from ttl_odm.cli.source import Source, app_options
@@ -74,9 +74,9 @@ def list_(
     opened, output = in_loop(work), Output(as_json=as_json)
     shown = opened[:limit]
     if output.as_json:
-        output.json([_without_passwords(text.open_dict(one)) for one in shown])
+        output.json([text.open_dict(one) for one in shown])
     elif shown:
-        _table(output, text.open_rows(shown))
+        output.table(text.open_rows(shown))
         if len(opened) > limit:
             output.line(f"There are more than {limit:,}: --limit shows them.")
     else:
@@ -101,7 +101,7 @@ def consumers(source: Source, *, as_json: bool) -> None:
     if output.as_json:
         output.json([text.consumer_dict(state) for state in states])
     elif states:
-        _table(output, text.consumer_rows(states))
+        output.table(text.consumer_rows(states))
     else:
         output.line(
             "The database knows no consumer: no worker or reader has connected to it so far."
@@ -274,13 +274,3 @@ async def _answered(outbox: Any, look: Look) -> Sequence[Recorded]:
         except StopIteration as end:
             events: Sequence[Recorded] = end.value
             return events
-
-
-def _table(output: Output, rows: Sequence[Sequence[str]]) -> None:
-    """Print a table; an error in it may have a password."""
-    output.table([[printable(cell) for cell in row] for row in rows])
-
-
-def _without_passwords(content: dict[str, Any]) -> dict[str, Any]:
-    error = content["error"]
-    return {**content, "error": None if error is None else without_passwords(error)}

@@ -18,6 +18,7 @@ from ttl_odm.sweeper.command_line import (
     count_options,
     due_rows,
     question,
+    report_dict,
     report_text,
     status_of,
 )
@@ -138,4 +139,4 @@ def _text(alias: str, report: SweepReport) -> str:
 
 
 def _json(alias: str, report: SweepReport) -> str:
-    return json.dumps({"database": alias, **report.to_dict()})
+    return json.dumps({"database": alias, **report_dict(report)})
