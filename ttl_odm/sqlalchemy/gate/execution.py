@@ -131,8 +131,8 @@ def _gated_context(context_class: type[Any]) -> type[Any]:
     """The gated subclass of a dialect's context class."""
     init = context_class._init_compiled  # noqa: SLF001 (a subclass's)
 
-    # With every argument by name, since packing and unpacking them would double what this adds
-    # to each statement of the engine. (SQLAlchemy 2.0 has no `param_dict`.)
+    # With every argument by name, and in two calls, since packing and unpacking them would double
+    # what this adds to each statement of the engine. (SQLAlchemy 2.0 has no `param_dict`.)
     def _init_compiled(  # noqa: PLR0913, PLR0917 (SQLAlchemy's signature)
         cls: type[GatedContext],
         dialect: Any,
@@ -164,7 +164,18 @@ def _gated_context(context_class: type[Any]) -> type[Any]:
             # Only the gated class looks again before the cursor is used.
             if compiled.ttl_preparation is not None or monotonic() >= dialect.ttl_odm_stale_at:
                 make = super(gated, cls)._init_compiled
-        rest = (cache_hit,) if param_dict is None else (cache_hit, param_dict)
+        if param_dict is None:
+            return make(
+                dialect,
+                connection,
+                dbapi_connection,
+                execution_options,
+                compiled,
+                parameters,
+                invoked_statement,
+                extracted_parameters,
+                cache_hit,
+            )
         return make(
             dialect,
             connection,
@@ -174,7 +185,8 @@ def _gated_context(context_class: type[Any]) -> type[Any]:
             parameters,
             invoked_statement,
             extracted_parameters,
-            *rest,
+            cache_hit,
+            param_dict,
         )
 
     name = f"Gated{context_class.__name__}"
