@@ -387,6 +387,26 @@ def test_a_check_names_fixes_that_can_be_typed(app: Flask) -> None:
     assert invoke(app, "check", "--strict").exit_code == 1
 
 
+def test_a_check_compares_replicas(app: Flask, tmp_path: Path) -> None:
+    other = f"sqlite:///{tmp_path / 'other.sqlite3'}"
+    app.config["SQLALCHEMY_BINDS"] = {"other": other}
+    db = SQLAlchemy(app)
+    model_of(db)
+    model_of(db, "pages", "other")
+    TTL(app, db)
+    with app.app_context():
+        db.create_all()
+    found = invoke(app, "check", "--replica", other)
+    assert found.exit_code == 2
+    assert "by --model" in found.output
+    found = invoke(app, "check", "--replica", other, "--model", "pages", "--json")
+    codes = [finding["code"] for finding in json.loads(found.output)["findings"]]
+    assert (found.exit_code, codes) == (0, ["never-swept"])
+    found = invoke(app, "check", "--replica", "mongodb://127.0.0.1:1/shop", "--model", "pages")
+    assert found.exit_code == 2
+    assert "isn't of the database's kind" in found.output
+
+
 def test_github_shows_what_a_check_finds(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
     db = SQLAlchemy(app)
     model_of(db)

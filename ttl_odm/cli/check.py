@@ -1,6 +1,6 @@
 """``ttl-odm check``: is the database as the declarations say, and does anybody sweep it?
 
-``flask ttl check`` calls `check_application`.
+``flask ttl check`` calls `check_application` too, and `check_replicas`.
 """
 
 from __future__ import annotations
@@ -50,25 +50,18 @@ _STYLES: Final = {
 
 
 def check_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add ``--max-age``, ``--deep`` and ``--strict``."""
+    """Add ``--max-age``, ``--deep``, ``--strict`` and ``--replica``."""
     max_age = sweep_option(
         "max_age", type=Seconds(min=0, min_open=True), default=MAX_AGE, show_default=True
     )
     deep, strict = (sweep_option(name, default=False) for name in ("deep", "strict"))
-    return max_age(deep(strict(command)))
+    return max_age(deep(strict(sweep_option("replica", "replicas")(command))))
 
 
 @click.command()
 @source_options
 @selection_options
 @check_options
-@click.option(
-    "--replica",
-    "replicas",
-    multiple=True,
-    metavar="URL",
-    help="Compare the clock of this replica with the database's; may be repeated.",
-)
 @lease_name_option
 @json_option
 def check(  # noqa: PLR0913 (click's)

@@ -72,6 +72,9 @@ COMMAND_OPTIONS: Final = {
     ),
     "deep": CommandOption("Read whole tables, regardless of their size.", bool),
     "strict": CommandOption("Exit with status 1 on warnings too.", bool),
+    "replica": CommandOption(
+        "Compare the clock of this replica with the database's; may be repeated.", list, "URL"
+    ),
     "dry_run": CommandOption("Count the expired rows; delete nothing.", bool),
     "yes": CommandOption("On a terminal, don't ask before deleting.", bool, letter="y"),
     "max_rows": CommandOption("Delete at most this many rows per sweep.", int, "ROWS"),
@@ -128,7 +131,7 @@ COMMAND_OPTIONS: Final = {
 _COMMAND: Final = re.compile(r"\bttl-odm (?P<name>[a-z]+)")
 
 _OF_COMMANDS: Final = frozenset(
-    {"model", "except", "json", "max_age", "deep", "strict", "dry_run", "yes"}
+    {"model", "except", "json", "max_age", "deep", "strict", "replica", "dry_run", "yes"}
 )
 """The options that are a command's own, or that a command asks for in another way."""
 

@@ -18,12 +18,13 @@ from flask.cli import AppGroup
 
 from ttl_odm.cli.application import Application, in_loop
 from ttl_odm.cli.check import check_application, check_options
-from ttl_odm.cli.errors import printable, readable_errors
+from ttl_odm.cli.errors import UsageError, printable, readable_errors
 from ttl_odm.cli.extensions import Commands, is_there
 from ttl_odm.cli.options import json_option, selection_options, sweep_option
 from ttl_odm.cli.output import echo, json_text, printable_report
 from ttl_odm.cli.pause import set_paused
 from ttl_odm.cli.plan import forecast_target, policy_options
+from ttl_odm.cli.replicas import check_replicas
 from ttl_odm.cli.status import snapshot_of
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.integrations.flask.databases import (
@@ -46,7 +47,10 @@ from ttl_odm.sweeper.findings import findings_dict, github_annotations, have_fai
 from ttl_odm.sweeper.snapshot import RESUMED, format_snapshot, paused_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ttl_odm.sweeper import Sweeper
+    from ttl_odm.sweeper.findings import Finding
 
 INTERVAL: Final = 60.0
 """Seconds between sweeps of ``flask ttl run``, unless the option or the setting overrides it."""
@@ -174,14 +178,22 @@ def check(
     excepted: list[str],
     *,
     strict: bool,
+    replicas: Sequence[str],
     as_json: bool,
     **options: Any,
 ) -> None:
     """Compare the databases with the declarations and suggest fixes; see `ttl-odm check`."""
     databases = selected_databases(models, excepted)
+    if replicas and len(databases) > 1:
+        raise UsageError("--replica: name the models of a single database by --model.")
+
+    async def work(application: Application) -> list[Finding]:
+        findings = await check_application(application, program=_typed, **options)
+        return findings + await check_replicas(application, replicas)
+
     has_failed = False
     for bind, application in databases.items():
-        findings = in_loop(partial(check_application, application, program=_typed, **options))
+        findings = in_loop(partial(work, application))
         has_failed |= have_failed(findings, strict=strict)
         checked, annotated = len(application.all_targets()), github_annotations(findings)
         if as_json:

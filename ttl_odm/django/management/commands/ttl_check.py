@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from django.core.management import BaseCommand, CommandError
+from django.db import connections
 
 from ttl_odm.django.management.findings import findings_of
 from ttl_odm.django.management.options import (
@@ -16,6 +17,7 @@ from ttl_odm.django.management.options import (
     program,
     stores,
 )
+from ttl_odm.django.sweep.store import DjangoStore
 from ttl_odm.sweeper import StoreError, Sweeper
 from ttl_odm.sweeper.command_line import Status
 from ttl_odm.sweeper.findings import (
@@ -26,6 +28,7 @@ from ttl_odm.sweeper.findings import (
     have_failed,
     lines_of,
     look_after,
+    of_replica,
     searchable,
 )
 from ttl_odm.sweeper.options import LEASE_NAME
@@ -33,8 +36,6 @@ from ttl_odm.sweeper.text import visible, without_controls
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
-
-    from ttl_odm.django.sweep.store import DjangoStore
 
 
 class Command(BaseCommand):
@@ -53,6 +54,7 @@ class Command(BaseCommand):
         add_option(parser, "max_age", default=MAX_AGE)
         add_option(parser, "deep", default=False)
         add_option(parser, "strict", default=False)
+        add_option(parser, "replica", dest="replicas", choices=tuple(connections), metavar="ALIAS")
         add_option(parser, "lease_name", default=LEASE_NAME)
 
     def handle(self, **options: Any) -> None:
@@ -64,11 +66,19 @@ class Command(BaseCommand):
         failed, selected = False, stores(options)
         if not selected:
             self.stderr.write(NO_MODELS)
+        if options["replicas"] and len(selected) > 1:
+            raise CommandError(
+                "--replica compares with a single database: give one --database.",
+                returncode=Status.USAGE,
+            )
         for alias, store in selected.items():
+            asked = alias
             try:
                 findings = _findings(store, alias, options)
+                for asked in options["replicas"]:
+                    findings += _of_replica(store, asked)
             except StoreError as error:
-                self.stderr.write(f"{alias}: {visible(str(error))}")
+                self.stderr.write(f"{asked}: {visible(str(error))}")
                 failed = True
                 continue
             failed |= have_failed(findings, strict=options["strict"])
@@ -95,3 +105,16 @@ def _findings(store: DjangoStore, alias: str, options: dict[str, Any]) -> list[F
     plan = look_after(targets, sweeper.lease_name, options["max_age"], is_clocked=True)
     findings += sweeper.carry_out(plan)
     return [finding.for_program(program(alias, options)) for finding in findings]
+
+
+def _of_replica(store: DjangoStore, alias: str) -> list[Finding]:
+    """Compare the clock of a replica with that of its primary."""
+    replica = DjangoStore(alias, [])
+    if replica.backend != store.backend:
+        raise CommandError(
+            f"--replica {alias}: it isn't of the database's kind.", returncode=Status.USAGE
+        )
+    server = replica.server()  # and is connected then
+    before, now, after = store.now(), replica.now(), store.now()
+    takes_writes = server is not None and server.takes_writes
+    return of_replica(alias, now, (before, after), takes_writes=takes_writes)
