@@ -191,6 +191,18 @@ def test_run_logs_a_lost_database_in_one_line_and_its_own_stop() -> None:
     )
 
 
+@pytest.mark.slow
+@pytest.mark.databases("postgres")
+def test_run_ends_at_a_standby_if_it_is_to_exit_there(engine: Engine, url: str) -> None:
+    app = ["--app", "tests.cli.shop:Base", "--url"]
+    swept(*app, url)  # makes the table of the lease
+    read_only = engine.url.update_query_dict({"options": "-c default_transaction_read_only=on"})
+    standby = read_only.render_as_string(hide_password=False)
+    finished = run("run", *app, standby, "--standby", "exit")
+    assert finished.returncode == 5
+    assert finished.stderr.splitlines()[-1].endswith("INFO Ended at a standby, as configured.")
+
+
 def started(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command(*arguments),

@@ -81,10 +81,13 @@ def test_the_status_names_the_server(promote: Callable[[], object]) -> None:
     assert f":{port}.\n" in out.getvalue()
 
 
-def test_the_command_has_an_exit_status_for_it(promote: Callable[[], object]) -> None:
-    out = StringIO()
+@pytest.mark.parametrize("every", [(), ("--every", "60")])
+def test_the_command_has_an_exit_status_for_it(
+    promote: Callable[[], object], every: tuple[str, ...]
+) -> None:
+    out, words = StringIO(), ["--model", "shop.Session", "--standby", "exit", *every]
     with pytest.raises(SystemExit) as exit_:
-        call_command("ttl_sweep", "--model", "shop.Session", "--standby", "exit", stdout=out)
+        call_command("ttl_sweep", *words, stdout=out)
     assert exit_.value.code == 5
     assert "takes no writes" in out.getvalue()
     promote()

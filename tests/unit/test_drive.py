@@ -23,6 +23,7 @@ from ttl_odm.sweeper import (
     Part,
     Progress,
     Purged,
+    StandbyStoreError,
     Store,
     Sweeper,
     SweepReport,
@@ -320,6 +321,20 @@ def test_a_failing_sweep_is_logged_as_a_warning(caplog: pytest.LogCaptureFixture
 
 def fails(_: object) -> None:
     raise ValueError("not now")
+
+
+def test_a_sweeper_knows_that_it_ended_at_a_standby() -> None:
+    store = filled(InMemoryStore())
+
+    def refuse() -> None:
+        raise StandbyStoreError("read-only")
+
+    store.between = refuse
+    made = Sweeper(store, standby="exit")
+    assert not made.ended_at_standby(None)
+    assert made.ended_at_standby(made.run_forever())
+    waiting = Sweeper(store)  # another reason than its report has ended it
+    assert not waiting.ended_at_standby(SweepReport(ended=Ending.STANDBY))
 
 
 def test_a_stop_from_a_thread_ends_a_sweeper_that_waits() -> None:

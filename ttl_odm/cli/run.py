@@ -19,7 +19,6 @@ from ttl_odm.cli.telemetry import Listeners, Metrics, opentelemetry, prometheus
 from ttl_odm.errors import TTLError
 from ttl_odm.sweeper import SweepReport, stop_on_signals
 from ttl_odm.sweeper.command_line import Status, report_dict, status_of
-from ttl_odm.sweeper.options import EXIT
 from ttl_odm.sweeper.sweeper import INTERVAL, JITTER
 
 logger = logging.getLogger(__name__)
@@ -85,7 +84,7 @@ def run(  # noqa: PLR0913 (click's)
     def print_line(report: SweepReport) -> None:
         echo(json_text(report_dict(report)))
 
-    async def work() -> SweepReport | None:
+    async def work() -> tuple[SweepReport | None, bool]:
         async with connect(source) as application:
             selected = application.select(models, excepted)
             with suppress(TTLError):  # it may come up later; and now it says which database it is
@@ -100,12 +99,13 @@ def run(  # noqa: PLR0913 (click's)
                 **options, on_progress=listeners.on_progress, on_report=listeners.on_report
             )
             with stop_on_signals(sweeper):
-                return await answer(sweeper.run_forever(interval=interval, jitter=jitter))
+                last = await answer(sweeper.run_forever(interval=interval, jitter=jitter))
+            return last, sweeper.ended_at_standby(last)
 
-    report = in_loop(work)
+    report, is_at_standby = in_loop(work)
     status = Status.DONE if report is None else status_of(report)
-    if status is Status.STANDBY and options["standby"] == EXIT:
-        logger.info("Ended at a standby, as --standby exit says.")
+    if is_at_standby:
+        logger.info("Ended at a standby, as configured.")
     else:
         logger.info("Stopped by a signal; the lease is free.")
     raise SystemExit(status)

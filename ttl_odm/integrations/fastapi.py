@@ -9,11 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import AsyncSweeper, Sweeper
 from ttl_odm.sweeper.options import check_interval
 from ttl_odm.sweeper.sweeper import INTERVAL, JITTER
+
+if TYPE_CHECKING:
+    from ttl_odm.sweeper import SweepReport
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +62,7 @@ class Sweeping(AbstractAsyncContextManager[None]):
         self._sweepers = sweepers
         self._interval = interval
         self._jitter = jitter
-        self._tasks: list[asyncio.Task[object]] = []
+        self._tasks: list[asyncio.Task[SweepReport | None]] = []
 
     def __call__(self, _app: object) -> Sweeping:
         """Make the context manager of one application, as frameworks ask of a lifespan."""
@@ -66,7 +71,7 @@ class Sweeping(AbstractAsyncContextManager[None]):
     async def __aenter__(self) -> None:
         for sweeper in self._sweepers:
             task = asyncio.create_task(self._run(sweeper), name="ttl_odm sweeper")
-            task.add_done_callback(_log_end)
+            task.add_done_callback(partial(_log_end, sweeper))
             self._tasks.append(task)
 
     async def __aexit__(self, *_: object) -> None:
@@ -76,7 +81,7 @@ class Sweeping(AbstractAsyncContextManager[None]):
         # If we are cancelled here, they are for the second time, and don't finish their batch.
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run(self, sweeper: AsyncSweeper | Sweeper) -> object:
+    async def _run(self, sweeper: AsyncSweeper | Sweeper) -> SweepReport | None:
         if isinstance(sweeper, AsyncSweeper):
             return await sweeper.run_forever(interval=self._interval, jitter=self._jitter)
         working = asyncio.ensure_future(
@@ -90,13 +95,18 @@ class Sweeping(AbstractAsyncContextManager[None]):
             raise
 
 
-def _log_end(task: asyncio.Task[object]) -> None:
-    """Log an end that nobody has asked for: the application goes on, and rows pile up."""
+def _log_end(sweeper: AsyncSweeper | Sweeper, task: asyncio.Task[SweepReport | None]) -> None:
+    """Log an end before the application's: that goes on, and rows pile up."""
     if task.cancelled():
         return
     error = task.exception()
     if error is not None:
         logger.error("A sweeper has ended with an error", exc_info=error)
+    elif sweeper.ended_at_standby(task.result()):
+        logger.warning(
+            'A sweeper has ended, because its server takes no writes and standby is "exit". It '
+            "starts again with the application"
+        )
     else:
         logger.warning(
             "A sweeper has ended, because it was stopped. A stopped sweeper can't be restarted"

@@ -25,6 +25,7 @@ from ttl_odm.sweeper.options import (
     settings_of,
 )
 from ttl_odm.sweeper.plan import run_forever, run_once
+from ttl_odm.sweeper.report import Ending
 from ttl_odm.sweeper.stop import Stop
 from ttl_odm.sweeper.store import AsyncStore, Store
 from ttl_odm.sweeper.tenure import Claim
@@ -102,6 +103,14 @@ class _Sweeper:
     def lease_name(self) -> str | None:
         """The name of its lease; None if it has none."""
         return None if self._leases is None else self._lease_name
+
+    def ended_at_standby(self, last: SweepReport | None) -> bool:
+        """Whether `run_forever`, which returned `last`, ended because the server takes no writes.
+
+        It does so only with ``standby="exit"``.
+        """
+        is_at_standby = last is not None and last.ended is Ending.STANDBY
+        return is_at_standby and not self._settings.waits_at_standby
 
     def _check_kinds(self) -> None:
         if self._leases is not None and (

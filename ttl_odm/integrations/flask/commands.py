@@ -122,16 +122,21 @@ def _is_confirmed(databases: dict[str | None, Application], **options: Any) -> b
     help=f"Seconds between sweeps (default: {INTERVAL_KEY}, or {INTERVAL:.0f}).",
 )
 def run(models: list[str], excepted: list[str], interval: float | None) -> None:
-    """Sweep at intervals until SIGTERM or Ctrl-C."""
+    """Sweep at intervals until SIGTERM or Ctrl-C.
+
+    With TTL_STANDBY = "exit" it ends with status 5 when a server takes no writes.
+    """
     seconds = interval or app_ttl().interval or INTERVAL
     has_own = current_app.config.get("TTL_ON_REPORT")
     told: dict[str, Any] = {} if has_own else {"on_report": click.echo}
     sweepers = _sweepers(selected_databases(models, excepted), **told)
     failures: list[Exception] = []
+    at_standby: list[Sweeper] = []
 
     def sweep_on(sweeper: Sweeper) -> None:
         try:
-            sweeper.run_forever(interval=seconds)
+            if sweeper.ended_at_standby(sweeper.run_forever(interval=seconds)):
+                at_standby.append(sweeper)
         except Exception as error:  # noqa: BLE001 (raised below, when all have come to their end)
             failures.append(error)
             for other in sweepers.values():
@@ -148,6 +153,8 @@ def run(models: list[str], excepted: list[str], interval: float | None) -> None:
             thread.join()
     if failures:
         raise failures[0]
+    if at_standby:
+        raise SystemExit(Status.STANDBY)
 
 
 @commands.command()

@@ -163,9 +163,17 @@ class AppTTL:
     def _thread(self, bind: str, sweeper: Sweeper, interval: float) -> threading.Thread:
         def run() -> None:
             try:
-                sweeper.run_forever(interval=interval)
+                last = sweeper.run_forever(interval=interval)
             except Exception:
                 logger.exception("The sweeper of %s (%s) has ended", self._app.name, bind)
+                return
+            if sweeper.ended_at_standby(last):
+                logger.warning(
+                    "The sweeper of %s (%s) has ended, because its server takes no writes and "
+                    'TTL_STANDBY is "exit". It starts again with the process',
+                    self._app.name,
+                    bind,
+                )
 
         # A daemon: Python waits for other threads before atexit could stop them.
         return threading.Thread(target=run, name=f"ttl_odm sweeper ({bind})", daemon=True)

@@ -92,7 +92,10 @@ class Command(BaseCommand):
         form = _json if options["as_json"] else _text
         for alias, report in reports.items():
             self.stdout.write(form(alias, report))
-        status = status_of(*reports.values()) if every is None else Status.DONE
+        ends_itself = every is None or any(
+            sweepers[alias].ended_at_standby(report) for alias, report in reports.items()
+        )
+        status = status_of(*reports.values()) if ends_itself else Status.DONE
         if status:
             raise SystemExit(status)
 
