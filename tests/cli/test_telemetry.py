@@ -6,10 +6,14 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from tests.cli import shop
 from tests.cli.running import CliRunner, run
 from ttl_odm.cli.commands import cli
+from ttl_odm.cli.telemetry import Listeners
+from ttl_odm.metrics.prometheus import SweeperMetrics
+from ttl_odm.sweeper import Server
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -23,6 +27,16 @@ def app(engine: Engine) -> list[str]:
     shop.fill(engine)
     url = engine.url.render_as_string(hide_password=False)
     return ["--app", "tests.cli.shop:Base", "--url", url]
+
+
+def test_sweeps_ask_which_server_answers_if_metrics_want_to_know() -> None:
+    metrics = SweeperMetrics("postgresql", registry := CollectorRegistry())
+    assert Listeners([], on_report=print).on_server is None
+    tell = Listeners([metrics]).on_server
+    assert tell is not None
+    tell(Server("db1:5432", takes_writes=True))
+    labels = {"backend": "postgresql", "server": "db1:5432", "writable": "true"}
+    assert registry.get_sample_value("ttl_odm_server_info", labels) == 1
 
 
 @pytest.mark.slow

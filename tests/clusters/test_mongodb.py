@@ -28,7 +28,7 @@ from ttl_odm.beanie.sweep.store import MongoStore
 from ttl_odm.cli.application import Application
 from ttl_odm.cli.replicas import check_replicas
 from ttl_odm.errors import ExpiredError
-from ttl_odm.sweeper import AsyncSweeper, TransientStoreError
+from ttl_odm.sweeper import AsyncSweeper, Server, TransientStoreError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
@@ -109,13 +109,20 @@ async def test_a_sweep_goes_on_with_the_primary_that_the_others_elect(
         put(world, range(300), age=7200)
         put(world, LIVE, age=1800)
         kill = once(lambda: commands.before.update({moment: [cluster.fail_over]}))
-        report = await AsyncSweeper(
-            world.database, [Cart], pace=fixed(50), on_progress=kill
-        ).run_once()
+        told, before = list[Server](), cluster.primary().url
+        sweeper = AsyncSweeper(
+            world.database, [Cart], pace=fixed(50), on_progress=kill, on_server=told.append
+        )
+        report = await sweeper.run_once()
         assert not report.problems
         assert report.deleted == 300
         assert world.keys(Cart) == [*LIVE]
         assert {cart.id for cart in await Cart.find_all().to_list()} == {*LIVE}
+        await sweeper.run_once()  # the driver may have followed the election by itself
+        first, *_, last = told
+        assert first.address in before
+        assert last.address in cluster.primary().url
+        assert last.takes_writes
 
 
 async def test_a_sweep_goes_on_after_a_primary_has_stepped_down(cluster: Any) -> None:

@@ -23,7 +23,15 @@ from ttl_odm.replication import ReplicationLag
 from ttl_odm.sqlalchemy import touch
 from ttl_odm.sqlalchemy.sweep.leases import TableLeases
 from ttl_odm.sqlalchemy.sweep.store import AsyncSQLAlchemyStore, SQLAlchemyStore
-from ttl_odm.sweeper import AsyncSweeper, Ending, Progress, Purged, Sweeper, UnreachableStoreError
+from ttl_odm.sweeper import (
+    AsyncSweeper,
+    Ending,
+    Progress,
+    Purged,
+    Server,
+    Sweeper,
+    UnreachableStoreError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,10 +183,19 @@ def test_a_sweep_finds_the_new_primary(cluster: Any, driver: str) -> None:
     outage = Outage(cluster)
     with connected(cluster.url, driver) as engine:
         model = filled(engine)
-        report = Sweeper(engine, model, batch_size=100, on_progress=outage).run_once()
+        servers, told = [address_of(cluster.primary())], list[Server]()
+        sweeper = Sweeper(engine, model, batch_size=100, on_progress=outage, on_server=told.append)
+        report = sweeper.run_once()
         assert (report.ended, report.error) == (Ending.FINISHED, None)
         assert outage.is_over
         assert_swept(engine, model)
+        servers.append(address_of(cluster.primary()))
+        assert told == [Server(server, takes_writes=True) for server in servers]
+
+
+def address_of(member: Any) -> str:
+    url = make_url(member.url)
+    return f"{url.host}:{url.port}"
 
 
 async def test_an_asynchronous_sweep_finds_the_new_primary(cluster: Any) -> None:

@@ -18,6 +18,7 @@ from ttl_odm.partitions.facts import partitions
 from ttl_odm.sweeper import (
     PartitionsCounted,
     Purged,
+    Server,
     StoreError,
     Sweeper,
     SweepReport,
@@ -154,6 +155,20 @@ def test_partitions_are_counted_where_a_table_has_any() -> None:
     values = {name: collected.value(f"ttl_odm.{name}", table="logs") for name in names}
     assert tuple(values.values()) == (9, 3, 2, 1)
     assert collected.value("ttl_odm.partitions", table="carts") is None
+
+
+@pytest.mark.databases("postgres", "mariadb", "mysql")
+def test_the_server_that_answers_is_an_attribute(engine: Any) -> None:
+    shop.fill(engine)
+    collected = Collected()
+    telemetry = collected.telemetry
+    Sweeper(engine, [shop.Cart], on_server=telemetry.on_server).run_once()
+    (attributes,) = map(dict, collected.values("ttl_odm.server_info"))
+    assert attributes["server"].endswith(f":{engine.url.port}")
+    assert attributes["writable"] == "true"
+    telemetry.on_server(Server("db2:5432", takes_writes=False))
+    assert len(collected.values("ttl_odm.server_info")) == 1
+    assert collected.value("ttl_odm.server_info", server="db2:5432", writable="false") == 1
 
 
 def test_without_an_sdk_nothing_is_collected_and_nothing_fails() -> None:

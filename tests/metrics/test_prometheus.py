@@ -25,6 +25,7 @@ from ttl_odm.sweeper import (
     Fact,
     FuseError,
     PartitionsCounted,
+    Server,
     Skip,
     StoreError,
     Sweeper,
@@ -112,6 +113,32 @@ def test_standing_by_is_neither_a_success_nor_a_run(registry: CollectorRegistry)
     assert value(registry, "ttl_odm_leader") == 0
     assert value(registry, "ttl_odm_last_success_timestamp_seconds") is None
     assert value(registry, "ttl_odm_run_duration_seconds_count") is None
+
+
+@pytest.mark.every_server
+@pytest.mark.databases("postgres", "mariadb", "mysql")
+def test_the_server_that_answers_is_named(engine: Engine, registry: CollectorRegistry) -> None:
+    def servers() -> list[tuple[str, str, float]]:
+        return [
+            (sample.labels["server"], sample.labels["writable"], sample.value)
+            for metric in registry.collect()
+            for sample in metric.samples
+            if sample.name == "ttl_odm_server_info"
+        ]
+
+    shop.fill(engine)
+    metrics = SweeperMetrics("sqlite", registry)
+    sweeper = Sweeper(engine, shop.Base, on_server=metrics.on_server)
+    sweeper.run_once()
+    sweeper.run_once()
+    ((server, *_),) = servers()
+    assert servers() == [(server, "true", 1)]
+    assert server.endswith(f":{engine.url.port}")
+    # After a failover there is the other one, and no more of the first.
+    metrics.on_server(Server("db2:5432", takes_writes=False))
+    assert servers() == [("db2:5432", "false", 1)]
+    metrics.on_server(Server(None, takes_writes=True))  # behind a local socket
+    assert servers() == [("", "true", 1)]
 
 
 @pytest.mark.slow

@@ -127,6 +127,20 @@ def test_a_store_tells_which_server_answers(
         assert SQLAlchemyStore(standby[0], model).server() == Server(address, takes_writes=False)
 
 
+def test_a_sweep_tells_which_server_answers_and_after_a_promotion_again(
+    engine: Engine, model: Any, standby: tuple[Engine, Standby]
+) -> None:
+    (other, server), told = standby, list[Server]()
+    event.listen(other, "handle_error", lambda _: server.promote())
+    report = Sweeper(other, model, on_server=told.append).run_once()
+    assert report.deleted == len(LEFT)
+    address = SQLAlchemyStore(engine, model).server().address
+    assert told == [
+        Server(address, takes_writes=engine.dialect.name != "postgresql"),
+        Server(address, takes_writes=True),
+    ]
+
+
 def test_a_store_names_a_standby(model: Any, standby: tuple[Engine, Standby]) -> None:
     sweeper = Sweeper(standby[0], model)
     with pytest.raises(StandbyStoreError, match=r"(?i)read.only"):
@@ -139,10 +153,12 @@ async def test_so_it_is_with_an_asynchronous_engine(async_engine: AsyncEngine) -
         await connection.run_sync(fill, model)
     other = create_async_engine(async_engine.url)
     Standby(other.sync_engine)
-    report = await AsyncSweeper(other, model, standby="exit").run_once()
+    told: list[Server] = []
+    report = await AsyncSweeper(other, model, standby="exit", on_server=told.append).run_once()
     server = await AsyncSQLAlchemyStore(other, model).server()
     await other.dispose()
     assert (report.outcome, report.deleted) == ("standby", 0)
+    assert told == [server]
     assert server is not None
     assert server.takes_writes is (other.dialect.name != "postgresql")
     async with async_engine.connect() as connection:

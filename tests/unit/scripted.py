@@ -20,6 +20,7 @@ from ttl_odm.sweeper import (
     LeaseState,
     Pace,
     Part,
+    Server,
     StandbyStoreError,
     TransientStoreError,
     UnreachableStoreError,
@@ -126,6 +127,7 @@ class Script:
         hooks: Those that the store declares.
         lease: Where the lease is kept.
         midnight: The database's instant at 0 of the clock.
+        server: The one that answers.
         stop_at: When somebody wants the sweeper to stop.
         before: Called with each command and the clock, before it is answered.
         asked: The commands.
@@ -138,6 +140,7 @@ class Script:
     hooks: Hooks = field(default_factory=Hooks)
     lease: FakeLease = field(default_factory=FakeLease)
     midnight: datetime = datetime(2024, 1, 1, tzinfo=timezone.utc)
+    server: Server | None = None
     stop_at: float = float("inf")
     before: Callable[[Any, float], object] = lambda _command, _clock: None
     asked: list[Any] = field(default_factory=list)
@@ -185,6 +188,9 @@ class Script:
     def DatabaseNow(self, _: c.DatabaseNow) -> datetime:  # noqa: N802
         return self.midnight + timedelta(seconds=self.clock)
 
+    def AskServer(self, _: c.AskServer) -> Server | None:  # noqa: N802
+        return self.server
+
     def ListTargets(self, _: c.ListTargets) -> list[str]:  # noqa: N802
         return list(self.due)
 
@@ -219,6 +225,11 @@ class Script:
     @property
     def pauses(self) -> list[float]:
         return [command.seconds for command in self.of(c.Pause)]
+
+    @property
+    def servers(self) -> list[Server]:
+        """That were emitted."""
+        return [each.event for each in self.of(c.Emit) if isinstance(each.event, Server)]
 
     @property
     def reports(self) -> list[SweepReport]:

@@ -25,7 +25,7 @@ from ttl_odm.testing import AsyncInMemoryLeases, AsyncInMemoryStore, InMemoryLea
 
 
 def test_commands_have_every_option_that_a_text_can_express() -> None:
-    objects = {"pace", "on_progress", "on_purged", "on_report"}
+    objects = {"pace", "on_progress", "on_purged", "on_report", "on_server"}
     assert {"dry_run", *SWEEP_OPTIONS} == SweepOptions.__annotations__.keys() - objects
 
 
@@ -49,6 +49,7 @@ def test_every_option_reaches_the_plan() -> None:
             "force": True,
             "dry_run": True,
             "on_purged": print,
+            "on_server": print,
         },
         InMemoryStore(),
     )
@@ -61,6 +62,7 @@ def test_every_option_reaches_the_plan() -> None:
     assert (settings.throttle, settings.statement_timeout) == (True, 4.0)
     assert (settings.force, settings.dry_run) == (True, True)
     assert not settings.waits_at_standby
+    assert settings.asks_server
 
 
 def test_without_options_the_store_decides() -> None:
@@ -142,7 +144,7 @@ def test_replicas_are_left_out_only_where_the_store_can() -> None:
     assert settings_of({}, Replicated()).replicate is True
 
 
-@pytest.mark.parametrize("name", ["throttle", "on_progress", "on_report"])
+@pytest.mark.parametrize("name", ["throttle", "on_progress", "on_report", "on_server"])
 def test_what_cannot_be_called_is_refused(name: str) -> None:
     with pytest.raises(TTLConfigurationError, match=f"^{name} = 5: give a function"):
         Sweeper(InMemoryStore(), **{name: 5})  # type: ignore[arg-type]
@@ -266,7 +268,7 @@ def test_a_store_may_decline_to_keep_leases() -> None:
 async def coroutine(*_: object) -> None: ...
 
 
-@pytest.mark.parametrize("name", ["throttle", "on_progress", "on_report", "on_purged"])
+@pytest.mark.parametrize("name", ["throttle", "on_progress", "on_report", "on_server", "on_purged"])
 def test_a_coroutine_function_needs_an_asynchronous_sweeper(name: str) -> None:
     with pytest.raises(TTLConfigurationError, match=f"^{name} is a coroutine function"):
         Sweeper(InMemoryStore(), **{name: coroutine})

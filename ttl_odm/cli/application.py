@@ -112,7 +112,7 @@ class Application:
 
     def _merged(self, options: dict[str, Any]) -> SweepOptions:
         chosen = {name: value for name, value in options.items() if value is not None}
-        for name in ("on_progress", "on_report"):
+        for name in ("on_progress", "on_report", "on_server"):
             own: Any = self.options.get(name)
             if own is not None and name in chosen:
                 chosen[name] = _both(own, chosen[name])

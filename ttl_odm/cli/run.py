@@ -96,7 +96,10 @@ def run(  # noqa: PLR0913 (click's)
                 metrics.append(opentelemetry(selected.backend))
             listeners = Listeners(metrics, on_report=print_line if as_json else None)
             sweeper = selected.sweeper(
-                **options, on_progress=listeners.on_progress, on_report=listeners.on_report
+                **options,
+                on_progress=listeners.on_progress,
+                on_report=listeners.on_report,
+                on_server=listeners.on_server,
             )
             with stop_on_signals(sweeper):
                 last = await answer(sweeper.run_forever(interval=interval, jitter=jitter))

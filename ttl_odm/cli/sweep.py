@@ -90,7 +90,9 @@ async def _sweep(
                 return None
     with ProgressDisplay(due, quiet=as_json) as display:
         listeners = Listeners([opentelemetry(app.backend)] if otel else [], on_progress=display)
-        sweeper = app.sweeper(**options, on_progress=listeners.on_progress)
+        sweeper = app.sweeper(
+            **options, on_progress=listeners.on_progress, on_server=listeners.on_server
+        )
         with stop_on_signals(sweeper):
             report = await answer(sweeper.run_once())
         listeners.on_report(report)

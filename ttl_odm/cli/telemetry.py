@@ -12,7 +12,7 @@ from ttl_odm.cli.errors import UsageError, in_one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ttl_odm.sweeper import Progress, SweepReport
+    from ttl_odm.sweeper import Progress, Server, SweepReport
 
 
 class Metrics(Protocol):
@@ -23,6 +23,9 @@ class Metrics(Protocol):
 
     def on_report(self, report: SweepReport) -> None:
         """Count a sweep."""
+
+    def on_server(self, server: Server) -> None:
+        """Note which server answers."""
 
 
 class Listeners:
@@ -37,6 +40,7 @@ class Listeners:
     ) -> None:
         self._of_batches = [*(metric.on_progress for metric in metrics), on_progress]
         self._of_sweeps = [*(metric.on_report for metric in metrics), on_report]
+        self._of_servers = [metric.on_server for metric in metrics]
 
     def on_progress(self, progress: Progress) -> None:
         """Pass a batch on."""
@@ -47,6 +51,15 @@ class Listeners:
         """Pass a sweep on."""
         for listener in filter(None, self._of_sweeps):
             listener(report)
+
+    @property
+    def on_server(self) -> Callable[[Server], None] | None:
+        """What passes a server on; None if nobody listens, so that no sweep asks for it."""
+        return self._on_server if self._of_servers else None
+
+    def _on_server(self, server: Server) -> None:
+        for listener in self._of_servers:
+            listener(server)
 
 
 def prometheus(backend: str, host: str, port: int) -> Metrics:

@@ -4,6 +4,7 @@
 - `prometheus`: collectors for prometheus-client;
 - `opentelemetry`: instruments and spans for OpenTelemetry.
 
-They take what a sweeper reports anyway (`on_progress`, `on_report`): no query is made for a
-metric, and none is made when somebody scrapes. docs/metrics.md says what each number means.
+They take what a sweeper reports anyway (`on_progress`, `on_report`). One query a sweep is made for
+the server that answers (`on_server`), and none when somebody scrapes. docs/metrics.md says what
+each number means.
 """

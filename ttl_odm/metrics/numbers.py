@@ -15,7 +15,7 @@ from ttl_odm.sweeper import Ending, Number
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ttl_odm.sweeper import JobState, Progress, SweepReport, TargetReport
+    from ttl_odm.sweeper import JobState, Progress, Server, SweepReport, TargetReport
 
 Change = tuple[str, dict[str, str], "float | None"]
 """A number's name, its labels besides the backend, and by how much it grows (counters), what was
@@ -76,6 +76,12 @@ NUMBERS: Final = (
         "s",
     ),
     Number("leader", "gauge", "1 while this process has the lease."),
+    Number(
+        "server_info",
+        "gauge",
+        "1 for the server that answered last, and whether it takes writes.",
+        ("server", "writable"),
+    ),
 )
 
 
@@ -200,3 +206,15 @@ def of_report(report: SweepReport) -> Changes:
     yield "run_duration_seconds", {}, report.duration
     if not report.problems:
         yield "last_success_timestamp_seconds", {}, time.time()
+
+
+def of_server(server: Server, before: Server | None) -> Changes:
+    """Say what it changes that a server answers; the one before gives way to another."""
+    if before is not None and before != server:
+        yield "server_info", _labels_of(before), None
+    yield "server_info", _labels_of(server), 1
+
+
+def _labels_of(server: Server) -> dict[str, str]:
+    writable = "true" if server.takes_writes else "false"
+    return {"server": server.address or "", "writable": writable}

@@ -1,8 +1,8 @@
 """What a sweeper does, as metrics and spans of OpenTelemetry.
 
 ``telemetry = SweeperTelemetry("postgresql")``, then ``Sweeper(engine, Base,
-on_progress=telemetry.on_progress, on_report=telemetry.on_report)``. It needs opentelemetry-api
-only; without an SDK nothing is collected, and nothing fails.
+on_progress=telemetry.on_progress, on_report=telemetry.on_report, on_server=telemetry.on_server)``.
+It needs opentelemetry-api only; without an SDK nothing is collected, and nothing fails.
 
 Each batch is a span, with the stable attributes that OpenTelemetry has for databases; one that
 failed has the status ERROR and ``error.type``. A sweeper reports a batch when it is over, so the
@@ -27,6 +27,7 @@ from ttl_odm.metrics.numbers import (
     of_jobs,
     of_progress,
     of_report,
+    of_server,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from ttl_odm.metrics.numbers import Change, Reading
-    from ttl_odm.sweeper import JobState, Number, Progress, SweepReport
+    from ttl_odm.sweeper import JobState, Number, Progress, Server, SweepReport
 
 _NAME = "ttl_odm"
 _Labels = tuple[tuple[str, str], ...]
@@ -61,6 +62,7 @@ class SweeperTelemetry:
     ) -> None:
         self._backend = backend
         self._series = FactSeries()
+        self._server: Server | None = None
         self._tracer = get_tracer(_NAME, __version__, tracer_provider=tracer_provider)
         self._meter = get_meter(_NAME, __version__, meter_provider=meter_provider)
         self._gauges: dict[str, dict[_Labels, float]] = {}
@@ -100,6 +102,11 @@ class SweeperTelemetry:
                 if number.name not in self._adders and number.name not in self._gauges:
                     self._instrument(number)
                 self._take([(number.name, labels, value)])
+
+    def on_server(self, server: Server) -> None:
+        """Note which server answers."""
+        self._take(of_server(server, self._server))
+        self._server = server
 
     def _take(self, changes: Iterable[Change]) -> None:
         for name, labels, value in changes:

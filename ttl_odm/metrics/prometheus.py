@@ -1,8 +1,8 @@
 """What a sweeper does, as metrics of prometheus-client.
 
 ``metrics = SweeperMetrics("postgresql")``, then ``Sweeper(engine, Base,
-on_progress=metrics.on_progress, on_report=metrics.on_report)``. Rows count while a sweep runs;
-everything else when it has ended.
+on_progress=metrics.on_progress, on_report=metrics.on_report, on_server=metrics.on_server)``. Rows
+count while a sweep runs; everything else when it has ended.
 
 ``JobMetrics`` is for databases that sweep by themselves: it asks them at each scrape.
 """
@@ -24,6 +24,7 @@ from ttl_odm.metrics.numbers import (
     of_jobs,
     of_progress,
     of_report,
+    of_server,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from ttl_odm.metrics.numbers import Change, Reading
-    from ttl_odm.sweeper import JobState, Number, Progress, SweepReport
+    from ttl_odm.sweeper import JobState, Number, Progress, Server, SweepReport
 
 
 class SweeperMetrics:
@@ -52,6 +53,7 @@ class SweeperMetrics:
         self._backend = backend
         self._registry = registry
         self._series = FactSeries()
+        self._server: Server | None = None
         self._collectors = {number.name: _collector(number, registry) for number in NUMBERS}
         self._of_facts = Lock()
 
@@ -67,6 +69,11 @@ class SweeperMetrics:
                 if number.name not in self._collectors:
                     self._collectors[number.name] = _collector(number, self._registry)
                 self._take([(number.name, labels, value)])
+
+    def on_server(self, server: Server) -> None:
+        """Note which server answers."""
+        self._take(of_server(server, self._server))
+        self._server = server
 
     def _take(self, changes: Iterable[Change]) -> None:
         for name, labels, value in changes:

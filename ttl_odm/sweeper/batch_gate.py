@@ -11,16 +11,26 @@ the database's.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from datetime import timedelta
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper.commands import AskThrottle, DatabaseNow, IsStopping, Now, Pause
+from ttl_odm.sweeper.commands import (
+    AskServer,
+    AskThrottle,
+    DatabaseNow,
+    Emit,
+    IsStopping,
+    Now,
+    Pause,
+)
 from ttl_odm.sweeper.pace import backoff
 from ttl_odm.sweeper.report import Ending
 from ttl_odm.sweeper.store import (
     StandbyStoreError,
+    StoreError,
     TransientStoreError,
     UnreachableStoreError,
 )
@@ -154,6 +164,12 @@ class BatchGate:
             if seconds > 0:
                 yield from self.look()
 
+    def see_server(self) -> Plan[None]:
+        """Report which server answers, if anybody wants to know."""
+        server = (yield from AskServer()) if self._settings.asks_server else None
+        if server is not None:
+            yield from Emit(server)
+
     def persist(
         self, command: Callable[[], Asks[R]], failed: Callable[[], None] = lambda: None
     ) -> Plan[R]:
@@ -186,6 +202,9 @@ class BatchGate:
                 lost.clear()
                 tries = failures
             else:
+                if lost:  # another server may have answered
+                    with suppress(StoreError):
+                        yield from self.see_server()
                 return reply
             if len(lost) <= 1:  # while it is unreachable, the batch is not at fault
                 failed()

@@ -167,4 +167,4 @@ class Record(Command[bool]):
 class Emit(Command[None]):
     """Pass an event to the log and to the caller, whose exception ends the driver."""
 
-    event: Progress | SweepReport
+    event: Progress | SweepReport | Server

@@ -31,6 +31,7 @@ from ttl_odm.sweeper.stop import Stop
 from ttl_odm.sweeper.store import (
     FactCounting,
     Hooking,
+    Server,
     Serving,
     StandbyStoreError,
     TransientStoreError,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sweeper.facts import Fact
     from ttl_odm.sweeper.leases import Lease
-    from ttl_odm.sweeper.options import OnProgress, OnReport, Throttle
+    from ttl_odm.sweeper.options import OnProgress, OnReport, OnServer, Throttle
     from ttl_odm.sweeper.phases import Stopwatch
     from ttl_odm.sweeper.store import BatchRequest, Counted
 
@@ -236,6 +237,7 @@ class Ports:
     throttle: Throttle | None = None
     on_progress: OnProgress | None = None
     on_report: OnReport | None = None
+    on_server: OnServer | None = None
     stop: Stop = field(default_factory=Stop)
     lease: Lease | None = None
     cancelled: asyncio.CancelledError | None = None
@@ -245,11 +247,13 @@ class Ports:
         """Whether the plan is to end."""
         return self.stop.asked or self.cancelled is not None
 
-    def callback(self, event: Progress | SweepReport) -> Callable[[], object] | None:
+    def callback(self, event: Progress | SweepReport | Server) -> Callable[[], object] | None:
         """Log an event; return the caller's function for it, None if there is none."""
         if isinstance(event, Progress):
             _log_batch(event, self.store)
             return self.on_progress and partial(self.on_progress, event)
+        if isinstance(event, Server):  # nothing to log: it is asked for this function only
+            return self.on_server and partial(self.on_server, event)
         _log_report(event, self.store)
         return self.on_report and partial(self.on_report, event)
 
@@ -299,7 +303,8 @@ class Ports:
 
     def reply(self, command: c.Command[Any], reply: Any, watch: Stopwatch) -> Any:
         """Return the reply, with the times of a batch; keep the lease for its release."""
-        if not isinstance(command, c.ReadLease):  # which is read between two attempts
+        # These are read between two attempts.
+        if not isinstance(command, (c.ReadLease, c.AskServer)):
             self.trouble = ""
         match command:
             case c.Acquire():

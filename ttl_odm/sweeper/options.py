@@ -29,6 +29,7 @@ from ttl_odm.sweeper.store import (
     Hooking,
     Leasing,
     Replicating,
+    Server,
     backend_of,
 )
 
@@ -42,6 +43,10 @@ OnProgress: TypeAlias = Callable[[Progress], object]
 
 OnReport: TypeAlias = Callable[[SweepReport], object]
 """Called after each sweep of `run_forever`; with `AsyncSweeper` it may be a coroutine function."""
+
+OnServer: TypeAlias = Callable[[Server], object]
+"""Called when a sweep asks which server answers; with `AsyncSweeper` perhaps a coroutine function.
+"""
 
 Throttled: TypeAlias = "float | str | None"
 Throttle: TypeAlias = Callable[[], "Throttled | Awaitable[Throttled]"]
@@ -117,6 +122,9 @@ class SweepOptions(TypedDict, total=False):
         on_progress: Called with a `Progress` after each batch. An exception ends the sweep.
         on_report: Called with each `SweepReport` of `run_forever`. An exception ends
             `run_forever`.
+        on_server: Called with the `Server` that answers, at the beginning of each sweep and after a
+            lost connection, which may have led to another one. Each time costs a short query, where
+            the database has servers. An exception ends the sweep.
 
     One at a time:
         lease: True to hold a lease if the store supports leases, False for none, or an object that
@@ -146,6 +154,7 @@ class SweepOptions(TypedDict, total=False):
     on_purged: HooksOption
     on_progress: OnProgress | None
     on_report: OnReport | None
+    on_server: OnServer | None
     lease: bool | Leases | AsyncLeases
     lease_name: str
     lease_duration: float
@@ -225,6 +234,7 @@ class Settings:
         throttle: Whether there is one to ask.
         hooks: The hooks besides those that the store's targets declare.
         waits_at_standby: Whether to wait where the server takes no writes.
+        asks_server: Whether to ask which server answers.
     """
 
     pace: Pacing
@@ -240,6 +250,7 @@ class Settings:
     replicate: bool = True
     hooks: Hooks = field(default_factory=Hooks)
     waits_at_standby: bool = True
+    asks_server: bool = False
 
 
 def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
@@ -251,7 +262,7 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
     window, timezone = options.get("window"), options.get("timezone", "UTC")
     if window is None and timezone != "UTC":
         zone_of(timezone)  # finds a misspelt name before there is a window
-    for name in ("throttle", "on_progress", "on_report"):
+    for name in ("throttle", "on_progress", "on_report", "on_server"):
         function = options.get(name)
         is_named = name == "throttle" and isinstance(function, str)
         if function is not None and not callable(function) and not is_named:
@@ -276,6 +287,7 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
         replicate=_flag(options, "replicate", usually=True),
         hooks=Hooks.of(options.get("on_purged")),
         waits_at_standby=_waits_at_standby(options),
+        asks_server=options.get("on_server") is not None,
     )
     for needs, offered, option, method in (
         (settings.window is not None, Clocked, "window", "now()"),

@@ -12,6 +12,7 @@ is checked between two batches, `tenure` the lease.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
@@ -99,6 +100,8 @@ class Run:
         gate = BatchGate(self._settings, self._tenure)
         held = None
         try:
+            with suppress(StoreError):  # no sweep fails by that alone
+                yield from gate.persist(gate.see_server)
             if not self._settings.dry_run:
                 held = yield from gate.persist(self._tenure.take)
         except StoreError as error:

@@ -18,7 +18,7 @@ a store that    offers                   for
 `Replicating`   ``hides_purges``         ``replicate=False``
 `Dividing`      ``divide(...)``          ``workers``; without it, there is one
 `Named`         ``backend``              the field ``backend`` of logs and metrics
-`Serving`       ``server()``             the server that answered, in ``status``
+`Serving`       ``server()``             the server that answered, for ``status``, ``on_server``
 ==============  =======================  =====================================================
 
 Each has an asynchronous twin, unless one fits both. Targets are names, and only the store

@@ -88,6 +88,7 @@ class _Sweeper:
             throttle=_throttle_of(options.get("throttle"), engine),
             on_progress=options.get("on_progress"),
             on_report=options.get("on_report"),
+            on_server=options.get("on_server"),
             stop=self._stop,
         )
         self._check_kinds()
@@ -124,6 +125,7 @@ class _Sweeper:
             "throttle": self._ports.throttle,
             "on_progress": self._ports.on_progress,
             "on_report": self._ports.on_report,
+            "on_server": self._ports.on_server,
         }
         waiting = [name for name, call in calls.items() if iscoroutinefunction(call)]
         waiting += ["on_purged"] * self._settings.hooks.has_async
