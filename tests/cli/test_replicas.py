@@ -53,6 +53,18 @@ def test_a_primary_is_no_replica(url: str) -> None:
     assert "?" not in message
 
 
+@pytest.mark.databases("postgres")
+def test_a_standby_that_is_checked_is_named(url: str, engine: Engine) -> None:
+    read_only = {"options": "-c default_transaction_read_only=on"}
+    standby = make_url(url).update_query_dict(read_only).render_as_string(hide_password=False)
+    findings = json.loads(check(standby, "--json").stdout)["findings"]
+    (message,) = (finding["message"] for finding in findings if finding["code"] == "standby")
+    assert message.endswith(
+        f":{engine.url.port} takes no writes, as a standby: nothing is swept there"
+    )
+    assert "standby" not in check(url, "--json").stdout
+
+
 @pytest.mark.databases("mariadb", "mysql")
 @pytest.mark.parametrize(("sign", "word"), [("+", "ahead of"), ("-", "behind")])
 def test_a_clock_that_is_off_is_found(url: str, sign: str, word: str) -> None:

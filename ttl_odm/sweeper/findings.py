@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ttl_odm.sweeper.command_line import typed
-from ttl_odm.sweeper.commands import DatabaseNow, FindDue, ReadLease
+from ttl_odm.sweeper.commands import AskServer, DatabaseNow, FindDue, ReadLease
 from ttl_odm.sweeper.report import in_one_line
 from ttl_odm.sweeper.store import StoreError
 from ttl_odm.sweeper.text import age, counted, visible, without_controls
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.command_line import Program
     from ttl_odm.sweeper.commands import Plan
     from ttl_odm.sweeper.leases import LeaseState
+    from ttl_odm.sweeper.store import Server
 
 MAX_AGE: Final = 86_400.0
 """The default for the most seconds that an expired row may wait, or since the last sweep."""
@@ -138,7 +139,7 @@ def look_after(
     *,
     is_clocked: bool,
 ) -> Plan[list[Finding]]:
-    """Check whether the targets are swept, and whether the database's clock is right.
+    """Check whether the targets are swept, by a server that can, and whether its clock is right.
 
     Args:
         targets: The targets, each with the name of its model.
@@ -152,6 +153,7 @@ def look_after(
         findings += yield from _of_oldest(target, model, max_age, explain)
     if lease_name is not None:
         findings += _of_lease((yield from ReadLease(lease_name)), max_age)
+        findings += _of_server((yield from AskServer()))
     if is_clocked:
         findings += yield from _of_clock()
     return findings
@@ -182,6 +184,14 @@ def _of_lease(lease: LeaseState, max_age: float) -> Iterator[Finding]:
     elif lease.recorded_ago > max_age:
         message = f"the last sweep was {age(lease.recorded_ago)} ago"
         yield Finding(Severity.ERROR, "not-swept", None, message, "ttl-odm run")
+
+
+def _of_server(server: Server | None) -> Iterator[Finding]:
+    if server is not None and not server.takes_writes:
+        name = "the server that answered" if server.address is None else server.address
+        message = f"{name} takes no writes, as a standby: nothing is swept there"
+        fix = "name all servers in the URL, and let the driver choose the one that takes writes"
+        yield Finding(Severity.WARNING, "standby", None, message, fix)
 
 
 def _of_clock() -> Plan[list[Finding]]:
