@@ -16,6 +16,9 @@ OF_CLUSTERS: Final = frozenset(
         "test_mongodb.py",
         "test_mysql_group.py",
         "test_mysql_replica.py",
+        "test_outages_mongodb.py",
+        "test_outages_mysql.py",
+        "test_outages_postgres.py",
         "test_pgbouncer.py",
         "test_postgres_standby.py",
     }

@@ -157,10 +157,10 @@ async def begin(world: World, monkeypatch: pytest.MonkeyPatch, policy: Any) -> N
 async def test_no_change_of_a_policy_shows_what_mongodb_deletes_at_any_moment(
     ledgers: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, wrong = ensure.run, []
+    alter, wrong = ensure.alter, []
 
-    async def run_and_look(collection: Any, command: Any, **options: Any) -> Any:
-        answer = await run(collection, command, **options)
+    async def alter_and_look(collection: Any, command: Any, **options: Any) -> Any:
+        answer = await alter(collection, command, **options)
         if await at_risk(ledgers):
             wrong.append((before, after, command))
         return answer
@@ -172,8 +172,8 @@ async def test_no_change_of_a_policy_shows_what_mongodb_deletes_at_any_moment(
         if await at_risk(ledgers):
             wrong.append((before, after, "assigned"))
         with monkeypatch.context() as patch:
-            patch.setattr(ensure, "run", run_and_look)
-            patch.setattr(live_view, "run", run_and_look)
+            patch.setattr(ensure, "alter", alter_and_look)
+            patch.setattr(live_view, "alter", alter_and_look)
             await ensure_repaired()
 
         if await shown() != living(ledgers, as_policy(after)):
@@ -188,11 +188,11 @@ async def test_nor_does_one_that_was_interrupted(
     ledgers: World, monkeypatch: pytest.MonkeyPatch, last: int
 ) -> None:
     """The answer to one of its commands is lost; then what was declared before comes back."""
-    run, wrong = ensure.run, []
+    alter, wrong = ensure.alter, []
     counts = count(1)
 
-    async def run_or_lose(collection: Any, command: Any) -> Any:
-        answer = await run(collection, command)
+    async def alter_or_lose(collection: Any, command: Any) -> Any:
+        answer = await alter(collection, command)
         if next(counts) == last:
             raise ConnectionResetError
         return answer
@@ -205,8 +205,8 @@ async def test_nor_does_one_that_was_interrupted(
             monkeypatch.context() as patch,
             suppress(ConnectionResetError, TTLConfigurationError),
         ):
-            patch.setattr(ensure, "run", run_or_lose)
-            patch.setattr(live_view, "run", run_or_lose)
+            patch.setattr(ensure, "alter", alter_or_lose)
+            patch.setattr(live_view, "alter", alter_or_lose)
             await ensure_indexes(Ledger, rebuild=True)
 
         for policy in (after, before):

@@ -36,7 +36,7 @@ from ttl_odm.beanie.policy.binding import (
     expires_itself,
     registry_of,
 )
-from ttl_odm.beanie.policy.commands import details_of, indexes_of, run
+from ttl_odm.beanie.policy.commands import alter, details_of, indexes_of, run
 from ttl_odm.beanie.policy.rules import rule_on
 from ttl_odm.core.policy import TTL, ExpireAfter
 from ttl_odm.errors import TTLConfigurationError, TTLError
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 Done = tuple[str, str]  # an outcome, and the name of an index
 Show: TypeAlias = "Callable[[Step | None], Awaitable[None]]"
+Change: TypeAlias = "Callable[[Collection, Document], Awaitable[Document]]"
 
 SECONDS = "expireAfterSeconds"
 """What a time-series collection has in the place of an index."""
@@ -287,7 +288,8 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
         rebuild=rebuild,
         can_change=not expires_itself(backend),
     )
-    relied_on, done = await _reach(collection, aim, policy, advance)
+    change = alter if backend == "mongodb" else run
+    relied_on, done = await _reach(collection, aim, policy, advance, change)
     guarded = policy if isinstance(policy, TTL) and _deleting_by_expiry(aim) else None
     outcome = await ensure_guard(collection, options.get("validator", {}), guarded, guard=guard)
     done += [(outcome, GUARD)] if outcome else []
@@ -299,9 +301,12 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
 
 
 async def _reach(
-    collection: Collection, aim: Aim, policy: Policy | None, advance: Show
+    collection: Collection, aim: Aim, policy: Policy | None, advance: Show, change: Change
 ) -> tuple[dict[str, str], list[Done]]:
-    """Apply steps until there are none, looking again whenever somebody else was faster."""
+    """Apply steps until there are none, looking again whenever somebody else was faster.
+
+    `change` runs their commands.
+    """
     done: list[Done] = []
     lost: OperationFailure | None = None
     for _ in range(_ROUNDS):
@@ -321,7 +326,7 @@ async def _reach(
                     f"{', '.join(map(repr, keys))}) have an outdated {ttl_indexes.EXPIRY!r}, so "
                     "MongoDB would delete them while they are live: call repair_strays() first."
                 )
-            lost = await _take(collection, aim, step, existing)
+            lost = await _take(collection, aim, step, existing, change)
             if lost is not None:
                 await asyncio.sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 (no secret)
                 break
@@ -333,11 +338,11 @@ async def _reach(
 
 
 async def _take(
-    collection: Collection, aim: Aim, step: Step, existing: list[Document]
+    collection: Collection, aim: Aim, step: Step, existing: list[Document], change: Change
 ) -> OperationFailure | None:
     """Run one step; return the server's error if somebody else was faster."""
     try:
-        await run(collection, step.command)
+        await change(collection, step.command)
     except OperationFailure as error:
         # It will never work, or it may be nothing but a race.
         name = aim.in_the_way(existing) if error.code in _CONFLICTS else None
@@ -392,7 +397,7 @@ async def _ensure_seconds(
     if options.get(SECONDS) == policy.seconds:
         return False
     try:
-        await run(collection, {"collMod": collection.name, SECONDS: policy.seconds})
+        await alter(collection, {"collMod": collection.name, SECONDS: policy.seconds})
     except OperationFailure as error:
         if error.code != _INVALID_OPTIONS:
             raise

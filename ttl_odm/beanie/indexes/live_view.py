@@ -15,7 +15,7 @@ import bson
 from bson.codec_options import CodecOptions
 from pymongo.errors import OperationFailure
 
-from ttl_odm.beanie.policy.commands import NAMESPACE_NOT_FOUND, details_of, first_batch, run
+from ttl_odm.beanie.policy.commands import NAMESPACE_NOT_FOUND, alter, details_of, first_batch
 from ttl_odm.beanie.policy.predicate import live_expr, never_expires
 from ttl_odm.errors import TTLConfigurationError
 
@@ -75,7 +75,7 @@ async def ensure_view(
         elif pipeline == needed:
             done.append(("unchanged", name))
         else:
-            await run(plain, {"collMod": name, "viewOn": plain.name, "pipeline": needed})
+            await alter(plain, {"collMod": name, "viewOn": plain.name, "pipeline": needed})
             done.append(("changed", name))
     if needed is not None and wanted and wanted not in ours:
         await _create(plain, wanted, needed)
@@ -97,7 +97,7 @@ def _is_ours(view: Document) -> bool:
 
 async def _create(plain: Collection, name: str, pipeline: Pipeline) -> None:
     try:
-        await run(plain, {"create": name, "viewOn": plain.name, "pipeline": pipeline})
+        await alter(plain, {"create": name, "viewOn": plain.name, "pipeline": pipeline})
     except OperationFailure as error:
         if error.code != _NAMESPACE_EXISTS:
             raise
@@ -111,7 +111,7 @@ async def _create(plain: Collection, name: str, pipeline: Pipeline) -> None:
 
 async def _drop(plain: Collection, name: str) -> None:
     try:
-        await run(plain, {"drop": name})
+        await alter(plain, {"drop": name})
     except OperationFailure as error:
         if error.code != NAMESPACE_NOT_FOUND:  # somebody else was faster
             raise

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ttl_odm.beanie.policy.commands import run
+from ttl_odm.beanie.policy.commands import alter
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, has_own_number, own_expiry
 from ttl_odm.errors import TTLConfigurationError
 
@@ -68,7 +68,7 @@ async def ensure_guard(
             "combine it with ttl_odm.beanie.indexes.validator.validator(policy) by $and, and "
             "leave guard out."
         )
-    await run(collection, {"collMod": collection.name, "validator": needed})
+    await alter(collection, {"collMod": collection.name, "validator": needed})
     if not needed:
         return "removed"
     return "changed" if is_ours else "created"

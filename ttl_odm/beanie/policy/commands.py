@@ -44,6 +44,14 @@ Hint: TypeAlias = str | dict[str, int]
 BY_KEY: Final = {"_id": 1}
 """As a hint: also a clustered collection, which has no index of that name, takes it."""
 
+_MAJORITY: Final = {"w": "majority", "wtimeout": 60_000}
+"""With a limit: without one, an application that changes its indexes when it starts would wait for
+ever while no majority is there."""
+
+_NO_QUORUM: Final = frozenset({2, 323, 40415})
+"""Why a server takes no commit quorum: it has no replica set, the client keeps to the stable API,
+or its release doesn't know one."""
+
 _MOST_COUNTED: Final = 10_000
 """Values in the reply that counts documents by them."""
 _AWARE: Final[CodecOptions[Document]] = CodecOptions(tz_aware=True)
@@ -54,6 +62,25 @@ async def run(collection: Collection, command: Document) -> Document:
     plain = collection.codec_options.with_options(document_class=dict, tz_aware=True, tzinfo=None)
     reply: Document = await collection.database.command(command, codec_options=plain)
     return _checked(reply)
+
+
+async def alter(collection: Collection, command: Document) -> Document:
+    """Run a command that changes a collection's schema, and wait until a majority has the change.
+
+    So no election undoes it. MongoDB itself would build an index only once all members can take
+    part, and wait for one that is down.
+
+    Raises:
+        WriteConcernError: It was done, but a majority didn't acknowledge it within a minute.
+    """
+    durable = {**command, "writeConcern": _MAJORITY}
+    if "createIndexes" in command:
+        try:
+            return await run(collection, {**durable, "commitQuorum": "majority"})
+        except OperationFailure as error:
+            if error.code not in _NO_QUORUM:
+                raise
+    return await run(collection, durable)
 
 
 async def first_batch(collection: Collection, command: Document) -> list[Document]:
