@@ -20,13 +20,16 @@ _TOOLS: Final = Path(__file__).parents[2] / "tools"
 
 
 @contextmanager
-def running(module: str, kind: str) -> Iterator[Any]:
-    """Run a cluster of a kind that a module of `local_servers` has."""
+def running(module: str, kind: str, **settings: str) -> Iterator[Any]:
+    """Run a cluster of a kind that a module of `local_servers` has, with other settings."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(_TOOLS)
         from local_servers.lifetime import running_cluster
 
-        with running_cluster(getattr(import_module(f"local_servers.{module}"), kind)) as cluster:
+        kinds = import_module(f"local_servers.{module}")
+        for name, value in settings.items():
+            patch.setitem(kinds._SETTINGS, name, value)
+        with running_cluster(getattr(kinds, kind)) as cluster:
             yield cluster
 
 

@@ -14,7 +14,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import MetaData
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import ExecutableDDLElement
 
@@ -134,7 +134,7 @@ class Runner:
             self.connection.commit()
         family = clock_of(self.dialect)
         settings = {} if self.offline else family.ddl_settings
-        with self.context.autocommit_block():
+        with _reporting_losses(), self.context.autocommit_block():
             if not self.offline:
                 # Alembic asked for the isolation level: pg8000 began a transaction, and is in it.
                 self.connection.connection.commit()
@@ -219,3 +219,34 @@ class Runner:
             pause = min(self.settings.lock_timeout * tries, 2.0)
             sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
             tries += 1
+
+
+@contextmanager
+def _reporting_losses() -> Iterator[None]:
+    """Report a connection that was lost as such.
+
+    Settings can't be set back then, and Alembic's block can't be left: what these attempts raise
+    would hide the reason.
+
+    Raises:
+        TTLError: The connection was lost.
+    """
+    try:
+        yield
+    except SQLAlchemyError as error:
+        lost = _loss_behind(error)
+        if lost is None:
+            raise
+        raise TTLError(
+            f"The connection to the database was lost: {in_short(lost)}. Migrate again when a "
+            "server takes writes; completed steps are kept."
+        ) from lost
+
+
+def _loss_behind(error: BaseException | None) -> DBAPIError | None:
+    """Find the loss of a connection that led to an error."""
+    while error is not None:
+        if isinstance(error, DBAPIError) and error.connection_invalidated:
+            return error
+        error = error.__context__
+    return None

@@ -1,0 +1,139 @@
+"""MariaDB and MySQL: migrations and drops of partitions while a member of a cluster fails."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from sqlalchemy import event, text
+
+from tests.clusters.mariadb import engine_of, routed
+from tests.clusters.members import revive, running, until
+from tests.clusters.outages import ADD, DROP, SCAN, Migrated, after, change, sweep_through
+from tests.sql.cutting import dropping, looking, partitions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from sqlalchemy import Engine
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("noon")]
+
+KINDS: Final = ("MARIADB_REPLICA", "GALERA", "MYSQL_REPLICA", "MYSQL_GROUP")
+
+ADDING: Final = {
+    "columns": change(1, "ADD COLUMN"),
+    "added": after(1, "ADD COLUMN"),
+    "backfill": change(2, "UPDATE visits SET"),
+    "index": change(2, "ADD INDEX"),
+    "version": change(1, "INSERT INTO visits_versions"),
+}
+"""The moments of `ADD`: before a statement, and after one."""
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def started(request: pytest.FixtureRequest) -> Iterator[Any]:
+    with running(request.param.lower(), request.param) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(started: Any) -> Iterator[Any]:
+    """Give the cluster, without tables; start again afterwards what is down."""
+    yield started
+    revive(started)
+    with leading_to(started) as engine, engine.begin() as connection:
+        connection.execute(text("DROP DATABASE ttl_odm"))
+        connection.execute(text("CREATE DATABASE ttl_odm"))
+
+
+@pytest.fixture
+def engine(cluster: Any) -> Iterator[Engine]:
+    """Give an engine that leads to the primary, whichever that is."""
+    with leading_to(cluster) as engine:
+        yield engine
+
+
+@contextmanager
+def leading_to(cluster: Any) -> Iterator[Engine]:
+    with routed(cluster.primary) as engine:
+
+        @event.listens_for(engine, "connect")
+        def wait_for_others(connection: Any, _: Any) -> None:
+            """Let a node of Galera show what another one has committed."""
+            with connection.cursor() as cursor:
+                if cursor.execute("SHOW VARIABLES LIKE 'wsrep_sync_wait'"):
+                    cursor.execute("SET SESSION wsrep_sync_wait = 7")
+
+        yield engine
+
+
+def see_on_all(cluster: Any, migrated: Migrated) -> None:
+    """Start what is down, and wait until each member has the table as it was migrated."""
+    revive(cluster)
+    for member in cluster.members:
+        with engine_of(member) as engine:
+            migrated.arrives(engine)
+
+
+@pytest.mark.parametrize("moment", ADDING)
+def test_an_add_ttl_goes_on_after_a_failover(
+    cluster: Any, engine: Engine, tmp_path: Path, moment: str
+) -> None:
+    made = Migrated.made(engine, tmp_path, "undisturbed", ADD).state()
+    migrated = Migrated.made(engine, tmp_path, "visits")
+    migrated.add(ADD)
+    error = migrated.meets(ADDING[moment], cluster.fail_over)
+    assert error is not None
+    assert "Can't reconnect" not in error
+    engine.dispose()
+    migrated.migrate()
+    assert migrated.state() == made
+    assert migrated.is_backfilled()
+    see_on_all(cluster, migrated)
+
+
+@pytest.mark.parametrize(
+    ("operation", "moment"),
+    [(SCAN, change(2, "DROP INDEX")), (DROP, after(1, "DROP COLUMN"))],
+    ids=["scan", "drop"],
+)
+def test_other_operations_go_on_after_a_failover(
+    cluster: Any, engine: Engine, tmp_path: Path, operation: str, moment: Any
+) -> None:
+    made = Migrated.made(engine, tmp_path, "undisturbed", ADD, operation).state()
+    migrated = Migrated.made(engine, tmp_path, "visits", ADD)
+    migrated.add(operation)
+    assert migrated.meets(moment, cluster.fail_over) is not None
+    engine.dispose()
+    migrated.migrate()
+    assert migrated.state() == made
+    see_on_all(cluster, migrated)
+
+
+def test_a_migration_is_done_while_a_member_is_down(
+    cluster: Any, engine: Engine, tmp_path: Path
+) -> None:
+    made = Migrated.made(engine, tmp_path, "undisturbed", ADD).state()
+    cluster.kill(cluster.replicas()[0])
+    migrated = Migrated.made(engine, tmp_path, "visits", ADD)
+    assert migrated.state() == made
+    see_on_all(cluster, migrated)
+
+
+@pytest.mark.parametrize(
+    ("scene", "moment"),
+    [(dropping, change(1, "DROP PARTITION")), (looking, after(1, "DROP PARTITION"))],
+    ids=["before", "after"],
+)
+def test_a_sweep_drops_a_partition_though_the_primary_fails(
+    cluster: Any, engine: Engine, scene: Any, moment: Any
+) -> None:
+    _, table = sweep_through(engine, scene, moment, cluster.fail_over)
+    revive(cluster)
+    made = partitions(engine, table)
+    for member in cluster.members:
+        with engine_of(member) as other:
+            until(lambda other=other: partitions(other, table) == made)
