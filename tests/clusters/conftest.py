@@ -19,6 +19,7 @@ OF_CLUSTERS: Final = frozenset(
         "test_outages_mongodb.py",
         "test_outages_mysql.py",
         "test_outages_postgres.py",
+        "test_outages_shared.py",
         "test_pgbouncer.py",
         "test_postgres_standby.py",
     }

@@ -82,6 +82,7 @@ class MySQL(Family):
         passing=frozenset(
             {
                 1020,  # the row has changed since it was read (innodb_snapshot_isolation)
+                1180,  # the commit failed: another member of a group has changed a row of it
                 1317,  # the query was interrupted
                 3101,  # another member of a replication group has committed a conflicting change
             }

@@ -103,6 +103,15 @@ AND t.state = 'ACTIVE' AND t.timer_wait > 50000000000 AND o.processlist_id <> CO
     Its picoseconds; a shorter one is over in a moment, in all likelihood.
     """
 
+    shared: Final = """
+SHOW GLOBAL VARIABLES WHERE (Variable_name = 'wsrep_on' AND Value = 'ON')
+OR (Variable_name = 'group_replication_single_primary_mode' AND Value = 'OFF')
+"""
+    """Has a row, which begins with the name of a setting, on a server whose tables are written on
+    others, too: `galera`, or the other one on a member of a group with several primaries."""
+
+    galera: Final = "wsrep_on"
+
     def _leaf(self, cut: Cut, leaf: Range) -> str:
         name = self.quoted(None, leaf.name)
         return f"PARTITION {name} VALUES LESS THAN ({self.bound(cut, leaf.end)})"

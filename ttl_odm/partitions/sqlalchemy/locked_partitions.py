@@ -11,6 +11,11 @@ The lock keeps readers waiting, too. So the rows are counted and looked through 
 it a look may take a quarter of a second. The table is locked at once or not at all on MariaDB. On
 MySQL, where a lock is waited for for a second at least with all others behind, nothing is tried
 while anybody has the table in a long transaction.
+
+No lock holds off those who write the same table on another server: a node of Galera, or of a group
+with several primaries. There a partition goes only if its bounds alone say that it may, whatever
+is written meanwhile; and a node of Galera locks nothing. What others have committed has to be
+applied before its ALTER TABLE, and would wait for the lock: for ever, and all nodes with it.
 """
 
 from __future__ import annotations
@@ -51,12 +56,18 @@ COPIED: Final = 5_000
 AT_ONCE: Final = 20
 """How often in a row MariaDB is asked for a table that somebody has at this very moment."""
 
+_SHARED: Final = (
+    "other servers of the cluster write the table, too, so only the bounds of a partition decide "
+    "whether it is dropped"
+)
+
 
 @dataclass(slots=True)
 class LockingWork(PartitionWork):
     """One request on MariaDB or MySQL."""
 
     _is_mariadb: bool = field(init=False)
+    _sharing: str | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._is_mariadb = bool(getattr(self.connection.dialect, "is_mariadb", False))
@@ -94,6 +105,8 @@ class LockingWork(PartitionWork):
     # --- purging ---------------------------------------------------------------------------------
 
     def _drop_dead(self, leaf: Leaf) -> BatchResult:
+        if self._is_shared() and not self.binding.source.is_known:
+            return self._left_to_batches("another server may be changing the stored default")
         rows = self._rows(leaf)
         with self._locked():
             if not self._is_still(leaf, dead=True, hindered=False):
@@ -107,7 +120,7 @@ class LockingWork(PartitionWork):
             is_empty = not count_rows(self.connection, table, *within, limit=1)
         if not is_empty or leaf.hindrance == "shape":
             return self._left_to_batches(reason)
-        if leaf.hindrance == "last":
+        if leaf.hindrance == "last" or (self._is_shared() and not self.leaves.is_dead(leaf)):
             return BatchResult(0)
         with self._locked():
             with self._limited():
@@ -129,6 +142,8 @@ class LockingWork(PartitionWork):
             is_live = count_rows(self.connection, table, *within, self._live(table), limit=1)
         if is_live or time.monotonic() - began >= HELD:  # what has expired goes by batches
             return self._merge(leaf) if is_live else self._look_later(leaf)
+        if self._is_shared():
+            return self._left_to_batches(_SHARED)
         rows = self._rows(leaf)
         with self._locked():
             with self._limited():
@@ -171,6 +186,14 @@ class LockingWork(PartitionWork):
 
     # --- the table for itself --------------------------------------------------------------------
 
+    def _is_shared(self) -> bool:
+        """Whether the table is written on other servers, too, as far as this one's settings say."""
+        if self._sharing is None:
+            with reading(self.connection, self.request.timeout):
+                found = self.connection.exec_driver_sql(self._ddl.shared).first()
+            self._sharing = "" if found is None else str(found[0])
+        return bool(self._sharing)
+
     def _lock(self) -> None:
         """Lock the table.
 
@@ -210,6 +233,10 @@ class LockingWork(PartitionWork):
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Keep others off the table; the pool gets the connection without that lock, or not."""
+        if self._is_shared() and self._sharing == self._ddl.galera:
+            with reading(self.connection):
+                yield
+            return
         self._lock()
         try:
             with reading(self.connection):
