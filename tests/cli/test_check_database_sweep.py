@@ -96,6 +96,10 @@ def test_what_is_wrong_with_the_job_is_found(engine: Engine) -> None:
     assert codes(engine) == {"disabled", "outdated"}
     migrate(engine, "alter", shop.Cart.__ttl__, sweep="database")
     assert codes(engine) <= {"never"}
+    run(engine, "ALTER EVENT carts_ttl_sweep DISABLE ON SLAVE")  # as after a failover
+    assert codes(engine) == {"replicated"}
+    migrate(engine, "alter", shop.Cart.__ttl__)
+    assert codes(engine) <= {"never"}
     run(engine, "SET GLOBAL event_scheduler = OFF")
     assert codes(engine) == {"off"}
     run(engine, "SET GLOBAL event_scheduler = ON")

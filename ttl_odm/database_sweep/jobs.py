@@ -19,8 +19,9 @@ class JobState(Fact):
     Attributes:
         name: What the database calls it.
         default: The default ttl by which it sweeps, as text; None if that is not known.
-        state: "there", "disabled", "gone", "off" where the server runs no jobs at all, or
-            "elsewhere" where this database has no scheduler that could be asked.
+        state: "there", "disabled", "replicated" from another server, so that it doesn't run on this
+            one, "gone", "off" where the server runs no jobs at all, or "elsewhere" where this
+            database has no scheduler that could be asked.
         ran_ago: Seconds since its last run; None if it has never run.
         deleted: Rows that the last run deleted.
         total: Rows that all runs have deleted.
@@ -32,7 +33,7 @@ class JobState(Fact):
 
     name: str
     default: str | None
-    state: Literal["there", "disabled", "gone", "off", "elsewhere"]
+    state: Literal["there", "disabled", "replicated", "gone", "off", "elsewhere"]
     ran_ago: float | None = None
     deleted: int = 0
     total: int = 0
@@ -77,6 +78,7 @@ _SILENT: Final = 300.0
 _JOB_PROBLEMS: Final = {
     "gone": "the database's own job {}, which should sweep it, doesn't exist",
     "disabled": "the database's own job {}, which should sweep it, is disabled",
+    "replicated": "the database's own job {} comes from another server, and doesn't run here",
     "off": "the database should sweep it, but its event scheduler is off",
 }
 

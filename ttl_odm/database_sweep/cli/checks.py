@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ttl_odm.cli.checked_table import CheckedTable
     from ttl_odm.sqlalchemy.policy.binding import Binding
 
-_WARNINGS: Final = ("disabled", "never")
+_WARNINGS: Final = ("disabled", "never", "replicated")
 """What may be as somebody wants it, or will be in a minute."""
 
 
@@ -94,6 +94,7 @@ def database_sweep(
         "disabled": f"SELECT cron.alter_job(jobid, active := true) {by_name}"
         if is_postgresql
         else f"ALTER EVENT {job.name} ENABLE",
+        "replicated": f"if this server is the primary now: ALTER EVENT {job.name} ENABLE",
         "fuse": "delete them once with: ttl-odm sweep --force, or raise the job's max_fraction",
     }
     if job.state == "elsewhere":

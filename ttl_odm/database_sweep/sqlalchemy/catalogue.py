@@ -39,8 +39,10 @@ def _of_mysql(connection: Connection, schema: str | None, job: str, log: str) ->
     if status is None and not has_procedure:
         return None
     state = "gone" if status is None else "there"
-    if status not in (None, "ENABLED"):
+    if status == "DISABLED":
         state = "disabled"
+    elif status not in (None, "ENABLED"):  # SLAVESIDE_DISABLED, or MySQL's word for it
+        state = "replicated"
     elif status and str(scheduler).upper() != "ON":
         state = "off"
     quote, clock = connection.dialect.identifier_preparer.quote, clock_of(connection.dialect)
