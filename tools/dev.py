@@ -111,8 +111,10 @@ def command_engines(arguments: argparse.Namespace, _passed_on: list[str]) -> int
 def command_clusters(arguments: argparse.Namespace, _passed_on: list[str]) -> int:
     """Let clients and a hundred failovers go on in each cluster, and write docs/clusters.md.
 
-    A quarter of an hour for each. `clusters --only postgres-standby --failovers 10` runs one anew,
-    for less long, and keeps what is known of the others. `--seed 7` repeats its random choices.
+    What becomes of a primary is random: it is killed, stopped in good order, or cut off from the
+    others. A quarter of an hour for each cluster. `clusters --only postgres-standby --failovers 10`
+    runs one anew, for less long, and keeps what is known of the others. `--seed 7` repeats its
+    random choices.
     """
     development = environments.development()
     development.make()

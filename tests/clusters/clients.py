@@ -68,6 +68,11 @@ class Entry(TTLMixin, Base):
 lease_table(Base.metadata)
 
 
+def always(_server: str) -> bool:
+    """Say that any server has all acknowledged writes."""
+    return True
+
+
 def engine_on(choose: Callable[[], Member], **options: Any) -> Engine:
     """Make an engine that asks for each new connection which member it shall lead to.
 
@@ -123,14 +128,21 @@ class Client:
         name: Its name, which no other client of the history has.
         engine: See `engine_on`.
         history: Where it records.
-        fresh: Whether its engine leads to servers that have all acknowledged writes.
+        is_fresh: Whether a member has all acknowledged writes, at the moment of its answer.
     """
 
-    def __init__(self, name: str, engine: Engine, history: History, *, fresh: bool = True) -> None:
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        history: History,
+        *,
+        is_fresh: Callable[[str], bool] = always,
+    ) -> None:
         self.name = name
         self._engine = engine
         self._history = history
-        self._fresh = fresh
+        self._is_fresh = is_fresh
         self._numbers = itertools.count(1)
 
     def insert(self, key: str, ttl: int | None = None) -> Operation:
@@ -190,7 +202,7 @@ class Client:
 
     def read(self, *keys: str) -> Operation:
         """Read the rows that are live."""
-        noted = _Noted(self.name, Kind.READ, keys, fresh=self._fresh)
+        noted = _Noted(self.name, Kind.READ, keys)
         try:
             with Session(self._engine) as session:
                 noted.server = session.connection().info[_MEMBER]
@@ -200,7 +212,7 @@ class Client:
                 noted.outcome = Outcome.ACKNOWLEDGED
         except AWAY:
             noted.outcome = Outcome.FAILED
-        return noted.into(self._history)
+        return noted.into(self._history, self._is_fresh)
 
     def now(self) -> int:
         """The server's clock."""
@@ -208,7 +220,7 @@ class Client:
             return _now(session)
 
     def _write(self, kind: Kind, key: str, change: Callable[[Session, str], bool]) -> Operation:
-        noted = _Noted(self.name, kind, (key,), fresh=self._fresh)
+        noted = _Noted(self.name, kind, (key,))
         version = f"{self.name}-{next(self._numbers)}"
         if kind not in {Kind.TOUCH, Kind.DELETE}:
             noted.version = version
@@ -230,7 +242,7 @@ class Client:
                     noted.outcome = missed
         except AWAY:
             pass
-        return noted.into(self._history)
+        return noted.into(self._history, self._is_fresh)
 
 
 def _missed(
@@ -249,8 +261,8 @@ def _missed(
 class _Noted:
     """An operation that goes on. It has failed until something else is known."""
 
-    def __init__(self, client: str, kind: Kind, keys: tuple[str, ...], *, fresh: bool) -> None:
-        self._fixed = {"client": client, "kind": kind, "keys": keys, "fresh": fresh}
+    def __init__(self, client: str, kind: Kind, keys: tuple[str, ...]) -> None:
+        self._fixed = {"client": client, "kind": kind, "keys": keys}
         self.begin = monotonic()
         self.server = ""
         self.outcome = Outcome.FAILED
@@ -259,11 +271,11 @@ class _Noted:
         self.asked: int | None = None
         self.answered: int | None = None
 
-    def into(self, history: History) -> Operation:
+    def into(self, history: History, is_fresh: Callable[[str], bool]) -> Operation:
         """Record it, as it ends."""
         values: dict[str, Any] = {**vars(self), **self._fixed}
         del values["_fixed"]
-        operation = Operation(**values, end=monotonic())
+        operation = Operation(**values, end=monotonic(), fresh=is_fresh(self.server))
         history.operations.append(operation)
         return operation
 
@@ -276,11 +288,21 @@ class Sweeping:
         engine: See `engine_on`.
         history: Where it records.
         watched: Whether it is notified of the keys that it deletes; it then deletes in another way.
+        is_fresh: As for a `Client`.
     """
 
-    def __init__(self, name: str, engine: Engine, history: History, *, watched: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        history: History,
+        *,
+        watched: bool,
+        is_fresh: Callable[[str], bool] = always,
+    ) -> None:
         self.name = name
         self._history = history
+        self._is_fresh = is_fresh
         self._since = monotonic()
         store = SQLAlchemyStore(engine, Base)
         self._leases = RecordedLeases(name, engine, store.leases, history)
@@ -314,10 +336,11 @@ class Sweeping:
 
     def _purged(self, purged: Purged) -> None:
         keys = tuple(key for (key,) in purged.keys)
-        noted = _Noted(self.name, Kind.PURGE, keys, fresh=True)
+        noted = _Noted(self.name, Kind.PURGE, keys)
         noted.begin, noted.outcome = self._since, Outcome.ACKNOWLEDGED
+        noted.server = purged.transaction.info[_MEMBER]
         noted.answered = microseconds(purged.as_of)
-        noted.into(self._history)
+        noted.into(self._history, self._is_fresh)
 
     def _batch(self, progress: Progress) -> None:
         self._since = now = monotonic()

@@ -82,7 +82,8 @@ class Operation:
         rows: What the server showed: the rows found by a READ, or the row that a write left.
         asked: The server's clock before the statement; None if unknown.
         answered: The server's clock after the statement; None if unknown.
-        fresh: Whether the server has all acknowledged writes: false for a replica, which may lag.
+        fresh: Whether the server has all acknowledged writes: false for a replica, which may lag,
+            and for a primary that was replaced meanwhile.
     """
 
     kind: Kind
@@ -150,6 +151,7 @@ class Failover:
         end: When the new one took writes.
         old: The name of the old primary.
         new: The name of the new primary.
+        fault: What became of the old primary: a "kill", "switchover" or "partition".
         loses: For how many seconds before `begin` the engine may lose acknowledged writes, because
             it replicates asynchronously; 0 for an engine that loses none.
     """
@@ -158,6 +160,7 @@ class Failover:
     end: float
     old: str
     new: str
+    fault: str = "kill"
     loses: float = 0.0
 
     def may_lose(self, begin: float, end: float) -> bool:

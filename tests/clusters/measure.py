@@ -6,24 +6,25 @@ import argparse
 import json
 import statistics
 import sys
+from collections import Counter
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from local_servers.cluster import ClusterKind
+from local_servers.cluster import FAULTS, ClusterKind
 from local_servers.lifetime import ON_REQUEST, running_cluster
 from terminal import end_orderly_on_signals, say
 from tests.clusters.checker import Verdict, check
 from tests.clusters.clients import engine_on
-from tests.clusters.workload import Load, fail_over, run
+from tests.clusters.workload import Load, one_of, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from local_servers.cluster import Cluster
+    from local_servers.cluster import Cluster, Fault
     from tests.clusters.history import History
 
 _SHOWN = 20
@@ -39,6 +40,7 @@ def main(words: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="tests.clusters.measure")
     parser.add_argument("kind")
     parser.add_argument("--failovers", type=int, required=True)
+    parser.add_argument("--faults", nargs="+", choices=FAULTS, required=True)
     parser.add_argument("--loses", type=float, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--to", type=Path, required=True)
@@ -48,7 +50,7 @@ def main(words: Sequence[str]) -> None:
         history = run(
             cluster,
             Load(seed=wanted.seed),
-            faults=counted(wanted.failovers),
+            faults=counted(wanted.faults, wanted.failovers),
             number=wanted.failovers,
             loses=wanted.loses,
         )
@@ -59,8 +61,9 @@ def main(words: Sequence[str]) -> None:
     wanted.to.write_text(json.dumps({**seen, **counts(history, verdict)}), encoding="utf-8")
 
 
-def counted(number: int) -> Callable[[Cluster, Random], None]:
+def counted(faults: Sequence[Fault], number: int) -> Callable[[Cluster, Random], None]:
     """Fail over, and say how often that was done."""
+    fail_over = one_of(faults)
     done = 0
 
     def fail(cluster: Cluster, random: Random) -> None:
@@ -88,7 +91,7 @@ def counts(history: History, verdict: Verdict) -> dict[str, Any]:
     """The numbers of a run."""
     outages = history.outages()
     return {
-        "failovers": len(history.failovers),
+        "failovers": dict(sorted(Counter(one.fault for one in history.failovers).items())),
         "operations": len(history.operations),
         "wrong": _numbers(verdict.counts()),
         "by_engine": _numbers(Verdict(wrong=verdict.by_engine).counts()),

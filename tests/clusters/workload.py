@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import NullPool
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-    from local_servers.cluster import Cluster, Member
+    from local_servers.cluster import Cluster, Fault, Member
     from tests.clusters.history import Operation
 
     Faults = Callable[[Cluster, Random], object]
@@ -68,18 +68,26 @@ class Load:
     rest: float = 0.02
 
 
-def fail_over(cluster: Cluster, _random: Random) -> None:
-    """Let the primary fail and another member take its place, and start the old one again."""
-    old = cluster.primary()
-    cluster.fail_over()
-    cluster.start(old)
+def one_of(kinds: Sequence[Fault]) -> Faults:
+    """Return what takes the primary away in one of some ways, and brings it back afterwards."""
+
+    def fail_over(cluster: Cluster, random: Random) -> None:
+        old, fault = cluster.primary(), random.choice(kinds)
+        cluster.fail_over(fault)
+        bring_back = cluster.thaw if fault == "partition" else cluster.start
+        bring_back(old)
+
+    return fail_over
+
+
+_kill = one_of(["kill"])
 
 
 def run(
     cluster: Cluster,
     load: Load,
     *,
-    faults: Faults = fail_over,
+    faults: Faults = _kill,
     number: int = 0,
     loses: float = 0.0,
 ) -> History:
@@ -90,8 +98,8 @@ def run(
         load: What the clients do.
         faults: Breaks something, and brings it in order again.
         number: How often.
-        loses: For how many seconds before a failover the cluster's engine may lose what it has
-            acknowledged.
+        loses: For how many seconds before the end of a primary that is killed the cluster's engine
+            may lose what it has acknowledged.
     """
     history = History(DEFAULT_TTL)
     places = _Places(cluster)
@@ -105,9 +113,11 @@ def run(
                 crowd.take_new_keys()
                 crowd.wait_for(random.randint(load.least, load.most))
                 faults(watched, random)
+                # So do a proxy or a virtual address with connections to the former primary.
+                primary.dispose()
                 crowd.wait_for_writes(load.least)
             crowd.wait_for(load.least if number else load.most)
-        Client("auditor", primary, history).read(*crowd.keys)
+        Client("auditor", primary, history, is_fresh=places.is_primary).read(*crowd.keys)
     return history
 
 
@@ -127,6 +137,10 @@ class _Places:
     def primary(self) -> Member:
         """Who takes writes."""
         return self._primary
+
+    def is_primary(self, name: str) -> bool:
+        """Whether a member takes writes, as far as clients have been told."""
+        return name == self._primary.name
 
     def replica(self) -> Member:
         """One of those that don't; the primary if there are none."""
@@ -180,14 +194,22 @@ class WatchedCluster:
     def thaw(self, member: Member) -> None:
         """As in `Cluster`."""
         self._cluster.thaw(member)
+        self._places.refresh()
 
-    def fail_over(self) -> Member:
+    def fail_over(self, fault: Fault = "kill") -> Member:
         """As in `Cluster`."""
         old, begin = self._cluster.primary(), monotonic()
-        new = self._cluster.fail_over()
+        new = self._cluster.fail_over(fault)
         self._places.refresh()
         self._history.failovers.append(
-            Failover(begin=begin, end=monotonic(), old=old.name, new=new.name, loses=self._loses)
+            Failover(
+                begin=begin,
+                end=monotonic(),
+                old=old.name,
+                new=new.name,
+                fault=fault,
+                loses=self._loses if fault == "kill" else 0.0,
+            )
         )
         return new
 
@@ -221,12 +243,13 @@ class _Crowd:
         self._futures: list[Future[None]] = []
         self._sets = 0
         self.take_new_keys()
+        is_fresh = places.is_primary
         for number in range(load.writers):
-            self._add(f"writer {number}", primary, self._write)
+            self._add(f"writer {number}", primary, self._write, is_fresh)
         for number in range(load.readers):
-            self._add(f"reader {number}", primary, self._read)
+            self._add(f"reader {number}", primary, self._read, is_fresh)
             if replica is not None:
-                self._add(f"replica reader {number}", replica, self._read, fresh=False)
+                self._add(f"replica reader {number}", replica, self._read, lambda _: False)
         self._works += [partial(self._sweep, places, number) for number in range(load.sweepers)]
 
     def take_new_keys(self) -> None:
@@ -275,9 +298,9 @@ class _Crowd:
         name: str,
         engine: Engine,
         work: Callable[[Client, Random], Operation],
-        **options: Any,
+        is_fresh: Callable[[str], bool],
     ) -> None:
-        client = Client(name, engine, self._history, **options)
+        client = Client(name, engine, self._history, is_fresh=is_fresh)
         random = Random(f"{self._load.seed} {name}")  # noqa: S311
 
         def go_on() -> None:
@@ -310,7 +333,13 @@ class _Crowd:
         while not self._enough.is_set():
             engine = engine_on(places.primary)
             name = f"sweeper {number}"
-            sweeping = Sweeping(name, engine, self._history, watched=number % 2 == 1)
+            sweeping = Sweeping(
+                name,
+                engine,
+                self._history,
+                watched=number % 2 == 1,
+                is_fresh=places.is_primary,
+            )
             try:
                 while not self._enough.is_set():
                     sweeping.run_once()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from local_servers.cluster import FAULTS
 from local_servers.galera import GALERA
 from local_servers.mariadb_replica import MARIADB_REPLICA
 from local_servers.mysql_group import MYSQL_GROUP, MYSQL_GROUP_MULTI
@@ -12,11 +13,17 @@ from local_servers.mysql_replica import MYSQL_REPLICA, MYSQL_REPLICA_STATEMENT
 from local_servers.postgres_standby import POSTGRES_STANDBY
 
 if TYPE_CHECKING:
-    from local_servers.cluster import ClusterKind
+    from collections.abc import Sequence
+
+    from local_servers.cluster import ClusterKind, Fault
 
 ASYNCHRONOUS = 60.0
 """What an engine may lose that acknowledges a write before another member has it: in seconds, more
 than a replica of ours is ever behind."""
+
+WITHOUT_PARTITION: tuple[Fault, ...] = ("kill", "switchover")
+"""The faults of a setup without a fence. There a primary that was cut off goes on acknowledging
+writes, which are lost when it becomes a replica; a deployment must end it before it promotes."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +32,14 @@ class Setup:
 
     Attributes:
         kind: How it is started; one of `lifetime.ON_REQUEST`.
-        loses: For how many seconds before a failover the engine may lose what it acknowledged.
+        loses: For how many seconds before a primary is killed the engine may lose what it
+            acknowledged.
+        faults: What may become of its primary.
     """
 
     kind: ClusterKind
     loses: float = 0.0
+    faults: Sequence[Fault] = FAULTS
 
     @property
     def name(self) -> str:
@@ -40,11 +50,11 @@ class Setup:
 SETUPS = (
     Setup(POSTGRES_STANDBY),
     Setup(GALERA),
-    Setup(MARIADB_REPLICA, ASYNCHRONOUS),
+    Setup(MARIADB_REPLICA, ASYNCHRONOUS, WITHOUT_PARTITION),
     Setup(MYSQL_GROUP),
     Setup(MYSQL_GROUP_MULTI),
-    Setup(MYSQL_REPLICA, ASYNCHRONOUS),
-    Setup(MYSQL_REPLICA_STATEMENT, ASYNCHRONOUS),
+    Setup(MYSQL_REPLICA, ASYNCHRONOUS, WITHOUT_PARTITION),
+    Setup(MYSQL_REPLICA_STATEMENT, ASYNCHRONOUS, WITHOUT_PARTITION),
 )
 NAMES = tuple(setup.name for setup in SETUPS)
 

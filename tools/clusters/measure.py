@@ -34,6 +34,7 @@ def measure(setup: Setup, failovers: int, seed: int, python: str) -> Measured | 
         words = [python, "-m", "tests.clusters.measure", setup.name]
         options = {"--failovers": failovers, "--loses": setup.loses, "--seed": seed, "--to": file}
         words += [str(word) for option in options.items() for word in option]
+        words += ["--faults", *setup.faults]
         run(words, {"PYTHONPATH": _PATHS})
         if not file.exists():
             return Absent(today, "it could not be started, or its run broke off")

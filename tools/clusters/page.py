@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 SHOWN = {"lost": "lost", "revived": "came back", "shown": "shown expired"}
 """The findings that have a column of their own, and what it is called."""
 
+_HAPPENED = {"kill": "killed", "switchover": "stopped", "partition": "cut off"}
+"""What became of a primary, and what its column is called."""
+
 PREFACE = """# Clusters
 
 <!-- Written by: python3 tools/dev.py clusters. Don't edit: what was seen is in clusters.json. -->
@@ -26,10 +29,19 @@ PREFACE = """# Clusters
 **{summary}**
 
 Each setup is a real cluster on one machine. While writers, readers and sweepers use a table whose
-rows live for a second or two, its primary is killed again and again at random moments, another
-member takes its place, and the old one joins again. Every operation is recorded with its server,
-its beginning and end, and the server's clock. Afterwards a checker looks for an answer that the
-[contract](contract.md) forbids in every possible order of the operations that overlapped:
+rows live for a second or two, its primary is taken away again and again at random moments, another
+member takes its place, and the old one joins again. The primary is
+
+- *killed*: its process gets SIGKILL;
+- *stopped*, as for maintenance: it ends in good order once another member has all that it has, so
+  an engine that replicates asynchronously may lose nothing either;
+- or *cut off*: its processes are frozen until another member has its place, then they go on. So for
+  a moment the old primary doesn't know that it was replaced, while clients are still connected to
+  it. What it answers then is judged as a replica's answer.{unfenced}
+
+Every operation is recorded with its server, its beginning and end, and the server's clock.
+Afterwards a checker looks for an answer that the [contract](contract.md) forbids in every possible
+order of the operations that overlapped:
 
 - *lost*: an acknowledged live row is gone, or an older version of it is back;
 - *came back*: a row is there that was acknowledged as deleted or expired;
@@ -39,9 +51,11 @@ its beginning and end, and the server's clock. Afterwards a checker looks for an
 
 *Lost by the engine* counts acknowledged writes that an asynchronous failover lost: the promoted
 replica didn't have them yet. No library can prevent that; the databases' own documentation says how
-to replicate synchronously. *Behind* counts the reads in which a replica didn't have a live row yet.
-*Seconds unavailable* are those from the end of the old primary to the first write that the new one
-acknowledged, with the time that the command itself takes to promote a replica where nothing elects.
+to replicate synchronously. *Behind* counts the reads in which a replica, or a primary that was cut
+off, didn't have a live row yet. *Seconds unavailable* are those from the
+end of the old primary to the first write that the new one acknowledged, with the time that the
+command itself takes to promote a replica where nothing elects. As the clients here have no time
+limits, they also wait until a primary that was cut off goes on.
 
 `python3 tools/dev.py clusters` measures everything, and `--only {example}` a single setup.
 `--failovers 10` is shorter, and `--seed 7` repeats a run's random choices.
@@ -57,7 +71,7 @@ class Measured:
         seed: of the random choices.
         version: what the server said.
         driver: with its version.
-        failovers: how many there were.
+        failovers: how many there were, by what became of the primary.
         operations: how many clients ended.
         wrong: how often each rule was broken, by its name.
         by_engine: the same of what the engine lost.
@@ -69,7 +83,7 @@ class Measured:
     seed: int
     version: str
     driver: str
-    failovers: int
+    failovers: dict[str, int]
     operations: int
     wrong: dict[str, int]
     by_engine: dict[str, int]
@@ -99,7 +113,9 @@ def document(setups: Iterable[Setup], results: Results, not_tested: Mapping[str,
     }
     example = next((setup.name for setup in asked), "postgres-standby")
     parts = [
-        PREFACE.format(summary=summary(measured.values()), example=example),
+        PREFACE.format(
+            summary=summary(measured.values()), example=example, unfenced=_unfenced(asked)
+        ),
         "\n",
         _table([_row(setup, result) for setup, result in measured.items()]),
         "\n## What can't be tested here\n\n",
@@ -118,7 +134,7 @@ def summary(measured: Iterable[Measured]) -> str:
     """Everything in a line."""
     results = list(measured)
     operations = sum(result.operations for result in results)
-    failovers = sum(result.failovers for result in results)
+    failovers = sum(sum(result.failovers.values()) for result in results)
     wrong = sum(sum(result.wrong.values()) for result in results)
     lost = sum(sum(result.by_engine.values()) for result in results)
     setups = "1 setup" if len(results) == 1 else f"{len(results)} setups"
@@ -129,7 +145,7 @@ def summary(measured: Iterable[Measured]) -> str:
 
 
 _HEAD = (
-    *("setup", "failovers", "operations", *SHOWN.values(), "other"),
+    *("setup", *_HAPPENED.values(), "operations", *SHOWN.values(), "other"),
     *("lost by the engine", "behind", "seconds unavailable: median", "worst"),
 )
 
@@ -137,11 +153,25 @@ _HEAD = (
 def _row(setup: Setup, result: Measured) -> list[str]:
     other = sum(number for rule, number in result.wrong.items() if rule not in SHOWN)
     return [
-        *(setup.kind.title, f"{result.failovers:,}", f"{result.operations:,}"),
+        setup.kind.title,
+        *(str(result.failovers.get(fault, "-")) for fault in _HAPPENED),
+        f"{result.operations:,}",
         *(str(result.wrong.get(rule, 0)) for rule in SHOWN),
         *(str(other), str(sum(result.by_engine.values())), f"{result.behind:,}"),
         *([f"{seconds:.1f}" for seconds in result.unavailable] or ["-", "-"]),
     ]
+
+
+def _unfenced(setups: Iterable[Setup]) -> str:
+    """Say where no primary is cut off."""
+    titles = [setup.kind.title for setup in setups if "partition" not in setup.faults]
+    if not titles:
+        return ""
+    return (
+        f" This is left out for {', '.join(titles)}: nothing keeps their old primary from "
+        "acknowledging writes then, which are lost as soon as it follows the new one, so a "
+        "deployment has to end it before it promotes another."
+    )
 
 
 def _table(rows: list[list[str]]) -> str:

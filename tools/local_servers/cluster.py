@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 from local_servers.children import POLL_SECONDS, READY_SECONDS, ServerError
 from local_servers.kind import Kind
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from local_servers.children import Child, Children
+
+Fault: TypeAlias = Literal["kill", "switchover", "partition"]
+"""What becomes of a primary: SIGKILL; an end in good order, with nothing lost; or it is frozen, so
+that for clients and other members its network is cut, and doesn't know that it was replaced."""
+
+FAULTS: Final[tuple[Fault, ...]] = ("kill", "switchover", "partition")
 
 
 @dataclass(frozen=True)
@@ -77,13 +83,14 @@ class Cluster(Protocol):
         ...
 
     def thaw(self, member: Member) -> None:
-        """Let a frozen member go on."""
+        """Let a frozen member go on, and wait until it follows the others."""
         ...
 
-    def fail_over(self) -> Member:
-        """Kill the primary, see another member take its place, and return that one.
+    def fail_over(self, fault: Fault = "kill") -> Member:
+        """Take the primary away, see another member take its place, and return that one.
 
-        Where the engine elects, this waits for its election; elsewhere it promotes.
+        Where the engine elects, this waits for its election; elsewhere it promotes. Afterwards
+        `start` or, after a partition, `thaw` brings the old primary back.
         """
         ...
 
@@ -112,6 +119,23 @@ def opened_by(
         return opened(programs, folder, children).primary().url
 
     return start
+
+
+def take_away(cluster: Cluster, member: Member, fault: Fault) -> None:
+    """Do to a primary what lets another member take its place."""
+    ways = {"kill": cluster.kill, "switchover": cluster.stop, "partition": cluster.freeze}
+    ways[fault](member)
+
+
+def refuse_partition(fault: Fault) -> None:
+    """Say that an asynchronous pair has nothing that keeps a thawed primary from taking writes.
+
+    Raises:
+        ServerError: The fault is a partition.
+    """
+    if fault == "partition":
+        message = "nothing fences a primary here that is cut off: both members would take writes"
+        raise ServerError(message)
 
 
 def freeze(child: Child) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from local_servers.children import ServerError, make_folder, unprivileged_account
-from local_servers.cluster import ClusterKind, opened_by, poll
+from local_servers.cluster import ClusterKind, opened_by, poll, take_away
 from local_servers.kind import ADDRESS, NAME, free_port
 from local_servers.mariadb import FIRST_STATEMENTS, begin, install
 from local_servers.mariadb import suite as mariadb_suite
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from local_servers.children import Children
-    from local_servers.cluster import Member
+    from local_servers.cluster import Fault, Member
 
 SUITE = mariadb_suite("trixie", "galera-4")
 NAMES = ("one", "two", "three")
@@ -137,9 +137,9 @@ class _Galera:
         server_of(self.servers, member).thaw()
         self.wait_until_synced()
 
-    def fail_over(self) -> Member:
-        """Kill the first node, and return the next one once it takes writes."""
-        self.kill(self.primary())
+    def fail_over(self, fault: Fault = "kill") -> Member:
+        """Take the first node away, and return the next one once it takes writes."""
+        take_away(self, self.primary(), fault)
         return self.primary()
 
     def form(self, *words: str) -> None:

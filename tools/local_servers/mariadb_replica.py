@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from local_servers import mariadb
 from local_servers.children import READY_SECONDS, ServerError, make_folder, unprivileged_account
-from local_servers.cluster import ClusterKind, opened_by
+from local_servers.cluster import ClusterKind, opened_by, refuse_partition, take_away
 from local_servers.kind import ADDRESS, NAME, free_port
 from local_servers.mariadb_members import Server, server_of
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from local_servers.children import Children
-    from local_servers.cluster import Member
+    from local_servers.cluster import Fault, Member
 
 NAMES = ("one", "two")
 
@@ -109,13 +109,20 @@ class _Pair:
         server_of(self.servers, member).thaw()
         self._wait_for_replicas()
 
-    def fail_over(self) -> Member:
-        """Kill the primary, and promote the replica once it has applied all that it received."""
+    def fail_over(self, fault: Fault = "kill") -> Member:
+        """As in `Cluster`: promotes the replica once it has applied all that it received.
+
+        In a switchover that is all that was acknowledged.
+        """
+        refuse_partition(fault)
         replica = next(iter(self._running_replicas()), None)
         if replica is None:
             message = "there is no replica to promote"
             raise ServerError(message)
-        self.source.kill()
+        if fault == "switchover":
+            _ask(self.source, "SET GLOBAL read_only = ON")
+            self._wait_for(replica)
+        take_away(self, self.source.member, fault)
         _ask(replica, "STOP SLAVE IO_THREAD")
         _wait_for_position(replica, _slave_status(replica)["Gtid_IO_Pos"])
         _ask(replica, "STOP SLAVE", "RESET SLAVE ALL", "SET GLOBAL read_only = OFF")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from local_servers.children import Child, Children
+    from local_servers.cluster import Fault
 
     _Optime: TypeAlias = "list[int]"
     """The election's term, then seconds and a number within the second."""
@@ -108,24 +109,9 @@ class ReplicaSet:
         self._end(member, signal.SIGTERM)
 
     def start(self, member: Member) -> None:
-        """As in `Cluster`.
-
-        A member that was the primary takes back what no majority has: until it has done so, its
-        last write is of an earlier term than the new primary's.
-        """
+        """As in `Cluster`."""
         self.launch(member)
-        target: _Optime = []
-
-        def is_following() -> bool:
-            nonlocal target
-            states = self._states()
-            primaries = [state.optime for state in states.values() if state.is_primary]
-            target = target or max(primaries, default=[])
-            own = states.get(member)
-            in_place = own is not None and (own.is_primary or own.is_secondary)
-            return bool(target) and own is not None and in_place and own.optime >= target
-
-        self._servers[member].wait_until(is_following)
+        self._wait_until_following(member)
 
     def freeze(self, member: Member) -> None:
         """As in `Cluster`."""
@@ -134,13 +120,13 @@ class ReplicaSet:
 
     def thaw(self, member: Member) -> None:
         """As in `Cluster`."""
-        cluster.thaw(self._servers[member])
-        self._frozen.discard(member)
+        self._go_on(member)
+        self._wait_until_following(member)
 
-    def fail_over(self) -> Member:
+    def fail_over(self, fault: Fault = "kill") -> Member:
         """As in `Cluster`: the others elect."""
         before = self.primary()
-        self.kill(before)
+        cluster.take_away(self, before, fault)
         return self._wait_for_primary([member for member in self.members if member != before])
 
     def launch(self, member: Member) -> None:
@@ -163,9 +149,32 @@ class ReplicaSet:
         server = self._servers[member]
         server.send(number)
         if number is not signal.SIGKILL:
-            self.thaw(member)
+            self._go_on(member)
         self._frozen.discard(member)
         server.process.wait()
+
+    def _go_on(self, member: Member) -> None:
+        cluster.thaw(self._servers[member])
+        self._frozen.discard(member)
+
+    def _wait_until_following(self, member: Member) -> None:
+        """Wait until a member has what the primary had.
+
+        One that was the primary takes back what no majority has: until it has done so, its last
+        write is of an earlier term than the new primary's.
+        """
+        target: _Optime = []
+
+        def is_following() -> bool:
+            nonlocal target
+            states = self._states()
+            primaries = [state.optime for state in states.values() if state.is_primary]
+            target = target or max(primaries, default=[])
+            own = states.get(member)
+            in_place = own is not None and (own.is_primary or own.is_secondary)
+            return bool(target) and own is not None and in_place and own.optime >= target
+
+        self._servers[member].wait_until(is_following)
 
     def _wait_for_primary(self, members: Sequence[Member]) -> Member:
         found: list[Member] = []

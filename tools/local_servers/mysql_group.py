@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from local_servers.cluster import poll
+from local_servers.cluster import poll, take_away
 from local_servers.kind import ADDRESS, NAME, free_port
 from local_servers.mysql_members import Server, kind_of, make_servers
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from local_servers.children import Children
-    from local_servers.cluster import Member
+    from local_servers.cluster import Fault, Member
 
 NAMES = ("one", "two", "three")
 
@@ -94,8 +94,8 @@ class _Group:
         server.thaw()
         self.join(server)
 
-    def fail_over(self) -> Member:
-        self.kill(self.primary())
+    def fail_over(self, fault: Fault = "kill") -> Member:
+        take_away(self, self.primary(), fault)
         return self.primary()
 
     def begin(self, server: Server) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from local_servers.children import READY_SECONDS, ServerError
-from local_servers.cluster import poll
+from local_servers.cluster import poll, refuse_partition, take_away
 from local_servers.kind import ADDRESS, NAME
 from local_servers.mysql_client import StatementError
 from local_servers.mysql_members import Server, kind_of, make_servers
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from local_servers.children import Children
-    from local_servers.cluster import Member
+    from local_servers.cluster import Fault, Member
 
 NAMES = ("one", "two")
 
@@ -91,13 +91,20 @@ class _Pair:
             if replica.is_up and self.source.is_up:
                 self._wait_for(replica)
 
-    def fail_over(self) -> Member:
-        """Kill the primary, and let the replica take its place with all that it has received."""
-        self.source.kill()
+    def fail_over(self, fault: Fault = "kill") -> Member:
+        """As in `Cluster`: the replica gets the primary's place with all that it has received.
+
+        In a switchover that is all that was acknowledged.
+        """
+        refuse_partition(fault)
         replica = next((server for server in self._replicas if server.is_up), None)
         if replica is None:
             message = "there is no replica to promote"
             raise ServerError(message)
+        if fault == "switchover":
+            self.source.ask("SET GLOBAL super_read_only = ON")
+            self._wait_for(replica)
+        take_away(self, self.source.member, fault)
         replica.ask("STOP REPLICA IO_THREAD")
         _wait_for_transactions(replica, replica.value(_RECEIVED))
         replica.ask("STOP REPLICA", "RESET REPLICA ALL")

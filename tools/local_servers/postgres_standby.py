@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from local_servers.children import Child, Children
+    from local_servers.cluster import Fault
 
 _NAMES = ("one", "two", "three")
 _ANSWER_SECONDS = 5
@@ -106,21 +107,27 @@ class Standbys:
         cluster.freeze(self._servers[member])
 
     def thaw(self, member: Member) -> None:
-        """As in `Cluster`; a standby that missed a failover is started again."""
+        """As in `Cluster`; a member that missed a failover is started again.
+
+        Before that, a former primary answers whoever is still connected to it.
+        """
         cluster.thaw(self._servers[member])
         self._frozen.discard(member)
         if member in self._outdated and self._is_up(member):
+            self._wait_until(member, "SELECT 1", "1")
             self.kill(member)
             self.start(member)
 
-    def fail_over(self) -> Member:
+    def fail_over(self, fault: Fault = "kill") -> Member:
         """As in `Cluster`: promotes the standby that has received most."""
-        before = self._primary
-        self.kill(before)
+        cluster.take_away(self, self._primary, fault)
         standbys = self.replicas()
         if not standbys:
             message = "no standby is up that could be the primary"
             raise ServerError(message)
+        for standby in standbys:
+            # It would wait for one that is frozen, and receive more from it later.
+            self._connect(standby, "")
         for standby in standbys:
             self._wait_until(standby, _RECEIVES, "0")
         chosen = max(standbys, key=lambda standby: int(self._ask(standby, _RECEIVED)))
@@ -131,11 +138,7 @@ class Standbys:
         for standby in standbys:
             if standby != chosen:
                 self._make_slot(standby)
-                self._ask(
-                    standby,
-                    f"ALTER SYSTEM SET primary_conninfo = '{self._address(standby)}'",
-                    "SELECT pg_reload_conf()",
-                )
+                self._connect(standby, self._address(standby))
         self._wait_for_followers()
         return chosen
 
@@ -175,6 +178,14 @@ class Standbys:
         """How a standby connects to the primary."""
         port = self.ports[self._primary]
         return f"host={ADDRESS} port={port} user={NAME} application_name={member.name}"
+
+    def _connect(self, standby: Member, address: str) -> None:
+        """Let a standby receive from another primary, or from none."""
+        self._ask(
+            standby,
+            f"ALTER SYSTEM SET primary_conninfo = '{address}'",
+            "SELECT pg_reload_conf()",
+        )
 
     def _make_slot(self, member: Member) -> None:
         """Let the primary keep what a standby hasn't received, if it doesn't already."""
