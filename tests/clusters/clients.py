@@ -1,98 +1,31 @@
-"""Clients of a small table with TTL, which record what they did and saw: see `history`.
+"""Clients of a small table with TTL, and its sweepers, which record what they did: see `history`.
 
-A client is given an engine whose connections know the member that they lead to (`engine_on`), and
-does one operation after another. Each is a transaction that reads the server's clock before and
-after its statement.
+What is here is the same for all adapters. How each of them gets at the table is in a module of its
+own, as an `Application`: `sqlalchemy_clients`, `beanie_clients`.
 """
 
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from time import monotonic
-from typing import TYPE_CHECKING, Any
-
-from sqlalchemy import (
-    String,
-    create_engine,
-    delete,
-    event,
-    literal_column,
-    make_url,
-    select,
-    type_coerce,
-    update,
-)
-from sqlalchemy.exc import DBAPIError, IntegrityError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
-from sqlalchemy.orm.exc import StaleDataError
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tests.clusters.history import History, Holding, Kind, Operation, Outcome, Row, Tenure
-from ttl_odm.sqlalchemy import TTLMixin, include_expired, lease_table
-from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
-from ttl_odm.sqlalchemy.time.clock import LastModified, clock_of
-from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
-    from sqlalchemy import Engine, Select
-
-    from local_servers.cluster import Member
+    from tests.clusters.places import Places
     from ttl_odm.sweeper import Lease, Leases, LeaseState, Progress, Purged, SweepReport
 
 DEFAULT_TTL = 2
 LEASE = 3.0
 """Seconds that a sweeper's lease lasts."""
 
-AWAY = (DBAPIError, PoolTimeoutError, OSError)
-"""What is raised where a server can't be reached, or is lost."""
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}
-_MEMBER = "member"
-
-
-class Base(DeclarativeBase): ...
-
-
-class Entry(TTLMixin, Base):
-    __tablename__ = "cluster_entries"
-    __ttl__ = DEFAULT_TTL
-
-    key: Mapped[str] = mapped_column("entry", String(40), primary_key=True)
-    version: Mapped[str] = mapped_column(String(60))
-
-
-lease_table(Base.metadata)
-
-
-def always(_server: str) -> bool:
-    """Say that any server has all acknowledged writes."""
-    return True
-
-
-def engine_on(choose: Callable[[], Member], **options: Any) -> Engine:
-    """Make an engine that asks for each new connection which member it shall lead to.
-
-    So clients find a new primary as they would behind a name in DNS, a virtual address or a proxy.
-    """
-    engine = create_engine(_url(choose()), **options)
-
-    @event.listens_for(engine, "do_connect")
-    def connect(dialect: Any, record: Any, _arguments: Any, _parameters: Any) -> Any:
-        member = choose()
-        arguments, parameters = dialect.create_connect_args(_url(member))
-        record.info[_MEMBER] = member.name
-        return dialect.connect(*arguments, **parameters)
-
-    return engine
-
-
-def _url(member: Member) -> Any:
-    url = make_url(member.url)
-    return url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
 
 
 def microseconds(instant: datetime) -> int:
@@ -100,169 +33,18 @@ def microseconds(instant: datetime) -> int:
     return (instant - _EPOCH) // timedelta(microseconds=1)
 
 
-def _clock(session: Session) -> Any:
-    return type_coerce(literal_column(clock_of(session.get_bind().dialect).now), LastModified())
+def always(_server: str) -> bool:
+    """Say that any server has all acknowledged writes."""
+    return True
 
 
-def _now(session: Session) -> int:
-    return microseconds(session.execute(select(_clock(session))).scalar_one())
-
-
-def _rows(session: Session, keys: Sequence[str]) -> Select[Any]:
-    return select(Entry.key, Entry.version, Entry.last_modified, Entry.ttl, _clock(session)).where(
-        Entry.key.in_(keys)
-    )
-
-
-def _fetch(session: Session, statement: Select[Any]) -> tuple[Row, ...]:
-    return tuple(
-        Row(key, version, microseconds(changed), ttl, microseconds(now))
-        for key, version, changed, ttl, now in session.execute(statement)
-    )
-
-
-class Client:
-    """One client: writes and reads, recorded.
-
-    Args:
-        name: Its name, which no other client of the history has.
-        engine: See `engine_on`.
-        history: Where it records.
-        is_fresh: Whether a member has all acknowledged writes, at the moment of its answer.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        engine: Engine,
-        history: History,
-        *,
-        is_fresh: Callable[[str], bool] = always,
-    ) -> None:
-        self.name = name
-        self._engine = engine
-        self._history = history
-        self._is_fresh = is_fresh
-        self._numbers = itertools.count(1)
-
-    def insert(self, key: str, ttl: int | None = None) -> Operation:
-        """Insert a row."""
-
-        def change(session: Session, version: str) -> bool:
-            session.add(Entry(key=key, version=version, ttl=ttl))
-            session.flush()
-            return True
-
-        return self._write(Kind.INSERT, key, change)
-
-    def renew(self, key: str, ttl: int | None = None) -> Operation:
-        """Load a row, and let it live from now on."""
-
-        def change(session: Session, version: str) -> bool:
-            entry = session.get(Entry, key)
-            if entry is None:
-                return False
-            entry.version, entry.ttl = version, ttl
-            session.flush()
-            return True
-
-        return self._write(Kind.RENEW, key, change)
-
-    def touch(self, key: str) -> Operation:
-        """Let a row's life start again."""
-
-        def change(session: Session, _version: str) -> bool:
-            entry = session.get(Entry, key)
-            if entry is None:
-                return False
-            entry.touch()
-            session.flush()
-            return True
-
-        return self._write(Kind.TOUCH, key, change)
-
-    def update(self, key: str, ttl: int | None = None) -> Operation:
-        """Change a row without loading it."""
-
-        def change(session: Session, version: str) -> bool:
-            statement = update(Entry).where(Entry.key == key).values(version=version, ttl=ttl)
-            changed: Any = session.execute(statement)
-            return bool(changed.rowcount)
-
-        return self._write(Kind.UPDATE, key, change)
-
-    def delete(self, key: str) -> Operation:
-        """Delete a row."""
-
-        def change(session: Session, _version: str) -> bool:
-            changed: Any = session.execute(delete(Entry).where(Entry.key == key))
-            return bool(changed.rowcount)
-
-        return self._write(Kind.DELETE, key, change)
-
-    def read(self, *keys: str) -> Operation:
-        """Read the rows that are live."""
-        noted = _Noted(self.name, Kind.READ, keys)
-        try:
-            with Session(self._engine) as session:
-                noted.server = session.connection().info[_MEMBER]
-                noted.asked = _now(session)
-                noted.rows = _fetch(session, _rows(session, keys))
-                noted.answered = _now(session)
-                noted.outcome = Outcome.ACKNOWLEDGED
-        except AWAY:
-            noted.outcome = Outcome.FAILED
-        return noted.into(self._history, self._is_fresh)
-
-    def now(self) -> int:
-        """The server's clock."""
-        with Session(self._engine) as session:
-            return _now(session)
-
-    def _write(self, kind: Kind, key: str, change: Callable[[Session, str], bool]) -> Operation:
-        noted = _Noted(self.name, kind, (key,))
-        version = f"{self.name}-{next(self._numbers)}"
-        if kind not in {Kind.TOUCH, Kind.DELETE}:
-            noted.version = version
-        try:
-            with Session(self._engine) as session:
-                noted.server = session.connection().info[_MEMBER]
-                noted.asked = _now(session)
-                missed = _missed(session, change, version)
-                if missed is None:
-                    everything = _rows(session, (key,)).options(include_expired())
-                    noted.rows = _fetch(session, everything)
-                    noted.answered = _now(session)
-                    noted.outcome = Outcome.UNKNOWN
-                    session.commit()
-                    noted.outcome = Outcome.ACKNOWLEDGED
-                else:
-                    session.rollback()
-                    noted.answered = _now(session)
-                    noted.outcome = missed
-        except AWAY:
-            pass
-        return noted.into(self._history, self._is_fresh)
-
-
-def _missed(
-    session: Session, change: Callable[[Session, str], bool], version: str
-) -> Outcome | None:
-    """Change a row; return why that was impossible."""
-    try:
-        return None if change(session, version) else Outcome.MISSED
-    except StaleDataError:
-        # An ExpiredError is one; another means that the row was deleted and inserted meanwhile.
-        return Outcome.MISSED
-    except IntegrityError:
-        return Outcome.REFUSED
-
-
-class _Noted:
+class Noted:
     """An operation that goes on. It has failed until something else is known."""
 
     def __init__(self, client: str, kind: Kind, keys: tuple[str, ...]) -> None:
-        self._fixed = {"client": client, "kind": kind, "keys": keys}
+        self.client = client
+        self.kind = kind
+        self.keys = keys
         self.begin = monotonic()
         self.server = ""
         self.outcome = Outcome.FAILED
@@ -273,105 +55,205 @@ class _Noted:
 
     def into(self, history: History, is_fresh: Callable[[str], bool]) -> Operation:
         """Record it, as it ends."""
-        values: dict[str, Any] = {**vars(self), **self._fixed}
-        del values["_fixed"]
+        values: dict[str, Any] = vars(self)
         operation = Operation(**values, end=monotonic(), fresh=is_fresh(self.server))
         history.operations.append(operation)
         return operation
 
 
-class Sweeping:
-    """A sweeper whose leases, batches and deletions are recorded.
+class Access(Protocol):
+    """How a client gets at the table.
+
+    Each method may raise what is in `away`, where a server can't be reached or is lost.
+    """
+
+    @property
+    def away(self) -> tuple[type[Exception], ...]:
+        """What is raised then."""
+        ...
+
+    def read(self, noted: Noted) -> None:
+        """Read the live ones of some rows, and note the server, its clock and the rows."""
+        ...
+
+    def write(self, noted: Noted, ttl: int | None) -> None:
+        """Do the write that is noted, with a ttl if it gives rows one.
+
+        Note the server, its clock, the row that it left, and the outcome: unknown from the moment
+        on from which it may happen.
+        """
+        ...
+
+    def now(self) -> int:
+        """The primary's clock."""
+        ...
+
+
+class Client:
+    """One client: writes and reads, recorded.
 
     Args:
         name: Its name, which no other client of the history has.
-        engine: See `engine_on`.
+        access: How it gets at the table.
         history: Where it records.
-        watched: Whether it is notified of the keys that it deletes; it then deletes in another way.
-        is_fresh: As for a `Client`.
+        is_fresh: Whether a member has all acknowledged writes, at the moment of its answer.
     """
 
     def __init__(
         self,
         name: str,
-        engine: Engine,
+        access: Access,
         history: History,
         *,
-        watched: bool,
         is_fresh: Callable[[str], bool] = always,
+    ) -> None:
+        self.name = name
+        self.access = access
+        self._history = history
+        self._is_fresh = is_fresh
+        self._numbers = itertools.count(1)
+
+    def insert(self, key: str, ttl: int | None = None) -> Operation:
+        """Insert a row."""
+        return self._write(Kind.INSERT, key, ttl)
+
+    def renew(self, key: str, ttl: int | None = None) -> Operation:
+        """Load a row, and let it live from now on."""
+        return self._write(Kind.RENEW, key, ttl)
+
+    def touch(self, key: str) -> Operation:
+        """Let a row's life start again."""
+        return self._write(Kind.TOUCH, key)
+
+    def update(self, key: str, ttl: int | None = None) -> Operation:
+        """Change a row without loading it."""
+        return self._write(Kind.UPDATE, key, ttl)
+
+    def delete(self, key: str) -> Operation:
+        """Delete a row."""
+        return self._write(Kind.DELETE, key)
+
+    def read(self, *keys: str) -> Operation:
+        """Read the rows that are live."""
+        noted = Noted(self.name, Kind.READ, keys)
+        with suppress(*self.access.away):
+            self.access.read(noted)
+            noted.outcome = Outcome.ACKNOWLEDGED
+        return noted.into(self._history, self._is_fresh)
+
+    def _write(self, kind: Kind, key: str, ttl: int | None = None) -> Operation:
+        noted = Noted(self.name, kind, (key,))
+        if kind not in {Kind.TOUCH, Kind.DELETE}:
+            noted.version = f"{self.name}-{next(self._numbers)}"
+        with suppress(*self.access.away):
+            self.access.write(noted, ttl)
+        return noted.into(self._history, self._is_fresh)
+
+
+class SweepJournal:
+    """Records what a sweeper does: its leases, batches and deletions, and how it ended.
+
+    Args:
+        name: The sweeper's name, which no other client of the history has.
+        history: Where it records.
+        is_fresh: As for a `Client`.
+    """
+
+    def __init__(
+        self, name: str, history: History, *, is_fresh: Callable[[str], bool] = always
     ) -> None:
         self.name = name
         self._history = history
         self._is_fresh = is_fresh
         self._since = monotonic()
-        store = SQLAlchemyStore(engine, Base)
-        self._leases = RecordedLeases(name, engine, store.leases, history)
-        self.sweeper = Sweeper(
-            store,
-            lease=self._leases,
-            lease_duration=LEASE,
-            on_progress=self._batch,
-            on_purged=self._purged if watched else None,
-        )
+        self._held: Lease | None = None
 
-    def run_once(self) -> SweepReport:
-        """Sweep once."""
+    def begin(self) -> None:
+        """A sweep begins."""
         self._since = monotonic()
-        return self.sweeper.run_once()
+
+    def batch(self, progress: Progress) -> None:
+        """A batch has ended; a sweeper's `on_progress`."""
+        self._since = now = monotonic()
+        if progress.error is None:
+            self._note(Holding.WORKED, now - progress.elapsed)
+
+    def purged(self, purged: Purged, server: str) -> None:
+        """A hook was called of a sweeper that works at a server."""
+        noted = Noted(self.name, Kind.PURGE, tuple(key for (key,) in purged.keys))
+        noted.begin, noted.outcome = self._since, Outcome.ACKNOWLEDGED
+        noted.server, noted.answered = server, microseconds(purged.as_of)
+        noted.into(self._history, self._is_fresh)
+
+    def acquired(
+        self, lease: Lease | None, begin: float, asked: int | None, answered: int | None
+    ) -> None:
+        """The sweeper got the lease, or didn't: between two readings of the server's clock."""
+        self._held = lease
+        if lease is not None:
+            self._note(Holding.ACQUIRED, begin, asked, answered)
+
+    def renewed(self, begin: float, asked: int | None, answered: int | None) -> None:
+        """The sweeper's lease was renewed."""
+        self._note(Holding.RENEWED, begin, asked, answered)
+
+    def released(self, begin: float) -> None:
+        """The sweeper has given its lease back, or has tried to."""
+        self._note(Holding.RELEASED, begin)
 
     def break_off(self, error: Exception) -> None:
-        """Record that the sweeper has raised an error."""
-        now, text = monotonic(), f"{type(error).__name__}: {error}"
+        """The sweeper has raised an error."""
         self._history.tenures.append(
             Tenure(
                 client=self.name,
                 begin=self._since,
-                end=now,
+                end=monotonic(),
                 action=Holding.BROKE,
                 token=0,
                 duration=LEASE,
-                error=text,
+                error=f"{type(error).__name__}: {error}",
             )
         )
 
-    def _purged(self, purged: Purged) -> None:
-        keys = tuple(key for (key,) in purged.keys)
-        noted = _Noted(self.name, Kind.PURGE, keys)
-        noted.begin, noted.outcome = self._since, Outcome.ACKNOWLEDGED
-        noted.server = purged.transaction.info[_MEMBER]
-        noted.answered = microseconds(purged.as_of)
-        noted.into(self._history, self._is_fresh)
-
-    def _batch(self, progress: Progress) -> None:
-        self._since = now = monotonic()
-        if progress.error is None:
-            self._leases.note(Holding.WORKED, now - progress.elapsed)
+    def _note(
+        self, action: Holding, begin: float, asked: int | None = None, answered: int | None = None
+    ) -> None:
+        assert self._held is not None
+        self._history.tenures.append(
+            Tenure(
+                client=self.name,
+                begin=begin,
+                end=monotonic(),
+                action=action,
+                token=self._held.token,
+                duration=self._held.duration,
+                asked=asked,
+                answered=answered,
+            )
+        )
 
 
 class RecordedLeases:
     """`ttl_odm.sweeper.Leases` that records who holds the lease when."""
 
-    def __init__(self, client: str, engine: Engine, leases: Leases, history: History) -> None:
-        self._client = client
-        self._engine = engine
+    def __init__(self, leases: Leases, journal: SweepJournal, access: Access) -> None:
         self._leases = leases
-        self._history = history
-        self._held: Lease | None = None
+        self._journal = journal
+        self._access = access
 
     def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
         """As in `Leases`."""
         begin, asked = monotonic(), self._now()
-        self._held = self._leases.acquire(name, holder, duration)
-        if self._held is not None:
-            self.note(Holding.ACQUIRED, begin, asked, self._now())
-        return self._held
+        lease = self._leases.acquire(name, holder, duration)
+        self._journal.acquired(lease, begin, asked, self._now())
+        return lease
 
     def renew(self, lease: Lease) -> bool:
         """As in `Leases`."""
         begin, asked = monotonic(), self._now()
         renewed = self._leases.renew(lease)
         if renewed:
-            self.note(Holding.RENEWED, begin, asked, self._now())
+            self._journal.renewed(begin, asked, self._now())
         return renewed
 
     def release(self, lease: Lease) -> None:
@@ -380,7 +262,7 @@ class RecordedLeases:
         try:
             self._leases.release(lease)
         finally:
-            self.note(Holding.RELEASED, begin)
+            self._journal.released(begin)
 
     def read(self, name: str) -> LeaseState:
         """As in `Leases`."""
@@ -394,28 +276,58 @@ class RecordedLeases:
         """As in `Leases`."""
         return self._leases.record(lease, history)
 
-    def note(
-        self, action: Holding, begin: float, asked: int | None = None, answered: int | None = None
-    ) -> None:
-        """Record something that the holder did."""
-        assert self._held is not None
-        self._history.tenures.append(
-            Tenure(
-                client=self._client,
-                begin=begin,
-                end=monotonic(),
-                action=action,
-                token=self._held.token,
-                duration=self._held.duration,
-                asked=asked,
-                answered=answered,
-            )
-        )
-
     def _now(self) -> int | None:
         """The server's clock; None where it can't be read, which is no reason to fail."""
         try:
-            with Session(self._engine) as session:
-                return _now(session)
-        except AWAY:
+            return self._access.now()
+        except self._access.away:
             return None
+
+
+class Sweeping(Protocol):
+    """A sweeper and its journal."""
+
+    @property
+    def journal(self) -> SweepJournal:
+        """Where it is recorded."""
+        ...
+
+    def run_once(self) -> SweepReport:
+        """Sweep once."""
+        ...
+
+
+class Application(Protocol):
+    """Something that uses a cluster by one of the adapters, in several threads at once."""
+
+    @property
+    def primary(self) -> Access:
+        """To the server that takes writes."""
+        ...
+
+    @property
+    def replica(self) -> Access:
+        """To one of those that don't."""
+        ...
+
+    def sweeping(self, journal: SweepJournal, *, watched: bool) -> AbstractContextManager[Sweeping]:
+        """Open a sweeper.
+
+        Args:
+            journal: Where it records.
+            watched: Whether it is notified of the keys that it deletes; it then deletes in another
+                way.
+        """
+        ...
+
+    def reconnect(self) -> None:
+        """Use new connections, as if a proxy had closed those to the former primary."""
+        ...
+
+
+class Opening(Protocol):
+    """What a module with an `Application` has as ``opened``."""
+
+    def __call__(self, places: Places) -> AbstractContextManager[Application]:
+        """Make the table, and give the application that uses it."""
+        ...

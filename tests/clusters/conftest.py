@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 OF_CLUSTERS: Final = frozenset(
     {
+        "test_faults.py",
         "test_galera.py",
         "test_mariadb_replica.py",
         "test_mongodb.py",

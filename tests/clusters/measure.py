@@ -7,17 +7,14 @@ import json
 import statistics
 import sys
 from collections import Counter
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from sqlalchemy import text
 
 from local_servers.cluster import FAULTS, ClusterKind
 from local_servers.lifetime import ON_REQUEST, running_cluster
 from terminal import end_orderly_on_signals, say
+from tests.clusters import beanie_clients, sqlalchemy_clients
 from tests.clusters.checker import Verdict, check
-from tests.clusters.clients import engine_on
 from tests.clusters.workload import Load, one_of, run
 
 if TYPE_CHECKING:
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
     from local_servers.cluster import Cluster, Fault
     from tests.clusters.history import History
 
+_CLIENTS: dict[str, Any] = {"sqlalchemy": sqlalchemy_clients, "beanie": beanie_clients}
 _SHOWN = 20
 """The most findings that are printed."""
 
@@ -39,26 +37,30 @@ def main(words: Sequence[str]) -> None:
     """
     parser = argparse.ArgumentParser(prog="tests.clusters.measure")
     parser.add_argument("kind")
+    parser.add_argument("--clients", choices=_CLIENTS, required=True)
     parser.add_argument("--failovers", type=int, required=True)
     parser.add_argument("--faults", nargs="+", choices=FAULTS, required=True)
     parser.add_argument("--loses", type=float, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--to", type=Path, required=True)
     wanted = parser.parse_args(words)
+    clients = _CLIENTS[wanted.clients]
     kinds = {kind.name: kind for kind in ON_REQUEST if isinstance(kind, ClusterKind)}
     with running_cluster(kinds[wanted.kind]) as cluster:
         history = run(
             cluster,
             Load(seed=wanted.seed),
+            opened=clients.opened,
             faults=counted(wanted.faults, wanted.failovers),
             number=wanted.failovers,
             loses=wanted.loses,
         )
-        seen = described(cluster)
+        version, driver = clients.described(cluster)
     verdict = check(history)
     for finding in verdict.wrong[:_SHOWN]:
         say(str(finding))
-    wanted.to.write_text(json.dumps({**seen, **counts(history, verdict)}), encoding="utf-8")
+    seen = {"version": version, "driver": driver, **counts(history, verdict)}
+    wanted.to.write_text(json.dumps(seen), encoding="utf-8")
 
 
 def counted(faults: Sequence[Fault], number: int) -> Callable[[Cluster, Random], None]:
@@ -73,18 +75,6 @@ def counted(faults: Sequence[Fault], number: int) -> Callable[[Cluster, Random],
         say(f"clusters: {done} of {number} failovers")
 
     return fail
-
-
-def described(cluster: Cluster) -> dict[str, Any]:
-    """Say which server and driver it was."""
-    engine = engine_on(cluster.primary)
-    with engine.connect() as connection:
-        version = connection.scalar(text("SELECT version()"))
-        driver = connection.dialect.driver
-    engine.dispose()
-    # PostgreSQL tells its own name and its compiler too, MariaDB its packager.
-    number = str(version).removeprefix("PostgreSQL ").partition(" ")[0].partition("-")[0]
-    return {"version": number, "driver": f"{driver} {metadata.version(driver)}"}
 
 
 def counts(history: History, verdict: Verdict) -> dict[str, Any]:

@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import select, text, update
 
-from tests.clusters import clients
+from tests.clusters import sqlalchemy_clients
 from tests.clusters.checker import Rule, check
-from tests.clusters.clients import Base, Client, Entry, Sweeping, engine_on
+from tests.clusters.clients import Client, SweepJournal
 from tests.clusters.history import SECOND, History, Holding, Kind, Outcome
 from tests.clusters.single import Single
+from tests.clusters.sqlalchemy_clients import (
+    Base,
+    Entry,
+    SQLAlchemyAccess,
+    SQLAlchemySweeping,
+    engine_on,
+)
 from tests.clusters.workload import Load, run
 from ttl_odm.sqlalchemy import include_expired
 from ttl_odm.sqlalchemy.purge.statements import PurgeDelete, SweepSelect
@@ -56,12 +63,13 @@ class World:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.history = History(Entry.__ttl__)
-        self.client = Client("client", engine, self.history)
+        self.client = Client("client", SQLAlchemyAccess(engine), self.history)
         self.between: Callable[[], object] = list
         self.sweeping = self.sweeper("sweeper")
 
-    def sweeper(self, name: str, *, watched: bool = False) -> Sweeping:
-        return Sweeping(name, self.engine, self.history, watched=watched)
+    def sweeper(self, name: str, *, watched: bool = False) -> SQLAlchemySweeping:
+        journal = SweepJournal(name, self.history)
+        return SQLAlchemySweeping(journal, self.engine, watched=watched)
 
     def insert_expired(self, *keys: str) -> None:
         """Insert rows, and wait until the database's clock says that they have expired."""
@@ -70,7 +78,7 @@ class World:
             inserted = self.client.insert(key, 1)
             assert inserted.outcome is Outcome.ACKNOWLEDGED
             last = inserted.rows[0].changed
-        while self.client.now() < last + SECOND:
+        while self.client.access.now() < last + SECOND:
             pass
 
     def stored(self) -> set[str]:
@@ -209,23 +217,31 @@ def test_a_sweeper_that_ignores_the_lease_is_caught(
     assert world.broken() == {Rule.TWO_HOLDERS}
 
 
-def test_a_writer_that_changes_expired_rows_is_caught(world: World) -> None:
+def test_a_writer_that_changes_expired_rows_is_caught(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As one does that writes raw SQL."""
 
-    def change(session: Session, version: str) -> bool:
+    def change(session: Session, key: str, version: str | None, _ttl: int | None) -> bool:
         raw = "UPDATE cluster_entries SET version = :version WHERE entry = :entry"
-        return bool(session.execute(text(raw), {"version": version, "entry": "a"}).rowcount)
+        changed: Any = session.execute(text(raw), {"version": version, "entry": key})
+        return bool(changed.rowcount)
 
+    monkeypatch.setitem(sqlalchemy_clients._CHANGES, Kind.UPDATE, change)
     world.insert_expired("a")
-    world.client._write(Kind.UPDATE, "a", change)
+    world.client.update("a")
     assert world.broken() == {Rule.CHANGED}
 
 
 def test_a_reader_that_sees_expired_rows_is_caught(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = clients._rows
-    monkeypatch.setattr(clients, "_rows", lambda *args: rows(*args).options(include_expired()))
+    rows = sqlalchemy_clients._rows
+
+    def all_rows(*args: Any) -> Any:
+        return rows(*args).options(include_expired())
+
+    monkeypatch.setattr(sqlalchemy_clients, "_rows", all_rows)
     world.insert_expired("a")
     world.client.read("a")
     assert world.broken() == {Rule.SHOWN}

@@ -19,19 +19,18 @@ from random import Random
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from sqlalchemy import NullPool
-
-from tests.clusters.clients import DEFAULT_TTL, Base, Client, Sweeping, engine_on
-from tests.clusters.history import Failover, History, Outcome
+from tests.clusters import sqlalchemy_clients
+from tests.clusters.clients import DEFAULT_TTL, Client, SweepJournal
+from tests.clusters.history import History, Outcome
+from tests.clusters.places import Places, WatchedCluster
 from tests.guard import GUARD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
 
-    from sqlalchemy import Engine
-
-    from local_servers.cluster import Cluster, Fault, Member
+    from local_servers.cluster import Cluster, Fault
+    from tests.clusters.clients import Access, Application, Opening
     from tests.clusters.history import Operation
 
     Faults = Callable[[Cluster, Random], object]
@@ -83,10 +82,11 @@ def one_of(kinds: Sequence[Fault]) -> Faults:
 _kill = one_of(["kill"])
 
 
-def run(
+def run(  # noqa: PLR0913 (four of them by name)
     cluster: Cluster,
     load: Load,
     *,
+    opened: Opening = sqlalchemy_clients.opened,
     faults: Faults = _kill,
     number: int = 0,
     loses: float = 0.0,
@@ -96,16 +96,16 @@ def run(
     Args:
         cluster: It is up and has none of the tables.
         load: What the clients do.
+        opened: Opens what they use it with.
         faults: Breaks something, and brings it in order again.
         number: How often.
         loses: For how many seconds before the end of a primary that is killed the cluster's engine
             may lose what it has acknowledged.
     """
     history = History(DEFAULT_TTL)
-    places = _Places(cluster)
-    with _engines(places) as (primary, replica):
-        Base.metadata.create_all(primary)
-        crowd = _Crowd(load, history, places, primary, replica if cluster.replicas() else None)
+    places = Places(cluster)
+    with opened(places) as application:
+        crowd = _Crowd(load, history, places, application)
         random = Random(load.seed)  # noqa: S311
         watched = WatchedCluster(cluster, history, places, loses)
         with crowd.at_work():
@@ -113,116 +113,12 @@ def run(
                 crowd.take_new_keys()
                 crowd.wait_for(random.randint(load.least, load.most))
                 faults(watched, random)
-                # So do a proxy or a virtual address with connections to the former primary.
-                primary.dispose()
+                application.reconnect()
                 crowd.wait_for_writes(load.least)
             crowd.wait_for(load.least if number else load.most)
-        Client("auditor", primary, history, is_fresh=places.is_primary).read(*crowd.keys)
+        auditor = Client("auditor", application.primary, history, is_fresh=places.is_primary)
+        auditor.read(*crowd.keys)
     return history
-
-
-class _Places:
-    """Where the primary and the replicas are at present."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._random = Random(0)  # noqa: S311 (it only spreads the readers)
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Ask the cluster."""
-        self._primary = self._cluster.primary()
-        self._replicas = list(self._cluster.replicas())
-
-    def primary(self) -> Member:
-        """Who takes writes."""
-        return self._primary
-
-    def is_primary(self, name: str) -> bool:
-        """Whether a member takes writes, as far as clients have been told."""
-        return name == self._primary.name
-
-    def replica(self) -> Member:
-        """One of those that don't; the primary if there are none."""
-        return self._random.choice(self._replicas or [self._primary])
-
-
-class WatchedCluster:
-    """A `Cluster` that records its failovers, and tells clients where the primary is."""
-
-    def __init__(self, cluster: Cluster, history: History, places: _Places, loses: float) -> None:
-        self._cluster = cluster
-        self._history = history
-        self._places = places
-        self._loses = loses
-
-    @property
-    def members(self) -> Sequence[Member]:
-        """As in `Cluster`."""
-        return self._cluster.members
-
-    @property
-    def url(self) -> str:
-        """As in `Cluster`."""
-        return self._cluster.url
-
-    def primary(self) -> Member:
-        """As in `Cluster`."""
-        return self._cluster.primary()
-
-    def replicas(self) -> Sequence[Member]:
-        """As in `Cluster`."""
-        return self._cluster.replicas()
-
-    def kill(self, member: Member) -> None:
-        """As in `Cluster`."""
-        self._cluster.kill(member)
-
-    def stop(self, member: Member) -> None:
-        """As in `Cluster`."""
-        self._cluster.stop(member)
-
-    def start(self, member: Member) -> None:
-        """As in `Cluster`."""
-        self._cluster.start(member)
-        self._places.refresh()
-
-    def freeze(self, member: Member) -> None:
-        """As in `Cluster`."""
-        self._cluster.freeze(member)
-
-    def thaw(self, member: Member) -> None:
-        """As in `Cluster`."""
-        self._cluster.thaw(member)
-        self._places.refresh()
-
-    def fail_over(self, fault: Fault = "kill") -> Member:
-        """As in `Cluster`."""
-        old, begin = self._cluster.primary(), monotonic()
-        new = self._cluster.fail_over(fault)
-        self._places.refresh()
-        self._history.failovers.append(
-            Failover(
-                begin=begin,
-                end=monotonic(),
-                old=old.name,
-                new=new.name,
-                fault=fault,
-                loses=self._loses if fault == "kill" else 0.0,
-            )
-        )
-        return new
-
-
-@contextmanager
-def _engines(places: _Places) -> Iterator[tuple[Engine, Engine]]:
-    primary = engine_on(places.primary, pool_size=20)
-    replica = engine_on(places.replica, poolclass=NullPool)
-    try:
-        yield primary, replica
-    finally:
-        primary.dispose()
-        replica.dispose()
 
 
 class _Crowd:
@@ -232,25 +128,27 @@ class _Crowd:
         self,
         load: Load,
         history: History,
-        places: _Places,
-        primary: Engine,
-        replica: Engine | None,
+        places: Places,
+        application: Application,
     ) -> None:
         self._load = load
         self._history = history
+        self._application = application
+        self._is_fresh = places.is_primary
         self._enough = threading.Event()
         self._works: list[Callable[[], None]] = []
         self._futures: list[Future[None]] = []
         self._sets = 0
         self.take_new_keys()
-        is_fresh = places.is_primary
+        primary, replica = application.primary, application.replica
+        has_replicas = bool(places.cluster.replicas())
         for number in range(load.writers):
-            self._add(f"writer {number}", primary, self._write, is_fresh)
+            self._add(f"writer {number}", primary, self._write, self._is_fresh)
         for number in range(load.readers):
-            self._add(f"reader {number}", primary, self._read, is_fresh)
-            if replica is not None:
+            self._add(f"reader {number}", primary, self._read, self._is_fresh)
+            if has_replicas:
                 self._add(f"replica reader {number}", replica, self._read, lambda _: False)
-        self._works += [partial(self._sweep, places, number) for number in range(load.sweepers)]
+        self._works += [partial(self._sweep, number) for number in range(load.sweepers)]
 
     def take_new_keys(self) -> None:
         """Let clients use other keys from now on."""
@@ -296,11 +194,11 @@ class _Crowd:
     def _add(
         self,
         name: str,
-        engine: Engine,
+        access: Access,
         work: Callable[[Client, Random], Operation],
         is_fresh: Callable[[str], bool],
     ) -> None:
-        client = Client(name, engine, self._history, is_fresh=is_fresh)
+        client = Client(name, access, self._history, is_fresh=is_fresh)
         random = Random(f"{self._load.seed} {name}")  # noqa: S311
 
         def go_on() -> None:
@@ -328,23 +226,15 @@ class _Crowd:
         keys = self.keys
         return client.read(*(keys if random.random() < 0.5 else [random.choice(keys)]))
 
-    def _sweep(self, places: _Places, number: int) -> None:
+    def _sweep(self, number: int) -> None:
         """Sweep again and again; as a process that a supervisor starts again if it breaks."""
+        name, watched = f"sweeper {number}", number % 2 == 1
         while not self._enough.is_set():
-            engine = engine_on(places.primary)
-            name = f"sweeper {number}"
-            sweeping = Sweeping(
-                name,
-                engine,
-                self._history,
-                watched=number % 2 == 1,
-                is_fresh=places.is_primary,
-            )
-            try:
-                while not self._enough.is_set():
-                    sweeping.run_once()
-                    self._enough.wait(_AGAIN)
-            except Exception as error:  # noqa: BLE001 (the checker reports each)
-                sweeping.break_off(error)
-            finally:
-                engine.dispose()
+            journal = SweepJournal(name, self._history, is_fresh=self._is_fresh)
+            with self._application.sweeping(journal, watched=watched) as sweeping:
+                try:
+                    while not self._enough.is_set():
+                        sweeping.run_once()
+                        self._enough.wait(_AGAIN)
+                except Exception as error:  # noqa: BLE001 (the checker reports each)
+                    journal.break_off(error)

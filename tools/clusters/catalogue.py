@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from local_servers.cluster import FAULTS
 from local_servers.galera import GALERA
 from local_servers.mariadb_replica import MARIADB_REPLICA
+from local_servers.mongodb_members import MONGODB_MEMBERS
 from local_servers.mysql_group import MYSQL_GROUP, MYSQL_GROUP_MULTI
 from local_servers.mysql_replica import MYSQL_REPLICA, MYSQL_REPLICA_STATEMENT
 from local_servers.postgres_standby import POSTGRES_STANDBY
@@ -35,11 +36,13 @@ class Setup:
         loses: For how many seconds before a primary is killed the engine may lose what it
             acknowledged.
         faults: What may become of its primary.
+        clients: The adapter that its clients use.
     """
 
     kind: ClusterKind
     loses: float = 0.0
     faults: Sequence[Fault] = FAULTS
+    clients: str = "sqlalchemy"
 
     @property
     def name(self) -> str:
@@ -55,6 +58,7 @@ SETUPS = (
     Setup(MYSQL_GROUP_MULTI),
     Setup(MYSQL_REPLICA, ASYNCHRONOUS, WITHOUT_PARTITION),
     Setup(MYSQL_REPLICA_STATEMENT, ASYNCHRONOUS, WITHOUT_PARTITION),
+    Setup(MONGODB_MEMBERS, clients="beanie"),
 )
 NAMES = tuple(setup.name for setup in SETUPS)
 

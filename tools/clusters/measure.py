@@ -32,7 +32,13 @@ def measure(setup: Setup, failovers: int, seed: int, python: str) -> Measured | 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "seen.json"
         words = [python, "-m", "tests.clusters.measure", setup.name]
-        options = {"--failovers": failovers, "--loses": setup.loses, "--seed": seed, "--to": file}
+        options = {
+            "--clients": setup.clients,
+            "--failovers": failovers,
+            "--loses": setup.loses,
+            "--seed": seed,
+            "--to": file,
+        }
         words += [str(word) for option in options.items() for word in option]
         words += ["--faults", *setup.faults]
         run(words, {"PYTHONPATH": _PATHS})

@@ -1,0 +1,53 @@
+"""Primaries that are killed, stopped and cut off, while clients go on: nothing is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.clusters import beanie_clients, sqlalchemy_clients
+from tests.clusters.checker import check
+from tests.clusters.history import Outcome
+from tests.clusters.members import running
+from tests.clusters.workload import Load, one_of, run
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from local_servers.cluster import Fault
+
+pytestmark = pytest.mark.slow
+
+FAULTS: Final[list[Fault]] = ["kill", "switchover", "partition"]
+
+
+@pytest.mark.parametrize(
+    ("module", "kind", "clients"),
+    [
+        ("postgres_standby", "POSTGRES_STANDBY", sqlalchemy_clients),
+        ("mongodb_members", "MONGODB_MEMBERS", beanie_clients),
+    ],
+)
+def test_clients_find_nothing_wrong_whatever_becomes_of_the_primary(
+    module: str, kind: str, clients: Any
+) -> None:
+    faults = [*FAULTS]
+
+    def take_away(cluster: Any, random: Random) -> None:
+        one_of([faults.pop(0)])(cluster, random)
+
+    with running(module, kind) as cluster:
+        history = run(
+            cluster,
+            Load(seed=1, most=80),
+            opened=clients.opened,
+            faults=take_away,
+            number=len(FAULTS),
+        )
+    verdict = check(history)
+    assert [str(finding) for finding in (*verdict.wrong, *verdict.by_engine)] == []
+    assert [failover.fault for failover in history.failovers] == FAULTS
+    assert all(failover.old != failover.new for failover in history.failovers)
+    acknowledged = {one.server for one in history.operations if one.outcome is Outcome.ACKNOWLEDGED}
+    assert acknowledged >= {failover.new for failover in history.failovers}
