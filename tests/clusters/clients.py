@@ -1,7 +1,7 @@
 """Clients of a small table with TTL, and its sweepers, which record what they did: see `history`.
 
 What is here is the same for all adapters. How each of them gets at the table is in a module of its
-own, as an `Application`: `sqlalchemy_clients`, `beanie_clients`.
+own, as an `Application`: `sqlalchemy_clients`, `beanie_clients`, `django_clients`.
 """
 
 from __future__ import annotations

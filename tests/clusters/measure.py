@@ -7,13 +7,13 @@ import json
 import statistics
 import sys
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from local_servers.cluster import FAULTS, ClusterKind
 from local_servers.lifetime import ON_REQUEST, running_cluster
 from terminal import end_orderly_on_signals, say
-from tests.clusters import beanie_clients, sqlalchemy_clients
 from tests.clusters.checker import Verdict, check
 from tests.clusters.workload import Load, one_of, run
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from local_servers.cluster import Cluster, Fault
     from tests.clusters.history import History
 
-_CLIENTS: dict[str, Any] = {"sqlalchemy": sqlalchemy_clients, "beanie": beanie_clients}
+_CLIENTS = ("sqlalchemy", "beanie", "django")
 _SHOWN = 20
 """The most findings that are printed."""
 
@@ -44,7 +44,7 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--to", type=Path, required=True)
     wanted = parser.parse_args(words)
-    clients = _CLIENTS[wanted.clients]
+    clients = import_module(f"tests.clusters.{wanted.clients}_clients")
     kinds = {kind.name: kind for kind in ON_REQUEST if isinstance(kind, ClusterKind)}
     with running_cluster(kinds[wanted.kind]) as cluster:
         history = run(

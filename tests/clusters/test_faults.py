@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -19,6 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+_ROOT: Final = Path(__file__).parents[2]
 FAULTS: Final[list[Fault]] = ["kill", "switchover", "partition"]
 
 
@@ -51,3 +57,19 @@ def test_clients_find_nothing_wrong_whatever_becomes_of_the_primary(
     assert all(failover.old != failover.new for failover in history.failovers)
     acknowledged = {one.server for one in history.operations if one.outcome is Outcome.ACKNOWLEDGED}
     assert acknowledged >= {failover.new for failover in history.failovers}
+
+
+def test_nor_does_an_application_with_django(tmp_path: Path) -> None:
+    """In a process of its own, since it sets Django up."""
+    seen = tmp_path / "seen.json"
+    words = ["postgres-standby", "--clients", "django", "--faults", *FAULTS, "--loses", "0"]
+    words += ["--failovers", "3", "--seed", "1", "--to", str(seen)]
+    subprocess.run(
+        [sys.executable, "-m", "tests.clusters.measure", *words],
+        cwd=_ROOT,
+        env={**os.environ, "PYTHONPATH": f"{_ROOT}:{_ROOT / 'tools'}"},
+        check=True,
+    )
+    answer = json.loads(seen.read_text(encoding="utf-8"))
+    assert (answer["wrong"], answer["by_engine"]) == ({}, {})
+    assert sum(answer["failovers"].values()) == 3

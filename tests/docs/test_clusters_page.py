@@ -51,13 +51,9 @@ def test_every_cluster_is_in_the_list(clusters: ModuleType) -> None:
     assert {kind.name for kind in there} == {setup.kind.name for setup in clusters.SETUPS}
 
 
-class Kind(NamedTuple):
-    title: str
-
-
 class Setup(NamedTuple):
     name: str
-    kind: Kind
+    title: str
     faults: tuple[str, ...] = ("kill", "partition")
 
 
@@ -79,9 +75,9 @@ def seen(page: ModuleType, **values: Any) -> Any:
 
 def test_a_row_of_the_page_has_what_was_seen(page: ModuleType) -> None:
     setups = [
-        Setup("sync", Kind("Synchronous pair")),
-        Setup("async", Kind("Asynchronous pair"), ("kill",)),
-        Setup("none", Kind("Missing one")),
+        Setup("sync", "Synchronous pair"),
+        Setup("async", "Asynchronous pair", ("kill",)),
+        Setup("none", "Missing one"),
     ]
     wrong = {"lost": 1, "token": 2, "changed": 3}
     lossy = seen(page, wrong=wrong, by_engine={"lost": 8}, unavailable=[])

@@ -47,11 +47,17 @@ class Setup:
     @property
     def name(self) -> str:
         """What `--only` calls it."""
-        return self.kind.name
+        return f"{self.kind.name}-django" if self.clients == "django" else self.kind.name
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return f"{self.kind.title}, Django" if self.clients == "django" else self.kind.title
 
 
 SETUPS = (
     Setup(POSTGRES_STANDBY),
+    Setup(POSTGRES_STANDBY, clients="django"),
     Setup(GALERA),
     Setup(MARIADB_REPLICA, ASYNCHRONOUS, WITHOUT_PARTITION),
     Setup(MYSQL_GROUP),

@@ -31,7 +31,7 @@ def measure(setup: Setup, failovers: int, seed: int, python: str) -> Measured | 
     today = datetime.now(timezone.utc).date().isoformat()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "seen.json"
-        words = [python, "-m", "tests.clusters.measure", setup.name]
+        words = [python, "-m", "tests.clusters.measure", setup.kind.name]
         options = {
             "--clients": setup.clients,
             "--failovers": failovers,

@@ -30,7 +30,8 @@ PREFACE = """# Clusters
 
 Each setup is a real cluster on one machine. While writers, readers and sweepers use a table whose
 rows live for a second or two, its primary is taken away again and again at random moments, another
-member takes its place, and the old one joins again. The primary is
+member takes its place, and the old one joins again. The clients use SQLAlchemy; those of MongoDB
+use Beanie, and a setup that names Django uses that. The primary is
 
 - *killed*: its process gets SIGKILL;
 - *stopped*, as for maintenance: it ends in good order once another member has all that it has, so
@@ -108,9 +109,7 @@ def document(setups: Iterable[Setup], results: Results, not_tested: Mapping[str,
     """Write the page."""
     asked = {setup: results[setup.name] for setup in setups if setup.name in results}
     measured = {s: result for s, result in asked.items() if isinstance(result, Measured)}
-    absent = {
-        s.kind.title: result.reason for s, result in asked.items() if isinstance(result, Absent)
-    }
+    absent = {s.title: result.reason for s, result in asked.items() if isinstance(result, Absent)}
     example = next((setup.name for setup in asked), "postgres-standby")
     parts = [
         PREFACE.format(
@@ -122,7 +121,7 @@ def document(setups: Iterable[Setup], results: Results, not_tested: Mapping[str,
         *(f"- {title}: {reason}\n" for title, reason in {**absent, **not_tested}.items()),
         "\n## Versions\n\n",
         *(
-            f"- {setup.kind.title} {result.version}, {result.driver}: {result.date}, "
+            f"- {setup.title} {result.version}, {result.driver}: {result.date}, "
             f"seed {result.seed}\n"
             for setup, result in measured.items()
         ),
@@ -153,7 +152,7 @@ _HEAD = (
 def _row(setup: Setup, result: Measured) -> list[str]:
     other = sum(number for rule, number in result.wrong.items() if rule not in SHOWN)
     return [
-        setup.kind.title,
+        setup.title,
         *(str(result.failovers.get(fault, "-")) for fault in _HAPPENED),
         f"{result.operations:,}",
         *(str(result.wrong.get(rule, 0)) for rule in SHOWN),
@@ -164,7 +163,7 @@ def _row(setup: Setup, result: Measured) -> list[str]:
 
 def _unfenced(setups: Iterable[Setup]) -> str:
     """Say where no primary is cut off."""
-    titles = [setup.kind.title for setup in setups if "partition" not in setup.faults]
+    titles = [setup.title for setup in setups if "partition" not in setup.faults]
     if not titles:
         return ""
     return (
