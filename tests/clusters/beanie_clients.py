@@ -364,7 +364,7 @@ class RecordedLeases:
         begin, asked = monotonic(), await self._now()
         renewed = await self._leases.renew(lease)
         if renewed:
-            self._journal.renewed(begin, asked, await self._now())
+            self._journal.renewed(lease, begin, asked, await self._now())
         return renewed
 
     async def release(self, lease: Lease) -> None:

@@ -193,9 +193,11 @@ class SweepJournal:
         if lease is not None:
             self._note(Holding.ACQUIRED, begin, asked, answered)
 
-    def renewed(self, begin: float, asked: int | None, answered: int | None) -> None:
-        """The sweeper's lease was renewed."""
-        self._note(Holding.RENEWED, begin, asked, answered)
+    def renewed(self, lease: Lease, begin: float, asked: int | None, answered: int | None) -> None:
+        """The lease was renewed; that is news if the answer was lost when it was acquired."""
+        action = Holding.RENEWED if self._held == lease else Holding.ACQUIRED
+        self._held = lease
+        self._note(action, begin, asked, answered)
 
     def released(self, begin: float) -> None:
         """The sweeper has given its lease back, or has tried to."""
@@ -253,7 +255,7 @@ class RecordedLeases:
         begin, asked = monotonic(), self._now()
         renewed = self._leases.renew(lease)
         if renewed:
-            self._journal.renewed(begin, asked, self._now())
+            self._journal.renewed(lease, begin, asked, self._now())
         return renewed
 
     def release(self, lease: Lease) -> None:

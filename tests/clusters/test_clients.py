@@ -1,20 +1,25 @@
-"""Where the primary is, for those who record what it answers."""
+"""What clients record when a primary is replaced."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.clusters.checker import check
-from tests.clusters.clients import Client
-from tests.clusters.history import SECOND, History, Kind, Outcome, Row
+from tests.clusters.clients import LEASE, Client, RecordedLeases, SweepJournal
+from tests.clusters.history import SECOND, History, Holding, Kind, Outcome, Row
 from tests.clusters.places import Places, WatchedCluster
 from tests.clusters.single import OnlyMember
+from ttl_odm.testing import InMemoryLeases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.clusters.clients import Noted
+
+
+NOON: Final = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
 
 @dataclass
@@ -91,3 +96,17 @@ def test_only_a_primary_that_is_killed_may_lose_what_it_acknowledged() -> None:
         ("switchover", "two", "one", 0.0),
         ("partition", "one", "two", 0.0),
     ]
+
+
+def test_a_lease_whose_answer_was_lost_is_recorded_when_it_is_renewed() -> None:
+    history, leases = History(10), InMemoryLeases(lambda: NOON)
+    recorded = RecordedLeases(leases, SweepJournal("sweeper", history), Connected("one"))
+    ours = leases.acquire("sweep", "ours", LEASE)
+    assert ours is not None
+    assert recorded.acquire("sweep", "ours", LEASE) is None
+    assert recorded.renew(ours)
+    assert recorded.renew(ours)
+    recorded.release(ours)
+    noted = [(tenure.action, tenure.token) for tenure in history.tenures]
+    actions = (Holding.ACQUIRED, Holding.RENEWED, Holding.RELEASED)
+    assert noted == [(action, ours.token) for action in actions]
