@@ -170,16 +170,14 @@ class SQLAlchemyAccess:
 
     def read(self, noted: Noted) -> None:
         """As in `Access`."""
-        with Session(self._engine) as session:
-            noted.server = session.connection().info[_MEMBER]
+        with self._connected(noted) as session:
             noted.asked = _now(session)
             noted.rows = _fetch(session, _rows(session, noted.keys))
             noted.answered = _now(session)
 
     def write(self, noted: Noted, ttl: int | None) -> None:
         """As in `Access`."""
-        with Session(self._engine) as session:
-            noted.server = session.connection().info[_MEMBER]
+        with self._connected(noted) as session:
             noted.asked = _now(session)
             missed = _missed(session, noted, ttl)
             if missed is None:
@@ -198,6 +196,20 @@ class SQLAlchemyAccess:
         """As in `Access`."""
         with Session(self._engine) as session:
             return _now(session)
+
+    @contextmanager
+    def _connected(self, noted: Noted) -> Iterator[Session]:
+        """Open a session, whose connection isn't used again after an error.
+
+        A server that was demoted would refuse every further write, too.
+        """
+        with Session(self._engine) as session:
+            try:
+                noted.server = session.connection().info[_MEMBER]
+                yield session
+            except self.away:
+                session.invalidate()
+                raise
 
 
 def _missed(session: Session, noted: Noted, ttl: int | None) -> Outcome | None:
