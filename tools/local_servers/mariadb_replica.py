@@ -163,7 +163,9 @@ class _Pair:
         self._start(server, _READ_ONLY, f"--init-file={self.statements}")
 
     def _start(self, server: Server, *words: str) -> None:
-        server.start(*_SETTINGS, f"--server-id={self.number[server.name]}", *words)
+        address = (f"--report-host={ADDRESS}", f"--report-port={server.port}")
+        number = f"--server-id={self.number[server.name]}"
+        server.start(*_SETTINGS, *address, number, *words)
 
     def _wait_for_replicas(self) -> None:
         if self.source.is_up:
