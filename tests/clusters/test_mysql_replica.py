@@ -10,6 +10,7 @@ from sqlalchemy import delete, text, update
 from sqlalchemy.dialects.mysql import insert
 from sqlalchemy.orm import Session
 
+from tests.clusters.lagging import held_back, sweep_that_waits
 from tests.clusters.members import running, until
 from tests.clusters.mysql import (
     EXPIRED,
@@ -22,7 +23,8 @@ from tests.clusters.mysql import (
     seen,
     stored,
 )
-from tests.faults.carts import cart
+from tests.faults.carts import HOUR, add, cart
+from ttl_odm.replication import ReplicationLag
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sweeper import Ending, Sweeper
 
@@ -113,6 +115,39 @@ def test_a_sweeper_of_a_server_that_logs_statements_reports_that_in_one_line(
     assert "BINLOG_FORMAT = STATEMENT" in problem
     assert "\n" not in problem
     assert stored(primary, model) == {*EXPIRED, *LIVE}
+
+
+@pytest.mark.parametrize("started", ["MYSQL_REPLICA"], indirect=True)
+def test_a_sweep_waits_for_a_replica_that_is_behind(pair: tuple[Engine, Engine]) -> None:
+    model = cart("")
+    primary, replica = pair
+    throttle: Any = ReplicationLag(primary, at_most=0.2)
+    until(lambda: throttle() is None)
+    with held_back(replica) as let_go:
+        with primary.begin() as connection:
+            add(connection, [999], age=2 * HOUR)
+        until(lambda: throttle() is not None)
+
+        def release() -> None:
+            assert stored(primary, model) == {999, *EXPIRED, *LIVE}
+            let_go()
+
+        report = sweep_that_waits(primary, model, throttle, release)
+    assert (report.problems, report.deleted) == ((), len(EXPIRED) + 1)
+    assert report.waited["throttle"] > 0
+    until(lambda: throttle() is None)
+
+
+@pytest.mark.parametrize("started", ["MYSQL_REPLICA"], indirect=True)
+def test_a_replica_is_not_waited_for_because_the_primary_begins_another_log(
+    pair: tuple[Engine, Engine],
+) -> None:
+    primary, _ = pair
+    throttle: Any = ReplicationLag(primary, at_most=0.05)
+    with primary.connect() as connection:
+        for _ in range(3):
+            connection.execute(text("FLUSH BINARY LOGS"))
+            until(lambda: throttle() is None)
 
 
 @pytest.mark.parametrize("started", ["MYSQL_REPLICA"], indirect=True)

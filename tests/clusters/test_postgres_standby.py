@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +13,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 
-from tests.clusters.members import PATIENCE, revive, running, until
+from tests.clusters.lagging import sweep_that_waits
+from tests.clusters.members import revive, running, until
 from tests.sql.sweeping import HOUR, add, cart, left
 from ttl_odm.cli.application import Application
 from ttl_odm.cli.replicas import check_replicas
@@ -396,20 +396,11 @@ def test_a_sweep_waits_for_a_standby_that_is_behind(cluster: Any) -> None:
         with pytest.raises(TTLConfigurationError, match="GRANT pg_monitor"):
             blind()
 
-        waits = threading.Event()
-
-        def watched() -> Any:
-            seconds = throttle()
-            if seconds is not None:
-                waits.set()
-            return seconds
-
-        with ThreadPoolExecutor(1) as pool:
-            sweeping = pool.submit(Sweeper(engine, model, throttle=watched).run_once)
-            assert waits.wait(PATIENCE)
+        def release() -> None:
             assert stored(engine, model) == {999, *EXPIRED, *LIVE}
             run(standby, "SELECT pg_wal_replay_resume()")
-            report = sweeping.result()
+
+        report = sweep_that_waits(engine, model, throttle, release)
         assert (report.problems, report.deleted) == ((), len(EXPIRED) + 1)
         assert report.waited["throttle"] > 0
         until(lambda: throttle() is None)

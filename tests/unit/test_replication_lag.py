@@ -60,17 +60,25 @@ def test_a_replica_that_goes_away_leaves_nothing_behind() -> None:
     assert lag.of(at(30, 30), 6) == {"r0": 0}
 
 
+def test_a_log_that_ends_earlier_than_before_is_another_one() -> None:
+    lag = Lag()
+    lag.of(at(30, 10), 0)
+    assert lag.of(at(20, 20), 5) == {"r0": 0}
+    assert lag.of(at(25, 20), 6) == {"r0": 0}
+    assert lag.of(at(25, 20), 8) == {"r0": 2}
+
+
 @pytest.mark.parametrize(
     ("lag", "wait"),
     [
         ({}, None),
-        ({"a": 1.0}, None),
-        ({"a": 0.2, "b": 1.5}, 0.5),
+        ({"a": 0.25}, None),
+        ({"a": 0.2, "b": 0.75}, 0.5),
         ({"a": 60}, 1.0),
-        ({"a": 1.001}, 0.05),
+        ({"a": 0.251}, 0.05),
     ],
 )
-def test_a_throttle_waits_for_the_one_that_is_furthest_behind(
+def test_a_throttle_waits_for_the_one_that_is_furthest_behind_before_it_is_too_late(
     lag: dict[str, float], wait: float | None
 ) -> None:
     assert wait_for(lag, 1.0) == wait
@@ -91,7 +99,9 @@ def asked(family: str, replies: dict[object, Rows], **replicas: str) -> float | 
     """Answer questions from a table by statement, and by whom they are for."""
 
     def reply(question: f.Question) -> Rows:
-        return replies.get((question.sql, question.place or question.known), [])
+        version = "11.8.2-MariaDB" if family == "mariadb" else "9.1.0"
+        server = [{"number": 1, "version": version}] if question.sql == f.SERVER else []
+        return replies.get((question.sql, question.place or question.known), server)
 
     return f.answer(f.Questions(family, 1.0, replicas)(), reply)
 
@@ -139,6 +149,49 @@ def test_replicas_that_the_caller_names_are_asked_instead() -> None:
     assert asked("mariadb", replies, one="a", two="b") == 1.0
 
 
+@pytest.mark.parametrize("word", ["Source", "Master"])
+def test_a_replica_has_a_position_in_the_log_of_the_primary_that_it_follows(word: str) -> None:
+    row = {
+        f"Seconds_Behind_{word}": 3,
+        f"Relay_{word}_Log_File": "log.000002",
+        f"Exec_{word}_Log_Pos": 7,
+        f"{word}_Server_Id": 1,
+    }
+    position = f.position_in("log.000002", 7)
+    assert [*f.of_replica("r", [row], f.Source(1, 0))] == [Replica("r", 2.0, position)]
+    assert [*f.of_replica("r", [row], f.Source(2, 0))] == [Replica("r", 3.0)]
+    assert [*f.of_replica("r", [row])] == [Replica("r", 3.0)]
+    assert [*f.of_replica("r", [{**row, f"Relay_{word}_Log_File": ""}], f.Source(1, 0))] == [
+        Replica("r", 3.0)
+    ]
+    assert [*f.of_replica("r", [{**row, f"Seconds_Behind_{word}": None}], f.Source(1, 0))] == []
+
+
+def test_a_later_log_is_behind_an_earlier_one_of_any_length() -> None:
+    assert f.position_in("a.b.000010", 4) > f.position_in("a.b.000009", "9000000000000000000")
+
+
+@pytest.mark.parametrize(
+    ("version", "statement"),
+    [
+        ("8.0.36", f.LOG_STATUS),
+        ("8.2.0", f.BINARY_LOG_STATUS),
+        ("9.1.0-commercial", f.BINARY_LOG_STATUS),
+        ("11.8.2-MariaDB-log", f.LOG_STATUS),
+    ],
+)
+def test_the_primary_is_asked_where_its_log_ends(version: str, statement: str) -> None:
+    assert f.log_status_of(version) == statement
+    row = {"Seconds_Behind_Master": 9, "Relay_Master_Log_File": "b.01", "Exec_Master_Log_Pos": 5}
+    for end, wait in ((5, None), (6, 1.0)):
+        replies: dict[object, Rows] = {
+            (f.SERVER, None): [{"number": 4, "version": version}],
+            (statement, None): [{"File": "b.01", "Position": end}],
+            (f.REPLICA_STATUS, "a"): [{**row, "Master_Server_Id": 4}],
+        }
+        assert asked("mysql", replies, one="a") == wait
+
+
 def test_a_replica_that_nobody_can_ask_is_a_mistake() -> None:
     replies: dict[object, Rows] = {
         (f.REPLICAS, None): [{"Host": "", "Port": 3306}],
@@ -148,7 +201,7 @@ def test_a_replica_that_nobody_can_ask_is_a_mistake() -> None:
         asked("mysql", replies)
 
 
-@pytest.mark.parametrize(("seconds", "wait"), [(None, None), ("-0.2", None), ("1.25", 0.25)])
+@pytest.mark.parametrize(("seconds", "wait"), [(None, None), ("-0.2", None), ("0.5", 0.25)])
 def test_members_of_a_group_are_asked(seconds: str | None, wait: float | None) -> None:
     replies: dict[object, Rows] = {
         (f.GROUP, None): [{"Host": "member", "Port": 3308}],

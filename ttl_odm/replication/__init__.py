@@ -1,8 +1,8 @@
 """How far replicas are behind, and a sweeper that waits for them.
 
 ``Sweeper(engine, Base, throttle="replication")`` asks before each batch how far the replicas are
-behind, and waits while one of them is more than a second late. `ReplicationLag` is the same as an
-object, with another limit or with replicas that the primary doesn't know.
+behind, and waits so that none of them gets more than a second late. `ReplicationLag` is the same as
+an object, with another limit or with replicas that the primary doesn't know.
 
 - `lag`: what is measured, whatever the database; pure.
 - `families`: what each family of SQL databases is asked, and what its answers mean.

@@ -25,17 +25,12 @@ def throttle_of(engine: Any, at_most: float, replicas: Sequence[Any]) -> Throttl
             f'replicas = {replicas!r}: give a connection for each, such as connections["replica"].'
         )
     known = {replica.alias: replica.alias for replica in replicas}
-    questions = Questions(_family_of(primary), at_most, known)
+    questions = Questions(connections[primary].vendor, at_most, known)
 
     def replication() -> float | str | None:
         return answer(questions(), lambda question: _ask(question, primary))
 
     return replication
-
-
-def _family_of(alias: str) -> str:
-    connection: Any = connections[alias]
-    return "mariadb" if getattr(connection, "mysql_is_mariadb", False) else connection.vendor
 
 
 def _ask(question: Question, primary: str) -> Rows:

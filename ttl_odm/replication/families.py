@@ -40,6 +40,15 @@ PROCESSES: Final = "SHOW PROCESSLIST"
 REPLICA_STATUS: Final = "SHOW REPLICA STATUS"
 """What a replica of MariaDB or MySQL says of itself."""
 
+SERVER: Final = "SELECT @@server_id AS number, version() AS version"
+"""Which server of MariaDB or MySQL answers."""
+
+LOG_STATUS: Final = "SHOW MASTER STATUS"
+"""Where the log of MariaDB, or of MySQL before 8.2, ends."""
+
+BINARY_LOG_STATUS: Final = "SHOW BINARY LOG STATUS"
+"""The same on MySQL."""
+
 GALERA: Final = (
     "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_ready', 'wsrep_flow_control_paused_ns')"
 )
@@ -61,6 +70,11 @@ WHERE channel_name = 'group_replication_applier' AND applying_transaction <> ''
 """How old the transactions are that a member of the group is applying."""
 
 _ANSWERING: Final = ("streaming", "catchup")
+
+_RENAMED_IN: Final = (8, 2)
+_WORDS: Final = ("Source", "Master")
+_ROUNDED: Final = 1.0
+"""Seconds that a replica's own measure may be too high: it is the difference of whole ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +118,60 @@ def addresses(rows: Rows) -> list[tuple[str, int]]:
     return [(row["Host"], int(row["Port"])) for row in rows if row["Host"]]
 
 
-def of_replica(name: str, rows: Rows) -> Iterator[Replica]:
-    """Return what a replica says of itself; nothing while it isn't replicating."""
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A primary of MariaDB or MySQL.
+
+    Attributes:
+        number: Its ``server_id``.
+        written: Where its log ends, on the scale of `Replica.position`.
+    """
+
+    number: int
+    written: int
+
+
+def is_mariadb(version: str) -> bool:
+    """Whether a server is MariaDB, to which ``mysql://`` may lead, too."""
+    return "mariadb" in version.lower()
+
+
+def log_status_of(version: str) -> str:
+    """Return the statement that shows where a server's log ends."""
+    if is_mariadb(version):
+        return LOG_STATUS
+    major, minor, *_ = version.split(".")
+    return BINARY_LOG_STATUS if (int(major), int(minor)) >= _RENAMED_IN else LOG_STATUS
+
+
+def position_in(file: str, offset: object) -> int:
+    """Return a place in a binary log as a number."""
+    return int(file.rpartition(".")[2]) << 64 | int(str(offset))
+
+
+def of_replica(name: str, rows: Rows, source: Source | None = None) -> Iterator[Replica]:
+    """Return what a replica says of itself; nothing while it isn't replicating.
+
+    Args:
+        name: What to call it.
+        rows: Its status.
+        source: The primary. A replica that follows it directly has a position in its log.
+    """
     for row in rows:
-        seconds = row.get("Seconds_Behind_Source", row.get("Seconds_Behind_Master"))
-        if seconds is not None:
+        seconds = _value(row, "Seconds_Behind_{}")
+        if seconds is None:
+            continue
+        file = _value(row, "Relay_{}_Log_File")
+        if source is None or not file or int(_value(row, "{}_Server_Id")) != source.number:
             yield Replica(name, float(seconds))
+        else:
+            position = position_in(file, _value(row, "Exec_{}_Log_Pos"))
+            yield Replica(name, max(0.0, float(seconds) - _ROUNDED), position)
+
+
+def _value(row: Mapping[str, Any], column: str) -> Any:
+    """Return the value of a column that has another name on MariaDB."""
+    return next((row[name] for name in map(column.format, _WORDS) if name in row), None)
 
 
 def is_node(rows: Rows) -> bool:
@@ -164,7 +226,8 @@ class Questions:
         """Begin with no readings.
 
         Args:
-            family: `postgresql`, `mariadb` or `mysql`; another has no replicas.
+            family: `postgresql`, `mariadb` or `mysql`, which may be either; another has no
+                replicas.
             at_most: Seconds that a replica may be behind.
             replicas: What the adapter knows each replica by, by their names; empty if the caller
                 has named none.
@@ -190,7 +253,7 @@ class Questions:
             status = yield Question(GALERA)
             if is_node(status):
                 return self._flow_control(status)
-            reading = Reading((yield from self._asked()))
+            reading = yield from self._asked()
         else:
             return None
         return wait_for(self._lag.of(reading, monotonic()), self._at_most)
@@ -200,22 +263,33 @@ class Questions:
         before, self._paused = self._paused, paused_for(status)
         return "flow control" if before is not None and self._paused > before else None
 
-    def _asked(self) -> Asking[list[Replica]]:
-        if self._replicas:
-            named: list[Replica] = []
-            for name, known in self._replicas.items():
-                named += of_replica(name, (yield Question(REPLICA_STATUS, known=known)))
-            return named
+    def _asked(self) -> Asking[Reading]:
+        (server,) = yield Question(SERVER)
+        is_mysql = not is_mariadb(server["version"])
+        questions = {
+            name: Question(REPLICA_STATUS, known=known) for name, known in self._replicas.items()
+        }
+        if not questions:
+            places = yield from self._places(REPLICAS if is_mysql else REPLICA_HOSTS)
+            questions = {name_of(place): Question(REPLICA_STATUS, place) for place in places}
+        source = (yield from self._source(server)) if questions else None
         replicas: list[Replica] = []
-        for place in (yield from self._places()):
-            replicas += of_replica(name_of(place), (yield Question(REPLICA_STATUS, place=place)))
-        if self._family == "mysql":
+        for name, question in questions.items():
+            replicas += of_replica(name, (yield question), source)
+        if is_mysql and not self._replicas:
             for place in addresses((yield Question(GROUP))):
                 replicas += of_member(name_of(place), (yield Question(APPLIER, place=place)))
-        return replicas
+        return Reading(replicas, None if source is None else source.written)
 
-    def _places(self) -> Asking[list[tuple[str, int]]]:
-        listing = REPLICAS if self._family == "mysql" else REPLICA_HOSTS
+    def _source(self, server: Mapping[str, Any]) -> Asking[Source | None]:
+        """Ask where the primary's log ends; before the replicas, which then seem no later."""
+        status = yield Question(log_status_of(server["version"]))
+        if not status:  # it writes none
+            return None
+        (log,) = status
+        return Source(int(server["number"]), position_in(log["File"], log["Position"]))
+
+    def _places(self, listing: str) -> Asking[list[tuple[str, int]]]:
         places = addresses((yield Question(listing)))
         if (followers := count_followers((yield Question(PROCESSES)))) > len(places):
             raise TTLConfigurationError(

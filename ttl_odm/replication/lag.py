@@ -20,6 +20,13 @@ AT_MOST: Final = 1.0
 _LONGEST: Final = 86_400.0
 _BRIEF: Final = 0.05
 
+_SHARE: Final = 0.25
+"""The share of the limit from which on a sweep waits.
+
+A replica that can't keep up is furthest behind later, when it comes to what was written last: it
+needs four times as long as this for that, if it writes a quarter of what the primary does.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Replica:
@@ -68,6 +75,8 @@ class Lag:
             at: Its time in seconds, on a monotonic clock.
         """
         written = self._written
+        if reading.written is not None and written and reading.written < written[-1][1]:
+            written.clear()  # another primary, which needn't have all, or one with a new log
         if reading.written is not None and (not written or written[-1][1] < reading.written):
             written.append((at, reading.written))
         positions = [r.position for r in reading.replicas if r.position is not None]
@@ -89,10 +98,10 @@ def wait_for(lag: dict[str, float], at_most: float) -> float | None:
 
     Args:
         lag: Seconds by replica.
-        at_most: Seconds that a replica may be behind.
+        at_most: Seconds that a replica may be behind; the wait begins at a quarter of them.
     """
-    longest = max(lag.values(), default=0.0)
-    return None if longest <= at_most else max(_BRIEF, min(longest - at_most, at_most))
+    excess = max(lag.values(), default=0.0) - at_most * _SHARE
+    return None if excess <= 0 else max(_BRIEF, min(excess, at_most))
 
 
 def check_limit(seconds: object) -> None:
