@@ -41,7 +41,7 @@ PARTS: Final = (
         "round_trip",
     ),
     *("sweeping", "sweep_workers", "mongo_sweeping", "indexes", "partitions", "database_sweep"),
-    "events",
+    *("replication", "events"),
     *("migrations", "importing", "growth", "process_growth"),
 )
 """The benchmarks' modules, in the order of the report."""

@@ -54,6 +54,7 @@ class Scale:
         one_by_one: rows for the ways that take a hundred times as long; their time is per row.
         big: rows of the table of which nothing has expired, by database.
         migrated: rows of the table that is migrated.
+        replicated: rows that are swept while replicas follow.
         cut: rows of the table that is cut into partitions, by database.
         idle_seconds: how long somebody works on a database where nothing else is going on.
         sweep_seconds: how long expired rows are watched where the database deletes them by itself.
@@ -70,6 +71,7 @@ class Scale:
     one_by_one: int
     big: Mapping[str, int]
     migrated: int
+    replicated: int
     cut: Mapping[str, int]
     idle_seconds: float
     sweep_seconds: float
@@ -89,7 +91,7 @@ class Scale:
         return (
             f"{self.sittings} sittings of {self.rounds} rounds; each way deletes {expired} rows, "
             f"row by row {self.one_by_one:,}; nothing has expired of {big} rows; "
-            f"{self.migrated:,} rows are migrated"
+            f"{self.migrated:,} rows are migrated, and {self.replicated:,} swept beside replicas"
         )
 
 
@@ -116,6 +118,7 @@ SCALES = {
         one_by_one=2_000,
         big=_BIG,
         migrated=1_000_000,
+        replicated=1_000_000,
         cut={"postgres": 10_000_000, "mariadb": 1_000_000, "mysql": 500_000},
         idle_seconds=4.0,
         sweep_seconds=120.0,
@@ -138,6 +141,7 @@ SCALES = {
         one_by_one=200,
         big=dict.fromkeys(_BIG, 50_000),
         migrated=50_000,
+        replicated=50_000,
         cut={"postgres": 300_000, "mariadb": 50_000, "mysql": 50_000},
         idle_seconds=1.0,
         sweep_seconds=15.0,
@@ -160,6 +164,7 @@ SCALES = {
         one_by_one=20,
         big=dict.fromkeys(_BIG, 1_000),
         migrated=1_000,
+        replicated=1_000,
         cut=dict.fromkeys(_BIG, 1_000),
         idle_seconds=0.1,
         sweep_seconds=3.0,
@@ -295,6 +300,13 @@ def _mongodb_version(url: str) -> str:
 
     with MongoClient[dict[str, object]](url) as client:
         return str(client.server_info()["version"])
+
+
+def find_tools() -> None:
+    """Let what is in the folder `tools` be imported, as `local_servers` is."""
+    folder = str(Path(__file__).parents[1] / "tools")
+    if folder not in sys.path:
+        sys.path.append(folder)
 
 
 def tell(line: str) -> None:

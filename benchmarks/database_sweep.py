@@ -7,11 +7,9 @@ own with pg_cron calls the procedure; on MariaDB and MySQL the EVENT does.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from alembic.migration import MigrationContext
@@ -19,7 +17,7 @@ from alembic.operations import Operations
 from sqlalchemy import create_engine, make_url, text
 
 import ttl_odm.alembic  # noqa: F401 - it brings op.add_ttl
-from benchmarks.bench import tell
+from benchmarks.bench import find_tools, tell
 from benchmarks.findings import Finding
 from benchmarks.goals import DATABASE_SWEEP
 from benchmarks.harness import Estimate
@@ -167,7 +165,7 @@ def _made(url: str) -> Iterator[Engine]:
 
 @contextmanager
 def _with_pg_cron() -> Iterator[str]:
-    sys.path.append(str(Path(__file__).parents[1] / "tools"))
+    find_tools()
     from local_servers.lifetime import started  # noqa: PLC0415 - of the tools
     from local_servers.pg_cron import PG_CRON  # noqa: PLC0415 - of the tools
 

@@ -18,14 +18,24 @@ if TYPE_CHECKING:
     from benchmarks.harness import Round
 
     Unit = Literal[
-        "ratio", "exponent", "statements", "pages", "modules", "sweepers", "MiB", "ms", "µs"
+        "ratio",
+        "exponent",
+        "statements",
+        "pages",
+        "modules",
+        "sweepers",
+        "MiB",
+        "bytes",
+        "s",
+        "ms",
+        "µs",
     ]
     Verdict = Literal["met", "unclear", "missed"]
 
-_DIGITS = {"ratio": 2, "exponent": 2, "ms": 1, "µs": 1}
+_DIGITS = {"ratio": 2, "exponent": 2, "s": 2, "ms": 1, "µs": 1}
 """Digits after the point that a figure is shown with, and judged by; others are whole."""
 
-_MEASURED = ("ms", "µs", "MiB")
+_MEASURED = ("s", "ms", "µs", "MiB", "bytes")
 
 _MANY = 10
 """From here on a ratio has no use for hundredths."""

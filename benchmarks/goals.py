@@ -123,6 +123,9 @@ DATABASE_SWEEP: Final = Goal(
     5_000,
     "ms",
 )
+REPLICA_LAG: Final = Goal(
+    'Sweep with throttle="replication": the largest lag of a replica meanwhile', 1, "s"
+)
 IMPORT: Final = Goal("`import ttl_odm`: time", 20, "ms")
 FOREIGN: Final = Goal("`import ttl_odm`: modules from outside the standard library", 0, "modules")
 CONSTANT: Final = Goal(
@@ -172,7 +175,7 @@ GOALS: Final = tuple(
         *(DJANGO_SWEEP, SPEED, FOREGROUND, NEIGHBOUR),
         *(ONE_WORKER, TWO_WORKERS, GENTLE, GENTLE_MYSQL),
         *(ROW_BY_ROW, IDLE_TIME, IDLE_PAGES, MEMORY),
-        *(PARTITIONS_TIME, PARTITIONS_LOG, PARTITIONS_WAIT),
+        *(PARTITIONS_TIME, PARTITIONS_LOG, PARTITIONS_WAIT, REPLICA_LAG),
         *(DATABASE_SWEEP, EVENTS_IN_TIME, EVENTS_STATEMENTS, EVENTS_TIME, IMPORT, FOREIGN),
         *(CONSTANT, LINEAR, ONE_HOLDER),
     )

@@ -73,17 +73,23 @@ ON = {
         "sweep_workers",
         "indexes",
         "partitions",
-        "database_sweep",
+        *("database_sweep", "replication"),
         *("growth", "process_growth"),
     ),
-    "mariadb": ("django_overhead", "django_follows", "django_tenants", "database_sweep"),
-    "mysql": ("round_trip", "sweeping", "sweep_workers", "partitions", "migrations"),
+    "mariadb": (
+        *("django_overhead", "django_follows", "django_tenants"),
+        *("database_sweep", "replication"),
+    ),
+    "mysql": (
+        *("round_trip", "sweeping", "sweep_workers", "partitions", "migrations"),
+        "replication",
+    ),
     "mongodb": (
         "beanie_overhead",
         "beanie_follows",
         "beanie_stored",
         "mongo_sweeping",
-        "round_trip",
+        *("round_trip", "replication"),
         *("growth", "process_growth"),
     ),
 }
