@@ -48,7 +48,14 @@ def test_members_that_are_up_are_compared_with_the_primary() -> None:
             member("d", "(not reachable/healthy)", 0),
         ]
     }
-    assert reading_of(status) == Reading([Replica("a", position=7 * 2**32 + 2)], 8 * 2**32)
+    assert reading_of(status, {}) == Reading([Replica("a", position=7 * 2**32 + 2)], 8 * 2**32)
+    for reported, known in (((7, 3), 7 * 2**32 + 3), ((7, 1), 7 * 2**32 + 2)):
+        at = {"ts": Timestamp(*reported), "t": 1}
+        for names in (("optime", "lastAppliedOpTime"), ("optime",)):
+            # The position at the last heartbeat may be later, of a member that has just come.
+            progress = {"replicationProgress": [{"host": "a", **dict.fromkeys(names, at)}]}
+            reading = reading_of(status, progress)
+            assert reading == Reading([Replica("a", position=known)], 8 * 2**32)
 
 
 async def test_a_replica_set_names_its_members_itself(carts: Swept) -> None:

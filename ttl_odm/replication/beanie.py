@@ -19,6 +19,16 @@ if TYPE_CHECKING:
 _UNAUTHORIZED: Final = 13
 _NO_REPLICATION: Final = 76
 
+_PROGRESS: Final = {
+    "serverStatus": 1,
+    "repl": 1,
+    **dict.fromkeys(("metrics", "wiredTiger", "tcmalloc", "locks", "transactions"), 0),
+}
+"""The positions that secondaries report as they apply writes, without what takes time to collect.
+
+``replSetGetStatus`` has those of the last heartbeats, which are up to two seconds old.
+"""
+
 
 def throttle_of(engine: Any, at_most: float, replicas: Sequence[Any]) -> Throttle:
     """Make the throttle; see `ttl_odm.replication.ReplicationLag`."""
@@ -32,31 +42,42 @@ def throttle_of(engine: Any, at_most: float, replicas: Sequence[Any]) -> Throttl
     async def replication() -> float | str | None:
         try:
             status = await database.client.admin.command("replSetGetStatus")
+            progress = (await database.client.admin.command(_PROGRESS))["repl"]
         except OperationFailure as error:
             if error.code == _NO_REPLICATION:
                 return None
             if error.code == _UNAUTHORIZED:
                 raise TTLConfigurationError(
-                    "throttle='replication' needs replSetGetStatus, and the sweeper's user may not "
-                    "run it: grant the role clusterMonitor."
+                    "throttle='replication' needs replSetGetStatus and serverStatus, and the "
+                    "sweeper's user may not run them: grant the role clusterMonitor."
                 ) from error
             raise
-        return wait_for(lag.of(reading_of(status), monotonic()), at_most)
+        return wait_for(lag.of(reading_of(status, progress), monotonic()), at_most)
 
     return replication
 
 
-def reading_of(status: Mapping[str, Any]) -> Reading:
-    """Return what ``replSetGetStatus`` shows."""
+def reading_of(status: Mapping[str, Any], progress: Mapping[str, Any]) -> Reading:
+    """Return what is known of the members.
+
+    Args:
+        status: The answer to ``replSetGetStatus``.
+        progress: The section ``repl`` of the answer to ``serverStatus``.
+    """
+    applied = {
+        member["host"]: _position_in(member.get("lastAppliedOpTime", member["optime"]))
+        for member in progress.get("replicationProgress", ())
+    }
     members = status["members"]
     primary = next((member for member in members if member["stateStr"] == "PRIMARY"), None)
     secondaries = [member for member in members if member["stateStr"] == "SECONDARY"]
-    return Reading(
-        [Replica(member["name"], position=_position_of(member)) for member in secondaries],
-        None if primary is None else _position_of(primary),
-    )
+    replicas = []
+    for member in secondaries:
+        name, position = member["name"], _position_in(member["optime"])
+        replicas.append(Replica(name, position=max(position, applied.get(name, position))))
+    return Reading(replicas, None if primary is None else _position_in(primary["optime"]))
 
 
-def _position_of(member: Mapping[str, Any]) -> int:
-    timestamp = member["optime"]["ts"]
+def _position_in(optime: Mapping[str, Any]) -> int:
+    timestamp = optime["ts"]
     return int(timestamp.time) << 32 | int(timestamp.inc)
