@@ -2,8 +2,8 @@
 
 A *beat* is a tiny write: the number of the latest one is in a table of its own. A replica is behind
 by the age of the oldest beat that it doesn't show. That is the same measure on all databases, to
-the millisecond; the databases' own measures are in whole seconds on most of them, so these are
-noted beside it.
+the millisecond. The databases' own measures are noted beside it: most are in whole seconds, and
+MongoDB's is that of the last heartbeats, up to two seconds ago.
 """
 
 from __future__ import annotations

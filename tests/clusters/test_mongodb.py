@@ -28,6 +28,7 @@ from ttl_odm.beanie.sweep.store import MongoStore
 from ttl_odm.cli.application import Application
 from ttl_odm.cli.replicas import check_replicas
 from ttl_odm.errors import ExpiredError
+from ttl_odm.replication import ReplicationLag
 from ttl_odm.sweeper import AsyncSweeper, Server, TransientStoreError
 
 if TYPE_CHECKING:
@@ -242,6 +243,34 @@ async def test_a_secondary_hides_what_has_expired_by_its_own_clock(cluster: Any)
             assert {cart["_id"] for cart in shown} == {*LIVE}
             assert await world.database["carts"].count_documents({}) == len(LIVE)
             assert await world.database["carts"].distinct("_id") == [*LIVE]
+
+
+async def test_a_sweep_waits_for_a_secondary_that_is_behind(cluster: Any) -> None:
+    async with opened(cluster.url, [Cart]) as world:
+        await ensure_indexes(Cart)
+        put(world, range(50), age=7200)
+        throttle: Any = ReplicationLag(world.database, at_most=0.2)
+        waits = asyncio.Event()
+
+        async def watched() -> Any:
+            seconds = await throttle()
+            if seconds is not None:
+                waits.set()
+            return seconds
+
+        with falling_behind(cluster.replicas()[-1:]):
+            put(world, [50], age=7200)
+            deadline = time.monotonic() + PATIENCE
+            while await throttle() is None:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.05)
+            sweeper = AsyncSweeper(world.database, [Cart], throttle=watched)
+            sweeping = asyncio.create_task(sweeper.run_once())
+            await asyncio.wait_for(waits.wait(), PATIENCE)
+            assert world.keys(Cart) == [*range(51)]
+        report = await sweeping
+        assert (report.problems, report.deleted) == ((), 51)
+        assert report.waited["throttle"] > 0
 
 
 def stored_at(member: Any, world: World, key: int) -> Any:
