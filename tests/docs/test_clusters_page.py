@@ -91,7 +91,7 @@ def test_a_row_of_the_page_has_what_was_seen(page: ModuleType) -> None:
         "| Synchronous pair | 60 | - | 40 | 12,345 | 0 | 0 | 0 | 0 | 0 | 4 | 0.6 | 1.9 |" in written
     )
     assert "| Asynchronous pair | 60 | - | 40 | 12,345 | 1 | 0 | 0 | 5 | 8 | 4 | - | - |" in written
-    assert "left out for Asynchronous pair: nothing keeps" in written
+    assert "asynchronous (Asynchronous pair): nothing keeps" in written
     assert "- Missing one: it could not be started\n- Something else: for a reason\n" in written
     assert "**2 setups: 24,690 operations through 200 failovers, 6 wrong, 8 lost" in written
     assert "- Synchronous pair 15.1, psycopg 3.3: 2026-11-29, seed 7\n" in written

@@ -53,10 +53,10 @@ order of the operations that overlapped:
 *Lost by the engine* counts acknowledged writes that an asynchronous failover lost: the promoted
 replica didn't have them yet. No library can prevent that; the databases' own documentation says how
 to replicate synchronously. *Behind* counts the reads in which a replica, or a primary that was cut
-off, didn't have a live row yet. *Seconds unavailable* are those from the
-end of the old primary to the first write that the new one acknowledged, with the time that the
-command itself takes to promote a replica where nothing elects. As the clients here have no time
-limits, they also wait until a primary that was cut off goes on.
+off, didn't have a live row yet. *Seconds unavailable* are those from the end of the old primary to
+the first write that the new one acknowledged, with the time that the command itself takes to
+promote a replica where nothing elects. As the clients here have no time limits, they also wait
+until a primary that was cut off has found that out.
 
 `python3 tools/dev.py clusters` measures everything, and `--only {example}` a single setup.
 `--failovers 10` is shorter, and `--seed 7` repeats a run's random choices.
@@ -167,9 +167,9 @@ def _unfenced(setups: Iterable[Setup]) -> str:
     if not titles:
         return ""
     return (
-        f" This is left out for {', '.join(titles)}: nothing keeps their old primary from "
-        "acknowledging writes then, which are lost as soon as it follows the new one, so a "
-        "deployment has to end it before it promotes another."
+        f" That is left out where replication is asynchronous ({'; '.join(titles)}): nothing keeps "
+        "the old primary from acknowledging writes then, which are lost as soon as it follows the "
+        "new one. A deployment has to end it before it promotes another."
     )
 
 
