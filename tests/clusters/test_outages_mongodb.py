@@ -142,6 +142,31 @@ async def test_what_is_reported_as_done_outlives_the_primary(cluster: Any) -> No
         await see_on_all(cluster, place, expected)
 
 
+async def test_an_index_that_is_being_built_is_waited_for(cluster: Any) -> None:
+    async with (
+        scratch(cluster.url) as place,
+        scratch(cluster.url, name=place.database.name) as again,
+    ):
+        fill(place)
+        places = [place, again]
+        with at(cluster.primary()) as client, falling_behind(cluster.replicas()):
+            ensuring = []
+            for number, one in enumerate(places, start=1):
+                ensuring.append(asyncio.create_task(ensure_collection(one.ours, HOUR)))
+                await asyncio.to_thread(
+                    until, lambda number=number: building(client, place) == number
+                )
+        reports = [await one for one in ensuring]
+        assert [set(report.created) for report in reports] == [{"__ttl_default", "__ttl_own"}] * 2
+        assert {*place.indexes()} == {"__ttl_default", "__ttl_own"}
+
+
+def building(client: MongoClient[Any], place: Scratch) -> int:
+    """How many clients wait for indexes of a database."""
+    looking = [{"$currentOp": {}}, {"$match": {"command.$db": place.database.name}}]
+    return sum("createIndexes" in each["command"] for each in client.admin.aggregate(looking))
+
+
 def is_waiting(client: MongoClient[Any], place: Scratch) -> bool:
     """Whether a change has been made that other members don't have yet."""
     looking = [{"$currentOp": {}}, {"$match": {"command.$db": place.database.name}}]

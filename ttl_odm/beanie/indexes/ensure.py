@@ -36,7 +36,13 @@ from ttl_odm.beanie.policy.binding import (
     expires_itself,
     registry_of,
 )
-from ttl_odm.beanie.policy.commands import alter, details_of, indexes_of, run
+from ttl_odm.beanie.policy.commands import (
+    alter,
+    built_indexes_of,
+    details_of,
+    indexes_of,
+    run,
+)
 from ttl_odm.beanie.policy.rules import rule_on
 from ttl_odm.core.policy import TTL, ExpireAfter
 from ttl_odm.errors import TTLConfigurationError, TTLError
@@ -288,8 +294,10 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
         rebuild=rebuild,
         can_change=not expires_itself(backend),
     )
-    change = alter if backend == "mongodb" else run
-    relied_on, done = await _reach(collection, aim, policy, advance, change)
+    reach = partial(_reach, look=indexes_of, change=run)
+    if backend == "mongodb":
+        reach = partial(_reach, look=built_indexes_of, change=alter)
+    relied_on, done = await reach(collection, aim, policy, advance)
     guarded = policy if isinstance(policy, TTL) and _deleting_by_expiry(aim) else None
     outcome = await ensure_guard(collection, options.get("validator", {}), guarded, guard=guard)
     done += [(outcome, GUARD)] if outcome else []
@@ -300,17 +308,24 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     return _report(collection, indexes, relied_on, done, left)
 
 
-async def _reach(
-    collection: Collection, aim: Aim, policy: Policy | None, advance: Show, change: Change
+async def _reach(  # noqa: PLR0913 (two by keyword)
+    collection: Collection,
+    aim: Aim,
+    policy: Policy | None,
+    advance: Show,
+    *,
+    look: Callable[[Collection], Awaitable[list[Document]]],
+    change: Change,
 ) -> tuple[dict[str, str], list[Done]]:
     """Apply steps until there are none, looking again whenever somebody else was faster.
 
-    `change` runs their commands.
+    `change` runs their commands. To create an index that `look` leaves out, because it is being
+    built, is to wait for it.
     """
     done: list[Done] = []
     lost: OperationFailure | None = None
     for _ in range(_ROUNDS):
-        existing = await indexes_of(collection)
+        existing = await look(collection)
         steps = list(aim.steps(existing))
         if not steps:
             await advance(None)

@@ -48,9 +48,11 @@ _MAJORITY: Final = {"w": "majority", "wtimeout": 60_000}
 """With a limit: without one, an application that changes its indexes when it starts would wait for
 ever while no majority is there."""
 
-_NO_QUORUM: Final = frozenset({2, 323, 40415})
-"""Why a server takes no commit quorum: it has no replica set, the client keeps to the stable API,
-or its release doesn't know one."""
+_UNKNOWN_FIELD: Final = frozenset({323, 40415})
+"""Why a server takes no field: the client keeps to the stable API, or its release has none."""
+
+_NO_QUORUM: Final = _UNKNOWN_FIELD | {2}
+"""Why it takes no commit quorum: the same, or it has no replica set."""
 
 _MOST_COUNTED: Final = 10_000
 """Values in the reply that counts documents by them."""
@@ -103,6 +105,18 @@ async def indexes_of(collection: Collection) -> list[Document]:
         if error.code == NAMESPACE_NOT_FOUND:
             return []
         raise
+
+
+async def built_indexes_of(collection: Collection) -> list[Document]:
+    """Return the same without indexes that are still being built, where the server says which."""
+    listing = {"listIndexes": collection.name, "includeBuildUUIDs": True}
+    try:
+        listed = await first_batch(collection, listing)
+    except OperationFailure as error:
+        if error.code not in _UNKNOWN_FIELD | {NAMESPACE_NOT_FOUND}:
+            raise
+        return await indexes_of(collection)
+    return [index for index in listed if "buildUUID" not in index]
 
 
 def as_datetime(instant: DatetimeMS) -> datetime:
