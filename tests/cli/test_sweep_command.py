@@ -192,6 +192,21 @@ def test_run_logs_a_lost_database_in_one_line_and_its_own_stop() -> None:
 
 
 @pytest.mark.slow
+@sqlite
+def test_a_run_that_has_waited_for_the_lease_is_done_after_a_signal(
+    engine: Engine, url: str
+) -> None:
+    swept("--app", "tests.cli.shop:Base", "--url", url)  # makes the table of the lease
+    assert SQLAlchemyStore(engine, shop.Base).leases.acquire("ttl_odm", "another", HOUR) is not None
+    with started("run", "--app", "tests.cli.shop:Base", "--url", url, "--json") as process:
+        assert process.stdout is not None
+        report = json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=GUARD)
+    assert (report["ended"], process.returncode) == ("lease_held", 0)
+
+
+@pytest.mark.slow
 @pytest.mark.databases("postgres")
 def test_run_ends_at_a_standby_if_it_is_to_exit_there(engine: Engine, url: str) -> None:
     app = ["--app", "tests.cli.shop:Base", "--url"]

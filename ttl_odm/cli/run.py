@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from contextlib import suppress
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 import click
 
@@ -22,6 +22,9 @@ from ttl_odm.sweeper.command_line import Status, report_dict, status_of
 from ttl_odm.sweeper.sweeper import INTERVAL, JITTER
 
 logger = logging.getLogger(__name__)
+
+_WAITED: Final = frozenset({Status.LEASE, Status.STANDBY})
+"""How the last sweep of a process ended that is only there in case another one fails."""
 
 
 @click.command()
@@ -111,6 +114,8 @@ def run(  # noqa: PLR0913 (click's)
         logger.info("Ended at a standby, as configured.")
     else:
         logger.info("Stopped by a signal; the lease is free.")
+        if status in _WAITED:
+            status = Status.DONE
     raise SystemExit(status)
 
 
