@@ -12,11 +12,13 @@ from sqlalchemy import make_url
 from tests.cli import shop
 from tests.cli.running import CliRunner
 from ttl_odm.cli.commands import cli
+from ttl_odm.sweeper import Server
 from ttl_odm.sweeper.findings import of_replica
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+READ_ONLY = Server("db2:5432", takes_writes=False)
 NOW = datetime(2024, 5, 6, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
 
@@ -88,7 +90,7 @@ def test_a_replica_is_of_the_same_kind(url: str, other: str) -> None:
 @pytest.mark.parametrize("seconds", [-5.0, 0.0, 3.0, 6.0])
 def test_a_clock_is_right_if_it_may_have_been_read_at_the_same_instant(seconds: float) -> None:
     between = NOW, NOW + SECOND
-    assert not of_replica("db2", NOW + seconds * SECOND, between, takes_writes=False)
+    assert not of_replica("db2", NOW + seconds * SECOND, between, READ_ONLY)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +101,6 @@ def test_a_clock_is_right_if_it_may_have_been_read_at_the_same_instant(seconds: 
     ],
 )
 def test_a_difference_is_told_with_what_it_means(seconds: float, words: str) -> None:
-    (finding,) = of_replica("db2", NOW + seconds * SECOND, (NOW, NOW + SECOND), takes_writes=False)
+    (finding,) = of_replica("db2", NOW + seconds * SECOND, (NOW, NOW + SECOND), READ_ONLY)
     assert finding.code == "replica-clock"
     assert finding.message == f"the clock of db2 is {words}"

@@ -35,6 +35,5 @@ async def check_replicas(app: Application, replicas: Sequence[str]) -> list[Find
             before = await answer(store.now())
             now = await answer(replica.now())
             after = await answer(store.now())
-        takes_writes = server is not None and server.takes_writes
-        findings += of_replica(public_url(url), now, (before, after), takes_writes=takes_writes)
+        findings += of_replica(public_url(url), now, (before, after), server)
     return findings

@@ -218,7 +218,7 @@ def _ahead(now: datetime, before: datetime, after: datetime) -> float:
 
 
 def of_replica(
-    name: str, now: datetime, between: tuple[datetime, datetime], *, takes_writes: bool
+    name: str, now: datetime, between: tuple[datetime, datetime], server: Server | None
 ) -> list[Finding]:
     """Return what is wrong with a replica: its clock, or that it is none.
 
@@ -226,10 +226,10 @@ def of_replica(
         name: The replica, for people.
         now: Its clock.
         between: The primary's clock, read just before and just after that.
-        takes_writes: Whether it says that it takes writes.
+        server: What it says of itself; None if it says nothing.
     """
     findings = []
-    if takes_writes:
+    if server is not None and server.takes_writes:
         message = f"{name} takes writes as a primary does"
         fix = "make it read-only, or give the address of the replica itself"
         findings.append(Finding(Severity.WARNING, "writable-replica", None, message, fix))

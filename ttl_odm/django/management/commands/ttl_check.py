@@ -116,5 +116,4 @@ def _of_replica(store: DjangoStore, alias: str) -> list[Finding]:
         )
     server = replica.server()  # and is connected then
     before, now, after = store.now(), replica.now(), store.now()
-    takes_writes = server is not None and server.takes_writes
-    return of_replica(alias, now, (before, after), takes_writes=takes_writes)
+    return of_replica(alias, now, (before, after), server)
