@@ -10,9 +10,10 @@ import pytest
 from tests.clusters import beanie_clients
 from tests.clusters.beanie_clients import BeanieApplication, opened
 from tests.clusters.checker import Rule, check
-from tests.clusters.clients import DEFAULT_TTL, Client, SweepJournal
-from tests.clusters.history import SECOND, History, Holding, Kind, Outcome
+from tests.clusters.clients import Client, SweepJournal
+from tests.clusters.history import Holding, Kind, Outcome
 from tests.clusters.places import Places
+from tests.clusters.recorded import Recorded
 from tests.clusters.single import Single
 from tests.clusters.workload import Load, run
 from ttl_odm.beanie.sweep import batch
@@ -42,33 +43,17 @@ def test_clients_of_a_plain_server_find_nothing_wrong(mongodb_url: str, seed: in
     assert any(one.action is Holding.ACQUIRED for one in history.tenures)
 
 
-class World:
+class World(Recorded):
     """A database, a client, and sweepers, of which all is recorded."""
 
     def __init__(self, application: BeanieApplication) -> None:
+        super().__init__(application.primary)
         self.application = application
-        self.history = History(DEFAULT_TTL)
-        self.client = Client("client", application.primary, self.history)
-
-    def insert_expired(self, *keys: str) -> None:
-        """Insert documents, and wait until the server's clock says that they have expired."""
-        last = 0
-        for key in keys:
-            inserted = self.client.insert(key, 1)
-            assert inserted.outcome is Outcome.ACKNOWLEDGED
-            last = inserted.rows[0].changed
-        while self.client.access.now() < last + SECOND:
-            pass
 
     def sweep(self, *, watched: bool = False) -> None:
         journal = SweepJournal("sweeper", self.history)
         with self.application.sweeping(journal, watched=watched) as sweeping:
             sweeping.run_once()
-
-    def broken(self) -> set[Rule]:
-        verdict = check(self.history)
-        assert verdict.by_engine == []
-        return set(verdict.counts())
 
 
 @pytest.fixture

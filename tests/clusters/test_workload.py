@@ -13,8 +13,9 @@ from sqlalchemy import select, text, update
 
 from tests.clusters import sqlalchemy_clients
 from tests.clusters.checker import Rule, check
-from tests.clusters.clients import Client, SweepJournal
-from tests.clusters.history import SECOND, History, Holding, Kind, Outcome
+from tests.clusters.clients import SweepJournal
+from tests.clusters.history import Holding, Kind, Outcome
+from tests.clusters.recorded import Recorded
 from tests.clusters.single import Single
 from tests.clusters.sqlalchemy_clients import (
     Base,
@@ -53,7 +54,7 @@ def test_clients_of_a_plain_server_find_nothing_wrong(backend: Backend, seed: in
     assert any(one.action is Holding.ACQUIRED for one in history.tenures)
 
 
-class World:
+class World(Recorded):
     """A database, a client, and a sweeper, of which all is recorded.
 
     Attributes:
@@ -61,9 +62,8 @@ class World:
     """
 
     def __init__(self, engine: Engine) -> None:
+        super().__init__(SQLAlchemyAccess(engine))
         self.engine = engine
-        self.history = History(Entry.__ttl__)
-        self.client = Client("client", SQLAlchemyAccess(engine), self.history)
         self.between: Callable[[], object] = list
         self.sweeping = self.sweeper("sweeper")
 
@@ -71,24 +71,9 @@ class World:
         journal = SweepJournal(name, self.history)
         return SQLAlchemySweeping(journal, self.engine, watched=watched)
 
-    def insert_expired(self, *keys: str) -> None:
-        """Insert rows, and wait until the database's clock says that they have expired."""
-        last = 0
-        for key in keys:
-            inserted = self.client.insert(key, 1)
-            assert inserted.outcome is Outcome.ACKNOWLEDGED
-            last = inserted.rows[0].changed
-        while self.client.access.now() < last + SECOND:
-            pass
-
     def stored(self) -> set[str]:
         with self.engine.connect() as connection:
             return set(connection.scalars(SweepSelect(Entry.__table__.c.entry)))
-
-    def broken(self) -> set[Rule]:
-        verdict = check(self.history)
-        assert verdict.by_engine == []
-        return set(verdict.counts())
 
 
 @pytest.fixture
