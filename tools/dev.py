@@ -112,14 +112,20 @@ def command_clusters(arguments: argparse.Namespace, _passed_on: list[str]) -> in
     """Let clients and a hundred failovers go on in each cluster, and write docs/clusters.md.
 
     What becomes of a primary is random: it is killed, stopped in good order, or cut off from the
-    others. A quarter of an hour for each cluster. `clusters --only postgres-standby --failovers 10`
-    runs one anew, for less long, and keeps what is known of the others. `--seed 7` repeats its
-    random choices.
+    others. `clusters --only postgres-standby --failovers 10` runs one anew, for less long, and
+    keeps what is known of the others. `--seed 7` repeats its random choices, and `--resume` goes on
+    with a run that was interrupted. Different clusters may be run at the same time.
     """
     development = environments.development()
     development.make()
     seed = secrets.randbelow(10_000) if arguments.seed is None else arguments.seed
-    return clusters.write(arguments.only, arguments.failovers, seed, development.program("python"))
+    return clusters.write(
+        arguments.only,
+        arguments.failovers,
+        seed,
+        development.program("python"),
+        resume=arguments.resume,
+    )
 
 
 def command_pythons(arguments: argparse.Namespace, passed_on: list[str]) -> int:
@@ -262,6 +268,9 @@ def _add_options_of_clusters(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--seed", type=int, metavar="S", help="repeat a run's random choices; random by itself"
+    )
+    command.add_argument(
+        "--resume", action="store_true", help="count the failovers that docs/clusters.json has"
     )
 
 

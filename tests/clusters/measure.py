@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from collections import Counter
 from importlib import import_module
@@ -79,14 +78,13 @@ def counted(faults: Sequence[Fault], number: int) -> Callable[[Cluster, Random],
 
 def counts(history: History, verdict: Verdict) -> dict[str, Any]:
     """The numbers of a run."""
-    outages = history.outages()
     return {
         "failovers": dict(sorted(Counter(one.fault for one in history.failovers).items())),
         "operations": len(history.operations),
         "wrong": _numbers(verdict.counts()),
         "by_engine": _numbers(Verdict(wrong=verdict.by_engine).counts()),
         "behind": verdict.behind,
-        "unavailable": [round(f(outages), 1) for f in (statistics.median, max) if outages],
+        "outages": [round(seconds, 1) for seconds in history.outages()],
     }
 
 

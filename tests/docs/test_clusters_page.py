@@ -60,7 +60,7 @@ class Setup(NamedTuple):
 def seen(page: ModuleType, **values: Any) -> Any:
     base = {
         "date": "2026-11-29",
-        "seed": 7,
+        "seeds": [7],
         "version": "15.1",
         "driver": "psycopg 3.3",
         "failovers": {"kill": 60, "partition": 40},
@@ -68,7 +68,7 @@ def seen(page: ModuleType, **values: Any) -> Any:
         "wrong": {},
         "by_engine": {},
         "behind": 4,
-        "unavailable": [0.6, 1.9],
+        "outages": [0.6, 1.9, 0.5],
     }
     return page.Measured(**{**base, **values})
 
@@ -80,7 +80,7 @@ def test_a_row_of_the_page_has_what_was_seen(page: ModuleType) -> None:
         Setup("none", "Missing one"),
     ]
     wrong = {"lost": 1, "token": 2, "changed": 3}
-    lossy = seen(page, wrong=wrong, by_engine={"lost": 8}, unavailable=[])
+    lossy = seen(page, wrong=wrong, by_engine={"lost": 8}, outages=[])
     results = {
         "sync": seen(page),
         "async": lossy,
@@ -95,6 +95,20 @@ def test_a_row_of_the_page_has_what_was_seen(page: ModuleType) -> None:
     assert "- Missing one: it could not be started\n- Something else: for a reason\n" in written
     assert "**2 setups: 24,690 operations through 200 failovers, 6 wrong, 8 lost" in written
     assert "- Synchronous pair 15.1, psycopg 3.3: 2026-11-29, seed 7\n" in written
+
+
+def test_a_later_round_adds_to_what_was_seen(page: ModuleType) -> None:
+    later = seen(page, seeds=[8], failovers={"kill": 1}, wrong={"lost": 1}, outages=[0.4])
+    both = seen(page).joined(later)
+    assert both == seen(
+        page,
+        seeds=[7, 8],
+        failovers={"kill": 61, "partition": 40},
+        operations=24_690,
+        wrong={"lost": 1},
+        behind=8,
+        outages=[0.6, 1.9, 0.5, 0.4],
+    )
 
 
 def test_what_was_seen_is_read_back_as_it_was_written(page: ModuleType, tmp_path: Path) -> None:

@@ -9,22 +9,25 @@
 
 from __future__ import annotations
 
-import time
+import fcntl
 from typing import TYPE_CHECKING
 
 from clusters.catalogue import NAMES, NOT_TESTED, SETUPS
 from clusters.measure import measure
-from clusters.page import Measured, Results, document, load, summary
+from clusters.page import ROUND, Measured, Results, document, load, summary
 from environments import ROOT
-from measured import dump
+from measured import Absent, dump
 from terminal import say
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
+
+    from clusters.catalogue import Setup
 
 __all__ = ["NAMES", "SETUPS", "Measured", "load", "page_of", "write"]
 
 _FAILED = 1
+_DATA, _PAGE = (ROOT / "docs" / f"clusters.{kind}" for kind in ("json", "md"))
 
 
 def page_of(results: Results) -> str:
@@ -32,34 +35,63 @@ def page_of(results: Results) -> str:
     return document(SETUPS, results, NOT_TESTED)
 
 
-def write(only: Collection[str], failovers: int, seed: int, python: str) -> int:
-    """Measure the setups and write the page after each of them.
+def write(
+    only: Collection[str], failovers: int, seed: int, python: str, *, resume: bool = False
+) -> int:
+    """Measure the setups, each in rounds, and write the page after each round.
+
+    Several processes may do so at the same time, for different setups.
 
     Args:
         only: names; empty means all.
         failovers: how many each goes through.
-        seed: decides when they happen and what clients do.
+        seed: of the first round; it decides when failovers happen and what clients do.
         python: the interpreter with everything.
+        resume: whether failovers that are in docs/clusters.json count.
 
     Returns:
-        An exit status: 0 if nothing was wrong on those that are available.
+        An exit status: 0 if all setups were measured, and nothing was wrong.
     """
-    data, page = (ROOT / "docs" / f"clusters.{kind}" for kind in ("json", "md"))
-    results = {name: result for name, result in load(data).items() if name in NAMES}
     failed = False
     for setup in SETUPS:
         if only and setup.name not in only:
             continue
-        say(f"\n== {setup.name}, seed {seed}")
-        began = time.monotonic()
-        result = results[setup.name] = measure(setup, failovers, seed, python)
-        if isinstance(result, Measured):
-            failed = failed or result.is_wrong
-            said = summary([result])
-        else:
-            said = result.reason
-        say(f"{setup.name}: {said} {time.monotonic() - began:.0f} s")
-        results = {name: results[name] for name in NAMES if name in results}
-        data.write_text(dump(results), encoding="utf-8")
-        page.write_text(page_of(results), encoding="utf-8")
+        say(f"\n== {setup.name}")
+        kept = load(_DATA).get(setup.name) if resume else None
+        known = kept if isinstance(kept, Measured) else None
+        for result in _rounds(setup, failovers, seed, python, known):
+            if isinstance(result, Measured):
+                failed = failed or result.is_wrong
+                said = summary([result])
+            else:
+                failed, said = True, result.reason
+            say(f"{setup.name}: {said}")
+            _keep(setup.name, result)
     return _FAILED if failed else 0
+
+
+def _rounds(
+    setup: Setup, failovers: int, seed: int, python: str, known: Measured | None
+) -> Iterator[Measured | Absent]:
+    """Measure a setup round by round, and yield all that is known of it after each."""
+    while known is None or known.number < failovers:
+        missing = failovers - (known.number if known else 0)
+        number = max(known.seeds) + 1 if known else seed
+        seen = measure(setup, min(missing, ROUND), number, python)
+        if isinstance(seen, Absent):
+            yield seen
+            return
+        known = known.joined(seen) if known and known.is_of_the_same(seen) else seen
+        yield known
+
+
+def _keep(name: str, result: Measured | Absent) -> None:
+    """Add a setup's result to the data, and write the page; that it is absent replaces nothing."""
+    with _DATA.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        results = load(_DATA)
+        if isinstance(result, Measured) or name not in results:
+            results[name] = result
+        results = {name: results[name] for name in NAMES if name in results}
+        _DATA.write_text(dump(results), encoding="utf-8")
+        _PAGE.write_text(page_of(results), encoding="utf-8")

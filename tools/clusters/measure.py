@@ -20,7 +20,7 @@ _PATHS = f"{ROOT}:{ROOT / 'tools'}"
 
 
 def measure(setup: Setup, failovers: int, seed: int, python: str) -> Measured | Absent:
-    """Start a setup, let clients and failovers go on, and stop it.
+    """Start a setup, let clients and failovers go on for a round, and stop it.
 
     Args:
         setup: which.
@@ -45,4 +45,4 @@ def measure(setup: Setup, failovers: int, seed: int, python: str) -> Measured | 
         if not file.exists():
             return Absent(today, "it could not be started, or its run broke off")
         seen = json.loads(file.read_text(encoding="utf-8"))
-    return Measured(date=today, seed=seed, **seen)
+    return Measured(date=today, seeds=[seed], **seen)

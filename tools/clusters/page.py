@@ -5,7 +5,9 @@ docs/clusters.json keeps it, so that one setup can be measured anew. Nothing her
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 from measured import Absent, read
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 SHOWN = {"lost": "lost", "revived": "came back", "shown": "shown expired"}
 """The findings that have a column of their own, and what it is called."""
+
+ROUND = 20
+"""After how many failovers a run begins anew, with new servers: what it saw until then is kept."""
 
 _HAPPENED = {"kill": "killed", "switchover": "stopped", "partition": "cut off"}
 """What became of a primary, and what its column is called."""
@@ -59,7 +64,9 @@ promote a replica where nothing elects. As the clients here have no time limits,
 until a primary that was cut off has found that out.
 
 `python3 tools/dev.py clusters` measures everything, and `--only {example}` a single setup.
-`--failovers 10` is shorter, and `--seed 7` repeats a run's random choices.
+`--failovers 10` is shorter, and `--seed 7` repeats a run's random choices. Each {round} failovers
+begin with new servers and the next seed; `--resume` adds what is missing to a run that was
+interrupted.
 """
 
 
@@ -68,8 +75,8 @@ class Measured:
     """What clients of one setup saw.
 
     Attributes:
-        date: when.
-        seed: of the random choices.
+        date: when, the last time.
+        seeds: of the random choices, one for each round.
         version: what the server said.
         driver: with its version.
         failovers: how many there were, by what became of the primary.
@@ -77,11 +84,11 @@ class Measured:
         wrong: how often each rule was broken, by its name.
         by_engine: the same of what the engine lost.
         behind: how many answers of replicas lacked a live row.
-        unavailable: seconds without a write: the median and the worst; empty without failovers.
+        outages: seconds without a write, one for each failover.
     """
 
     date: str
-    seed: int
+    seeds: list[int]
     version: str
     driver: str
     failovers: dict[str, int]
@@ -89,12 +96,40 @@ class Measured:
     wrong: dict[str, int]
     by_engine: dict[str, int]
     behind: int
-    unavailable: list[float]
+    outages: list[float]
 
     @property
     def is_wrong(self) -> bool:
         """Whether ttl_odm did anything wrong."""
         return bool(self.wrong)
+
+    @property
+    def number(self) -> int:
+        """How many failovers there were."""
+        return sum(self.failovers.values())
+
+    def is_of_the_same(self, other: Measured) -> bool:
+        """Whether the versions of the server and of its driver are the same."""
+        return (self.version, self.driver) == (other.version, other.driver)
+
+    def joined(self, later: Measured) -> Measured:
+        """Return what was seen in these rounds and in later ones."""
+        return Measured(
+            date=later.date,
+            seeds=self.seeds + later.seeds,
+            version=later.version,
+            driver=later.driver,
+            failovers=_sum(self.failovers, later.failovers),
+            operations=self.operations + later.operations,
+            wrong=_sum(self.wrong, later.wrong),
+            by_engine=_sum(self.by_engine, later.by_engine),
+            behind=self.behind + later.behind,
+            outages=self.outages + later.outages,
+        )
+
+
+def _sum(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted((Counter(first) + Counter(second)).items()))
 
 
 Results = dict[str, "Measured | Absent"]
@@ -113,7 +148,10 @@ def document(setups: Iterable[Setup], results: Results, not_tested: Mapping[str,
     example = next((setup.name for setup in asked), "postgres-standby")
     parts = [
         PREFACE.format(
-            summary=summary(measured.values()), example=example, unfenced=_unfenced(asked)
+            summary=summary(measured.values()),
+            example=example,
+            round=ROUND,
+            unfenced=_unfenced(asked),
         ),
         "\n",
         _table([_row(setup, result) for setup, result in measured.items()]),
@@ -122,7 +160,7 @@ def document(setups: Iterable[Setup], results: Results, not_tested: Mapping[str,
         "\n## Versions\n\n",
         *(
             f"- {setup.title} {result.version}, {result.driver}: {result.date}, "
-            f"seed {result.seed}\n"
+            f"{_seeds(result.seeds)}\n"
             for setup, result in measured.items()
         ),
     ]
@@ -133,7 +171,7 @@ def summary(measured: Iterable[Measured]) -> str:
     """Everything in a line."""
     results = list(measured)
     operations = sum(result.operations for result in results)
-    failovers = sum(sum(result.failovers.values()) for result in results)
+    failovers = sum(result.number for result in results)
     wrong = sum(sum(result.wrong.values()) for result in results)
     lost = sum(sum(result.by_engine.values()) for result in results)
     setups = "1 setup" if len(results) == 1 else f"{len(results)} setups"
@@ -157,8 +195,13 @@ def _row(setup: Setup, result: Measured) -> list[str]:
         f"{result.operations:,}",
         *(str(result.wrong.get(rule, 0)) for rule in SHOWN),
         *(str(other), str(sum(result.by_engine.values())), f"{result.behind:,}"),
-        *([f"{seconds:.1f}" for seconds in result.unavailable] or ["-", "-"]),
+        *([f"{f(result.outages):.1f}" for f in (median, max)] if result.outages else "--"),
     ]
+
+
+def _seeds(seeds: list[int]) -> str:
+    word = "seed" if len(seeds) == 1 else "seeds"
+    return f"{word} {', '.join(str(seed) for seed in seeds)}"
 
 
 def _unfenced(setups: Iterable[Setup]) -> str:
