@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from socket import create_connection
 from typing import TYPE_CHECKING, TypeAlias
 
 from local_servers import cluster, mongodb
@@ -19,7 +21,6 @@ from local_servers.kind import ADDRESS, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from local_servers.children import Child, Children
     from local_servers.cluster import Fault
@@ -27,30 +28,9 @@ if TYPE_CHECKING:
     _Optime: TypeAlias = "list[int]"
     """The election's term, then seconds and a number within the second."""
 
+_STATES = Path(__file__).with_name("mongodb_states.py")
 _NAMES = ("one", "two", "three")
 _SETTINGS = {"electionTimeoutMillis": 2_000, "heartbeatIntervalMillis": 500}
-
-# Prints what each server says that answers at once.
-_ASK = """
-import json, sys
-from pymongo import MongoClient
-from pymongo.errors import PyMongoError
-limits = dict.fromkeys(("serverSelectionTimeoutMS", "socketTimeoutMS"), 2000)
-said = {}
-for url in sys.argv[1:]:
-    with MongoClient(url, **limits) as client:
-        try:
-            hello = client.admin.command("hello")
-        except PyMongoError:
-            continue
-    written = hello["lastWrite"]["opTime"]
-    said[url] = {
-        "is_primary": hello["isWritablePrimary"],
-        "is_secondary": hello["secondary"],
-        "optime": [written["t"], written["ts"].time, written["ts"].inc],
-    }
-print(json.dumps(said))
-"""
 
 
 @dataclass(frozen=True)
@@ -77,6 +57,7 @@ class ReplicaSet:
     programs: dict[str, str]
     children: Children
     places: dict[Member, _Place]
+    states_port: int
     _servers: dict[Member, Child] = field(default_factory=dict)
     _frozen: set[Member] = field(default_factory=set)
 
@@ -201,8 +182,9 @@ class ReplicaSet:
     def _states(self) -> dict[Member, _State]:
         """Ask all that are up; who doesn't answer is left out."""
         by_url = {member.url: member for member in self.members if self._is_up(member)}
-        command = [self.programs["python"], "-c", _ASK, *by_url]
-        answer = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+        with create_connection((ADDRESS, self.states_port)) as connection:
+            connection.sendall(json.dumps([*by_url]).encode() + b"\n")
+            answer = connection.makefile().read()
         return {by_url[url]: _State(**state) for url, state in json.loads(answer).items()}
 
 
@@ -215,11 +197,27 @@ def open_members(programs: dict[str, str], folder: Path, children: Children) -> 
         place = _Place(make_folder(folder / name, account=None), port)
         make_folder(place.folder / "data", account=None)
         places[Member(name, f"mongodb://{ADDRESS}:{port}/?directConnection=true")] = place
-    members = ReplicaSet(programs, children, places)
+    states_port = _launch_states(programs["python"], folder, children)
+    members = ReplicaSet(programs, children, places, states_port)
     for member in members.members:
         members.launch(member)
     members.initiate()
     return members
+
+
+def _launch_states(python: str, folder: Path, children: Children) -> int:
+    """Start what asks members for their states, and return its port."""
+    port = free_port()
+    words = [python, str(_STATES), ADDRESS, str(port)]
+    server = children.start(words, log=folder / "states.log")
+
+    def listens() -> bool:
+        with suppress(ConnectionRefusedError), create_connection((ADDRESS, port)):
+            return True
+        return False
+
+    server.wait_until(listens)
+    return port
 
 
 def start(programs: dict[str, str], folder: Path, children: Children) -> str:
