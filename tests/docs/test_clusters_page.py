@@ -36,6 +36,13 @@ def test_the_page_says_what_was_seen_of_the_clusters_in_the_list(clusters: Modul
     assert set(results) <= set(clusters.NAMES), COMMAND
 
 
+def test_the_page_on_quality_has_its_summary(clusters: ModuleType) -> None:
+    results = clusters.load(DOCS / "clusters.json")
+    page = (DOCS / "quality.md").read_text(encoding="utf-8")
+    assert page == clusters.quality_of(results, page), COMMAND
+    assert clusters.quality_of({}, page) != page
+
+
 def test_nothing_was_wrong(clusters: ModuleType) -> None:
     for name, result in clusters.load(DOCS / "clusters.json").items():
         if isinstance(result, clusters.Measured):

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import fcntl
+import re
 from typing import TYPE_CHECKING
 
 from clusters.catalogue import NAMES, NOT_TESTED, SETUPS
@@ -24,10 +25,14 @@ if TYPE_CHECKING:
 
     from clusters.catalogue import Setup
 
-__all__ = ["NAMES", "SETUPS", "Measured", "load", "page_of", "write"]
+__all__ = ["NAMES", "SETUPS", "Measured", "load", "page_of", "quality_of", "write"]
 
 _FAILED = 1
-_DATA, _PAGE = (ROOT / "docs" / f"clusters.{kind}" for kind in ("json", "md"))
+_DATA, _PAGE, _QUALITY = (
+    ROOT / "docs" / name for name in ("clusters.json", "clusters.md", "quality.md")
+)
+_SUMMARY = re.compile(r"(?<=<!-- Written by: python3 tools/dev\.py clusters\. -->\n).*")
+"""What docs/quality.md has of docs/clusters.md: a line."""
 
 
 def page_of(results: Results) -> str:
@@ -35,10 +40,16 @@ def page_of(results: Results) -> str:
     return document(SETUPS, results, NOT_TESTED)
 
 
+def quality_of(results: Results, page: str) -> str:
+    """docs/quality.md, with the summary of what is known."""
+    line = summary(result for result in results.values() if isinstance(result, Measured))
+    return _SUMMARY.sub(line, page)
+
+
 def write(
     only: Collection[str], failovers: int, seed: int, python: str, *, resume: bool = False
 ) -> int:
-    """Measure the setups, each in rounds, and write the page after each round.
+    """Measure the setups, each in rounds, and write the pages after each round.
 
     Several processes may do so at the same time, for different setups.
 
@@ -86,7 +97,7 @@ def _rounds(
 
 
 def _keep(name: str, result: Measured | Absent) -> None:
-    """Add a setup's result to the data, and write the page; that it is absent replaces nothing."""
+    """Add a setup's result to the data, and write the pages; that it is absent replaces nothing."""
     with _DATA.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         results = load(_DATA)
@@ -95,3 +106,5 @@ def _keep(name: str, result: Measured | Absent) -> None:
         results = {name: results[name] for name in NAMES if name in results}
         _DATA.write_text(dump(results), encoding="utf-8")
         _PAGE.write_text(page_of(results), encoding="utf-8")
+        quality = _QUALITY.read_text(encoding="utf-8")
+        _QUALITY.write_text(quality_of(results, quality), encoding="utf-8")
