@@ -138,6 +138,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: run on each database in one of three turns (--turn)")
     config.addinivalue_line("markers", "in_thirds: run in one of three turns (--turn)")
     config.addinivalue_line("markers", "one_driver: run with one, whatever --every-driver says")
+    config.addinivalue_line("markers", "starts(name): starts servers of this database for itself")
     if config.getoption("--once") and config.getoption("--turn") is None:
         raise pytest.UsageError("--once needs --turn")
     if (file := config.getoption("--record")) is not None:
@@ -233,6 +234,11 @@ def databases_of(item: pytest.Item) -> set[str]:
     }
 
 
+def _started_by(item: pytest.Item) -> set[str]:
+    """Tell of which databases a test starts servers, so that it needs no address."""
+    return {name for mark in item.iter_markers("starts") for name in mark.args}
+
+
 def _is_essential(item: pytest.Item) -> bool:
     """Tell whether a test runs on databases that are tested briefly too."""
     is_contract = item.path.is_relative_to(_CONTRACT)
@@ -270,7 +276,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     reasons = {
         item: ELSEWHERE
         for item in items
-        if not needed[item] <= (only if _is_essential(item) else in_full)
+        if not needed[item] | _started_by(item) <= (only if _is_essential(item) else in_full)
     }
     if (turn := config.getoption("--turn")) is not None:
         kept = [item for item in items if item not in reasons]

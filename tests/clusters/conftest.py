@@ -23,7 +23,6 @@ OF_CLUSTERS: Final = frozenset(
         "test_outages_shared.py",
         "test_pgbouncer.py",
         "test_postgres_standby.py",
-        "test_setups.py",
     }
 )
 """The tests that start clusters, kill their members and wait for elections: minutes for each file.
