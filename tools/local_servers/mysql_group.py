@@ -34,10 +34,8 @@ _STATE = (
     "(SELECT member_state FROM performance_schema.replication_group_members "
     "WHERE member_id = @@server_uuid)"
 )
-_ONLINE = (
-    "SELECT member_port FROM performance_schema.replication_group_members "
-    "WHERE member_state = 'ONLINE'"
-)
+_KNOWN = "SELECT member_port FROM performance_schema.replication_group_members"
+_ONLINE = f"{_KNOWN} WHERE member_state = 'ONLINE'"
 _PRIMARIES = f"{_ONLINE} AND member_role = 'PRIMARY'"
 _JOIN = (
     f"CHANGE REPLICATION SOURCE TO SOURCE_USER = '{NAME}' FOR CHANNEL 'group_replication_recovery'",
@@ -114,7 +112,11 @@ class _Group:
 
         def takes_part() -> bool:
             if server.value(_STATE) in (None, "OFFLINE", "ERROR"):
-                # It is refused while the group has not forgotten the process it was before.
+                others = [other for other in self._up if other is not server]
+                if any((str(server.port),) in other.ask(_KNOWN) for other in others):
+                    # While the group has not forgotten the process that it was before, it may be
+                    # refused, or wait for an answer that never comes.
+                    return False
                 server.ask("STOP GROUP_REPLICATION", *_JOIN)
             online = [each for each in self._up if each.value(_STATE) == "ONLINE"]
             ports = {str(each.port) for each in online}
@@ -166,6 +168,8 @@ def _open(programs: dict[str, str], folder: Path, children: Children, *, is_mult
             "--group-replication-exit-state-action=READ_ONLY",
             # Seconds in addition to the five after which a silent member is suspected.
             "--group-replication-member-expel-timeout=0",
+            # Seconds until a member that found no donor looks for one again; 60 by default.
+            "--group-replication-recovery-reconnect-interval=1",
             *(_MULTI if is_multi else ()),
         ]
 
