@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections import Counter
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,15 +42,17 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--faults", nargs="+", choices=FAULTS, required=True)
     parser.add_argument("--loses", type=float, required=True)
     parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--session", default="")
     parser.add_argument("--to", type=Path, required=True)
     wanted = parser.parse_args(words)
     clients = import_module(f"tests.clusters.{wanted.clients}_clients")
+    session = {"session": wanted.session} if wanted.session else {}
     kinds = {kind.name: kind for kind in ON_REQUEST if isinstance(kind, ClusterKind)}
     with running_cluster(kinds[wanted.kind]) as cluster:
         history = run(
             cluster,
             Load(seed=wanted.seed),
-            opened=clients.opened,
+            opened=partial(clients.opened, **session),
             faults=counted(wanted.faults, wanted.failovers),
             number=wanted.failovers,
             loses=wanted.loses,

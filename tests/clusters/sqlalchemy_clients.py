@@ -6,7 +6,7 @@ is a transaction that reads the server's clock before and after its statement.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,10 @@ lease_table(Base.metadata)
 
 
 def engine_on(
-    choose: Callable[[], Member], rounds: Callable[[], int] = int, **options: Any
+    choose: Callable[[], Member],
+    rounds: Callable[[], int] = int,
+    session: str = "",
+    **options: Any,
 ) -> Engine:
     """Make an engine that asks for each new connection which member it shall lead to.
 
@@ -74,6 +77,7 @@ def engine_on(
     Args:
         choose: Returns the member.
         rounds: Returns a number; connections of an earlier one are not used again.
+        session: A statement with which each connection begins.
         options: SQLAlchemy's.
     """
     engine = create_engine(_url(choose()), **options)
@@ -84,7 +88,11 @@ def engine_on(
         arguments, parameters = dialect.create_connect_args(_url(member))
         record.info[_MEMBER] = member.name
         record.info[_ROUND] = rounds()
-        return dialect.connect(*arguments, **parameters)
+        connection = dialect.connect(*arguments, **parameters)
+        if session:
+            with closing(connection.cursor()) as cursor:
+                cursor.execute(session)
+        return connection
 
     @event.listens_for(engine, "checkout")
     def check(_connection: Any, record: Any, _proxy: Any) -> None:
@@ -100,9 +108,9 @@ def _url(member: Member) -> Any:
 
 
 @contextmanager
-def opened(places: Places) -> Iterator[SQLAlchemyApplication]:
-    """As in `clients.Opening`."""
-    application = SQLAlchemyApplication(places)
+def opened(places: Places, session: str = "") -> Iterator[SQLAlchemyApplication]:
+    """As in `clients.Opening`; sessions on the primary begin with a statement."""
+    application = SQLAlchemyApplication(places, session)
     try:
         application.make_tables()
         yield application
@@ -125,8 +133,9 @@ def described(cluster: Cluster) -> tuple[str, str]:
 class SQLAlchemyApplication:
     """The `clients.Application`."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, session: str = "") -> None:
         self._places = places
+        self._session = session
         self._round = 0
         self._engines = [
             self._engine_on_primary(pool_size=20),
@@ -139,7 +148,7 @@ class SQLAlchemyApplication:
         Base.metadata.create_all(self._engines[0])
 
     def _engine_on_primary(self, **options: Any) -> Engine:
-        return engine_on(self._places.primary, lambda: self._round, **options)
+        return engine_on(self._places.primary, lambda: self._round, self._session, **options)
 
     @contextmanager
     def sweeping(self, journal: SweepJournal, *, watched: bool) -> Iterator[SQLAlchemySweeping]:

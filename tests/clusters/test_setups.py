@@ -45,7 +45,18 @@ def test_nothing_is_wrong_after_a_failover(setup: Setup, tmp_path: Path) -> None
     """In a process of its own, since Django can be set up but once."""
     seen = tmp_path / "seen.json"
     words = [setup.kind.name, "--clients", setup.clients, "--faults", setup.faults[-1]]
-    words += ["--loses", str(setup.loses), "--failovers", "1", "--seed", "1", "--to", str(seen)]
+    words += [
+        "--session",
+        setup.session,
+        "--loses",
+        str(setup.loses),
+        "--failovers",
+        "1",
+        "--seed",
+        "1",
+        "--to",
+        str(seen),
+    ]
     subprocess.run(
         [sys.executable, "-m", "tests.clusters.measure", *words],
         cwd=_ROOT,

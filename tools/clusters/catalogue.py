@@ -37,12 +37,14 @@ class Setup:
             acknowledged.
         faults: What may become of its primary.
         clients: The adapter that its clients use.
+        session: The statement with which clients begin a session, as docs/replicas.md has it.
     """
 
     kind: ClusterKind
     loses: float = 0.0
     faults: Sequence[Fault] = FAULTS
     clients: str = "sqlalchemy"
+    session: str = ""
 
     @property
     def name(self) -> str:
@@ -58,10 +60,10 @@ class Setup:
 SETUPS = (
     Setup(POSTGRES_STANDBY),
     Setup(POSTGRES_STANDBY, clients="django"),
-    Setup(GALERA),
+    Setup(GALERA, session="SET SESSION wsrep_sync_wait = 7"),
     Setup(MARIADB_REPLICA, ASYNCHRONOUS, WITHOUT_PARTITION),
     Setup(MYSQL_GROUP),
-    Setup(MYSQL_GROUP_MULTI),
+    Setup(MYSQL_GROUP_MULTI, session="SET SESSION group_replication_consistency = 'BEFORE'"),
     Setup(MYSQL_REPLICA, ASYNCHRONOUS, WITHOUT_PARTITION),
     Setup(MYSQL_REPLICA_STATEMENT, ASYNCHRONOUS, WITHOUT_PARTITION),
     Setup(MONGODB_MEMBERS, clients="beanie"),

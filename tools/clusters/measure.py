@@ -37,6 +37,7 @@ def measure(setup: Setup, failovers: int, seed: int, python: str) -> Measured | 
             "--failovers": failovers,
             "--loses": setup.loses,
             "--seed": seed,
+            "--session": setup.session,
             "--to": file,
         }
         words += [str(word) for option in options.items() for word in option]

@@ -36,7 +36,9 @@ PREFACE = """# Clusters
 Each setup is a real cluster on one machine. While writers, readers and sweepers use a table whose
 rows live for a second or two, its primary is taken away again and again at random moments, another
 member takes its place, and the old one joins again. The clients use SQLAlchemy; those of MongoDB
-use Beanie, and a setup that names Django uses that. The primary is
+use Beanie, and a setup that names Django uses that. Where several members take writes, their
+sessions have the setting with which reads see what another one has just committed
+([which](replicas.md#galera-and-mysql-group-replication)). The primary is
 
 - *killed*: its process gets SIGKILL;
 - *stopped*, as for maintenance: it ends in good order once another member has all that it has, so

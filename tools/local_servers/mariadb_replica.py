@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from local_servers import mariadb
 from local_servers.children import READY_SECONDS, ServerError, make_folder, unprivileged_account
-from local_servers.cluster import ClusterKind, opened_by, refuse_partition, take_away
+from local_servers.cluster import ClusterKind, opened_by, poll, refuse_partition, take_away
 from local_servers.kind import ADDRESS, NAME, free_port
 from local_servers.mariadb_members import Server, server_of
 
@@ -120,7 +120,7 @@ class _Pair:
             message = "there is no replica to promote"
             raise ServerError(message)
         if fault == "switchover":
-            _ask(self.source, "SET GLOBAL read_only = ON")
+            poll(self._refuses_writes, f"{self.source.name} still takes writes")
             self._wait_for(replica)
         take_away(self, self.source.member, fault)
         _ask(replica, "STOP SLAVE IO_THREAD")
@@ -129,6 +129,11 @@ class _Pair:
         self.outdated.add(self.source.name)
         self.source = replica
         return replica.member
+
+    def _refuses_writes(self) -> bool:
+        # With a limit: it waits for statements that wait for a row, whose holder waits behind it.
+        _ask(self.source, "SET lock_wait_timeout = 2", "SET GLOBAL read_only = ON")
+        return True
 
     def form(self) -> None:
         """Make the files of both, start them, and let one follow the other."""

@@ -97,7 +97,7 @@ class _Group:
         if fault == "switchover":
             # Otherwise commits wait to be certified by a group that the member has left already,
             # and the member for them: as long as innodb_lock_wait_timeout.
-            self._server(old).ask("SET GLOBAL super_read_only = ON")
+            self._server(old).refuse_writes()
         take_away(self, old, fault)
         return self.primary()
 

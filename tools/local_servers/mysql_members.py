@@ -117,6 +117,15 @@ class Server:
         cluster.thaw(self._process)
         self.is_frozen = False
 
+    def refuse_writes(self) -> None:
+        """Let it take no writes any more, once those that have begun are done."""
+        cluster.poll(self._refuses_writes, f"{self.member.name} still takes writes")
+
+    def _refuses_writes(self) -> bool:
+        # With a limit: it waits for statements that wait for a row, whose holder waits behind it.
+        self.ask("SET lock_wait_timeout = 2", "SET GLOBAL super_read_only = ON")
+        return True
+
     def ask(self, *statements: str) -> list[Row]:
         """Run statements on one connection, and return the rows of the last one.
 

@@ -102,7 +102,7 @@ class _Pair:
             message = "there is no replica to promote"
             raise ServerError(message)
         if fault == "switchover":
-            self.source.ask("SET GLOBAL super_read_only = ON")
+            self.source.refuse_writes()
             self._wait_for(replica)
         take_away(self, self.source.member, fault)
         replica.ask("STOP REPLICA IO_THREAD")
