@@ -65,7 +65,7 @@ def test_an_environment_variable_is_read_by_an_option() -> None:
     known = {"TTL_ODM_APP", "TTL_ODM_CONFIG", "TTL_ODM_URL"}
     for name, command in cli.commands.items():
         known |= {f"TTL_ODM_{name}_{each.name}".upper() for each in command.params}
-    for file in DEPLOY.iterdir():
+    for file in filter(Path.is_file, DEPLOY.rglob("*")):
         for variable in re.findall(r"\bTTL_ODM_\w+", file.read_text()):
             assert variable in known, file.name
 

@@ -32,7 +32,8 @@ PHRASES = {
 TEXTS = (
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *ROOT.glob("docs/**/*.md"),
-    *(path for path in ROOT.glob("deploy/*") if path.suffix != ".json"),
+    *(path for path in ROOT.glob("deploy/**/*.*") if path.suffix != ".json"),
+    ROOT / "deploy" / "Dockerfile",
     *ROOT.glob("examples/**/*.py"),
     *ROOT.glob("examples/**/*.md"),
     *ROOT.glob("ttl_odm/**/*.py"),
