@@ -599,3 +599,38 @@ async def test_documents_that_somebody_holds_are_skipped_and_the_others_go(
         assert sorted(key for each in told for (key,) in each.keys) == sorted(
             set(range(40)) - {3, 7, 30}
         )
+
+
+# What it asks
+
+
+async def test_an_idle_sweep_sends_seven_commands(carts: Swept) -> None:
+    """Two for its lease, three about the collection and the server, one for each index."""
+    await carts.sweep(lease=True)
+    carts.commands.sent.clear()
+    report = await carts.sweep(lease=True)
+    report.raise_for_failures()
+    assert [next(iter(command)) for command in carts.commands.sent] == [
+        "findAndModify",
+        "listCollections",
+        "listIndexes",
+        "hello",
+        "find",
+        "find",
+        "update",
+    ]
+
+
+async def test_a_document_without_an_end_does_not_hide_how_long_others_have_been_expired(
+    carts: Swept,
+) -> None:
+    """The first in the index of ends is due, but the one behind it has been due for longer."""
+    carts.add([1], age=2 * HOUR, ttl=HOUR, _exp=None)
+    carts.add([2], age=5 * HOUR, ttl=HOUR, _exp=carts.ago(4 * HOUR))
+    store = open_store(carts.database, [carts.model])
+    store.targets()
+    due = await store.due("documents")
+    assert due is not None
+    assert due.oldest is not None
+    assert 4 * HOUR <= due.oldest < 5 * HOUR
+    assert (await carts.sweep()).deleted == 2

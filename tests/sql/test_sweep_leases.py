@@ -215,3 +215,74 @@ def test_advisory_locks_follow_a_translated_schema(engine: Engine) -> None:
     for leases, lease in held:
         assert lease is not None
         leases.release(lease)
+
+
+def test_an_idle_sweep_is_three_transactions(engine: Engine, made: Any) -> None:
+    """It takes the lease and reads its state, looks once, and records as it gives the lease back.
+
+    PostgreSQL has one statement more in each, for how long to wait; MariaDB and MySQL, which have
+    no UPDATE ... RETURNING, one more to read the state.
+    """
+    sweeper = Sweeper(engine, made(cart()))
+    sweeper.run_once().raise_for_failures()
+    sent: list[str] = []
+    event.listen(engine, "before_cursor_execute", lambda *args: sent.append(args[2]))
+    event.listen(engine, "commit", lambda _: sent.append("COMMIT"))
+    event.listen(engine, "rollback", lambda _: sent.append("ROLLBACK"))
+    sweeper.run_once().raise_for_failures()
+    assert (sent.count("COMMIT"), sent.count("ROLLBACK")) == (3, 0)
+    statements = {"sqlite": 3, "postgresql": 6, "mysql": 4}
+    assert len(sent) - 3 == statements[engine.dialect.name], sent
+
+
+@pytest.mark.databases("mariadb", "mysql")
+def test_a_transaction_of_a_sweeper_takes_few_round_trips(engine: Engine, made: Any) -> None:
+    """Beside its own: one to set the session up, one to set it back, and the pool's rollback."""
+    small = create_engine(engine.url, pool_size=1, max_overflow=0)
+    questions = "SHOW SESSION STATUS LIKE 'Questions'"
+    sweeper = Sweeper(small, made(cart()))
+    sweeper.run_once().raise_for_failures()
+
+    def asked() -> int:
+        with small.connect() as connection:
+            return int(connection.exec_driver_sql(questions).one()[1])
+
+    before = asked()
+    sweeper.run_once().raise_for_failures()
+    after = asked()
+    small.dispose()
+    counting = 2  # the question itself, and the rollback after the first one
+    assert after - before - counting == (4 + 3) + 3 * (1 + 1 + 1)
+
+
+@pytest.mark.every_driver
+@pytest.mark.databases("mariadb", "mysql")
+@pytest.mark.parametrize("isolation", [None, "AUTOCOMMIT", "SERIALIZABLE"])
+def test_a_sweeper_sets_a_session_back(backend: Backend, made: Any, isolation: Any) -> None:
+    """What the application has set, which a connection has after each use as before the first."""
+    assert backend.sync_url is not None
+    options = {} if isolation is None else {"isolation_level": isolation}
+    engine = create_engine(backend.sync_url, pool_size=1, max_overflow=0, **options)
+    names = [
+        *("lock_wait_timeout", "innodb_lock_wait_timeout", "autocommit", "time_zone"),
+        *("tx_isolation", "transaction_isolation", "max_statement_time"),
+    ]
+    listed = ", ".join(f"'{name}'" for name in names)
+    ask = f"SHOW SESSION VARIABLES WHERE Variable_name IN ({listed})"
+
+    def settings() -> dict[str, str]:
+        with engine.connect() as connection:
+            return {str(row[0]): str(row[1]) for row in connection.exec_driver_sql(ask)}
+
+    with engine.begin() as connection:
+        connection.exec_driver_sql("SET SESSION lock_wait_timeout = 1700, time_zone = '+03:00'")
+    before = settings()
+    assert before["lock_wait_timeout"] == "1700"
+    model = made(cart())
+    with engine.begin() as connection:
+        add(connection, "carts", [(1, None, 2 * HOUR)])
+    report = Sweeper(engine, model, statement_timeout=60).run_once()
+    report.raise_for_failures()
+    assert report.deleted == 1
+    assert settings() == before
+    engine.dispose()

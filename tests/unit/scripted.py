@@ -75,7 +75,10 @@ def settings(pace: Any = PACE, **given: Any) -> Settings:
 
 @dataclass
 class FakeLease:
-    """One lease, on the script's clock. `trouble` is raised by everything that asks it."""
+    """One lease, on the script's clock. `trouble` is raised by everything that asks it.
+
+    `tells`: whether `Acquire` gets the state, too, as from the stores that ship.
+    """
 
     holder: str | None = None
     token: int = 0
@@ -83,6 +86,7 @@ class FakeLease:
     paused: bool = False
     history: str = ""
     trouble: Exception | None = None
+    tells: bool = False
 
     def answer(self, command: Any, now: float) -> Any:
         if now >= self.until:
@@ -94,7 +98,8 @@ class FakeLease:
             return None
         self.token, self.holder = self.token + 1, command.holder
         self.until = now + command.duration
-        return Lease(command.name, command.holder, self.token, command.duration)
+        state = self.state(now) if self.tells else None
+        return Lease(command.name, command.holder, self.token, command.duration, state)
 
     def Renew(self, command: c.Renew, now: float) -> bool:  # noqa: N802
         if command.lease.token != self.token:
@@ -103,6 +108,9 @@ class FakeLease:
         return True
 
     def ReadLease(self, _: c.ReadLease, now: float) -> LeaseState:  # noqa: N802
+        return self.state(now)
+
+    def state(self, now: float) -> LeaseState:
         left = self.until - now if self.holder else 0.0
         return LeaseState(self.holder, self.token, left, self.paused, self.history)
 

@@ -33,6 +33,7 @@ from ttl_odm.sweeper import (
 )
 from ttl_odm.sweeper.drive import Ports
 from ttl_odm.testing import AsyncInMemoryStore, InMemoryStore
+from ttl_odm.testing.memory_leases import InMemoryLeases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -368,9 +369,27 @@ async def test_an_interrupted_asynchronous_sweep_gives_its_lease_back() -> None:
     assert (await store.leases.read("ttl_odm")).holder is None
 
 
+def test_a_single_sweep_records_its_history_and_gives_its_lease_back_in_one_step() -> None:
+    calls = []
+
+    class Leases(InMemoryLeases):
+        def __getattribute__(self, name: str) -> Any:
+            if not name.startswith("_"):
+                calls.append(name)
+            return super().__getattribute__(name)
+
+    store = filled(InMemoryStore())
+    leases = Leases(store.clock)
+    assert Sweeper(store, lease=leases).run_once().deleted == 30
+    assert leases.read("ttl_odm").history
+    assert leases.read("ttl_odm").holder is None
+    assert "finish" in calls
+    assert not {"record", "release"} & {*calls}
+
+
 def test_a_lease_that_cannot_be_given_back_hides_nothing(caplog: pytest.LogCaptureFixture) -> None:
     store = filled(InMemoryStore())
-    store.leases.release = fails
+    store.leases.finish, store.leases.release = None, fails
     assert Sweeper(store).run_once().deleted == 30
     assert logged(caplog) == [
         ("WARNING", "The lease could not be released, so it lasts until it expires: not now")
@@ -384,7 +403,7 @@ async def test_an_asynchronous_lease_that_cannot_be_given_back_hides_nothing(
         raise ValueError("not now")
 
     store = filled(AsyncInMemoryStore())
-    store.leases.release = fail
+    store.leases.finish, store.leases.release = None, fail
     assert (await AsyncSweeper(store).run_once()).deleted == 30
     assert len(logged(caplog)) == 1
 

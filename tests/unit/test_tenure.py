@@ -22,7 +22,17 @@ from tests.unit.scripted import (
     unhurried,
 )
 from ttl_odm.sweeper import Ending, StoreError
-from ttl_odm.sweeper.commands import Acquire, PurgeBatch, ReadLease, Record, Renew
+from ttl_odm.sweeper.commands import (
+    Acquire,
+    DatabaseNow,
+    FindDue,
+    Pause,
+    PurgeBatch,
+    ReadLease,
+    Record,
+    Renew,
+)
+from ttl_odm.sweeper.options import DailyWindow
 from ttl_odm.sweeper.tenure import RENEWED, TRUSTED
 
 
@@ -204,6 +214,60 @@ def test_a_history_that_cannot_be_stored_is_told_and_nothing_is_undone() -> None
     script = Script({"a": [OWN, NOTHING]}, [last(1)], instead={Record: [error]})
     report = script.run(CLAIM)
     assert (report.deleted, report.error, report.ended) == (1, error, Ending.FAILED)
+
+
+def test_an_idle_sweep_reads_the_lease_only_as_it_is_acquired() -> None:
+    script = Script({"a": [NOTHING]}, lease=FakeLease(history='{"found":{"a":[7]}}', tells=True))
+    script.run(CLAIM)
+    assert not script.of(ReadLease)
+    assert script.lease.history == '{"found":{"a":[7,0]},"rates":{}}'
+
+
+def test_a_state_that_was_not_told_is_read_once_before_the_targets() -> None:
+    script = Script({"a": [NOTHING]}, lease=FakeLease(history='{"found":{"a":[7]}}'))
+    script.run(CLAIM)
+    assert len(script.of(ReadLease)) == 1
+    assert script.lease.history == '{"found":{"a":[7,0]},"rates":{}}'
+
+
+def test_a_pause_that_the_acquisition_has_read_is_obeyed() -> None:
+    script = Script({"a": [OWN]}, lease=FakeLease(paused=True, tells=True))
+    report = script.run(CLAIM)
+    assert (report.ended, report.targets) == (Ending.PAUSED, ())
+
+
+def test_a_state_that_was_told_is_for_the_first_check_alone() -> None:
+    script = Script({"a": [OWN]}, batches(1.0), lease=FakeLease(tells=True))
+
+    def pause(command: Any, _: float) -> None:
+        script.lease.paused |= isinstance(command, FindDue)
+
+    script.before = pause
+    report = script.run(CLAIM)
+    assert (report.ended, report.deleted) == (Ending.PAUSED, 0)
+
+
+def test_a_state_that_was_told_does_not_outlive_its_sweep() -> None:
+    """The sweep that acquired the lease never came to its check, and the next one comes later."""
+    lease = FakeLease(tells=True)
+    script = Script({"a": [OWN]}, instead={DatabaseNow: [StoreError("no clock")]}, lease=lease)
+
+    def pause(command: Any, clock: float) -> None:
+        script.lease.paused |= isinstance(command, Pause)
+        script.stop_at = clock if len(script.reports) > 1 else script.stop_at
+
+    script.before = pause
+    script.run_forever(CLAIM, window=DailyWindow.of("00:00-23:59", "UTC"))
+    assert [report.ended for report in script.reports] == [Ending.FAILED, Ending.PAUSED]
+
+
+def test_a_single_sweep_ends_its_lease_and_repeated_ones_keep_it() -> None:
+    once = Script({"a": [NOTHING]})
+    once.run(CLAIM)
+    assert [command.ends for command in once.of(Record)] == [True]
+    repeated = Script({"a": [NOTHING]}, stop_at=150.0)
+    repeated.run_forever(CLAIM)
+    assert [command.ends for command in repeated.of(Record)] == [False] * 3
 
 
 # whatever happens

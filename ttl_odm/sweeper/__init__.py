@@ -55,7 +55,7 @@ from ttl_odm.sweeper.hooks import (
     archive,
     archive_async,
 )
-from ttl_odm.sweeper.leases import AsyncLeases, Lease, Leases, LeaseState
+from ttl_odm.sweeper.leases import AsyncLeases, Finishing, Lease, Leases, LeaseState
 from ttl_odm.sweeper.options import SweepOptions
 from ttl_odm.sweeper.pace import Pace, Pacing
 from ttl_odm.sweeper.report import Ending, Progress, SweepError, SweepReport, TargetReport
@@ -117,6 +117,7 @@ __all__ = [
     "Ending",
     "Fact",
     "FactCounting",
+    "Finishing",
     "FollowersCounting",
     "FuseError",
     "Hook",

@@ -157,10 +157,15 @@ class ReadLease(Command[LeaseState]):
 
 @dataclass(frozen=True, slots=True)
 class Record(Command[bool]):
-    """Store the history with the lease."""
+    """Store the history with the lease.
+
+    `ends`: whether the lease isn't needed any more, so that a store that is `Finishing` releases it
+    in the same step.
+    """
 
     lease: Lease
     history: str
+    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True)

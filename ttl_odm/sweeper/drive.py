@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ttl_odm.sweeper import commands as c
 from ttl_odm.sweeper.hooks import Hooks
+from ttl_odm.sweeper.leases import Finishing
 from ttl_odm.sweeper.pace import MOST_WORKERS
 from ttl_odm.sweeper.phases import timed
 from ttl_odm.sweeper.report import Progress, SweepReport
@@ -297,6 +298,8 @@ class Ports:
                 return partial(self.leases.renew, lease)
             case c.ReadLease(name):
                 return partial(self.leases.read, name)
+            case c.Record(lease, history) if self._finishes(command):
+                return partial(self.leases.finish, lease, history)
             case c.Record(lease, history):
                 return partial(self.leases.record, lease, history)
         raise TypeError(f"No driver knows the command {command!r}.")
@@ -311,9 +314,15 @@ class Ports:
                 self.lease = reply or self.lease
             case c.Renew(lease):
                 self.lease = lease if reply else None
+            case c.Record() if self._finishes(command):
+                self.lease = None
             case c.PurgeBatch():
                 return replace(reply, elapsed=sum(watch.seconds.values()), phases=watch.seconds)
         return reply
+
+    def _finishes(self, command: c.Record) -> bool:
+        """Whether a command also releases the lease; otherwise the driver does, in the end."""
+        return command.ends and isinstance(self.leases, Finishing)
 
     def log_trouble(self, command: c.Command[Any], error: Exception) -> None:
         """Log that a command failed temporarily; the same error in succession only once.

@@ -1,5 +1,7 @@
 """The right to sweep, as a store keeps it: `Lease`, `LeaseState`, `Leases`, `AsyncLeases`.
 
+Leases that can do two things in one step may say so: `Lease.state`, `Finishing`.
+
 A lease is a row (a document, an entry) with a name: who holds it, until when by the database's
 clock, and a token that grows with each holder. It also has two things that all sweepers of a
 database must agree on: whether they are paused, and what the last sweeps found.
@@ -9,8 +11,11 @@ This module must not know any database, nor the content of the history (`ttl_odm
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
 
 ROW_WAIT: Final = 5
 """Seconds to wait for a lease's row, which others lock for the duration of an UPDATE."""
@@ -25,12 +30,15 @@ class Lease:
         holder: Who acquired it; unique to each run of a sweeper.
         token: A fencing token, larger than that of every earlier lease with this name.
         duration: Seconds that it lasts after it is acquired or renewed.
+        state: Its state when it was acquired, if `acquire` has read that along with the token, so
+            that a sweeper needn't read it again at once; None otherwise.
     """
 
     name: str
     holder: str
     token: int
     duration: float
+    state: LeaseState | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +103,18 @@ class Leases(Protocol):
         """Store data of the holder's: JSON, a few kilobytes at most.
 
         It outlives the lease. If the lease is lost, nothing is stored, and the result is False.
+        """
+        ...
+
+
+@runtime_checkable
+class Finishing(Protocol):
+    """`Leases` or `AsyncLeases` that can record a history and release the lease in one step."""
+
+    def finish(self, lease: Lease, history: str) -> bool | Awaitable[bool]:
+        """Do as `record` and then `release` do, in one transaction; return what `record` returns.
+
+        An awaitable of it if the leases are asynchronous.
         """
         ...
 

@@ -48,7 +48,7 @@ LEAST: Final = 0.1
 
 def run_once(settings: Settings, claim: Claim | None = None) -> Plan[SweepReport]:
     """Sweep every target once, unless another sweeper holds the lease; no claim needs none."""
-    return (yield from Run(settings, claim).once())
+    return (yield from Run(settings, claim, is_only=True).once())
 
 
 def run_forever(
@@ -85,11 +85,14 @@ def run_forever(
 class Run:
     """A run of a sweeper, from taking its lease to releasing it.
 
+    `is_only`: whether the run is a single sweep, whose end ends the lease.
+
     Attributes:
         standby: Seconds until the lease that another sweeper holds ends.
     """
 
-    def __init__(self, settings: Settings, claim: Claim | None) -> None:
+    def __init__(self, settings: Settings, claim: Claim | None, *, is_only: bool = False) -> None:
+        self._is_only = is_only
         self._settings = settings
         self._tenure = Tenure(claim)
         self.standby = 0.0
@@ -154,7 +157,7 @@ class Run:
                 history.last = None
             else:
                 ended, error = halt.ending, halt.error
-            yield from self._tenure.record(history)
+            yield from self._tenure.record(history, ends=self._is_only)
         except Halt as end:
             ended, error = end.ending, end.error
         except Exception as failure:  # noqa: BLE001 (of no target: a lease, a clock)

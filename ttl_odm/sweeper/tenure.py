@@ -121,6 +121,10 @@ class Tenure:
     def __init__(self, claim: Claim | None) -> None:
         self._claim = claim
         self._lease: Lease | None = None
+        self._unread: LeaseState | None = None
+        """What the acquisition has read, which the first check needn't read again."""
+        self._checked: LeaseState | None = None
+        """What the last check has read."""
         self._renew_at = 0.0
         self._trusted_until = 0.0
 
@@ -134,6 +138,7 @@ class Tenure:
 
         A paused sweeper keeps its lease, so if it is paused, this is a `Halt` as for the holder.
         """
+        self._unread = None
         if self._claim is None or self._lease is not None:
             return None
         claim = self._claim
@@ -150,7 +155,7 @@ class Tenure:
                 if state.paused:
                     raise Halt(Ending.PAUSED)
                 return state
-        self._lease = lease
+        self._lease, self._unread = lease, lease.state
         self._trust_from(sent)
         return None
 
@@ -177,10 +182,13 @@ class Tenure:
         """Halt if the sweepers are paused, or the lease isn't ours any more."""
         if self._claim is None:
             return
-        try:
-            state = yield from ReadLease(self._claim.name)
-        except TransientStoreError:
-            return  # the batch itself will fail in the same way, and wait
+        state, self._unread, self._checked = self._unread, None, None
+        if state is None:
+            try:
+                state = yield from ReadLease(self._claim.name)
+            except TransientStoreError:
+                return  # the batch itself will fail in the same way, and wait
+        self._checked = state
         if state.paused:
             raise Halt(Ending.PAUSED)
         if self._lease is not None and state.token != self._lease.token:
@@ -188,16 +196,24 @@ class Tenure:
             raise Halt(Ending.LEASE_LOST)
 
     def history(self) -> Plan[History]:
-        """Return the history of the last sweeps; an empty one without a claim."""
+        """Return the history of the last sweeps; an empty one without a claim.
+
+        The check at a sweep's beginning has read it, and only the holder changes it.
+        """
         if self._claim is None:
             return History()
-        state = yield from ReadLease(self._claim.name)
+        state = self._checked
+        if state is None:  # it failed, or this is a dry run, which checks nothing
+            state = yield from ReadLease(self._claim.name)
         return History.loads(state.history)
 
-    def record(self, history: History) -> Plan[None]:
-        """Record the history, if the lease is ours."""
+    def record(self, history: History, *, ends: bool) -> Plan[None]:
+        """Record the history, if the lease is ours; and release it if that `ends` the run.
+
+        Where the store can't release it in one step with that, the driver does in the end.
+        """
         if self._lease is not None:
-            yield from Record(self._lease, history.dumps())
+            yield from Record(self._lease, history.dumps(), ends)
 
     def _trust_from(self, sent: float) -> None:
         assert self._claim is not None  # noqa: S101 (there is no lease without a claim)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,19 @@ class _Entry:
             return 0.0
         return max((self.until - now).total_seconds(), 0.0)
 
+    def state(self, now: datetime) -> LeaseState:
+        left = self.left(now)
+        return LeaseState(
+            self.holder if left else None,
+            self.token,
+            left,
+            paused=self.paused,
+            history=self.history,
+            recorded_ago=None
+            if self.recorded_at is None
+            else (now - self.recorded_at).total_seconds(),
+        )
+
 
 class InMemoryLeases:
     """`ttl_odm.sweeper.Leases` in a dict.
@@ -57,7 +70,7 @@ class InMemoryLeases:
             entry.token += 1
             lease = Lease(name, holder, entry.token, duration)
             self._grant(entry, lease)
-            return lease
+            return replace(lease, state=entry.state(self._clock()))
 
     def renew(self, lease: Lease) -> bool:
         """Extend the lease to its full duration from now; return False if it is lost."""
@@ -78,17 +91,7 @@ class InMemoryLeases:
     def read(self, name: str) -> LeaseState:
         """Return its state."""
         with self._lock:
-            entry, now = self._entries[name], self._clock()
-            left = entry.left(now)
-            ago = None if entry.recorded_at is None else (now - entry.recorded_at).total_seconds()
-            return LeaseState(
-                entry.holder if left else None,
-                entry.token,
-                left,
-                paused=entry.paused,
-                history=entry.history,
-                recorded_ago=ago,
-            )
+            return self._entries[name].state(self._clock())
 
     def set_paused(self, name: str, paused: bool) -> None:  # noqa: FBT001 (what it is set to)
         """Pause or resume the sweepers with this lease name."""
@@ -102,6 +105,16 @@ class InMemoryLeases:
             if not self._is_held(entry, lease):
                 return False
             entry.history, entry.recorded_at = history, self._clock()
+            return True
+
+    def finish(self, lease: Lease, history: str) -> bool:
+        """Store data of the holder's, and release the lease."""
+        with self._lock:
+            entry = self._entries[lease.name]
+            if not self._is_held(entry, lease):
+                return False
+            entry.history, entry.recorded_at = history, self._clock()
+            entry.holder = entry.until = None
             return True
 
     def _grant(self, entry: _Entry, lease: Lease) -> None:
@@ -149,3 +162,8 @@ class AsyncInMemoryLeases:
         """Store data of the holder's."""
         await asyncio.sleep(0)
         return self._leases.record(lease, history)
+
+    async def finish(self, lease: Lease, history: str) -> bool:
+        """Store data of the holder's, and release the lease."""
+        await asyncio.sleep(0)
+        return self._leases.finish(lease, history)

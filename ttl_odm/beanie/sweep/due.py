@@ -51,7 +51,7 @@ from ttl_odm.core.values import NEVER
 from ttl_odm.sweeper import Counted, Due, Part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from ttl_odm.beanie.drivers import Collection, Database, Document, Filter, Pipeline
@@ -233,15 +233,36 @@ async def find_due(place: RawCollection, policy: Policy, layout: Layout) -> Due 
     now = (await place.server()).now
     oldest = {}
     for part in parts:
-        ages = [
-            age
-            for stage in stages_of(policy, layout, part, now)
-            if stage.kind is Action.PURGE
-            for age in await _ages(place, policy, stage, now)
+        stages = [
+            stage for stage in stages_of(policy, layout, part, now) if stage.kind is Action.PURGE
         ]
+        whole = _joined(stages)
+        if whole is not None and not await _ages(place, policy, whole, now):
+            continue
+        ages = [age for stage in stages for age in await _ages(place, policy, stage, now)]
         if ages:
             oldest[part] = max(ages)
     return Due(tuple(oldest), max(oldest.values(), default=0.0))
+
+
+def _joined(stages: Sequence[IndexRange]) -> IndexRange | None:
+    """Return several stages that are one range of an index as one; None if they aren't.
+
+    So an idle sweep asks once for all of them.
+    """
+    if len(stages) < 2:  # noqa: PLR2004 (several)
+        return None
+    whole = stages[0]
+    for stage in stages[1:]:
+        before, after = whole.range, stage.range
+        if not (isinstance(before, KeyRange) and isinstance(after, KeyRange)):
+            return None
+        if (before.index, before.high) != (after.index, after.low):
+            return None
+        if (whole.branches, whole.policy) != (stage.branches, stage.policy):
+            return None
+        whole = replace(whole, range=replace(before, high=after.high))
+    return whole
 
 
 async def _ages(

@@ -22,6 +22,7 @@ NAME: Final = "ttl_odm_lease"
 
 _FAILED_TO_PARSE: Final = 9
 _MAJORITY: Final = {"w": "majority", "wtimeout": 5_000}
+_FREE: Final = {"holder": None, "acquired_until": None}
 _IS_FREE: Final = {
     "$or": [{"$eq": [{"$ifNull": ["$holder", None]}, None]}, {"$lte": ["$acquired_until", "$$NOW"]}]
 }
@@ -53,7 +54,7 @@ class CollectionLeases:
                 command = {"update": NAME, "updates": [update]}
                 if "upserted" in await command_in(self._database, command):
                     lease = await self._take(name, taken)
-        return None if lease is None else Lease(name, holder, int(lease["token"]), duration)
+        return None if lease is None else _granted(name, lease, duration)
 
     async def renew(self, lease: Lease) -> bool:
         """As in `AsyncLeases`."""
@@ -61,7 +62,7 @@ class CollectionLeases:
 
     async def release(self, lease: Lease) -> None:
         """As in `AsyncLeases`."""
-        await self._change(_held(lease), {"holder": None, "acquired_until": None})
+        await self._change(_held(lease), _FREE)
 
     async def read(self, name: str) -> LeaseState:
         """As in `AsyncLeases`."""
@@ -77,16 +78,7 @@ class CollectionLeases:
         with store_errors():
             rows = (await command_in(self._database, find))["cursor"]["firstBatch"]
         row = rows[0] if rows else {}
-        left = max(row.get("left") or 0, 0) / 1000
-        ago = row.get("ago")
-        return LeaseState(
-            row.get("holder") if left else None,
-            int(row.get("token", 0)),
-            left if row.get("holder") is not None else 0.0,
-            paused=bool(row.get("paused", False)),
-            history=row.get("history", ""),
-            recorded_ago=None if ago is None else max(ago, 0) / 1000,
-        )
+        return _state(row, max(row.get("left") or 0, 0), row.get("ago"))
 
     async def set_paused(self, name: str, paused: bool) -> None:  # noqa: FBT001 (as in the Protocol)
         """As in `AsyncLeases`."""
@@ -94,8 +86,11 @@ class CollectionLeases:
 
     async def record(self, lease: Lease, history: str) -> bool:
         """As in `AsyncLeases`."""
-        changes = {"history": {"$literal": history}, "recorded_at": "$$NOW"}
-        return await self._change(_held(lease), changes)
+        return await self._change(_held(lease), _recorded(history))
+
+    async def finish(self, lease: Lease, history: str) -> bool:
+        """As in `Finishing`."""
+        return await self._change(_held(lease), {**_recorded(history), **_FREE})
 
     async def _take(self, name: str, taken: Filter) -> Filter | None:
         command = {
@@ -114,6 +109,31 @@ class CollectionLeases:
         command = {"update": NAME, "updates": [update], "writeConcern": _MAJORITY}
         with store_errors():
             return bool((await command_in(self._database, command))["n"])
+
+
+def _granted(name: str, row: Filter, duration: float) -> Lease:
+    """Return the lease whose document was granted a moment ago, and so long before its end."""
+    left, recorded_at = round(duration * 1000), row.get("recorded_at")
+    ago = None if recorded_at is None else int(row["acquired_until"]) - left - int(recorded_at)
+    state = _state(row, left, ago)
+    return Lease(name, row["holder"], state.token, duration, state)
+
+
+def _state(row: Filter, left: int, ago: int | None) -> LeaseState:
+    """Return the state that a document tells, with milliseconds by the server's clock."""
+    holder = row.get("holder") if left else None
+    return LeaseState(
+        holder,
+        int(row.get("token", 0)),
+        left / 1000 if holder is not None else 0.0,
+        paused=bool(row.get("paused", False)),
+        history=row.get("history", ""),
+        recorded_ago=None if ago is None else max(ago, 0) / 1000,
+    )
+
+
+def _recorded(history: str) -> Document:
+    return {"history": {"$literal": history}, "recorded_at": "$$NOW"}
 
 
 def _held(lease: Lease) -> Document:

@@ -7,7 +7,7 @@ of callers. The table comes with this app's migration.
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from django.apps import apps
@@ -40,19 +40,11 @@ class DjangoLeases:
 
     def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
         """As in `Leases`."""
-        free = Q(holder__isnull=True) | Q(acquired_until__lte=DatabaseNow())
         with self._changing():
-            self._make(name)
-            with transaction.atomic(using=self._using):
-                taken = (
-                    self._rows.filter(free, name=name)
-                    .order_by()
-                    .update(holder=holder, acquired_until=Ahead(duration), token=F("token") + 1)
-                )
-                if not taken:
-                    return None
-                token = self._rows.values_list("token", flat=True).get(name=name)
-        return Lease(name, holder, token, duration)
+            lease = self._take(name, holder, duration)
+            if lease is None and self._make(name):
+                lease = self._take(name, holder, duration)
+        return lease
 
     def renew(self, lease: Lease) -> bool:
         """As in `Leases`."""
@@ -67,7 +59,10 @@ class DjangoLeases:
     def read(self, name: str) -> LeaseState:
         """As in `Leases`."""
         with self._changing():
-            row = self._rows.annotate(now=DatabaseNow()).filter(name=name).first()
+            return self._state(name)
+
+    def _state(self, name: str) -> LeaseState:
+        row = self._rows.annotate(now=DatabaseNow()).filter(name=name).first()
         if row is None:
             return LeaseState()
         left = 0.0
@@ -86,26 +81,43 @@ class DjangoLeases:
     def set_paused(self, name: str, paused: bool) -> None:  # noqa: FBT001 (as in the Protocol)
         """As in `Leases`."""
         with self._changing():
-            self._make(name)
-            self._rows.filter(name=name).update(paused=paused)
+            if not self._rows.filter(name=name).update(paused=paused) and self._make(name):
+                self._rows.filter(name=name).update(paused=paused)
 
     def record(self, lease: Lease, history: str) -> bool:
         """As in `Leases`."""
         with self._changing():
             return bool(self._held(lease).update(history=history, recorded_at=DatabaseNow()))
 
+    def finish(self, lease: Lease, history: str) -> bool:
+        """As in `Finishing`."""
+        given_back = {"holder": None, "acquired_until": None}
+        with self._changing():
+            held = self._held(lease)
+            return bool(held.update(history=history, recorded_at=DatabaseNow(), **given_back))
+
+    def _take(self, name: str, holder: str, duration: float) -> Lease | None:
+        """Take a lease if there is one of this name, and it is free or has ended."""
+        free = Q(holder__isnull=True) | Q(acquired_until__lte=DatabaseNow())
+        until, token = Ahead(duration), F("token") + 1
+        with transaction.atomic(using=self._using):
+            rows = self._rows.filter(free, name=name).order_by()
+            if not rows.update(holder=holder, acquired_until=until, token=token):
+                return None
+            state = self._state(name)
+        return Lease(name, holder, state.token, duration, state)
+
     def _held(self, lease: Lease) -> AnyQuerySet:
         return self._rows.filter(name=lease.name, holder=lease.holder, token=lease.token)
 
-    def _make(self, name: str) -> None:
-        """Make a row, unless somebody else has just made it."""
+    def _make(self, name: str) -> bool:
+        """Make a row, unless there is one; return whether there was none before."""
         if self._rows.filter(name=name).exists():
-            return
-        try:
-            with transaction.atomic(using=self._using):
-                self._rows.create(name=name, token=0, paused=False, history="")
-        except IntegrityError:
-            return
+            return False
+        with suppress(IntegrityError), transaction.atomic(using=self._using):
+            # Or somebody else has just made it.
+            self._rows.create(name=name, token=0, paused=False, history="")
+        return True
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

@@ -381,6 +381,21 @@ def isolate(connection: Connection, level: str) -> None:
     resets.append(_lossy(record, resets.pop()))
 
 
+def run_aside(connection: Connection, statement: str) -> None:
+    """Run a statement without a result while a connection has no transaction, and begin none.
+
+    SQLAlchemy would begin one, whose end is another round trip to the server. No event of its sees
+    the statement; an error is wrapped, and a lost connection given up, as for any other.
+    """
+    driver, cursor = connection.connection, None
+    try:
+        cursor = driver.cursor()
+        cursor.execute(statement)
+        cursor.close()
+    except BaseException as error:  # noqa: BLE001 (it is raised again, as SQLAlchemy's)
+        connection._handle_dbapi_exception(error, statement, None, cursor, None)
+
+
 def _lossy(record: Any, reset: Callable[[Any], None]) -> Callable[[Any], None]:
     def finalizer(dbapi_connection: Any) -> None:
         try:

@@ -190,6 +190,13 @@ class AdvisoryLeases(TableLeases):
         finally:
             self._unlock(lease)
 
+    def finish(self, lease: Lease, history: str) -> bool:
+        """As in `Finishing`."""
+        try:
+            return super().finish(lease, history)
+        finally:
+            self._unlock(lease)
+
     def _lock(self, name: str, duration: float) -> Connection | None:
         """Open a session that has the lock; None if somebody else has it."""
         with store_errors():

@@ -54,7 +54,7 @@ P = ParamSpec("P")
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from sqlalchemy import ColumnElement, Connection, Engine, Select, Update
+    from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, Update
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     _Work = Callable[Concatenate["Statements", Connection, P], R]
@@ -121,16 +121,26 @@ class Statements:
         *,
         seizes: bool = False,
     ) -> Lease | None:
-        """Take a lease that is free or has ended; any, where something else says that it is."""
+        """Take a lease that is free or has ended; any, where something else says that it is.
+
+        What it reads along with the token saves the sweeper a look of its own.
+        """
         c = self.table.c
         is_free = or_(c.holder.is_(None), c.acquired_until <= _now(connection))
         taking = self._at(name, *([] if seizes else [is_free])).values(
             holder=holder, acquired_until=_until(connection, duration), token=c.token + 1
         )
-        if not self._change(connection, name, taking):
+        if connection.dialect.update_returning:
+            row = connection.execute(taking.returning(*self._columns(connection))).one_or_none()
+            if row is None:
+                self._expect_row(connection, name)
+                return None
+            state = _state(connection, row)
+        elif self._change(connection, name, taking):
+            state = self.read(connection, name)
+        else:
             return None
-        token = connection.scalar(SweepSelect(c.token).where(c.name == name, c.holder == holder))
-        return Lease(name, holder, int(token or 0), duration)
+        return Lease(name, holder, state.token, duration, state)
 
     def renew(self, connection: Connection, lease: Lease) -> bool:
         """Let it last for its duration from now; False if it is lost."""
@@ -140,6 +150,13 @@ class Statements:
     def release(self, connection: Connection, lease: Lease) -> None:
         """Give it back, unless it is lost."""
         _changes(connection, self._held(lease).values(holder=None, acquired_until=None))
+
+    def finish(self, connection: Connection, lease: Lease, history: str) -> bool:
+        """Store the history and give the lease back; False if it is lost."""
+        changed = self._held(lease).values(
+            history=history, recorded_at=_now(connection), holder=None, acquired_until=None
+        )
+        return _changes(connection, changed)
 
     def set_paused(self, connection: Connection, name: str, paused: bool) -> None:  # noqa: FBT001
         """Set the flag, also where nobody holds the lease."""
@@ -152,25 +169,17 @@ class Statements:
 
     def read(self, connection: Connection, name: str) -> LeaseState:
         """Look at it."""
+        rows: Select[Any] = SweepSelect(*self._columns(connection))
+        row = connection.execute(rows.where(self.table.c.name == name)).one_or_none()
+        return LeaseState() if row is None else _state(connection, row)
+
+    def _columns(self, connection: Connection) -> tuple[ColumnElement[Any], ...]:
+        """What `_state` is made of."""
         c, now = self.table.c, _now(connection)
         clock = clock_of(connection.dialect)
         left = type_coerce(c.acquired_until, clock.storage) - now
         ago = now - type_coerce(c.recorded_at, clock.storage)
-        columns = (c.holder, c.token, c.paused, c.history, left, ago)
-        rows: Select[Any] = SweepSelect(*columns).where(c.name == name)
-        row = connection.execute(rows).one_or_none()
-        if row is None:
-            return LeaseState()
-        holder, token, paused, history, left, ago = tuple(row)
-        seconds_left = 0.0 if left is None else max(0.0, seconds_between(left, clock.per_second))
-        return LeaseState(
-            holder=holder if seconds_left else None,
-            token=token,
-            seconds_left=seconds_left if holder else 0.0,
-            paused=paused,
-            history=history,
-            recorded_ago=None if ago is None else max(0.0, seconds_between(ago, clock.per_second)),
-        )
+        return c.holder, c.token, c.paused, c.history, left, ago
 
     def _at(self, name: str, *criteria: ColumnElement[bool]) -> Update:
         return SweepUpdate(self.table).where(self.table.c.name == name, *criteria)
@@ -183,10 +192,14 @@ class Statements:
         """Run an UPDATE of a row; _NoRowError where there is none."""
         if _changes(connection, update):
             return True
+        self._expect_row(connection, name)
+        return False
+
+    def _expect_row(self, connection: Connection, name: str) -> None:
+        """Raise _NoRowError if there is no row of this name."""
         c = self.table.c
         if connection.scalar(SweepSelect(c.name).where(c.name == name)) is None:
             raise _NoRowError(name)
-        return False
 
     def is_missing(self, connection: Connection) -> bool:
         """Whether PostgreSQL is known not to have the table.
@@ -255,6 +268,21 @@ def _until(connection: Connection, duration: float) -> ColumnElement[Any]:
     if clock.per_second is None:
         return _now(connection) + clock.span(literal(duration, Float()))
     return _now(connection) + literal(round(duration * clock.per_second), BigInteger())
+
+
+def _state(connection: Connection, row: Row[Any]) -> LeaseState:
+    """The state that a row of `Statements._columns` tells."""
+    per_second = clock_of(connection.dialect).per_second
+    holder, token, paused, history, left, ago = tuple(row)
+    seconds_left = 0.0 if left is None else max(0.0, seconds_between(left, per_second))
+    return LeaseState(
+        holder=holder if seconds_left else None,
+        token=token,
+        seconds_left=seconds_left if holder else 0.0,
+        paused=paused,
+        history=history,
+        recorded_ago=None if ago is None else max(0.0, seconds_between(ago, per_second)),
+    )
 
 
 def _changes(connection: Connection, statement: Update) -> bool:
@@ -340,6 +368,10 @@ class TableLeases:
         """As in `Leases`."""
         return self._run(Statements.record, lease, history)
 
+    def finish(self, lease: Lease, history: str) -> bool:
+        """As in `Finishing`."""
+        return self._run(Statements.finish, lease, history)
+
     def _run(self, work: _Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         with store_errors(), self._engine.connect() as connection:
             return _change(connection, self._statements, work, *args, **kwargs)
@@ -380,3 +412,7 @@ class AsyncTableLeases:
     async def record(self, lease: Lease, history: str) -> bool:
         """As in `Leases`."""
         return await self._ask(self._leases.record, lease, history)
+
+    async def finish(self, lease: Lease, history: str) -> bool:
+        """As in `Finishing`."""
+        return await self._ask(self._leases.finish, lease, history)

@@ -121,18 +121,21 @@ def prepared(
 
     READ COMMITTED is PostgreSQL's default; on MariaDB and MySQL it leaves the gaps between keys
     unlocked. It also overrules an engine in AUTOCOMMIT, where a batch would not be a transaction.
-    The pool sets it back. Another `isolation` is for what only reads. `timeout`, `settings`: see
-    `impatient`. A connection to a server that takes no writes is given up: another server may be at
-    its address by now.
+    It is set back at the end: by `impatient` or the pool. Another `isolation` is for what only
+    reads. `timeout`, `settings`: see `impatient`. A connection to a server that takes no writes is
+    given up: another server may be at its address by now.
     """
+    level: Any = isolation or clock_of(connection.dialect).isolation
+    is_setting = connection.dialect.name in MYSQL_FAMILY
+    if is_setting:  # SQLAlchemy would send two statements more, and two to set it back
+        settings = {**settings, **_isolated(connection.dialect, level)}
     # The isolation comes second: SQLAlchemy doesn't replace a connection that is found lost while
     # that is set.
     with impatient(connection, timeout, settings):
         if connection.dialect.driver == "pg8000":  # It sets that by a statement, which may fail.
             with connection.begin():
                 connection.exec_driver_sql("SELECT 1")
-        level: Any = isolation or clock_of(connection.dialect).isolation
-        if level is not None:
+        if level is not None and not is_setting:
             compat.isolate(connection, level)
         try:
             yield
@@ -152,7 +155,8 @@ def impatient(
 
     The application's own settings come back at the end. PostgreSQL's are for a transaction: see
     `reading`. `timeout`: seconds that a statement may take, where that is set here (MariaDB).
-    `settings` are further ones of a session of MariaDB's or MySQL's.
+    `settings` are further ones of a session of MariaDB's or MySQL's. Never one within another: there
+    the session keeps the application's under fixed names.
     """
     dialect: Any = connection.dialect
     if dialect.name == "sqlite":
@@ -165,17 +169,29 @@ def impatient(
     values: dict[str, float | str] = {**SHORT_WAITS, **settings}
     if timeout is not None and dialect.is_mariadb:  # MySQL limits SELECTs only
         values["max_statement_time"] = timeout
-    names = ", ".join(f"@@{name}" for name in values)
+    # One statement each way, by variables of the session's own: all values are read, then set.
+    kept = [f"@ttl_odm_{name} = @@SESSION.{name}" for name in values]
+    back = [f"@@SESSION.{name} = @ttl_odm_{name}" for name in values]
     try:
-        with connection.begin():
-            before = connection.exec_driver_sql(f"SELECT {names}").one()
-            _set(connection, values)
+        session = connection.connection.dbapi_connection
+        compat.run_aside(connection, f"SET {', '.join([*kept, *_assigned(values)])}")
         yield
+        # Another session, after this one was lost, has the application's settings.
+        if not connection.invalidated and connection.connection.dbapi_connection is session:
+            compat.run_aside(connection, f"SET {', '.join(back)}")
     except BaseException:
         connection.invalidate()  # nobody knows what state it is in; the pool makes another
         raise
-    with connection.begin():
-        _set(connection, dict(zip(values, before, strict=True)))
+
+
+def _isolated(dialect: Any, level: str) -> dict[str, float | str]:
+    """The settings of a session of MariaDB's or MySQL's whose transactions have a level.
+
+    Of the two names MySQL knows the second one only, MariaDB before 11.1 the first one only.
+    """
+    is_old = dialect.is_mariadb and dialect.server_version_info < (11, 1)
+    name = "tx_isolation" if is_old else "transaction_isolation"
+    return {name: level.replace(" ", "-"), "autocommit": 0}
 
 
 def zone_settings(connection: Connection, binding: Binding) -> Mapping[str, str]:
@@ -216,11 +232,14 @@ def at_once(connection: Connection) -> Iterator[None]:
 
 
 def _set(connection: Connection, values: Mapping[str, Any]) -> None:
+    connection.exec_driver_sql(f"SET {', '.join(_assigned(values))}")
+
+
+def _assigned(values: Mapping[str, Any]) -> list[str]:
     literals = {
         name: f"'{value}'" if isinstance(value, str) else value for name, value in values.items()
     }
-    settings = ", ".join(f"{name} = {value}" for name, value in literals.items())
-    connection.exec_driver_sql(f"SET SESSION {settings}")
+    return [f"@@SESSION.{name} = {value}" for name, value in literals.items()]
 
 
 @contextmanager

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ttl_odm.sweeper import Ending, FuseError, LeaseState, Leasing
+from ttl_odm.sweeper import Ending, Finishing, FuseError, LeaseState, Leasing
 from ttl_odm.testing.contract.batches import DAY, HOUR, fill
 from ttl_odm.testing.contract.sweeps import at_once
 
@@ -50,6 +51,12 @@ class _PlainLeases:
 
     def record(self, lease: Lease, history: str) -> bool:
         stored: bool = self._rig.run(self._leases.record(lease, history))
+        return stored
+
+    def finish(self, lease: Lease, history: str) -> bool:
+        if not isinstance(self._leases, Finishing):
+            pytest.skip("recording and releasing are two steps")
+        stored: bool = self._rig.run(self._leases.finish(lease, history))
         return stored
 
     def set_paused(self, *, paused: bool) -> None:
@@ -168,6 +175,45 @@ class LeaseContract:
         assert leases.record(lease, "x" * 20_000)
         assert leases.record(lease, "y" * 20_000)
         assert leases.read().history == "y" * 20_000
+
+    def test_a_lease_that_tells_its_state_tells_what_a_look_would(
+        self, leases: _PlainLeases
+    ) -> None:
+        leases.set_paused(paused=True)
+        first = leases.acquired()
+        assert leases.record(first, "{}")
+        leases.release(first)
+        second = leases.acquired("them")
+        told, seen = second.state, leases.read()
+        if told is None:
+            pytest.skip("acquiring reads no state")
+        assert told == replace(seen, seconds_left=told.seconds_left, recorded_ago=told.recorded_ago)
+        assert seen.seconds_left <= told.seconds_left <= LONG
+        assert told.recorded_ago is not None
+        assert seen.recorded_ago is not None
+        assert 0 <= told.recorded_ago <= seen.recorded_ago
+
+    def test_a_history_can_be_recorded_with_the_release(self, leases: _PlainLeases) -> None:
+        first = leases.acquired()
+        assert leases.finish(first, '{"a": "ä, 😀"}')
+        state = leases.read()
+        assert (state.holder, state.seconds_left, state.token) == (None, 0.0, first.token)
+        assert state.history == '{"a": "ä, 😀"}'
+        assert state.recorded_ago is not None
+        assert not leases.renew(first)
+        assert leases.acquired("them").token > first.token
+
+    def test_who_was_taken_over_can_finish_nothing(
+        self, rig: StoreRig, leases: _PlainLeases
+    ) -> None:
+        first = leases.acquired("us")
+        rig.end_lease(NAME)
+        second = leases.acquired("us")
+        assert not leases.finish(first, "mine")
+        state = leases.read()
+        assert (state.holder, state.token, state.history) == ("us", second.token, "")
+        assert leases.finish(second, "theirs")
+        assert leases.read().history == "theirs"
 
     def test_a_sweeper_gives_its_lease_back(self, rig: StoreRig, leases: _PlainLeases) -> None:
         rig.create("carts", HOUR)
