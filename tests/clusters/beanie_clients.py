@@ -375,6 +375,15 @@ class RecordedLeases:
         finally:
             self._journal.released(begin)
 
+    async def finish(self, lease: Lease, history: str) -> bool:
+        """As in `Finishing`, which the leases that ship are."""
+        leases: Any = self._leases
+        begin = monotonic()
+        try:
+            return bool(await leases.finish(lease, history))
+        finally:
+            self._journal.released(begin)
+
     async def read(self, name: str) -> LeaseState:
         """As in `AsyncLeases`."""
         return await self._leases.read(name)

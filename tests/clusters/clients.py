@@ -266,6 +266,15 @@ class RecordedLeases:
         finally:
             self._journal.released(begin)
 
+    def finish(self, lease: Lease, history: str) -> bool:
+        """As in `Finishing`, which the leases that ship are."""
+        leases: Any = self._leases
+        begin = monotonic()
+        try:
+            return bool(leases.finish(lease, history))
+        finally:
+            self._journal.released(begin)
+
     def read(self, name: str) -> LeaseState:
         """As in `Leases`."""
         return self._leases.read(name)

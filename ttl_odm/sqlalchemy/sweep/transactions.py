@@ -155,8 +155,8 @@ def impatient(
 
     The application's own settings come back at the end. PostgreSQL's are for a transaction: see
     `reading`. `timeout`: seconds that a statement may take, where that is set here (MariaDB).
-    `settings` are further ones of a session of MariaDB's or MySQL's. Never one within another: there
-    the session keeps the application's under fixed names.
+    `settings` are further ones of a session of MariaDB's or MySQL's. Never one within another:
+    there the session keeps the application's under fixed names.
     """
     dialect: Any = connection.dialect
     if dialect.name == "sqlite":
