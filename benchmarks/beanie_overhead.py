@@ -90,20 +90,22 @@ class PlainItem(Document):
         indexes = ("group", COVERING)
 
 
-BY_HAND = {
-    "$expr": {
-        "$switch": {
-            "branches": [
-                {"case": {"$eq": ["$ttl", -1]}, "then": True},
-                {
-                    "case": {"$gte": ["$ttl", 1]},
-                    "then": {"$gt": [{"$add": ["$_ts", {"$multiply": ["$ttl", 1000]}]}, "$$NOW"]},
-                },
-            ],
-            "default": {"$gt": ["$_ts", {"$subtract": ["$$NOW", DAY * 1000]}]},
-        }
-    }
-}
+def live_by_hand(default: int) -> dict[str, Any]:
+    """The filter that somebody who knows the contract writes.
+
+    Args:
+        default: the default ttl, in seconds.
+    """
+    own_end = {"$add": ["$_ts", {"$multiply": ["$ttl", 1000]}]}
+    branches = [
+        {"case": {"$eq": ["$ttl", -1]}, "then": True},
+        {"case": {"$gte": ["$ttl", 1]}, "then": {"$gt": [own_end, "$$NOW"]}},
+    ]
+    by_default = {"$gt": ["$_ts", {"$subtract": ["$$NOW", default * 1000]}]}
+    return {"$expr": {"$switch": {"branches": branches, "default": by_default}}}
+
+
+BY_HAND = live_by_hand(DAY)
 
 
 class Case(NamedTuple):

@@ -10,25 +10,35 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks.findings import Rival
 from benchmarks.goals import (
+    BATCH,
+    BEANIE_TENANT_KEY,
+    BEANIE_TENANT_READ,
     BY_HAND,
     BYSTANDER,
     CONDITION,
+    CONSTANT,
     COUNT,
     DJANGO_TENANT_KEY,
     DJANGO_TENANT_LIST,
     DJANGO_TENANT_SCAN,
     DOCUMENTS,
+    EXTRA_KEYED,
     FLUSH,
     FLUSH_ALONE,
     FOREGROUND,
     GENTLE,
     GENTLE_MYSQL,
+    GET_AND_TOUCH,
+    IDLE_TIME,
     IMPORT,
     LINEAR,
+    ONE_ROW,
+    ONE_ROW_POSTGRES,
     ONE_TENANT_KEY,
     ONE_TENANT_LIST,
     ONE_TENANT_SCAN,
     PARTITIONS_TIME,
+    PARTITIONS_WAIT,
     RENEWAL,
     STORED_KEY,
     STORED_LIST,
@@ -38,6 +48,7 @@ from benchmarks.goals import (
     TENANTS_SCAN,
     TOUCH,
     TOUCH_ALONE,
+    TWO_WORKERS,
     UNFILTERED,
     delayed,
 )
@@ -49,6 +60,7 @@ if TYPE_CHECKING:
 
 _READ: Final = "SQLAlchemy: a read with the gate / with a hand-written WHERE"
 _RENEW: Final = "SQLAlchemy: renewing a row, with TTL / without"
+_INSERT: Final = "SQLAlchemy: a flush that inserts rows, with TTL / without"
 _FLUSH: Final = "SQLAlchemy: a flush UPDATE of a model without TTL / an UPDATE by hand"
 _COUNT: Final = "SQLAlchemy: a count of 100,000 rows / without a condition"
 _FIND: Final = "Beanie: reads and touches through the gate / with a hand-written condition"
@@ -66,6 +78,9 @@ _GUARDED: Final = "a listener that adds the condition"
 _NEAR_GUARDED: Final = Rival(_GUARDED, _RENEW, "{work}, guarded by hand; {rest}")
 _FAR_GUARDED: Final = Rival(_GUARDED, _DISTANT, "{work}, guarded by hand / {rest}")
 _GENTLE: Final = Rival("find keys, delete these", _MEANWHILE, "find keys, delete these, p99")
+_RETURNING: Final = "UPDATE ... RETURNING by hand"
+_FREED: Final = "a DELETE of expired keys by hand"
+_BY_SCRIPT: Final = "a script that drops the same partitions"
 _LOOKUP: Final = "a lookup by hand"
 _FAR_CONDITION: Final = Rival(
     _CONDITION, _DISTANT, "{work} / a condition by hand", is_below_ours=True
@@ -89,6 +104,20 @@ _LOOKED_UP: Final = {
 RIVALS: Final[Mapping[Goal, Rival]] = {
     BY_HAND: Rival("expressions by hand / literal SQL", _READ, _WHERE, is_below_ours=True),
     UNFILTERED: Rival("a WHERE by hand", _READ, _WHERE, is_below_ours=True),
+    delayed(UNFILTERED): Rival("a WHERE by hand", _DISTANT, "{work} / a WHERE by hand / {rest}"),
+    EXTRA_KEYED: Rival(
+        _FREED,
+        "SQLAlchemy: extra statements per flush that inserts rows, for each table",
+        "{what}; freed by hand",
+    ),
+    **{
+        goal: Rival(_FREED, _INSERT, "{work}, freed by hand; {rest}")
+        for goal in (ONE_ROW, ONE_ROW_POSTGRES, BATCH)
+    },
+    **{
+        delayed(goal): Rival(_FREED, _DISTANT, "{work}, freed by hand / {rest}")
+        for goal in (ONE_ROW, ONE_ROW_POSTGRES, BATCH)
+    },
     RENEWAL: Rival(_NO_TTL, _FLUSH, _CHANGE),
     delayed(RENEWAL): Rival(_NO_TTL, _DISTANT, _FAR_FLUSH),
     FLUSH: _NEAR_GUARDED,
@@ -99,6 +128,8 @@ RIVALS: Final[Mapping[Goal, Rival]] = {
     TOUCH_ALONE: Rival(_CORE, _RENEW, f"{_CORE}; an UPDATE by hand"),
     delayed(TOUCH): Rival(_CORE, _DISTANT, f"SQLAlchemy: {_CORE} and commit / an UPDATE by hand"),
     delayed(TOUCH_ALONE): Rival(_CORE, _DISTANT, f"SQLAlchemy: {_CORE} / an UPDATE by hand"),
+    GET_AND_TOUCH: Rival(_RETURNING, _RENEW, "{work}, by hand; {rest}"),
+    delayed(GET_AND_TOUCH): Rival(_RETURNING, _DISTANT, "{work}, by hand / {rest}"),
     BYSTANDER: Rival(
         "two processes without ttl_odm",
         "Noise: a model without TTL, ttl_odm not imported, in two processes",
@@ -110,6 +141,14 @@ RIVALS: Final[Mapping[Goal, Rival]] = {
         for of, goals in _LOOKED_UP.items()
         for goal in goals
     },
+    **{
+        goal: Rival(
+            _LOOKUP,
+            "Beanie: one tenant's documents, stored defaults of 1,000 tenants / a bound value",
+            "{what}; looked up by hand",
+        )
+        for goal in (BEANIE_TENANT_KEY, BEANIE_TENANT_READ)
+    },
     DOCUMENTS: Rival(_CONDITION, _FIND, "{what}", is_below_ours=True),
     delayed(DOCUMENTS): _FAR_CONDITION,
     COUNT: Rival(_CONDITION, _FIND, "{what}", is_below_ours=True),
@@ -117,16 +156,32 @@ RIVALS: Final[Mapping[Goal, Rival]] = {
     FOREGROUND: Rival("one DELETE", _MEANWHILE, "one DELETE, p99"),
     GENTLE: _GENTLE,
     GENTLE_MYSQL: _GENTLE,
+    TWO_WORKERS: Rival(
+        "two DELETEs at once",
+        "Sweeping by workers, rows per second: the sweeper / one DELETE",
+        "two DELETEs at once",
+    ),
+    IDLE_TIME: Rival(
+        "a script", "Sweeping a big table of which nothing has expired", "{what}; a script"
+    ),
     PARTITIONS_TIME: Rival(
-        "a script that drops the same partitions",
+        _BY_SCRIPT,
         "Expiry by partition: the time / of dropping the same partitions by hand",
         "{what}",
         is_below_ours=True,
+    ),
+    PARTITIONS_WAIT: Rival(
+        _BY_SCRIPT,
+        "Expiry by partition: the longest of somebody's reads meanwhile",
+        "{what}; by hand",
     ),
     IMPORT: Rival(
         "the standard library's modules that it needs",
         "`import ttl_odm`",
         "time of the standard library's modules that it needs",
+    ),
+    CONSTANT: Rival(
+        "one DELETE", "Growth: the exponent of one DELETE where it is steepest", "{what}"
     ),
     LINEAR: Rival(
         "the same without TTL",

@@ -7,8 +7,9 @@ grows there. All sizes of a curve take turns, each with a table of its own that 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import create_engine
 
@@ -16,11 +17,11 @@ from benchmarks import growth_documents, growth_rows
 from benchmarks.bench import tell
 from benchmarks.exponents import Curve, grown
 from benchmarks.harness import sitting
-from benchmarks.sweeping_tables import fill, sweep
+from benchmarks.sweeping_tables import delete_at_once, fill, sweep
 from benchmarks.workers import sample, worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from sqlalchemy import Engine
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from benchmarks.findings import Finding
     from benchmarks.harness import Round
     from benchmarks.workers import Ask
+
+
+ONE_DELETE: Final = "Growth: the exponent of one DELETE where it is steepest"
 
 
 def measure(bench: Bench) -> Iterator[Finding]:
@@ -49,7 +53,7 @@ def _rows(database: Database, scale: Scale) -> Iterator[Finding]:
     sizes = scale.sizes
     sittings: dict[Curve, list[list[Round]]] = {
         **{curve: [] for curve in growth_rows.CURVES},
-        growth_rows.SWEEP: [],
+        **{curve: [] for curve in growth_rows.SWEEPS},
     }
     with database.made() as url:
         engine = create_engine(url)
@@ -58,11 +62,16 @@ def _rows(database: Database, scale: Scale) -> Iterator[Finding]:
             with worker(growth_rows.__name__, url=url) as ask:
                 for curve in growth_rows.CURVES:
                     sittings[curve].append(_sit(ask, curve, scale, number))
-            swept = growth_rows.sizes_in(number, growth_rows.SWEEP, sizes.swept)
-            sittings[growth_rows.SWEEP].append([_swept(engine, swept)])
+            for curve in growth_rows.SWEEPS:
+                swept = growth_rows.sizes_in(number, curve, sizes.swept)
+                way = sweep if curve == growth_rows.SWEEP else delete_at_once
+                sittings[curve].append([_swept(engine, swept, way)])
         engine.dispose()
     for curve, taken in sittings.items():
-        yield from grown(curve, database.name, growth_rows.sizes_of(curve, sizes), taken)
+        found = grown(curve, database.name, growth_rows.sizes_of(curve, sizes), taken)
+        if curve == growth_rows.PLAIN_SWEEP:
+            yield replace(next(found), section=ONE_DELETE, what=growth_rows.SWEEP.line)
+        yield from found
 
 
 def _sit(ask: Ask, curve: Curve, scale: Scale, number: int) -> list[Round]:
@@ -75,12 +84,12 @@ def _sit(ask: Ask, curve: Curve, scale: Scale, number: int) -> list[Round]:
     return sitting(samples, rounds)
 
 
-def _swept(engine: Engine, sizes: Sequence[int]) -> Round:
-    """The seconds per row of sweeps that delete so many rows."""
+def _swept(engine: Engine, sizes: Sequence[int], way: Callable[[Engine], int]) -> Round:
+    """The seconds per row that it takes to delete so many rows."""
     found = {}
     for size in sizes:
         fill(engine, size)
         begin = perf_counter()
-        deleted = sweep(engine)
+        deleted = way(engine)
         found[str(size)] = (perf_counter() - begin) / deleted
     return found

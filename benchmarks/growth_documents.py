@@ -304,6 +304,10 @@ class _Watched(CollectionLeases):
         self._holders.add(-1)
         await super().release(lease)
 
+    async def finish(self, lease: Lease, history: str) -> bool:
+        self._holders.add(-1)
+        return await super().finish(lease, history)
+
 
 class _Commands(CommandListener):
     """Counts commands."""

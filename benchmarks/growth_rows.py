@@ -54,6 +54,13 @@ COUNT: Final = Curve("count", ROWS, 1, "ms")
 PLAIN_COUNT: Final = Curve("count without TTL", ROWS, None, "ms")
 COUNTS: Final = (COUNT, PLAIN_COUNT)
 SWEEP: Final = Curve("sweep, per row", ROWS, 0)
+PLAIN_SWEEP: Final = Curve("sweep, per row without TTL", ROWS, None)
+"""One DELETE, as somebody sends who has no sweeper."""
+
+_UNDOABLE: Final = 3
+"""Sizes at which one DELETE leaves room for its undo log: up to a million rows."""
+
+SWEEPS: Final = (SWEEP, PLAIN_SWEEP)
 CURVES: Final = (
     Curve("read by key", ROWS, 0),
     Curve("list of 100", ROWS, 0),
@@ -105,8 +112,8 @@ def sizes_of(curve: Curve, sizes: Sizes) -> Sequence[int]:
         curve: one of those above.
         sizes: all that there are.
     """
-    if curve == SWEEP:
-        return sizes.swept
+    if curve in SWEEPS:
+        return sizes.swept if curve == SWEEP else sizes.swept[:_UNDOABLE]
     return sizes.rows if curve.over == ROWS else sizes.tenants
 
 

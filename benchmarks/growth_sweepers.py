@@ -71,6 +71,10 @@ class _Watched(TableLeases):
         self._holders.add(-1)
         super().release(lease)
 
+    def finish(self, lease: Lease, history: str) -> bool:
+        self._holders.add(-1)
+        return super().finish(lease, history)
+
 
 def measure(database: Database, scale: Scale) -> Iterator[Finding]:
     """Measure on one SQL database.

@@ -15,21 +15,26 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from uuid import uuid4
 
 from beanie import Document, init_beanie
-from pymongo import AsyncMongoClient, MongoClient
+from pymongo import AsyncMongoClient, MongoClient, ReturnDocument, WriteConcern
 
 from benchmarks.bench import MONGODB, tell
 from benchmarks.foreground import disturbance, foreground
 from benchmarks.harness import rotated
-from benchmarks.sweeping import compared, idle_time
+from benchmarks.sweeping import ALONE, LEASED, SCRIPT, compared, idle_times
 from benchmarks.sweeping_tables import AT_ONCE, BY_KEY, ROW_BY_ROW, SWEEPER
 from ttl_odm.beanie import TTLMixin, ensure_indexes, ttl_database
-from ttl_odm.beanie.policy.ttl_indexes import inheriting_branches, wanted_indexes
+from ttl_odm.beanie.policy.ttl_indexes import (
+    inheriting_branches,
+    own_branches,
+    wanted_indexes,
+)
 from ttl_odm.core.policy import TTL
 from ttl_odm.sweeper import AsyncSweeper, Hook
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+    from pymongo.asynchronous.database import AsyncDatabase
     from pymongo.database import Database
 
     from benchmarks.bench import Bench, Scale
@@ -204,7 +209,7 @@ def measure(bench: Bench) -> Iterator[Finding]:
                 sittings.append(_sit(place, scale, number))
         tell(f"  {MONGODB}: a big collection")
         yield from compared(MONGODB, sittings, _ways(scale))
-        yield idle_time(MONGODB, _idle(place, scale.big["mongodb"]))
+        yield from idle_times(MONGODB, _idle(place, scale.big["mongodb"]))
     finally:
         place.close()
 
@@ -228,22 +233,88 @@ def _ways(scale: Scale) -> list[str]:
     return [way for way in WAYS if scale.monitor or way != MONITOR]
 
 
-def _idle(place: Place, rows: int) -> list[float]:
-    """The seconds of sweeps that find nothing."""
+def _idle(place: Place, rows: int) -> list[Round]:
+    """The seconds of sweeps that find nothing: ours, and by a script."""
     place.fill(rows, age=DAY // 2)
 
-    async def idle(database: Any) -> list[float]:
-        sweeper = AsyncSweeper(database, Entry, lease=False)
-        await sweeper.run_once()
-        times = []
-        for _ in range(_IDLE_SWEEPS):
-            begin = perf_counter()
-            await sweeper.run_once()
-            times.append(perf_counter() - begin)
-        return times
+    async def idle(database: Any) -> list[Round]:
+        async with AsyncMongoClient[Any](place.url) as plain:
+            script = Script(plain[place.there.name])
+            await script.make_lease()
+            ways: dict[str, Callable[[], Awaitable[object]]] = {
+                ALONE: AsyncSweeper(database, Entry, lease=False).run_once,
+                f"{ALONE}; {SCRIPT}": script.sweep,
+                LEASED: AsyncSweeper(database, Entry).run_once,
+                f"{LEASED}; {SCRIPT}": script.sweep_with_lease,
+            }
+            for way in ways.values():
+                await way()
+            rounds: list[Round] = []
+            for number in range(_IDLE_SWEEPS):
+                took = {}
+                for name, way in rotated(ways.items(), number):
+                    begin = perf_counter()
+                    await way()
+                    took[name] = perf_counter() - begin
+                rounds.append(took)
+            return rounds
 
-    times: list[float] = place.run(idle)
-    return times
+    rounds: list[Round] = place.run(idle)
+    return rounds
+
+
+class Script:
+    """A sweeper as somebody writes it for this one collection, as `sweeping_tables.Script` is.
+
+    Args:
+        database: a plain one.
+    """
+
+    def __init__(self, database: AsyncDatabase[dict[str, Any]]) -> None:
+        """Name the collections."""
+        self._entries = database[NAME]
+        self._leases = database.get_collection("leases", write_concern=WriteConcern("majority"))
+
+    async def make_lease(self) -> None:
+        """Make the lease's document."""
+        await self._leases.insert_one({"_id": "sweep", "token": 0})
+
+    async def sweep(self) -> None:
+        """Find that nothing has expired, by each of the two indexes."""
+        inherits, own = inheriting_branches(TTL(DAY))[0], own_branches(TTL(DAY))[0]
+        age = {"$lte": ["$_ts", {"$subtract": ["$$NOW", DAY * 1000]}]}
+        looks = (
+            ({**inherits, "$expr": age}, "__ttl_sweep_default", "_ts"),
+            (
+                {**own, "$expr": {"$lte": ["$_exp", "$$NOW"]}},
+                "__ttl_sweep_own",
+                "_exp",
+            ),
+        )
+        hello = await self._entries.database.client.admin.command("hello")
+        ends = {"_ts": hello["localTime"] - timedelta(seconds=DAY), "_exp": hello["localTime"]}
+        for expired, index, field in looks:
+            found = self._entries.find(expired).hint(index).max([(field, ends[field])])
+            if await found.limit(1).to_list():
+                raise RuntimeError("something has expired")
+
+    async def sweep_with_lease(self) -> None:
+        """Do so while nobody else does."""
+        free = {"$or": [{"holder": None}, {"$expr": {"$lte": ["$ends", "$$NOW"]}}]}
+        taken = {"holder": "script", "ends": {"$add": ["$$NOW", 60_000]}}
+        lease = await self._leases.find_one_and_update(
+            {"_id": "sweep", **free},
+            [{"$set": {**taken, "token": {"$add": ["$token", 1]}}}],
+            return_document=ReturnDocument.AFTER,
+        )
+        if lease is None:
+            raise RuntimeError("somebody else sweeps")
+        await self.sweep()
+        ours = {"_id": "sweep", "holder": "script", "token": lease["token"]}
+        result = {"holder": None, "ends": None, "result": {"deleted": 0}, "at": "$$NOW"}
+        given_back = await self._leases.update_one(ours, [{"$set": result}])
+        if given_back.modified_count != 1:
+            raise RuntimeError("somebody else has taken the lease")
 
 
 @contextmanager

@@ -126,6 +126,9 @@ def _compared(database: str, rows: int, sittings: list[Round]) -> Iterator[Findi
     waits = sorted(sitting["wait"] * 1e3 for sitting in sittings)
     longest = Estimate(waits[-1], waits[0], waits[-1])
     yield Finding(WAIT, what, database, "ms", longest, goal=goals.PARTITIONS_WAIT)
+    waits = sorted(sitting["wait by hand"] * 1e3 for sitting in sittings)
+    longest = Estimate(waits[-1], waits[0], waits[-1])
+    yield Finding(WAIT, f"{what}; by hand", database, "ms", longest)
 
 
 def _sit(engine: Engine, url: str, rows: int, number: int) -> Round:
@@ -147,6 +150,8 @@ def _sit(engine: Engine, url: str, rows: int, number: int) -> Round:
             raise RuntimeError(f"{name}: {left} of {rows} rows are left")
         if name == _CUT:
             found["wait"] = max(took)
+        elif name == _HAND:
+            found["wait by hand"] = max(took)
         elif name == _WHOLE and engine.dialect.name == "postgresql":
             begin = perf_counter()
             _settle(engine, "VACUUM", model)

@@ -24,9 +24,11 @@ from benchmarks.sql_models import (
     Keyed,
     KeyedPlain,
     Named,
+    NamedByHand,
     NamedPlain,
     Numbered,
     NumberedPlain,
+    expired_by_hand,
 )
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
@@ -57,6 +59,7 @@ class Case(NamedTuple):
     gated: Change
     plain: Change
     tables: int = 1
+    by_hand: Change | None = None
 
 
 def count_statements(database: str, url: str) -> Iterator[Finding]:
@@ -75,6 +78,10 @@ def count_statements(database: str, url: str) -> Iterator[Finding]:
             added = _statements(gated, case.gated) - _statements(plain, case.plain)
             once[case.section].append((first - added) / case.tables)
             yield _counted(case.section, case.what, database, added / case.tables, case.goal)
+            if case.by_hand is not None:
+                freed = _statements(plain, case.by_hand) - _statements(plain, case.plain)
+                what = f"{case.what}; freed by hand"
+                yield _counted(case.section, what, database, freed / case.tables, None)
         yield _counted(ANYTHING, "the clock, once per engine and 300 s", database, clock, None)
         for section, firsts in once.items():
             what = "the first time, once per engine and table"
@@ -120,6 +127,7 @@ def _cases() -> Iterator[Case]:
         EXTRA_KEYED,
         _inserted(100, Named),
         _inserted(100, NamedPlain),
+        by_hand=_freed(100),
     )
     yield Case(
         INSERTS,
@@ -177,6 +185,27 @@ def _inserted(amount: int, *models: Any) -> Change:
     def prepare(session: Session) -> Callable[[], object]:
         session.add_all(_new(model) for model in models for _ in range(amount))
         return session.flush
+
+    return prepare
+
+
+def _freed(amount: int) -> Change:
+    """What frees the names of expired rows without ttl_odm, before they are inserted."""
+
+    def prepare(session: Session) -> Callable[[], object]:
+        rows = [_new(NamedByHand) for _ in range(amount)]
+        dialect = session.get_bind().dialect.name
+        expired = expired_by_hand(dialect, NamedByHand)
+        names = [row.name for row in rows]
+        session.add_all(rows)
+
+        def free() -> None:
+            freed = delete(NamedByHand).where(NamedByHand.name.in_(names), expired)
+            with session.no_autoflush:
+                session.execute(freed, execution_options={"synchronize_session": False})
+            session.flush()
+
+        return free
 
     return prepare
 

@@ -12,7 +12,16 @@ from functools import lru_cache, partial
 from itertools import count, cycle, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sqlalchemy import ScalarResult, Update, bindparam, event, select, text, update
+from sqlalchemy import (
+    ScalarResult,
+    Update,
+    bindparam,
+    delete,
+    event,
+    select,
+    text,
+    update,
+)
 
 from benchmarks.goals import (
     BATCH,
@@ -39,6 +48,7 @@ from benchmarks.sql_models import (
     NumberedByHand,
     NumberedPlain,
     Seen,
+    expired_by_hand,
     is_live,
     live_by_hand,
 )
@@ -50,7 +60,7 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from sqlalchemy import Connection, Engine, Executable, Select
+    from sqlalchemy import ColumnElement, Connection, Engine, Executable, Select
     from sqlalchemy.orm import Session
 
     from benchmarks.findings import Goal
@@ -66,6 +76,9 @@ RENEWALS = "SQLAlchemy: renewing a row, with TTL / without"
 BASELINES = "SQLAlchemy: a flush UPDATE of a model without TTL / an UPDATE by hand"
 HITS = "SQLAlchemy: session.get() of a live object that is in memory"
 NOISE = "Noise: the same read without TTL, twice"
+
+FREED: Final = "freed"
+"""By hand, with what ttl_odm does for keys of expired rows."""
 
 _LIST = 100
 _IN_MEMORY = 100
@@ -139,6 +152,8 @@ class Group:
 
 
 _LITERALLY = {"literal_binds": True}
+_ROWS_ONLY: Final = {"synchronize_session": False}
+"""No object in memory is looked for, as somebody says who knows that there is none."""
 
 
 def _reads(
@@ -210,24 +225,41 @@ def _hits(new_engine: NewEngine) -> Mapping[str, Sample]:
 
 
 def _flushes(rows: int, models: Mapping[str, Any], key: str | None) -> Prepare:
-    """A flush of new rows of each model, whose keys are made here if they have an attribute."""
+    """A flush of new rows of each model, whose keys are made here if they have an attribute.
+
+    Of one that is to be ``freed`` by hand, the flush deletes expired rows with these keys first.
+    """
 
     def prepare(new_engine: NewEngine) -> Mapping[str, Sample]:
         numbers = count()
 
-        def flush(model: Any) -> Sample:
+        def flush(name: str, model: Any) -> Sample:
+            engine = new_engine()
+            expired = expired_by_hand(engine.dialect.name, model) if name == FREED else None
+
             def add(session: Session) -> None:
                 keys = islice(numbers, rows)
                 session.add_all([model(payload="x" * 100, **own(number)) for number in keys])
+                if expired is not None and not session.info.setdefault(FREED, False):
+                    session.info[FREED] = True
+                    event.listen(session, "before_flush", partial(_free, model, expired))
 
-            return flushing(new_engine(), add)
+            return flushing(engine, add)
 
         def own(number: int) -> dict[str, str]:
             return {} if key is None else {key: f"{number:030}"}
 
-        return {name: flush(model) for name, model in models.items()}
+        return {name: flush(name, model) for name, model in models.items()}
 
     return prepare
+
+
+def _free(
+    model: Any, expired: ColumnElement[bool], session: Session, _context: object, _instances: object
+) -> None:
+    """Delete the expired rows whose keys new ones have, as somebody does who has no ttl_odm."""
+    keys = [row.key for row in session.new]
+    session.execute(delete(model).where(model.key.in_(keys), expired), execution_options=_ROWS_ONLY)
 
 
 def renewals(*, commit: bool) -> Prepare:
@@ -334,7 +366,8 @@ def touches(*, commit: bool) -> Prepare:
 
 def gets_and_touches(new_engine: NewEngine) -> Mapping[str, Sample]:
     """A row is read and written anew: by one statement where there is RETURNING, by a flush."""
-    has_returning = new_engine().dialect.update_returning
+    dialect = new_engine().dialect
+    has_returning, live = dialect.update_returning, live_by_hand(dialect.name)
 
     def at_once(session: Session, key: int) -> object:
         statement = touch(Item).where(Item.id == key)
@@ -342,6 +375,16 @@ def gets_and_touches(new_engine: NewEngine) -> Mapping[str, Sample]:
             return session.scalars(statement.returning(Item)).one()
         session.execute(statement)
         return session.get_one(Item, key)
+
+    def by_hand(session: Session, key: int) -> object:
+        renewed = update(ItemByHand).where(ItemByHand.id == key, live)
+        renewed = renewed.values(last_modified=Stamp())
+        if has_returning:
+            return session.scalars(
+                renewed.returning(ItemByHand), execution_options=_ROWS_ONLY
+            ).one()
+        session.execute(renewed, execution_options=_ROWS_ONLY)
+        return session.get_one(ItemByHand, key)
 
     def one_by_one(session: Session, key: int) -> object:
         row = session.get_one(Item, key)
@@ -358,7 +401,7 @@ def gets_and_touches(new_engine: NewEngine) -> Mapping[str, Sample]:
 
         return acting(new_engine(), make)
 
-    return {"at once": act(at_once), "one by one": act(one_by_one)}
+    return {"at once": act(at_once), "by hand": act(by_hand), "one by one": act(one_by_one)}
 
 
 def _told_of_read(what: str, *, distant: bool = False) -> tuple[Comparison, ...]:
@@ -370,6 +413,9 @@ def _told_of_read(what: str, *, distant: bool = False) -> tuple[Comparison, ...]
             OVER_BY_HAND, f"{what}; by hand as literal SQL", "gate", "literals", goal=BY_HAND
         ),
         Comparison(OVER_UNFILTERED, what, "gate", "none", goal=UNFILTERED, distant=distant),
+        Comparison(
+            OVER_UNFILTERED, f"{what}; a WHERE by hand", "expressions", "none", distant=distant
+        ),
         Comparison(NOISE, what, "none again", "none", distant=distant),
     )
 
@@ -380,10 +426,16 @@ def _of_flushes(rows: int) -> Iterator[Group]:
     goal, postgres_goal = {1: (ONE_ROW, ONE_ROW_POSTGRES), 100: (BATCH, None)}.get(
         rows, (None, None)
     )
-    keyed = {"gate": Keyed, "by hand": KeyedByHand, "plain": KeyedPlain}
+    keyed = {"gate": Keyed, "by hand": KeyedByHand, "plain": KeyedPlain, FREED: KeyedByHand}
     numbered = {"gate": Numbered, "by hand": NumberedByHand, "plain": NumberedPlain}
+    own = f"{amount}, its own key"
+    freed = f"{own}, freed by hand; stamped by hand"
     yield Group(
-        _flushes(rows, keyed, "key"), _told_of_flush(f"{amount}, its own key", goal, postgres_goal)
+        _flushes(rows, keyed, "key"),
+        (
+            *_told_of_flush(own, goal, postgres_goal),
+            Comparison(INSERTS, freed, FREED, "by hand", distant=True),
+        ),
     )
     yield Group(_flushes(rows, numbered, None), _told_of_flush(f"{amount}, the database's key"))
 
@@ -460,6 +512,11 @@ GROUPS: Final = (
                 *(RENEWALS, "get and touch at once; get, touch() and flush"),
                 *("at once", "one by one"),
                 postgres_goal=GET_AND_TOUCH,
+                distant=True,
+            ),
+            Comparison(
+                *(RENEWALS, "get and touch at once, by hand; get, touch() and flush"),
+                *("by hand", "one by one"),
                 distant=True,
             ),
         ),

@@ -21,6 +21,7 @@ from sqlalchemy import (
     literal_column,
     or_,
     text,
+    true,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
 
@@ -162,6 +163,14 @@ class Named(TTLMixin, NumberedColumns, Gated):
     name: Mapped[str] = mapped_column(String(40), unique=True)
 
 
+class NamedByHand(ContractColumns, NumberedColumns, ByHand):
+    """The same table without a policy."""
+
+    __tablename__ = "named"
+
+    name: Mapped[str] = mapped_column(String(40), unique=True)
+
+
 class NamedPlain(NumberedColumns, Plain):
     """The same model without TTL."""
 
@@ -260,6 +269,16 @@ def live_by_hand(
         and_(model.ttl > 0, literal_column(f"{table}._ts + {table}.ttl * {second} > {now}")),
         model.ttl == -1,
     )
+
+
+def expired_by_hand(dialect: str, model: Any) -> ColumnElement[bool]:
+    """The condition for the other rows.
+
+    Args:
+        dialect: the dialect's name.
+        model: one with the contract's columns.
+    """
+    return live_by_hand(dialect, model).is_not(true())
 
 
 def empty_tables(engine: Engine) -> None:

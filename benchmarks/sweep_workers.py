@@ -33,6 +33,7 @@ from benchmarks.sweeping_tables import (
     READ_AND_WRITE,
     Entry,
     delete_at_once,
+    delete_in_halves,
     fill,
 )
 from ttl_odm.sweeper import Sweeper
@@ -52,6 +53,7 @@ GENTLE: Final = "Sweeping gently, somebody's statements: meanwhile / when all is
 POSTGRES: Final = "PostgreSQL"
 ONE: Final = "one worker"
 TWO: Final = "two workers"
+HALVES: Final = "two DELETEs at once"
 _GENTLY: Final = "gently"
 
 
@@ -64,7 +66,7 @@ def _by(workers: int) -> Callable[[Engine], int]:
     return sweep
 
 
-_WAYS: Final = {AT_ONCE: delete_at_once, ONE: _by(1), TWO: _by(2)}
+_WAYS: Final = {AT_ONCE: delete_at_once, HALVES: delete_in_halves, ONE: _by(1), TWO: _by(2)}
 _GOALS: Final = {(ONE, POSTGRES): goals.ONE_WORKER, (TWO, POSTGRES): goals.TWO_WORKERS}
 
 
@@ -90,7 +92,7 @@ def measure(bench: Bench) -> Iterator[Finding]:
                 sittings.append(found)
             engine.dispose()
         rounds = [[sitting] for sitting in sittings]
-        for way in (ONE, TWO):  # twice the time is half the speed
+        for way in (ONE, TWO, HALVES):  # twice the time is half the speed
             goal = _GOALS.get((way, name))
             yield ratio(SPEED, way, name, rounds, over=AT_ONCE, under=way, goal=goal)
         for way in _WAYS:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -130,6 +132,24 @@ def delete_at_once(engine: Engine) -> int:
         return connection.execute(text(statement)).rowcount
 
 
+def delete_in_halves(engine: Engine) -> int:
+    """Delete by two statements at once, each from one half of the time in which rows expired."""
+    clock = clock_of(engine.dialect)
+    cutoff = f"{clock.now} - {DAY} * {clock.second}"
+    expired = f"ttl IS NULL AND _ts <= {cutoff}"
+    half = text(f"SELECT min(_ts) + ({cutoff} - min(_ts)) / 2 FROM entries WHERE {expired}")  # noqa: S608
+    with engine.begin() as connection:
+        middle = connection.scalar(half)
+
+    def delete(part: str) -> int:
+        statement = f"DELETE FROM entries WHERE {expired} AND _ts {part} :middle"  # noqa: S608
+        with engine.begin() as connection:
+            return connection.execute(text(statement), {"middle": middle}).rowcount
+
+    with ThreadPoolExecutor(2) as threads:
+        return sum(threads.map(delete, ("<", ">=")))
+
+
 def delete_by_key(engine: Engine) -> int:
     """Delete as pt-archiver does: walk the primary key, read keys, delete these."""
     deleted, last = 0, 0
@@ -169,6 +189,73 @@ def delete_objects(engine: Engine) -> int:
             session.delete(session.get_one(PlainEntry, key))
             session.commit()
     return len(keys)
+
+
+_OWN_END: Final = {
+    "postgresql": "((_ts AT TIME ZONE 'UTC') + ttl * interval '1 second') AT TIME ZONE 'UTC'",
+    "sqlite": "_ts + ttl * 1000",
+    "mysql": "_ttl_own",
+}
+"""When a row with a ttl of its own ends, as an index of the table has it."""
+
+_LEASES: Final = "leases_by_hand"
+
+
+class Script:
+    """A sweeper as somebody writes it for this one table, without ttl_odm.
+
+    It looks for an expired row in each of the two indexes. With a lease, a row in a table says who
+    sweeps, until when and how often, and the sweep's result is stored as the lease is given back.
+
+    Args:
+        engine: where.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        """Make the table for the lease."""
+        clock, dialect = clock_of(engine.dialect), engine.dialect.name
+        self._engine = engine
+        looks = (
+            f"ttl IS NULL AND _ts <= {clock.now} - {DAY} * {clock.second}",
+            f"ttl > 0 AND {_OWN_END[dialect]} <= {clock.now}",
+        )
+        looked = ", ".join(f"(SELECT 1 FROM entries WHERE {look} LIMIT 1)" for look in looks)  # noqa: S608
+        self._look = text(f"SELECT {looked}")
+        kind = "timestamptz" if dialect == "postgresql" else "BIGINT"
+        columns = f"name VARCHAR(40) PRIMARY KEY, holder VARCHAR(80), ends {kind}, token BIGINT"
+        with engine.begin() as connection:
+            connection.execute(text(f"DROP TABLE IF EXISTS {_LEASES}"))
+            connection.execute(text(f"CREATE TABLE {_LEASES} ({columns}, result TEXT, at {kind})"))
+            row = f"INSERT INTO {_LEASES} (name, token) VALUES ('sweep', 0)"  # noqa: S608
+            connection.execute(text(row))
+        self._take = text(
+            f"UPDATE {_LEASES} SET holder = :holder, ends = {clock.now} + 60 * {clock.second}, "  # noqa: S608
+            f"token = token + 1 WHERE name = 'sweep' AND (holder IS NULL OR ends <= {clock.now})"
+        )
+        self._give_back = text(
+            f"UPDATE {_LEASES} SET holder = NULL, ends = NULL, result = :result, at = {clock.now} "  # noqa: S608
+            "WHERE name = 'sweep' AND holder = :holder AND token = :token"
+        )
+        self._read = text(f"SELECT token FROM {_LEASES} WHERE name = 'sweep'")  # noqa: S608
+
+    def sweep(self) -> None:
+        """Find that nothing has expired."""
+        with self._engine.begin() as connection:
+            if any(connection.execute(self._look).one()):
+                raise RuntimeError("something has expired")
+
+    def sweep_with_lease(self) -> None:
+        """Do so while nobody else does."""
+        holder = {"holder": f"{os.getpid()}"}
+        with self._engine.begin() as connection:
+            if connection.execute(self._take, holder).rowcount != 1:
+                raise RuntimeError("somebody else sweeps")
+            token = connection.scalar(self._read)
+        self.sweep()
+        given = {**holder, "token": token, "result": '{"deleted":0}'}
+        with self._engine.begin() as connection:
+            if connection.execute(self._give_back, given).rowcount != 1:
+                raise RuntimeError("somebody else has taken the lease")
 
 
 SWEEPER: Final = "the sweeper"
