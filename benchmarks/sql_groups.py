@@ -206,7 +206,18 @@ def _gets(new_engine: NewEngine) -> Mapping[str, Sample]:
         keys = _keys()
         return reading(new_engine(), lambda session: lambda: session.get_one(model, next(keys)))
 
-    return {"gate": timed(Item), "none": timed(ItemByHand), "none again": timed(ItemByHand)}
+    live, keys = live_by_hand(new_engine().dialect.name), _keys()
+    statement = _by_key(select(ItemByHand), ItemByHand).where(live)
+
+    def by_hand(session: Session) -> Callable[[], object]:
+        return lambda: session.scalars(statement, {"key": next(keys)}).one()
+
+    return {
+        "gate": timed(Item),
+        "by hand": reading(new_engine(), by_hand),
+        "none": timed(ItemByHand),
+        "none again": timed(ItemByHand),
+    }
 
 
 def _hits(new_engine: NewEngine) -> Mapping[str, Sample]:
@@ -498,6 +509,9 @@ GROUPS: Final = (
         (
             Comparison(
                 *(OVER_UNFILTERED, "session.get", "gate", "none"), goal=UNFILTERED, distant=True
+            ),
+            Comparison(
+                *(OVER_UNFILTERED, "session.get; a WHERE by hand", "by hand", "none"), distant=True
             ),
             Comparison(NOISE, "session.get", "none again", "none", distant=True),
         ),

@@ -183,7 +183,7 @@ def costs_not_found(folder: Path) -> list[str]:
 def test_each_rival_and_cost_stands_under_a_heading_that_a_benchmark_has() -> None:
     headings = {
         value
-        for name in (*PARTS, "sql_bystanders", "sql_groups", "exponents")
+        for name in (*PARTS, "sql_bystanders", "sql_counts", "sql_groups", "exponents")
         for value in vars(import_module(f"benchmarks.{name}")).values()
         if isinstance(value, str)
     }
