@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     Raw = dict[str, Any]
 
 _AWARE: CodecOptions[Any] = CodecOptions(tz_aware=True)
+SCHEMA = {"collMod", "create", "createIndexes", "drop", "dropIndexes"}
+"""The commands by which ttl_odm changes a schema."""
 HOUR = 3_600
 DAY = 86_400
 

@@ -159,8 +159,8 @@ async def test_no_change_of_a_policy_shows_what_mongodb_deletes_at_any_moment(
 ) -> None:
     alter, wrong = ensure.alter, []
 
-    async def alter_and_look(collection: Any, command: Any, **options: Any) -> Any:
-        answer = await alter(collection, command, **options)
+    async def alter_and_look(collection: Any, command: Any, *backend: Any) -> Any:
+        answer = await alter(collection, command, *backend)
         if await at_risk(ledgers):
             wrong.append((before, after, command))
         return answer
@@ -191,8 +191,8 @@ async def test_nor_does_one_that_was_interrupted(
     alter, wrong = ensure.alter, []
     counts = count(1)
 
-    async def alter_or_lose(collection: Any, command: Any) -> Any:
-        answer = await alter(collection, command)
+    async def alter_or_lose(collection: Any, command: Any, *backend: Any) -> Any:
+        answer = await alter(collection, command, *backend)
         if next(counts) == last:
             raise ConnectionResetError
         return answer

@@ -15,7 +15,7 @@ from bson import ObjectId
 
 from tests.mongo.models import collection_of
 from tests.mongo.scratch import scratch
-from tests.mongo.sweeping import DAY, Swept, declared
+from tests.mongo.sweeping import DAY, SCHEMA, Commands, Swept, declared
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
 from ttl_odm.beanie import ttl_database
 from ttl_odm.beanie.indexes.ensure import ensure_collection
@@ -77,6 +77,19 @@ async def test_they_are_made_once_and_taken_away_with_the_policy(
         again = await ensure_collection(made.ours, policy, backend="documentdb")
         assert again.unchanged == first.created
         assert (await ensure_collection(made.ours, None)).removed == tuple(sorted(first.created))
+
+
+@pytest.mark.parametrize("service", ["documentdb", "cosmos"])
+async def test_no_command_that_changes_a_schema_asks_for_a_majority(
+    mongodb_url: str, service: Any
+) -> None:
+    commands = Commands()
+    async with scratch(mongodb_url, event_listeners=[commands]) as made:
+        for policy in (TTL(3600), TTL(60), None):
+            await ensure_collection(made.ours, policy, backend=service, guard=policy is not None)
+        sent = [command for command in commands.sent if SCHEMA & command.keys()]
+        assert len(sent) > 3
+        assert not any({"writeConcern", "commitQuorum"} & command.keys() for command in sent)
 
 
 async def test_another_default_changes_the_index_in_place(mongodb_url: str) -> None:

@@ -26,6 +26,7 @@ from tests.mongo.models import (
     opened,
 )
 from tests.mongo.scratch import connect
+from tests.mongo.sweeping import Commands
 from ttl_odm import TTL, TTLError
 from ttl_odm.beanie import TTLMixin, disable, enable, ttl_database
 from ttl_odm.beanie.gate.cursors import for_find
@@ -406,7 +407,10 @@ async def test_a_view_shows_live_documents_and_follows_the_default(
     assert await names() == ["n0", "n1"]
 
 
-async def test_a_view_that_was_made_without_the_gate_is_defined_anew(mongodb_url: str) -> None:
+@pytest.mark.parametrize("service", ["mongodb", "documentdb"])
+async def test_a_view_that_was_made_without_the_gate_is_defined_anew(
+    mongodb_url: str, service: Any
+) -> None:
     class Thing(TTLMixin, Document):
         __ttl__ = 3600
         id: int
@@ -418,11 +422,13 @@ async def test_a_view_that_was_made_without_the_gate_is_defined_anew(mongodb_url
             source = Thing
             pipeline: list[Any] = []
 
-    client = connect(mongodb_url)
+    commands = Commands()
+    client = connect(mongodb_url, event_listeners=[commands])
     database = client[f"ttl_odm_views_{time.monotonic_ns()}"]
     try:
         await database.command({"create": "Things", "viewOn": "Thing", "pipeline": []})
-        await init_beanie(database=ttl_database(database), document_models=[Thing, Things])
+        gated = ttl_database(database, backend=service)
+        await init_beanie(database=gated, document_models=[Thing, Things])
         await Thing(id=1).insert()
         await Thing.find().update([{"$set": {"_ts": datetime(2020, 1, 1)}}])  # noqa: DTZ001
         with_old_stamp = {"$set": {"_ts": datetime(2020, 1, 1, tzinfo=timezone.utc)}}
@@ -430,6 +436,9 @@ async def test_a_view_that_was_made_without_the_gate_is_defined_anew(mongodb_url
 
         assert await Things.find().to_list() == []
         assert await Thing.find(include_expired=True).count() == 1
+        (definition,) = commands.of("collMod")
+        is_durable = definition.get("writeConcern", {}).get("w") == "majority"
+        assert is_durable is (service == "mongodb")
     finally:
         await client.drop_database(database.name)
         closing = client.close()

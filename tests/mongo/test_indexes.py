@@ -11,6 +11,8 @@ from pymongo import ASCENDING, monitoring
 from pymongo.errors import OperationFailure
 
 from tests.mongo.scratch import Scratch, scratch
+from tests.mongo.sweeping import SCHEMA
+from tests.mongo.sweeping import Commands as Sent
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
 from ttl_odm.beanie.indexes.ensure import IndexReport, ensure_collection
 from ttl_odm.beanie.policy import ttl_indexes
@@ -517,6 +519,19 @@ def test_azure_gets_one_index_on_the_services_own_ts(
         {"name": "__ttl_default", "key": {"_ts": 1}, "expireAfterSeconds": each}
         for each in expected
     ]
+
+
+async def test_each_command_that_changes_a_schema_waits_for_a_majority(mongodb_url: str) -> None:
+    commands = Sent()
+    async with scratch(mongodb_url, event_listeners=[commands]) as place:
+        for policy, is_on in ((TTL(3600), True), (TTL(60), True), (None, False)):
+            await ensure_collection(place.ours, policy, guard=is_on, view=is_on)
+        assert {name for name in SCHEMA if commands.of(name)} == SCHEMA
+        for name in SCHEMA:
+            for command in commands.of(name):
+                assert command["writeConcern"]["w"] == "majority"
+                quorum = "majority" if name == "createIndexes" else None
+                assert command.get("commitQuorum") == quorum
 
 
 async def test_azure_changes_the_default_by_drop_and_create(mongodb_url: str) -> None:

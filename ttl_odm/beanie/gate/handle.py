@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection, Document, Filter
     from ttl_odm.beanie.policy.binding import Binding, Registry
-    from ttl_odm.beanie.policy.entries import Entry, Own
+    from ttl_odm.beanie.policy.entries import Backend, Entry, Own
     from ttl_odm.beanie.policy.sources import DefaultSource
     from ttl_odm.beanie.rewrite.stamps import Stamping
     from ttl_odm.core.policy import Policy
@@ -85,12 +85,19 @@ class Handle:
     """One collection, and what the gate has to know to read and write it."""
 
     def __init__(
-        self, plain: Collection, registry: Registry, database: str, *, guard: bool = False
+        self,
+        plain: Collection,
+        registry: Registry,
+        database: str,
+        *,
+        backend: Backend,
+        guard: bool = False,
     ) -> None:
         """Remember them; the policy is looked up at each operation."""
         self.plain = plain
         self.registry = registry
         self.database = database
+        self.backend: Backend = backend
         # What a guarded one reaches: itself, and what its pipelines have named so far.
         self._reached = {(database, plain.name)} if guard else None
         options = plain.codec_options
@@ -250,7 +257,7 @@ class Handle:
         if self.is_gated:
             await self.registry.clock.refresh(self.plain.database)
         else:
-            await views.ensure(self.plain, self.registry, self, self.know)
+            await views.ensure(self.plain, self.registry, self, self.know, self.backend)
         await self.check_reach()
 
     async def check_reach(self) -> None:

@@ -68,7 +68,7 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
         self.ttl_backend: Backend = backend
         self.ttl_guard = guard
         plain = _MotorCollection(database, "$cmd")
-        self._handle = Handle(plain, registry_of(database.client), database.name)
+        self._handle = Handle(plain, registry_of(database.client), database.name, backend=backend)
 
     def __getitem__(self, name: str) -> TTLMotorCollection:
         return TTLMotorCollection(self, name)
@@ -129,7 +129,8 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         super().__init__(database, name, _delegate=_delegate)
         plain = _MotorCollection(database, name, _delegate=self.delegate)
         registry = registry_of(database.client)
-        self._gate = Gate(plain, registry, database.name, guard=database.ttl_guard)
+        backend, guard = database.ttl_backend, database.ttl_guard
+        self._gate = Gate(plain, registry, database.name, backend=backend, guard=guard)
 
     def __getitem__(self, name: str) -> TTLMotorCollection:
         full_name = f"{self.name}.{name}"

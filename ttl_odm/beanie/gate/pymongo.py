@@ -60,7 +60,7 @@ class TTLDatabase(AsyncDatabase[Any]):
         self.ttl_backend: Backend = backend
         self.ttl_guard = guard
         plain = AsyncCollection(database, "$cmd")
-        self._handle = Handle(plain, registry_of(database.client), database.name)
+        self._handle = Handle(plain, registry_of(database.client), database.name, backend=backend)
 
     def __getitem__(self, name: str) -> TTLCollection:
         return TTLCollection(self, AsyncCollection(self, name))
@@ -107,7 +107,8 @@ class TTLCollection(AsyncCollection[Any]):
             plain.read_concern,
         )
         registry = registry_of(database.client)
-        self._gate = Gate(plain, registry, database.name, guard=database.ttl_guard)
+        backend, guard = database.ttl_backend, database.ttl_guard
+        self._gate = Gate(plain, registry, database.name, backend=backend, guard=guard)
         self._ttl_database = database
 
     def __getitem__(self, name: str) -> TTLCollection:

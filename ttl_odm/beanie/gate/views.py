@@ -18,7 +18,7 @@ import bson
 from beanie import View
 
 from ttl_odm.beanie.policy.binding import subclasses_of
-from ttl_odm.beanie.policy.commands import details_of, run
+from ttl_odm.beanie.policy.commands import alter, details_of
 from ttl_odm.beanie.rewrite.pipelines import live_pipeline
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection, Filter, Pipeline
     from ttl_odm.beanie.policy.binding import Registry
+    from ttl_odm.beanie.policy.entries import Backend
     from ttl_odm.beanie.rewrite.pipelines import Policies
 
 
@@ -57,6 +58,7 @@ async def ensure(
     registry: Registry,
     policies: Policies,
     know: Callable[[Pipeline], Awaitable[None]],
+    backend: Backend,
 ) -> None:
     """Define a view as it should be, if a collection is one of Beanie's.
 
@@ -80,7 +82,7 @@ async def ensure(
     defined = bson.decode(bson.encode({"viewOn": source, "pipeline": pipeline}))
     options = (await details_of(collection)).get("options", {})
     if any(options.get(name) != value for name, value in defined.items()):
-        await run(collection, {"collMod": collection.name, **defined})
+        await alter(collection, {"collMod": collection.name, **defined}, backend)
     known.defined[key] = pipeline
 
 

@@ -41,7 +41,6 @@ from ttl_odm.beanie.policy.commands import (
     built_indexes_of,
     details_of,
     indexes_of,
-    run,
 )
 from ttl_odm.beanie.policy.rules import rule_on
 from ttl_odm.core.policy import TTL, ExpireAfter
@@ -61,7 +60,6 @@ if TYPE_CHECKING:
 
 Done = tuple[str, str]  # an outcome, and the name of an index
 Show: TypeAlias = "Callable[[Step | None], Awaitable[None]]"
-Change: TypeAlias = "Callable[[Collection, Document], Awaitable[Document]]"
 
 SECONDS = "expireAfterSeconds"
 """What a time-series collection has in the place of an index."""
@@ -262,7 +260,9 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     async def advance(step: Step | None) -> None:
         nonlocal viewed
         if viewed is None and (step is None or not step.spares):
-            viewed = await ensure_view(collection, views, policy, view=view, begin=begin_view)
+            viewed = await ensure_view(
+                collection, views, policy, view=view, begin=begin_view, backend=backend
+            )
         await show(step)
 
     name = repr(collection.full_name)
@@ -274,7 +274,9 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     if details.get("type") == "timeseries":
         only_seconds = Aim(collection.name, (), policy, rebuild=False, can_change=True)
         only_seconds.relied_on(await indexes_of(collection))
-        changed = await _ensure_seconds(collection, options, policy, purge, advance)
+        changed = await _ensure_seconds(
+            collection, options, policy, purge, advance, backend=backend
+        )
         done = [("changed", SECONDS)] if changed else []
         return _report(collection, (), {}, done + (viewed or []), ())
     indexes: tuple[Index, ...] = () if rule is None else (rule.index(),)
@@ -294,12 +296,11 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
         rebuild=rebuild,
         can_change=not expires_itself(backend),
     )
-    reach = partial(_reach, look=indexes_of, change=run)
-    if backend == "mongodb":
-        reach = partial(_reach, look=built_indexes_of, change=alter)
-    relied_on, done = await reach(collection, aim, policy, advance)
+    relied_on, done = await _reach(collection, aim, policy, advance, backend)
     guarded = policy if isinstance(policy, TTL) and _deleting_by_expiry(aim) else None
-    outcome = await ensure_guard(collection, options.get("validator", {}), guarded, guard=guard)
+    outcome = await ensure_guard(
+        collection, options.get("validator", {}), guarded, guard=guard, backend=backend
+    )
     done += [(outcome, GUARD)] if outcome else []
     done += viewed or []
     left: tuple[str, ...] = ()
@@ -308,24 +309,14 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     return _report(collection, indexes, relied_on, done, left)
 
 
-async def _reach(  # noqa: PLR0913 (two by keyword)
-    collection: Collection,
-    aim: Aim,
-    policy: Policy | None,
-    advance: Show,
-    *,
-    look: Callable[[Collection], Awaitable[list[Document]]],
-    change: Change,
+async def _reach(
+    collection: Collection, aim: Aim, policy: Policy | None, advance: Show, backend: Backend
 ) -> tuple[dict[str, str], list[Done]]:
-    """Apply steps until there are none, looking again whenever somebody else was faster.
-
-    `change` runs their commands. To create an index that `look` leaves out, because it is being
-    built, is to wait for it.
-    """
+    """Apply steps until there are none, looking again whenever somebody else was faster."""
     done: list[Done] = []
     lost: OperationFailure | None = None
     for _ in range(_ROUNDS):
-        existing = await look(collection)
+        existing = await built_indexes_of(collection, backend)
         steps = list(aim.steps(existing))
         if not steps:
             await advance(None)
@@ -341,7 +332,7 @@ async def _reach(  # noqa: PLR0913 (two by keyword)
                     f"{', '.join(map(repr, keys))}) have an outdated {ttl_indexes.EXPIRY!r}, so "
                     "MongoDB would delete them while they are live: call repair_strays() first."
                 )
-            lost = await _take(collection, aim, step, existing, change)
+            lost = await _take(collection, aim, step, existing, backend)
             if lost is not None:
                 await asyncio.sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 (no secret)
                 break
@@ -353,11 +344,11 @@ async def _reach(  # noqa: PLR0913 (two by keyword)
 
 
 async def _take(
-    collection: Collection, aim: Aim, step: Step, existing: list[Document], change: Change
+    collection: Collection, aim: Aim, step: Step, existing: list[Document], backend: Backend
 ) -> OperationFailure | None:
     """Run one step; return the server's error if somebody else was faster."""
     try:
-        await change(collection, step.command)
+        await alter(collection, step.command, backend)
     except OperationFailure as error:
         # It will never work, or it may be nothing but a race.
         name = aim.in_the_way(existing) if error.code in _CONFLICTS else None
@@ -385,12 +376,14 @@ def _deleting_by_expiry(aim: Aim) -> set[str]:
     return {index.name for index in aim.indexes if (index.field, index.seconds) == by_expiry}
 
 
-async def _ensure_seconds(
+async def _ensure_seconds(  # noqa: PLR0913 (one by keyword)
     collection: Collection,
     options: Document,
     policy: Policy | None,
     purge: Purge,
     advance: Show,
+    *,
+    backend: Backend,
 ) -> bool:
     """Set a time-series collection's expireAfterSeconds to the policy's; say if it was changed.
 
@@ -412,7 +405,7 @@ async def _ensure_seconds(
     if options.get(SECONDS) == policy.seconds:
         return False
     try:
-        await alter(collection, {"collMod": collection.name, SECONDS: policy.seconds})
+        await alter(collection, {"collMod": collection.name, SECONDS: policy.seconds}, backend)
     except OperationFailure as error:
         if error.code != _INVALID_OPTIONS:
             raise

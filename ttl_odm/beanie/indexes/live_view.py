@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from ttl_odm.beanie.drivers import Collection, Document, Pipeline
+    from ttl_odm.beanie.policy.entries import Backend
     from ttl_odm.core.policy import Policy
 
 LIVE_VIEW: Final = "__ttl_view"
@@ -40,13 +41,14 @@ async def details_and_views(collection: Collection) -> tuple[Document, list[Docu
     return next((one for one in found if one["name"] == name), {}), views
 
 
-async def ensure_view(
+async def ensure_view(  # noqa: PLR0913 (all but three by keyword)
     collection: Collection,
     views: Iterable[Document],
     policy: Policy | None,
     *,
     view: str | bool | None,
     begin: Callable[[], Awaitable[None]],
+    backend: Backend,
 ) -> list[tuple[str, str]]:
     """Make, correct and drop our views of a collection; return what was done to which.
 
@@ -57,6 +59,7 @@ async def ensure_view(
         view: The name of one that there shall be, True for the usual one, False for none, None to
             keep what there is.
         begin: What is called before anything is changed.
+        backend: What the collection is on.
     """
     # The gate would put its condition before ours.
     plain = collection.database.client[collection.database.name][collection.name]
@@ -70,15 +73,15 @@ async def ensure_view(
     done = []
     for name, pipeline in ours.items():
         if needed is None:
-            await _drop(plain, name)
+            await _drop(plain, name, backend)
             done.append(("removed", name))
         elif pipeline == needed:
             done.append(("unchanged", name))
         else:
-            await alter(plain, {"collMod": name, "viewOn": plain.name, "pipeline": needed})
+            await alter(plain, {"collMod": name, "viewOn": plain.name, "pipeline": needed}, backend)
             done.append(("changed", name))
     if needed is not None and wanted and wanted not in ours:
-        await _create(plain, wanted, needed)
+        await _create(plain, wanted, needed, backend)
         done.append(("created", wanted))
     return done
 
@@ -95,9 +98,9 @@ def _is_ours(view: Document) -> bool:
     return any(stage.get("$match", {}).get("$comment") == LIVE_VIEW for stage in stages[:1])
 
 
-async def _create(plain: Collection, name: str, pipeline: Pipeline) -> None:
+async def _create(plain: Collection, name: str, pipeline: Pipeline, backend: Backend) -> None:
     try:
-        await alter(plain, {"create": name, "viewOn": plain.name, "pipeline": pipeline})
+        await alter(plain, {"create": name, "viewOn": plain.name, "pipeline": pipeline}, backend)
     except OperationFailure as error:
         if error.code != _NAMESPACE_EXISTS:
             raise
@@ -109,9 +112,9 @@ async def _create(plain: Collection, name: str, pipeline: Pipeline) -> None:
             ) from error
 
 
-async def _drop(plain: Collection, name: str) -> None:
+async def _drop(plain: Collection, name: str, backend: Backend) -> None:
     try:
-        await alter(plain, {"drop": name})
+        await alter(plain, {"drop": name}, backend)
     except OperationFailure as error:
         if error.code != NAMESPACE_NOT_FOUND:  # somebody else was faster
             raise

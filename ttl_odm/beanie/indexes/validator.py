@@ -19,6 +19,7 @@ from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Collection, Document
+    from ttl_odm.beanie.policy.entries import Backend
     from ttl_odm.core.policy import TTL
 
 GUARD = "__ttl_guard"
@@ -49,7 +50,12 @@ def validator(policy: TTL) -> Document:
 
 
 async def ensure_guard(
-    collection: Collection, existing: Document, policy: TTL | None, *, guard: bool | None
+    collection: Collection,
+    existing: Document,
+    policy: TTL | None,
+    *,
+    guard: bool | None,
+    backend: Backend,
 ) -> str | None:
     """Add, correct or remove the guard of a collection, and say which; None if nothing was done.
 
@@ -68,7 +74,7 @@ async def ensure_guard(
             "combine it with ttl_odm.beanie.indexes.validator.validator(policy) by $and, and "
             "leave guard out."
         )
-    await alter(collection, {"collMod": collection.name, "validator": needed})
+    await alter(collection, {"collMod": collection.name, "validator": needed}, backend)
     if not needed:
         return "removed"
     return "changed" if is_ours else "created"

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bson import DatetimeMS
 
     from ttl_odm.beanie.drivers import Collection, Database, Document, Filter, Pipeline, Session
+    from ttl_odm.beanie.policy.entries import Backend
 
 NAMESPACE_NOT_FOUND: Final = 26
 RAW: Final[CodecOptions[Any]] = CodecOptions(
@@ -66,15 +67,18 @@ async def run(collection: Collection, command: Document) -> Document:
     return _checked(reply)
 
 
-async def alter(collection: Collection, command: Document) -> Document:
-    """Run a command that changes a collection's schema, and wait until a majority has the change.
+async def alter(collection: Collection, command: Document, backend: Backend) -> Document:
+    """Run a command that changes a collection's schema, such as createIndexes, collMod or drop.
 
-    So no election undoes it. MongoDB itself would build an index only once all members can take
-    part, and wait for one that is down.
+    On MongoDB it waits until a majority has the change, so that no election undoes it. MongoDB
+    itself would build an index only once all members can take part, and wait for one that is down.
+    Other backends have no members that a client knows of, and get the command as it is.
 
     Raises:
         WriteConcernError: It was done, but a majority didn't acknowledge it within a minute.
     """
+    if backend != "mongodb":
+        return await run(collection, command)
     durable = {**command, "writeConcern": _MAJORITY}
     if "createIndexes" in command:
         try:
@@ -107,8 +111,10 @@ async def indexes_of(collection: Collection) -> list[Document]:
         raise
 
 
-async def built_indexes_of(collection: Collection) -> list[Document]:
+async def built_indexes_of(collection: Collection, backend: Backend) -> list[Document]:
     """Return the same without indexes that are still being built, where the server says which."""
+    if backend != "mongodb":
+        return await indexes_of(collection)
     listing = {"listIndexes": collection.name, "includeBuildUUIDs": True}
     try:
         listed = await first_batch(collection, listing)

@@ -117,7 +117,7 @@ class Parents:
             condition = {"$expr": {"$not": [recent]}}
         database, name = following.place
         plain = self._collection(name)
-        root = Handle(plain, self.handle.registry, database)
+        root = Handle(plain, self.handle.registry, database, backend=self.handle.backend)
         stamping = root.stamping
         if stamping is None:
             return
