@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 PATIENCE: Final = 60.0
 """Seconds within which any state has to come about."""
 
-_TOOLS: Final = Path(__file__).parents[2] / "tools"
+TOOLS: Final = Path(__file__).parents[2] / "tools"
 
 
 @contextmanager
 def running(module: str, kind: str, **settings: str) -> Iterator[Any]:
     """Run a cluster of a kind that a module of `local_servers` has, with other settings."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(_TOOLS)
+        patch.syspath_prepend(TOOLS)
         from local_servers.lifetime import running_cluster
 
         kinds = import_module(f"local_servers.{module}")

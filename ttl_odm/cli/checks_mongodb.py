@@ -18,7 +18,13 @@ from ttl_odm.beanie.indexes.sources import IndexedSource
 from ttl_odm.beanie.indexes.strays import Inconsistency
 from ttl_odm.beanie.policy import ttl_indexes
 from ttl_odm.beanie.policy.binding import binding_of, collection_of, policy_of, registry_of
-from ttl_odm.beanie.policy.commands import details_of, first_batch, indexes_of, run
+from ttl_odm.beanie.policy.commands import (
+    BUILD,
+    details_of,
+    first_batch,
+    indexes_and_builds_of,
+    run,
+)
 from ttl_odm.beanie.policy.rules import dependents, rules_below
 from ttl_odm.beanie.policy.signs import sign_of_ttl
 from ttl_odm.cli.errors import in_one_line
@@ -130,7 +136,7 @@ async def _indexes(target: Target) -> list[Finding]:
     )
     fix = f"await ensure_indexes({target.model})"
     rebuild = f"await ensure_indexes({target.model}, rebuild=True)"
-    existing = await indexes_of(collection)
+    existing = await indexes_and_builds_of(collection, binding.backend)
     findings: list[Finding] = []
     try:
         await check_archive(collection, binding)
@@ -140,12 +146,13 @@ async def _indexes(target: Target) -> list[Finding]:
         steps = list(aim.steps(existing))
     except TTLConfigurationError as error:
         return [*findings, _wrong_index(target, error, target.model)]
+    building = {index["name"] for index in existing if BUILD in index}
     findings += [
         Finding(
             Severity.ERROR,
             code,
             target.name,
-            f"index {name} {state}",
+            f"index {name} {'is still being built' if name in building else state}",
             _in_mongosh(step.command) if target.model is None else fix,
         )
         for step in steps

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ttl_odm.beanie.policy.binding import Binding
+from ttl_odm.beanie.policy.commands import BUILD
 from ttl_odm.beanie.policy.ttl_indexes import (
     EXPIRY,
     date_fields,
@@ -21,7 +22,8 @@ from ttl_odm.core.values import short_repr
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from ttl_odm.beanie.drivers import Document
     from ttl_odm.beanie.policy.entries import Entry
@@ -63,16 +65,19 @@ class Aim:
         """Find the user's own indexes that do just what one of ours would do.
 
         Gives their names by those of ours that are not needed because of them. One that deletes by
-        another rule than the declared one is an error, whatever field it is on.
+        another rule than the declared one is an error, whatever field it is on, and even while it
+        is being built; as long as it is, nothing relies on it.
         """
         names: dict[str, str] = {}
         for theirs in existing:
             name = theirs["name"]
             if is_ours(name):
                 continue
-            names |= {index.name: name for index in self.indexes if index.is_served_by(theirs)}
+            served = [index.name for index in self.indexes if index.is_served_by(theirs)]
             if self.declared is not None and deletes(theirs):
-                names[self._same_as(theirs)] = name
+                served.append(self._same_as(theirs))
+            if BUILD not in theirs:
+                names |= dict.fromkeys(served, str(name))
         return names
 
     def _same_as(self, theirs: Document) -> str:
@@ -93,12 +98,17 @@ class Aim:
         )
 
     def steps(self, existing: Sequence[Document]) -> Iterator[Step]:
-        """Give the commands that lead to the aim, none when it is reached.
+        """Give the commands that lead to the aim, or towards it; none when it is reached.
 
         Those that spare documents come first: an index of an earlier policy may delete what the new
         one keeps, while a pause in deleting harms nobody, as expired documents are out of sight
         anyway. After them MongoDB deletes only what has expired by the earlier policy and by the
         new one: that is the moment to show documents by the new one.
+
+        An index that is being built is waited for, by creating it once more as it is: the client
+        that began may be gone, and no other command but a drop is possible meanwhile. One that
+        isn't needed is dropped, which ends its build, before MongoDB deletes by it. What else has
+        to be done shows when no index is being built any more.
         """
         ours = {index["name"]: index for index in existing if is_ours(index["name"])}
         relied_on = self.relied_on(existing)
@@ -125,9 +135,13 @@ class Aim:
         }
         if not self.can_change:
             again, off = again | off.keys(), {}
-        for name in sorted((ours.keys() - needed.keys()) | again):
-            command = {"dropIndexes": self.collection, "index": name}
-            yield Step("removed", (name,), command, spares=True)
+        doomed = (ours.keys() - needed.keys()) | again
+        building = {name: index for name, index in ours.items() if BUILD in index}
+        for name in sorted(doomed - building.keys()):
+            yield self._removal((name,), name)
+        if building:
+            yield from self._build_steps(building, doomed, off)
+            return
         for name, is_longer in sorted(off.items(), key=lambda change: not change[1]):
             change = {"name": name, "expireAfterSeconds": needed[name].seconds}
             command = {"collMod": self.collection, "index": change}
@@ -135,9 +149,30 @@ class Aim:
         new = [index for name, index in needed.items() if name not in ours or name in again]
         if new:  # in one command, so that the collection is read once for all of them
             documents = [index.document() for index in new]
-            command = {"createIndexes": self.collection, "indexes": documents}
-            names = tuple(index.name for index in new)
-            yield Step("created", names, command, spares=False)
+            yield self._creation([index.name for index in new], documents)
+
+    def _build_steps(
+        self, building: Mapping[str, Document], doomed: AbstractSet[str], off: Collection[str]
+    ) -> Iterator[Step]:
+        """Give the commands that end builds or, where all of them are needed, wait for them."""
+        doomed_builds = [building[name][BUILD] for name in sorted(doomed & building.keys())]
+        for build in dict.fromkeys(doomed_builds):
+            names = sorted(name for name, index in building.items() if index[BUILD] == build)
+            yield self._removal(tuple(names), names)  # a build ends with all of its indexes
+        if not doomed_builds:
+            documents = [{**index} for index in building.values()]
+            for document in documents:
+                del document[BUILD]
+            yield self._creation(building, documents, spares=any(name in off for name in building))
+
+    def _removal(self, names: tuple[str, ...], index: str | list[str]) -> Step:
+        return Step("removed", names, {"dropIndexes": self.collection, "index": index}, spares=True)
+
+    def _creation(
+        self, names: Iterable[str], documents: list[Document], *, spares: bool = False
+    ) -> Step:
+        command = {"createIndexes": self.collection, "indexes": documents}
+        return Step("created", tuple(names), command, spares)
 
     def without_scope(self, existing: Sequence[Document]) -> Iterator[str]:
         """Name the indexes of ours that a sweep can do with, and that a rebuild makes better."""
@@ -153,7 +188,9 @@ class Aim:
         """Name the index of the user's own because of which the server refuses one of ours."""
         for theirs in existing:
             name: str = theirs["name"]
-            if not is_ours(name) and any(not _differs(theirs, index) for index in self.indexes):
+            if is_ours(name) or BUILD in theirs:
+                continue
+            if any(not _differs(theirs, index) for index in self.indexes):
                 return name
         return None
 

@@ -38,8 +38,8 @@ from ttl_odm.beanie.policy.binding import (
 )
 from ttl_odm.beanie.policy.commands import (
     alter,
-    built_indexes_of,
     details_of,
+    indexes_and_builds_of,
     indexes_of,
 )
 from ttl_odm.beanie.policy.rules import rule_on
@@ -316,7 +316,7 @@ async def _reach(
     done: list[Done] = []
     lost: OperationFailure | None = None
     for _ in range(_ROUNDS):
-        existing = await built_indexes_of(collection, backend)
+        existing = await indexes_and_builds_of(collection, backend)
         steps = list(aim.steps(existing))
         if not steps:
             await advance(None)

@@ -45,6 +45,9 @@ Hint: TypeAlias = str | dict[str, int]
 BY_KEY: Final = {"_id": 1}
 """As a hint: also a clustered collection, which has no index of that name, takes it."""
 
+BUILD: Final = "buildUUID"
+"""What an index has while it is being built; those of one command have the same value."""
+
 _MAJORITY: Final = {"w": "majority", "wtimeout": 60_000}
 """With a limit: without one, an application that changes its indexes when it starts would wait for
 ever while no majority is there."""
@@ -111,8 +114,12 @@ async def indexes_of(collection: Collection) -> list[Document]:
         raise
 
 
-async def built_indexes_of(collection: Collection, backend: Backend) -> list[Document]:
-    """Return the same without indexes that are still being built, where the server says which."""
+async def indexes_and_builds_of(collection: Collection, backend: Backend) -> list[Document]:
+    """Return the same, and mark indexes that are still being built, where the server says which.
+
+    Such an index has the id of its build as `BUILD`. After an election, the new primary continues
+    the builds that it knows of.
+    """
     if backend != "mongodb":
         return await indexes_of(collection)
     listing = {"listIndexes": collection.name, "includeBuildUUIDs": True}
@@ -122,7 +129,7 @@ async def built_indexes_of(collection: Collection, backend: Backend) -> list[Doc
         if error.code not in _UNKNOWN_FIELD | {NAMESPACE_NOT_FOUND}:
             raise
         return await indexes_of(collection)
-    return [index for index in listed if "buildUUID" not in index]
+    return [{**index["spec"], BUILD: index[BUILD]} if BUILD in index else index for index in listed]
 
 
 def as_datetime(instant: DatetimeMS) -> datetime:

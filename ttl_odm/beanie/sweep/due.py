@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any, Final
 from bson import DatetimeMS, MinKey
 
 from ttl_odm.beanie.policy.commands import (
+    BUILD,
     BY_KEY,
     KeyRange,
     RawCollection,
     as_datetime,
     command_in,
     details_of,
-    indexes_of,
+    indexes_and_builds_of,
 )
 from ttl_odm.beanie.policy.predicate import (
     expired_expr,
@@ -143,7 +144,7 @@ async def layout_of(collection: Collection, binding: Binding, *, is_walked: bool
         # Those of the policy, whoever is to delete by them; none if one is missing.
         policy, scope = binding.outline, binding.scope
         native = wanted_indexes(policy, "native", scope)
-        for existing in await indexes_of(collection):
+        for existing in await indexes_and_builds_of(collection, binding.backend):
             for index in (*native, *wanted_indexes(policy, "sweeper", scope)):
                 is_led = index.scope is not None and _is(existing, index)
                 if is_led:
@@ -161,7 +162,7 @@ async def layout_of(collection: Collection, binding: Binding, *, is_walked: bool
 
 def _is(existing: Document, index: Index) -> bool:
     """Say whether an index is one of a policy's, or one of the application's own like it."""
-    if not has_key(existing, index) or existing.get("hidden"):
+    if not has_key(existing, index) or existing.get("hidden") or BUILD in existing:
         return False
     if "collation" in existing and not is_ours(existing["name"]):  # perhaps not the collection's
         return False
