@@ -30,6 +30,9 @@ SCAN: Final = "op.alter_ttl({table!r}, 60, sweep='scan', touch_trigger=False)"
 INDEX: Final = "op.alter_ttl({table!r}, 60, sweep='index', touch_trigger=True)"
 DROP: Final = "op.drop_ttl({table!r})"
 
+WRONG: Final = ("Can't reconnect", "may not create")
+"""What an error must not say whose reason is that the server was lost."""
+
 _KEYS: Final = "abcdefgh"
 _BATCH: Final = 3
 """Rows of a batch of the backfill, which takes several."""

@@ -26,7 +26,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateTable, DropTable
 
 from ttl_odm.alembic.errors import MigrationRefusedError
-from ttl_odm.sqlalchemy.purge.errors import in_short
+from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing
 
 if TYPE_CHECKING:
     from ttl_odm.alembic.runner import Runner
@@ -87,6 +87,8 @@ class Progress:
                 self._execute(insert(self._table).values(name=self._key, state="begun"))
                 self.state = "begun"
             except DBAPIError as error:
+                if is_passing(error):
+                    raise
                 raise MigrationRefusedError(
                     f"This database user may not create table {self._table.fullname}, in which a "
                     f"migration records its progress: {in_short(error)}. Nothing was changed."
