@@ -44,7 +44,7 @@ SETTINGS = (
     ("mysql-replica", "db1", "binlog_format", "--binlog-format=ROW"),
     ("mysql-replica", "db2", "super_read_only", "SET PERSIST super_read_only = ON"),
     ("mysql-replica", "db2", 'throttle="replication"', "--report-host=127.0.0.1"),
-    ("galera", "db3", "wsrep_sync_wait = 7", "--wsrep-sync-wait=7"),
+    ("galera", "db3", "wsrep_sync_wait = 15", "--wsrep-sync-wait=15"),
     ("mongodb-members", "db3", "replicaSet=rs0", "--replSet rs0"),
 )
 

@@ -60,7 +60,7 @@ class Setup:
 SETUPS = (
     Setup(POSTGRES_STANDBY),
     Setup(POSTGRES_STANDBY, clients="django"),
-    Setup(GALERA, session="SET SESSION wsrep_sync_wait = 7"),
+    Setup(GALERA, session="SET SESSION wsrep_sync_wait = 15"),
     Setup(MARIADB_REPLICA, ASYNCHRONOUS, WITHOUT_PARTITION),
     Setup(MYSQL_GROUP),
     Setup(MYSQL_GROUP_MULTI, session="SET SESSION group_replication_consistency = 'BEFORE'"),

@@ -60,6 +60,7 @@ class _Migration:
     def __init__(self, operations: Operations, op: AddTTLOp | AlterTTLOp | DropTTLOp) -> None:
         where = f"op.{op.verb}_ttl({op.table_name!r}) default_ttl"
         self.runner = Runner(operations.migration_context, in_transaction=op.in_transaction)
+        self.runner.catch_up()
         self.dialect = self.runner.dialect
         self._op = op
         try:
@@ -353,6 +354,7 @@ def _link_steps(operations: Operations, op: FollowsOp) -> Iterator[Steps[Any]]:
             "that lead to the parent."
         )
     runner = Runner(operations.migration_context, in_transaction=op.in_transaction)
+    runner.catch_up()
     target = TargetSchema.of_link(op.table_name, op.columns, op.schema)
     existing = ExistingSchema() if runner.offline else read_schema(runner.connection, target)
     if not runner.offline:
