@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from sqlalchemy import DateTime, event, inspect, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import mapped_column
 
-from tests.clusters.members import until
+from tests.clusters.members import revive, until
 from tests.migrations.conftest import models
 from tests.migrations.projects import Project, catalogue
 from tests.sql.cutting import is_mysql, keys, partitions
@@ -20,10 +20,14 @@ from ttl_odm.errors import TTLError
 from ttl_odm.sweeper import Ending, Sweeper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from sqlalchemy import Engine
+
+EngineOf: TypeAlias = "Callable[[Any], AbstractContextManager[Engine]]"
+"""Connects to one member of a cluster."""
 
 ADD: Final = "op.add_ttl({table!r}, 60, backfill='created_at', touch_trigger=True)"
 SCAN: Final = "op.alter_ttl({table!r}, 60, sweep='scan', touch_trigger=False)"
@@ -199,6 +203,55 @@ class Migrated:
             return False
 
         until(has_it)
+
+
+def resumed(  # noqa: PLR0913, PLR0917 (a migration, and its outage)
+    engine: Engine,
+    folder: Path,
+    before: Sequence[str],
+    operation: str,
+    moment: Moment,
+    outage: Callable[[], object],
+) -> tuple[Migrated, str]:
+    """Let an outage break an operation off, which the next run has to complete.
+
+    Args:
+        engine: What leads to the primary, whichever that is.
+        folder: For the project's files.
+        before: Operations that the table already has.
+        operation: That one.
+        moment: When the outage happens.
+        outage: Ends when another server is the primary.
+
+    Returns:
+        The migrated table, and what the first run said.
+    """
+    made = Migrated.made(engine, folder, "undisturbed", *before, operation).state()
+    migrated = Migrated.made(engine, folder, "visits", *before)
+    migrated.add(operation)
+    error = migrated.meets(moment, outage)
+    assert error is not None
+    engine.dispose()
+    migrated.migrate()
+    assert migrated.state() == made
+    return migrated, error
+
+
+def see_on_all(cluster: Any, migrated: Migrated, engine_of: EngineOf) -> None:
+    """Start what is down, and wait until each member has the table as it was migrated."""
+    revive(cluster)
+    for member in cluster.members:
+        with engine_of(member) as engine:
+            migrated.arrives(engine)
+
+
+def see_partitions_on_all(cluster: Any, engine: Engine, table: str, engine_of: EngineOf) -> None:
+    """Start what is down, and wait until each member has the primary's partitions."""
+    revive(cluster)
+    made = partitions(engine, table)
+    for member in cluster.members:
+        with engine_of(member) as other:
+            until(lambda other=other: partitions(other, table) == made)
 
 
 def _triggers(engine: Engine, table: str) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import text
 
-from tests.clusters.lagging import held_back, sweep_that_waits
+from tests.clusters.lagging import begin_logs, sweep_beside_lag
 from tests.clusters.mariadb import (
     EXPIRED,
     LIVE,
@@ -22,7 +22,6 @@ from tests.clusters.mariadb import (
 )
 from tests.clusters.members import once, revive, running, until
 from tests.sql.sweeping import HOUR, add
-from ttl_odm.replication import ReplicationLag
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sweeper import Ending, Sweeper
 
@@ -147,32 +146,20 @@ def test_a_sweeper_of_a_demoted_primary_finds_the_new_one(
 
 def test_a_sweep_waits_for_a_replica_that_is_behind(pair: tuple[Engine, Engine]) -> None:
     primary, replica = pair
-    throttle: Any = ReplicationLag(primary, at_most=0.2)
-    until(lambda: throttle() is None)
-    with held_back(replica) as let_go:
+
+    def write() -> None:
         with primary.begin() as connection:
             add(connection, "carts", [(999, None, 2 * HOUR)])
-        until(lambda: throttle() is not None)
 
-        def release() -> None:
-            assert stored(primary) == [*EXPIRED, 999, *LIVE]
-            let_go()
-
-        report = sweep_that_waits(primary, Cart, throttle, release)
+    report = sweep_beside_lag(primary, replica, Cart, write=write, stored=lambda: stored(primary))
     assert (report.problems, report.deleted) == ((), len(EXPIRED) + 1)
-    assert report.waited["throttle"] > 0
-    until(lambda: throttle() is None)
 
 
 def test_a_replica_is_not_waited_for_because_the_primary_begins_another_log(
     pair: tuple[Engine, Engine],
 ) -> None:
     primary, _ = pair
-    throttle: Any = ReplicationLag(primary, at_most=0.05)
-    with primary.connect() as connection:
-        for _ in range(3):
-            connection.execute(text("FLUSH BINARY LOGS"))
-            until(lambda: throttle() is None)
+    begin_logs(primary)
 
 
 def test_a_replica_keeps_what_a_sweep_hides_from_it(

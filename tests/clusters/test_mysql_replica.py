@@ -10,7 +10,7 @@ from sqlalchemy import delete, text, update
 from sqlalchemy.dialects.mysql import insert
 from sqlalchemy.orm import Session
 
-from tests.clusters.lagging import held_back, sweep_that_waits
+from tests.clusters.lagging import begin_logs, sweep_beside_lag
 from tests.clusters.members import running, until
 from tests.clusters.mysql import (
     EXPIRED,
@@ -24,7 +24,6 @@ from tests.clusters.mysql import (
     stored,
 )
 from tests.faults.carts import HOUR, add, cart
-from ttl_odm.replication import ReplicationLag
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sweeper import Ending, Sweeper
 
@@ -121,21 +120,15 @@ def test_a_sweeper_of_a_server_that_logs_statements_reports_that_in_one_line(
 def test_a_sweep_waits_for_a_replica_that_is_behind(pair: tuple[Engine, Engine]) -> None:
     model = cart("")
     primary, replica = pair
-    throttle: Any = ReplicationLag(primary, at_most=0.2)
-    until(lambda: throttle() is None)
-    with held_back(replica) as let_go:
+
+    def write() -> None:
         with primary.begin() as connection:
             add(connection, [999], age=2 * HOUR)
-        until(lambda: throttle() is not None)
 
-        def release() -> None:
-            assert stored(primary, model) == {999, *EXPIRED, *LIVE}
-            let_go()
-
-        report = sweep_that_waits(primary, model, throttle, release)
+    report = sweep_beside_lag(
+        primary, replica, model, write=write, stored=lambda: stored(primary, model)
+    )
     assert (report.problems, report.deleted) == ((), len(EXPIRED) + 1)
-    assert report.waited["throttle"] > 0
-    until(lambda: throttle() is None)
 
 
 @pytest.mark.parametrize("started", ["MYSQL_REPLICA"], indirect=True)
@@ -143,11 +136,7 @@ def test_a_replica_is_not_waited_for_because_the_primary_begins_another_log(
     pair: tuple[Engine, Engine],
 ) -> None:
     primary, _ = pair
-    throttle: Any = ReplicationLag(primary, at_most=0.05)
-    with primary.connect() as connection:
-        for _ in range(3):
-            connection.execute(text("FLUSH BINARY LOGS"))
-            until(lambda: throttle() is None)
+    begin_logs(primary)
 
 
 @pytest.mark.parametrize("started", ["MYSQL_REPLICA"], indirect=True)

@@ -9,9 +9,21 @@ import pytest
 from sqlalchemy import event, text
 
 from tests.clusters.mariadb import engine_of, routed
-from tests.clusters.members import revive, running, until
-from tests.clusters.outages import ADD, DROP, SCAN, WRONG, Migrated, after, change, sweep_through
-from tests.sql.cutting import dropping, partitions
+from tests.clusters.members import revive, running
+from tests.clusters.outages import (
+    ADD,
+    DROP,
+    SCAN,
+    WRONG,
+    Migrated,
+    after,
+    change,
+    resumed,
+    see_on_all,
+    see_partitions_on_all,
+    sweep_through,
+)
+from tests.sql.cutting import dropping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,29 +83,14 @@ def leading_to(cluster: Any) -> Iterator[Engine]:
         yield engine
 
 
-def see_on_all(cluster: Any, migrated: Migrated) -> None:
-    """Start what is down, and wait until each member has the table as it was migrated."""
-    revive(cluster)
-    for member in cluster.members:
-        with engine_of(member) as engine:
-            migrated.arrives(engine)
-
-
 @pytest.mark.parametrize("moment", ADDING)
 def test_an_add_ttl_goes_on_after_a_failover(
     cluster: Any, engine: Engine, tmp_path: Path, moment: str
 ) -> None:
-    made = Migrated.made(engine, tmp_path, "undisturbed", ADD).state()
-    migrated = Migrated.made(engine, tmp_path, "visits")
-    migrated.add(ADD)
-    error = migrated.meets(ADDING[moment], cluster.fail_over)
-    assert error is not None
+    migrated, error = resumed(engine, tmp_path, [], ADD, ADDING[moment], cluster.fail_over)
     assert not any(wrong in error for wrong in WRONG)
-    engine.dispose()
-    migrated.migrate()
-    assert migrated.state() == made
     assert migrated.is_backfilled()
-    see_on_all(cluster, migrated)
+    see_on_all(cluster, migrated, engine_of)
 
 
 @pytest.mark.parametrize(
@@ -104,14 +101,8 @@ def test_an_add_ttl_goes_on_after_a_failover(
 def test_other_operations_go_on_after_a_failover(
     cluster: Any, engine: Engine, tmp_path: Path, operation: str, moment: Any
 ) -> None:
-    made = Migrated.made(engine, tmp_path, "undisturbed", ADD, operation).state()
-    migrated = Migrated.made(engine, tmp_path, "visits", ADD)
-    migrated.add(operation)
-    assert migrated.meets(moment, cluster.fail_over) is not None
-    engine.dispose()
-    migrated.migrate()
-    assert migrated.state() == made
-    see_on_all(cluster, migrated)
+    migrated, _ = resumed(engine, tmp_path, [ADD], operation, moment, cluster.fail_over)
+    see_on_all(cluster, migrated, engine_of)
 
 
 def test_a_migration_is_done_while_a_member_is_down(
@@ -121,7 +112,7 @@ def test_a_migration_is_done_while_a_member_is_down(
     cluster.kill(cluster.replicas()[0])
     migrated = Migrated.made(engine, tmp_path, "visits", ADD)
     assert migrated.state() == made
-    see_on_all(cluster, migrated)
+    see_on_all(cluster, migrated, engine_of)
 
 
 @pytest.mark.parametrize(
@@ -133,8 +124,4 @@ def test_a_sweep_drops_a_partition_though_the_primary_fails(
     cluster: Any, engine: Engine, moment: Any
 ) -> None:
     _, table = sweep_through(engine, dropping, moment, cluster.fail_over)
-    revive(cluster)
-    made = partitions(engine, table)
-    for member in cluster.members:
-        with engine_of(member) as other:
-            until(lambda other=other: partitions(other, table) == made)
+    see_partitions_on_all(cluster, engine, table, engine_of)

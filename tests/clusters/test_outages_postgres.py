@@ -20,12 +20,16 @@ from tests.clusters.outages import (
     Migrated,
     after,
     change,
+    resumed,
+    see_on_all,
+    see_partitions_on_all,
     sweep_through,
 )
-from tests.sql.cutting import dropping, looking, partitions
+from tests.sql.cutting import dropping, looking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from sqlalchemy import Engine
@@ -74,12 +78,9 @@ def waits(engine: Engine, query: str, event: str) -> bool:
         return bool(connection.scalar(text(_WAITING), {"query": query, "event": event}))
 
 
-def see_on_all(cluster: Any, migrated: Migrated) -> None:
-    """Start what is down, and wait until each member has the table as it was migrated."""
-    revive(cluster)
-    for member in cluster.members:
-        with leading_to(member.url) as engine:
-            migrated.arrives(engine)
+def engine_of(member: Any) -> AbstractContextManager[Engine]:
+    """Connect to one member."""
+    return leading_to(member.url)
 
 
 def test_an_add_ttl_goes_on_after_a_failover_before_any_of_its_statements(
@@ -99,7 +100,7 @@ def test_an_add_ttl_goes_on_after_a_failover_before_any_of_its_statements(
         assert not any(wrong in error for wrong in WRONG)
         revive(cluster)
     assert number > 15
-    see_on_all(cluster, migrated)
+    see_on_all(cluster, migrated, engine_of)
 
 
 OTHERS: Final = {
@@ -116,14 +117,8 @@ def test_other_operations_go_on_after_a_failover(
     cluster: Any, engine: Engine, tmp_path: Path, name: str
 ) -> None:
     before, operation, moment = OTHERS[name]
-    made = Migrated.made(engine, tmp_path, "undisturbed", *before, operation).state()
-    migrated = Migrated.made(engine, tmp_path, "visits", *before)
-    migrated.add(operation)
-    assert migrated.meets(moment, cluster.fail_over) is not None
-    engine.dispose()
-    migrated.migrate()
-    assert migrated.state() == made
-    see_on_all(cluster, migrated)
+    migrated, _ = resumed(engine, tmp_path, before, operation, moment, cluster.fail_over)
+    see_on_all(cluster, migrated, engine_of)
 
 
 def test_an_index_that_is_being_built_during_a_failover_is_built_anew(
@@ -153,7 +148,7 @@ def test_an_index_that_is_being_built_during_a_failover_is_built_anew(
         assert connection.scalar(invalid) == 1
     migrated.migrate()
     assert migrated.state() == made
-    see_on_all(cluster, migrated)
+    see_on_all(cluster, migrated, engine_of)
 
 
 def test_a_migration_is_done_while_one_of_two_standbys_is_down(
@@ -164,7 +159,7 @@ def test_a_migration_is_done_while_one_of_two_standbys_is_down(
         cluster.kill(standby)
         migrated = Migrated.made(engine, tmp_path, f"visits_{number}", ADD)
         assert migrated.state() == made
-        see_on_all(cluster, migrated)
+        see_on_all(cluster, migrated, engine_of)
 
 
 def test_a_migration_waits_while_no_standby_is_there_to_acknowledge_it(
@@ -185,7 +180,7 @@ def test_a_migration_waits_while_no_standby_is_there_to_acknowledge_it(
             cluster.start(standbys[0])
         migrating.result()
         assert migrated.state() == made
-    see_on_all(cluster, migrated)
+    see_on_all(cluster, migrated, engine_of)
 
 
 @pytest.mark.parametrize("scene", [dropping, looking])
@@ -200,8 +195,4 @@ def test_a_sweep_drops_a_partition_though_the_primary_fails(
         "committed": after(2, "DROP TABLE"),
     }
     _, table = sweep_through(engine, scene, moments[moment], cluster.fail_over)
-    revive(cluster)
-    made = partitions(engine, table)
-    for standby in cluster.replicas():
-        with leading_to(standby.url) as other:
-            until(lambda other=other: partitions(other, table) == made)
+    see_partitions_on_all(cluster, engine, table, engine_of)
