@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from beanie import init_beanie
+from beanie import Document, init_beanie
 from bson import ObjectId
 
 from tests.mongo.models import collection_of
 from tests.mongo.scratch import scratch
 from tests.mongo.sweeping import DAY, SCHEMA, Commands, Swept, declared
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
-from ttl_odm.beanie import ttl_database
+from ttl_odm.beanie import ensure_indexes, ttl_database
 from ttl_odm.beanie.indexes.ensure import ensure_collection
 from ttl_odm.beanie.keys import KeyHolders
 from ttl_odm.beanie.policy import ttl_indexes
@@ -76,7 +76,26 @@ async def test_they_are_made_once_and_taken_away_with_the_policy(
         assert first.created
         again = await ensure_collection(made.ours, policy, backend="documentdb")
         assert again.unchanged == first.created
-        assert (await ensure_collection(made.ours, None)).removed == tuple(sorted(first.created))
+        last = await ensure_collection(made.ours, None, backend="documentdb")
+        assert last.removed == tuple(sorted(first.created))
+
+
+async def test_a_class_whose_policy_was_removed_gets_what_the_service_knows(
+    mongodb_url: str,
+) -> None:
+    class Plain(Document):
+        class Settings:
+            name = "documents"
+
+    commands = Commands()
+    async with scratch(mongodb_url, event_listeners=[commands]) as made:
+        await ensure_collection(made.ours, TTL(3600), backend="documentdb")
+        database = ttl_database(made.ours.database, backend="documentdb")
+        await init_beanie(database=database, document_models=[Plain])
+        (report,) = await ensure_indexes(Plain)
+        assert report.removed == ("__ttl_default", "__ttl_own")
+        assert "majority" not in repr(commands.of("dropIndexes"))
+        assert "includeBuildUUIDs" not in repr(commands.of("listIndexes"))
 
 
 @pytest.mark.parametrize("service", ["documentdb", "cosmos"])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from beanie import Document
 
-from ttl_odm.beanie.policy.binding import declaration, subclasses_of
+from ttl_odm.beanie.policy.binding import backend_of, declaration, subclasses_of
 from ttl_odm.beanie.policy.rules import rule_on
 from ttl_odm.core.declared import unenforced
 
@@ -47,8 +47,7 @@ def check(model: type[Document], collection: Collection) -> None:
 
     In a database that isn't gated, `ensure_indexes` and sweepers reject what is declared in vain.
     """
-    # (A driver's database has any attribute: a collection.)
-    backend: object = getattr(collection.database, "ttl_backend", None)
+    backend = backend_of(collection)
     if is_enforced(model) or backend == "migrations":  # where the application's own classes count
         return
     declared = declaration(model, default=_NOTHING)
@@ -56,7 +55,7 @@ def check(model: type[Document], collection: Collection) -> None:
         rule = rule_on(collection)
         if rule is not None:
             rule.check_shared(model, None)
-    elif isinstance(backend, str) and not any(map(is_enforced, subclasses_of(model))):
+    elif backend is not None and not any(map(is_enforced, subclasses_of(model))):
         raise unenforced(model, declared, "TTLMixin", base="Document")  # no base class of others
 
 

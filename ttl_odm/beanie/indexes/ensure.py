@@ -30,6 +30,7 @@ from ttl_odm.beanie.indexes.strays import examples
 from ttl_odm.beanie.indexes.validator import GUARD, ensure_guard, too_early
 from ttl_odm.beanie.policy import ttl_indexes
 from ttl_odm.beanie.policy.binding import (
+    backend_of,
     binding_of,
     check_enforced,
     collection_of,
@@ -187,7 +188,10 @@ async def ensure_indexes(
                 rule.check()
                 if view:
                     raise rule.rejected("view", f"view={view!r}")
-            reports.append(await ensure(None, rule=rule))
+            backend = backend_of(collection)
+            if backend is None or backend == "migrations":  # neither names a service
+                backend = "mongodb"
+            reports.append(await ensure(None, rule=rule, backend=backend))
             registry_of(collection.database.client).forget(
                 collection.database.name, collection.name
             )

@@ -20,7 +20,7 @@ from contextlib import suppress
 from datetime import date
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
 
 from beanie.exceptions import CollectionWasNotInitialized
 
@@ -395,6 +395,13 @@ def collection_of(document: Any) -> Collection:
     name = "get_motor_collection" if is_motor else "get_pymongo_collection"
     collection: Collection = getattr(document, name)()
     return collection
+
+
+def backend_of(collection: Collection) -> Backend | None:
+    """Return the backend that `ttl_database` was given; None if the database isn't gated."""
+    # A driver's database has any attribute: a collection.
+    backend: Any = getattr(collection.database, "ttl_backend", None)
+    return cast("Backend", backend) if isinstance(backend, str) else None
 
 
 def policy_of(model: type) -> Policy:
