@@ -31,8 +31,14 @@ FAULTS: Final[list[Fault]] = ["kill", "switchover", "partition"]
 @pytest.mark.parametrize(
     ("module", "kind", "clients"),
     [
-        ("postgres_standby", "POSTGRES_STANDBY", sqlalchemy_clients),
-        ("mongodb_members", "MONGODB_MEMBERS", beanie_clients),
+        pytest.param(
+            *("postgres_standby", "POSTGRES_STANDBY", sqlalchemy_clients),
+            marks=pytest.mark.starts("postgres"),
+        ),
+        pytest.param(
+            *("mongodb_members", "MONGODB_MEMBERS", beanie_clients),
+            marks=pytest.mark.starts("mongodb"),
+        ),
     ],
 )
 def test_clients_find_nothing_wrong_whatever_becomes_of_the_primary(
@@ -59,6 +65,7 @@ def test_clients_find_nothing_wrong_whatever_becomes_of_the_primary(
     assert acknowledged >= {failover.new for failover in history.failovers}
 
 
+@pytest.mark.starts("postgres")
 def test_nor_does_an_application_with_django(tmp_path: Path) -> None:
     """In a process of its own, since it sets Django up."""
     seen = tmp_path / "seen.json"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sweeper import Lease
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.starts("mariadb")]
 
 DEADLOCK = 1213
 """What the transaction gets that fails certification."""

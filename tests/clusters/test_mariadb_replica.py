@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.starts("mariadb")]
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.starts("mongodb")]
 
 LIVE: Final = range(1_000, 1_020)
 MAJORITY: Final = WriteConcern("majority")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sweeper import Progress, Purged
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.starts("mysql")]
 
 CONFLICT = 3101
 """The error of a COMMIT that the group rejects."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sweeper import Progress
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.starts("mysql")]
 
 
 @pytest.fixture(scope="module", params=["MYSQL_REPLICA", "MYSQL_REPLICA_STATEMENT"])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("noon")]
+pytestmark = [pytest.mark.slow, pytest.mark.starts("mariadb"), pytest.mark.usefixtures("noon")]
 
 CATCHING_UP: Final = "SET STATEMENT wsrep_sync_wait%"
 NOTHING: Final = "pass"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.core import Policy
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.starts("mongodb")]
 
 HOUR: Final = TTL(3600)
 MINUTE: Final = TTL(60)

@@ -35,6 +35,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("noon")]
 
 KINDS: Final = ("MARIADB_REPLICA", "GALERA", "MYSQL_REPLICA", "MYSQL_GROUP")
 
+
+def _starting(kind: str) -> pytest.MarkDecorator:
+    return pytest.mark.starts("mysql" if kind.startswith("MYSQL") else "mariadb")
+
+
 ADDING: Final = {
     "progress": change(1, "CREATE TABLE", "ttl_odm_migration"),
     "columns": change(1, "ADD COLUMN"),
@@ -46,7 +51,9 @@ ADDING: Final = {
 """The moments of `ADD`: before a statement, and after one."""
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(
+    scope="module", params=[pytest.param(kind, marks=_starting(kind)) for kind in KINDS]
+)
 def started(request: pytest.FixtureRequest) -> Iterator[Any]:
     with running(request.param.lower(), request.param) as cluster:
         yield cluster

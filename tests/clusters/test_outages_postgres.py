@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("noon")]
+pytestmark = [pytest.mark.slow, pytest.mark.starts("postgres"), pytest.mark.usefixtures("noon")]
 
 _WAITING = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE :query AND wait_event = :event"
 

@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("noon")]
 
 
-@pytest.fixture(scope="module", params=["galera GALERA", "mysql_group MYSQL_GROUP_MULTI"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("galera GALERA", marks=pytest.mark.starts("mariadb")),
+        pytest.param("mysql_group MYSQL_GROUP_MULTI", marks=pytest.mark.starts("mysql")),
+    ],
+)
 def members(request: pytest.FixtureRequest) -> Iterator[Any]:
     """Give the members of a cluster in which each takes writes."""
     with running(*request.param.split()) as cluster:

@@ -20,7 +20,7 @@ from ttl_odm.sweeper import AsyncSweeper, Ending, StoreError, Sweeper
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.starts("postgres")]
 
 TOOLS: Final = Path(__file__).parents[2] / "tools"
 DATABASES: Final = {

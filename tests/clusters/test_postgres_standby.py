@@ -36,7 +36,7 @@ from ttl_odm.sweeper import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.starts("postgres")]
 
 EXPIRED: Final = range(400)
 LIVE: Final = range(1_000, 1_005)
