@@ -12,10 +12,11 @@ queryset.
 from __future__ import annotations
 
 import functools
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from asgiref.sync import sync_to_async
-from django.db import models
+from django.db import models, router
 
 from ttl_odm.core.lifetime import check_only_if, interval, life_seconds
 from ttl_odm.core.policy import ExpireAt
@@ -60,13 +61,26 @@ def guard(model: Model) -> None:
                 base_qs = options.after_root(options.include_expired(base_qs))
             return original(self, base_qs, using, *args)
         updated = original(self, base_qs, using, *args)
-        is_known = not self._state.adding and self._state.db == using
-        if not updated and is_known and not policy.is_off_for(self, using):
+        if updated or self._state.adding or policy.is_off_for(self, using):
+            return updated
+        if _was_read_in(self, using):
             raise error_of(type(self))(model=self._meta.label, key=self.pk)
         return updated
 
     setattr(_do_update, _MARK, True)
     owner._do_update = _do_update
+
+
+def _was_read_in(obj: Instance, using: str) -> bool:
+    """Whether an instance is of a row of this database, or of a replica's.
+
+    Django lets routers say which databases have the same rows: objects of these may be related.
+    """
+    if obj._state.db == using:
+        return True
+    there = copy(obj)
+    there._state.db = using
+    return bool(router.allow_relation(obj, there))
 
 
 def touch(

@@ -130,10 +130,11 @@ class TTLModel(models.Model):
         if (at_most_every is None and only_if is None) or self._state.adding:
             self.save(update_fields=["last_modified"])
             return True
-        using = self._state.db or router.db_for_write(type(self), instance=self)
+        using = router.db_for_write(type(self), instance=self)
         rows = binding.model._base_manager.using(using).filter(pk=self.pk)
         if touch(rows, at_most_every=at_most_every, only_if=only_if):
             setattr(self, binding.stamp.attname, UNREAD)
+            self._state.db = using  # where that is, and not yet on a replica
             return True
         if not rows.exists():
             raise error_of(type(self))(model=self._meta.label, key=self.pk)
