@@ -1,18 +1,25 @@
-"""Servers that are lost while a connection's isolation level is set, or set back."""
+"""Servers that are lost while a connection's isolation level is set, or set back.
+
+The sweeper sets it by SQLAlchemy's means, but on MariaDB and MySQL with a session's other settings.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+import pymysql
 import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.sql.sweeping import HOUR, add, cart
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sweeper import AsyncSweeper, Sweeper
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
+    from sqlalchemy import Connection, Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from tests.backends import Backend
@@ -28,9 +35,33 @@ class LostError(Exception):
     """What a driver raises."""
 
 
+def kill(connection: Connection) -> object:
+    """Have MariaDB or MySQL end a session, past SQLAlchemy; return the driver's connection."""
+    cursor = connection.connection.cursor()
+    cursor.execute("SELECT CONNECTION_ID()")
+    (number,) = cursor.fetchone() or ()
+    cursor.close()
+    address = urlsplit(str(connection.engine.url))
+    with pymysql.connect(
+        host=address.hostname, port=address.port or 0, user=address.username
+    ) as other:
+        other.cursor().execute(f"KILL {number}")
+    return connection.connection.dbapi_connection
+
+
 def lose(engine: Engine | AsyncEngine, monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Have all connections lost in that moment; return those that were."""
+    """Have all connections lost when the level is set back; return those that were."""
     lost: list[object] = []
+    if engine.dialect.name in MYSQL_FAMILY:
+        run_aside = compat.run_aside
+
+        def lose_then(connection: Connection, statement: str) -> None:
+            if statement.startswith("SET @@SESSION"):
+                lost.append(kill(connection))
+            run_aside(connection, statement)
+
+        monkeypatch.setattr(compat, "run_aside", lose_then)
+        return lost
 
     def reset(dbapi_connection: object) -> None:
         lost.append(dbapi_connection)
@@ -81,7 +112,8 @@ def test_a_sweep_goes_on_if_the_server_is_lost_when_the_level_is_set(
     model.metadata.create_all(engine)
     with engine.begin() as connection:
         add(connection, "carts", EXPIRED)
-    set_level, lost = engine.dialect.set_isolation_level, []
+    set_level, run_aside = engine.dialect.set_isolation_level, compat.run_aside
+    lost: list[object] = []
 
     def lose_first(dbapi_connection: Any, level: Any) -> None:
         if not lost:
@@ -89,7 +121,15 @@ def test_a_sweep_goes_on_if_the_server_is_lost_when_the_level_is_set(
             raise engine.dialect.loaded_dbapi.OperationalError(2013, "lost")
         set_level(dbapi_connection, level)
 
-    monkeypatch.setattr(engine.dialect, "set_isolation_level", lose_first)
+    def kill_first(connection: Connection, statement: str) -> None:
+        if not lost:
+            lost.append(kill(connection))
+        run_aside(connection, statement)
+
+    if engine.dialect.name in MYSQL_FAMILY:
+        monkeypatch.setattr(compat, "run_aside", kill_first)
+    else:
+        monkeypatch.setattr(engine.dialect, "set_isolation_level", lose_first)
     report = Sweeper(engine, model).run_once()
     assert (report.problems, report.deleted, len(lost)) == ((), 3, 1)
     engine.dispose()

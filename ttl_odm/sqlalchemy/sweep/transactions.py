@@ -178,10 +178,18 @@ def impatient(
         yield
         # Another session, after this one was lost, has the application's settings.
         if not connection.invalidated and connection.connection.dbapi_connection is session:
-            compat.run_aside(connection, f"SET {', '.join(back)}")
+            _set_back(connection, f"SET {', '.join(back)}")
     except BaseException:
         connection.invalidate()  # nobody knows what state it is in; the pool makes another
         raise
+
+
+def _set_back(connection: Connection, statement: str) -> None:
+    """Give the session its settings back; one that is lost is given up, not what it has done."""
+    try:
+        compat.run_aside(connection, statement)
+    except DBAPIError:
+        connection.invalidate()
 
 
 def _isolated(dialect: Any, level: str) -> dict[str, float | str]:
