@@ -72,6 +72,7 @@ NOT_RUN = {
     "docs/metrics.md": 2,
     "docs/migrating.md": 1,
     "docs/quickstart-fastapi.md": 2,
+    "docs/replicas.md": 1,
     "docs/schedulers.md": 1,
     "docs/without-models.md": 1,
 }
