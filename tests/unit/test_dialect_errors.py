@@ -63,7 +63,7 @@ def test_each_driver_of_mysql_tells_the_number(made: Callable[[int], Exception])
     assert errors.in_short(made(1644)) == "the server's words"
 
 
-@pytest.mark.parametrize("number", [1047, 2003, 2005, 2006, 2013, 2055, 3032, 4031])
+@pytest.mark.parametrize("number", [1047, 2003, 2005, 2006, 2013, 2055, 3032, 3797, 4031])
 def test_a_server_that_a_driver_of_mysql_has_lost_is_away(number: int) -> None:
     assert errors.is_away(MariaDBError(number), operational=False)
 

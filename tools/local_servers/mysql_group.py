@@ -98,7 +98,13 @@ class _Group:
             # Otherwise commits wait to be certified by a group that the member has left already,
             # and the member for them: as long as innodb_lock_wait_timeout.
             self._server(old).refuse_writes()
+            self._server(old).end_sessions()
         take_away(self, old, fault)
+        gone = str(self._server(old).port)
+        poll(
+            lambda: all((gone,) not in server.ask(_KNOWN) for server in self._up),
+            f"the group still counts on {old.name}",
+        )
         return self.primary()
 
     def begin(self, server: Server) -> None:

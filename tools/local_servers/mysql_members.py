@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,10 @@ _HASTE = (
     "--sync-binlog=0",
 )
 _UUID = "auto.cnf"
+_CLIENTS = (
+    "SELECT id FROM performance_schema.processlist "
+    "WHERE user = SUBSTRING_INDEX(USER(), '@', 1) AND id <> CONNECTION_ID()"
+)
 
 
 @dataclass(eq=False)
@@ -125,6 +130,12 @@ class Server:
         # With a limit: it waits for statements that wait for a row, whose holder waits behind it.
         self.ask("SET lock_wait_timeout = 2", "SET GLOBAL super_read_only = ON")
         return True
+
+    def end_sessions(self) -> None:
+        """End the sessions of clients, as whoever drains a server does."""
+        for (number,) in self.ask(_CLIENTS):
+            with suppress(ServerError):  # it has just ended
+                self.ask(f"KILL {number}")
 
     def ask(self, *statements: str) -> list[Row]:
         """Run statements on one connection, and return the rows of the last one.

@@ -101,6 +101,7 @@ class MySQL(Family):
                 2013,  # the connection was lost
                 2055,  # the connection was lost
                 3032,  # in offline mode, as a member that its replication group has expelled
+                *range(3796, 3800),  # a member that leaves its group gives no consistent reads
                 4031,  # the connection was idle for too long
             }
         ),
