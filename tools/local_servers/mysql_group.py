@@ -100,11 +100,7 @@ class _Group:
             self._server(old).refuse_writes()
             self._server(old).end_sessions()
         take_away(self, old, fault)
-        gone = str(self._server(old).port)
-        poll(
-            lambda: all((gone,) not in server.ask(_KNOWN) for server in self._up),
-            f"the group still counts on {old.name}",
-        )
+        poll(lambda: not self._is_known(self._server(old)), f"the group still counts on {old.name}")
         return self.primary()
 
     def begin(self, server: Server) -> None:
@@ -118,8 +114,7 @@ class _Group:
 
         def takes_part() -> bool:
             if server.value(_STATE) in (None, "OFFLINE", "ERROR"):
-                others = [other for other in self._up if other is not server]
-                if any((str(server.port),) in other.ask(_KNOWN) for other in others):
+                if self._is_known(server):
                     # While the group has not forgotten the process that it was before, it may be
                     # refused, or wait for an answer that never comes.
                     return False
@@ -135,6 +130,11 @@ class _Group:
     @property
     def _up(self) -> list[Server]:
         return [server for server in self.servers if server.is_up]
+
+    def _is_known(self, server: Server) -> bool:
+        """Whether the group of another member still lists a server."""
+        others = (other for other in self._up if other is not server)
+        return any((str(server.port),) in other.ask(_KNOWN) for other in others)
 
     def _server(self, member: Member) -> Server:
         return next(server for server in self.servers if server.member == member)
