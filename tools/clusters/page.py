@@ -172,14 +172,21 @@ def document(setups: Iterable[Setup], results: Results, not_tested: Mapping[str,
 def summary(measured: Iterable[Measured]) -> str:
     """Everything in a line."""
     results = list(measured)
-    operations = sum(result.operations for result in results)
-    failovers = sum(result.number for result in results)
-    wrong = sum(sum(result.wrong.values()) for result in results)
-    lost = sum(sum(result.by_engine.values()) for result in results)
     setups = "1 setup" if len(results) == 1 else f"{len(results)} setups"
+    failovers = sum(result.number for result in results)
+    operations = sum(result.operations for result in results)
+    wrong: Counter[str] = sum((Counter(result.wrong) for result in results), Counter())
+    shown = ", ".join(f"{wrong[rule]:,} {name}" for rule, name in SHOWN.items())
+    lost = sum(sum(result.by_engine.values()) for result in results)
+    outages = [seconds for result in results for seconds in result.outages]
+    unavailable = (
+        f" Seconds unavailable: {median(outages):.1f} (median), {max(outages):.1f} at most."
+        if outages
+        else ""
+    )
     return (
-        f"{setups}: {operations:,} operations through {failovers:,} failovers, "
-        f"{wrong:,} wrong, {lost:,} lost by the engine."
+        f"{setups}, {failovers:,} failovers, {operations:,} operations: {wrong.total():,} wrong "
+        f"({shown}), {lost:,} lost by the engine.{unavailable}"
     )
 
 
