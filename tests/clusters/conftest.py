@@ -17,7 +17,7 @@ OF_CLUSTERS: Final = frozenset(
         "test_mongodb.py",
         "test_mysql_group.py",
         "test_mysql_replica.py",
-        "test_outages_galera.py",
+        "test_outages_multi_primary.py",
         "test_outages_mongodb.py",
         "test_outages_mysql.py",
         "test_outages_postgres.py",

@@ -28,6 +28,7 @@ What they do:
 - `backfill`: the life that old rows have behind them, in batches
 - `progress`: how far an operation is, for a run after a failure
 - `runner`: short tries, no transactions, or a script
+- `cluster`: what a member of a cluster has to have before its schema is read
 """
 
 from ttl_odm.alembic import autogenerate, implementation  # noqa: F401 - importing them registers both

@@ -15,6 +15,7 @@ from alembic.operations import Operations
 from ttl_odm.alembic import checks
 from ttl_odm.alembic.aspects import asked_by, on_table, seconds_of
 from ttl_odm.alembic.backfill import Backfill, instant_of
+from ttl_odm.alembic.cluster import catch_up
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.mysql import MySQLSteps
 from ttl_odm.alembic.operations import (
@@ -60,7 +61,7 @@ class _Migration:
     def __init__(self, operations: Operations, op: AddTTLOp | AlterTTLOp | DropTTLOp) -> None:
         where = f"op.{op.verb}_ttl({op.table_name!r}) default_ttl"
         self.runner = Runner(operations.migration_context, in_transaction=op.in_transaction)
-        self.runner.catch_up()
+        catch_up(self.runner)
         self.dialect = self.runner.dialect
         self._op = op
         try:
@@ -354,7 +355,7 @@ def _link_steps(operations: Operations, op: FollowsOp) -> Iterator[Steps[Any]]:
             "that lead to the parent."
         )
     runner = Runner(operations.migration_context, in_transaction=op.in_transaction)
-    runner.catch_up()
+    catch_up(runner)
     target = TargetSchema.of_link(op.table_name, op.columns, op.schema)
     existing = ExistingSchema() if runner.offline else read_schema(runner.connection, target)
     if not runner.offline:

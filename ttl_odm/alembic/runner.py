@@ -21,7 +21,6 @@ from sqlalchemy.schema import ExecutableDDLElement
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.dialects.errors import code_of
 from ttl_odm.dialects.mysql import OUT_OF_TIME
-from ttl_odm.dialects.waits import WAITED
 from ttl_odm.errors import TTLError
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_locked
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -38,11 +37,6 @@ R = TypeVar("R")
 log = logging.getLogger("alembic.ttl_odm")
 
 _OFFLINE_TRIES: Final = 300
-
-_IS_GALERA: Final = "SHOW GLOBAL VARIABLES WHERE Variable_name = 'wsrep_on' AND Value = 'ON'"
-
-_CATCH_UP: Final = "SET STATEMENT wsrep_sync_wait = 15 FOR SELECT 1"
-"""Waits until the node has applied all that its cluster has committed before."""
 
 
 @dataclass(frozen=True)
@@ -155,31 +149,6 @@ class Runner:
             finally:
                 for name, old in before.items():
                     self.at_once(f"SET {name} = {old!r}")
-
-    def catch_up(self) -> None:
-        """Let a node of Galera apply what was committed on others before the schema is read.
-
-        By default it may lag. After a run that broke off on another node, it would show a schema
-        without that run's changes, and its progress neither.
-
-        Raises:
-            TTLError: It doesn't catch up in time.
-        """
-        if self.offline or not self.is_mariadb:
-            return
-        if not self.connection.exec_driver_sql(_IS_GALERA).all():
-            return
-        with self.outside_transactions():  # inside one, it would not wait
-            try:
-                self.connection.exec_driver_sql(_CATCH_UP)
-            except DBAPIError as error:
-                if code_of(error.orig) != WAITED:
-                    raise
-                raise TTLError(
-                    "This node of the Galera cluster lags behind the others, and didn't catch up "
-                    "within its repl.causal_read_timeout. Nothing was changed: migrate again once "
-                    "it has caught up, or at another node."
-                ) from error
 
     @contextmanager
     def holding_rows(self) -> Iterator[None]:
