@@ -191,25 +191,7 @@ def test_each_rival_and_cost_stands_under_a_heading_that_a_benchmark_has() -> No
     assert {cost.section for use in USES for cost in use.costs} - headings == set()
 
 
-_FAR = "; with a round trip of 0.5 ms"
-_INSERTS = (
-    "SQLAlchemy: one row inserted with its own key / stamped by hand; SQLite, MariaDB, MySQL",
-    "SQLAlchemy: one row inserted with its own key / stamped by hand; PostgreSQL",
-    "SQLAlchemy: a batch of 100 rows inserted with their own keys / stamped by hand",
-    "SQLAlchemy: getting and renewing a row at once / get, touch() and flush; PostgreSQL",
-)
-RIVALS_SINCE = {
-    *_INSERTS,
-    *(f"{what}{_FAR}" for what in _INSERTS),
-    f"SQLAlchemy: read with the gate / without any filter{_FAR}",
-    "SQLAlchemy: extra statements per table and flush that inserts rows with keys of their own",
-    "Beanie: find_one by key, stored defaults of 1,000 tenants / a bound value",
-    "Beanie: one tenant's list and scan, stored defaults of 1,000 tenants / a bound value",
-    "Sweep by two workers: rows per second / one DELETE, PostgreSQL",
-    "Sweep of a big table of which nothing has expired: time",
-    "Expiry by partition: a reader's longest wait",
-    "Growth: exponent of what is designed not to grow with the size",
-}
+RIVALS_SINCE = {"Growth: exponent of what is designed not to grow with the size"}
 """Goals that have got a rival since their benchmark was last run at full size."""
 
 
