@@ -270,7 +270,7 @@ def _add_options_of_clusters(command: argparse.ArgumentParser) -> None:
         "--seed", type=int, metavar="S", help="repeat a run's random choices; random by itself"
     )
     command.add_argument(
-        "--resume", action="store_true", help="count the failovers that docs/clusters.json has"
+        "--resume", action="store_true", help="count the failovers of a run that was interrupted"
     )
 
 

@@ -129,3 +129,33 @@ def test_what_was_seen_is_read_back_as_it_was_written(page: ModuleType, tmp_path
     file.write_text(dump(results), encoding="utf-8")
     assert page.load(file) == results
     assert page.load(tmp_path / "missing.json") == {}
+
+
+def test_a_run_writes_the_page_of_a_setup_at_its_end_and_goes_on_after_an_interruption(
+    clusters: ModuleType, page: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_DATA", "_PAGE", "_QUALITY"):
+        file = tmp_path / getattr(clusters, name).name
+        file.write_bytes(getattr(clusters, name).read_bytes())
+        monkeypatch.setattr(clusters, name, file)
+    monkeypatch.setattr(clusters, "_PARTIAL", tmp_path / "build" / "clusters.json")
+    data, before = tmp_path / "clusters.json", (tmp_path / "clusters.json").read_bytes()
+    seeds: list[int] = []
+
+    def measure(_setup: Any, number: int, seed: int, _python: str) -> Any:
+        if len(seeds) == 2:
+            raise KeyboardInterrupt
+        seeds.append(seed)
+        return seen(page, seeds=[seed], failovers={"kill": number}, outages=[0.5] * number)
+
+    monkeypatch.setattr(clusters, "measure", measure)
+    arguments = {"only": ["galera"], "failovers": 50, "python": ""}
+    with pytest.raises(KeyboardInterrupt):
+        clusters.write(**arguments, seed=3)
+    assert data.read_bytes() == before
+    seeds.remove(3)
+    assert clusters.write(**arguments, seed=9, resume=True) == 0
+    result = clusters.load(data)["galera"]
+    assert (result.seeds, result.failovers) == ([3, 4, 5], {"kill": 50})
+    assert "| Galera | 50 | - | - |" in (tmp_path / "clusters.md").read_text(encoding="utf-8")
+    assert clusters.load(clusters._PARTIAL) == {}

@@ -31,6 +31,9 @@ _FAILED = 1
 _DATA, _PAGE, _QUALITY = (
     ROOT / "docs" / name for name in ("clusters.json", "clusters.md", "quality.md")
 )
+_PARTIAL = ROOT / "build" / "clusters.json"
+"""What is known of setups that are being measured, or whose run was interrupted."""
+
 _SUMMARY = re.compile(r"(?<=<!-- Written by: python3 tools/dev\.py clusters\. -->\n).*")
 """What docs/quality.md has of docs/clusters.md: a line."""
 
@@ -49,16 +52,17 @@ def quality_of(results: Results, page: str) -> str:
 def write(
     only: Collection[str], failovers: int, seed: int, python: str, *, resume: bool = False
 ) -> int:
-    """Measure the setups, each in rounds, and write the pages after each round.
+    """Measure the setups, each in rounds, and write the pages after each setup.
 
-    Several processes may do so at the same time, for different setups.
+    Several processes may do so at the same time, for different setups. What an interrupted run has
+    seen is in build/clusters.json.
 
     Args:
         only: names; empty means all.
         failovers: how many each goes through.
         seed: of the first round; it decides when failovers happen and what clients do.
         python: the interpreter with everything.
-        resume: whether failovers that are in docs/clusters.json count.
+        resume: whether the failovers of an interrupted run count, or those that the page has.
 
     Returns:
         An exit status: 0 if all setups were measured, and nothing was wrong.
@@ -68,7 +72,7 @@ def write(
         if only and setup.name not in only:
             continue
         say(f"\n== {setup.name}")
-        kept = load(_DATA).get(setup.name) if resume else None
+        kept = {**load(_DATA), **load(_PARTIAL)}.get(setup.name) if resume else None
         known = kept if isinstance(kept, Measured) else None
         for result in _rounds(setup, failovers, seed, python, known):
             if isinstance(result, Measured):
@@ -77,7 +81,7 @@ def write(
             else:
                 failed, said = True, result.reason
             say(f"{setup.name}: {said}")
-            _keep(setup.name, result)
+            _keep(setup.name, result, failovers)
     return _FAILED if failed else 0
 
 
@@ -96,11 +100,17 @@ def _rounds(
         yield known
 
 
-def _keep(name: str, result: Measured | Absent) -> None:
-    """Add a setup's result to the data, and write the pages; that it is absent replaces nothing."""
+def _keep(name: str, result: Measured | Absent, failovers: int) -> None:
+    """Note what is known of a setup; once that is everything, write the pages.
+
+    That a setup is absent replaces nothing.
+    """
     with _DATA.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        results = load(_DATA)
+        partial, results = load(_PARTIAL), load(_DATA)
+        if isinstance(result, Measured) and result.number < failovers:
+            _note({**partial, name: result})
+            return
         if isinstance(result, Measured) or name not in results:
             results[name] = result
         results = {name: results[name] for name in NAMES if name in results}
@@ -108,3 +118,10 @@ def _keep(name: str, result: Measured | Absent) -> None:
         _PAGE.write_text(page_of(results), encoding="utf-8")
         quality = _QUALITY.read_text(encoding="utf-8")
         _QUALITY.write_text(quality_of(results, quality), encoding="utf-8")
+        if isinstance(result, Measured):
+            _note({other: partial[other] for other in partial if other != name})
+
+
+def _note(partial: Results) -> None:
+    _PARTIAL.parent.mkdir(exist_ok=True)
+    _PARTIAL.write_text(dump(partial), encoding="utf-8")
