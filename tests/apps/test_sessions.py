@@ -168,8 +168,12 @@ def kind(
 
 
 def expire(engine: Engine, key: str = "old") -> None:
+    let_age(engine, key, 2 * HOUR)
+
+
+def let_age(engine: Engine, key: str, seconds: float) -> None:
     with engine.begin() as connection:
-        age(connection, "tickets", key, 2 * HOUR)
+        age(connection, "tickets", key, seconds)
 
 
 def ids(session: Any, model: Any) -> list[str]:
@@ -221,6 +225,7 @@ def test_the_keys_of_an_expired_row_are_free_and_those_of_a_live_one_are_not(
 
 def test_lifetimes_can_be_changed(kind: Kind, engine: Engine, ttl_clock: TTLClock) -> None:
     session, model = kind
+    let_age(engine, "live", 100)
     live = session.get(model, "live")
     before = live.last_modified
     live.touch()
@@ -273,8 +278,12 @@ async def async_session(
 
 
 async def expire_async(engine: AsyncEngine) -> None:
+    await let_age_async(engine, 2 * HOUR)
+
+
+async def let_age_async(engine: AsyncEngine, seconds: float) -> None:
     async with engine.begin() as connection:
-        await connection.run_sync(age, "tickets", "old", 2 * HOUR)
+        await connection.run_sync(age, "tickets", "old", seconds)
 
 
 async def test_expired_rows_are_invisible_in_async_sessions(
@@ -310,6 +319,7 @@ async def test_keys_are_free_and_lifetimes_change_in_async_sessions(
     fresh = Ticket(id="old", email="a@b.c")
     async_session.add(fresh)
     await async_session.commit()
+    await let_age_async(async_engine, 100)
     await async_session.refresh(fresh)
     before = fresh.last_modified
     fresh.touch()
@@ -511,7 +521,8 @@ def test_an_upsert_of_a_repository_starts_an_expired_row_anew(tickets: Tickets) 
     assert tickets.count() == 3
 
 
-def test_rows_of_a_repository_have_lifetimes(tickets: Tickets) -> None:
+def test_rows_of_a_repository_have_lifetimes(tickets: Tickets, engine: Engine) -> None:
+    let_age(engine, "live", 100)
     live = tickets.get("live")
     before = live.last_modified
     live.touch()

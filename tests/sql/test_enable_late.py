@@ -219,6 +219,8 @@ def test_a_flush_that_was_used_before_meets_the_gate(models: Models, engine: Eng
         with pytest.raises(ExpiredError, match="dead"):
             session.flush()
         session.rollback()
+        age(session.connection(), "tokens", "live", 30)
+        session.commit()
         before = session.get_one(token, "live").last_modified
         use(session, "live")
         session.commit()
