@@ -41,10 +41,15 @@ def sweep_that_waits(
 
 
 @contextmanager
-def held_back(replica: Engine) -> Iterator[Callable[[], object]]:
-    """Let a replica of MariaDB or MySQL wait before it changes `carts`; give what lets it go on."""
+def held_back(
+    replica: Engine, lock: str = "LOCK TABLES carts READ"
+) -> Iterator[Callable[[], object]]:
+    """Let a server of MariaDB or MySQL answer, but not apply what others have committed.
+
+    Gives what lets it go on. The lock is on what must not change: by default, on `carts`.
+    """
     with replica.connect() as connection:
-        connection.execute(text("LOCK TABLES carts READ"))
+        connection.execute(text(lock))
         try:
             yield lambda: connection.execute(text("UNLOCK TABLES"))
         finally:

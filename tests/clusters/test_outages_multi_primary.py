@@ -11,6 +11,7 @@ import pytest
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
 
+from tests.clusters.lagging import held_back
 from tests.clusters.mariadb import engine_of, routed
 from tests.clusters.members import running, until
 from tests.clusters.outages import ADD, DROP, SCAN, Migrated, after, change
@@ -19,7 +20,7 @@ from ttl_odm.alembic.runner import Runner
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from sqlalchemy import Engine
@@ -28,6 +29,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("noon")]
 
 NOTHING: Final = "pass"
 """A revision with which Alembic makes its own table, which it reads before ours."""
+
+EVERYTHING: Final = "FLUSH TABLES WITH READ LOCK"
 
 BROKEN_OFF: Final = {
     "added": ([NOTHING], ADD, after(1, "ADD COLUMN")),
@@ -108,17 +111,6 @@ def catch_up(kind: Kind, node: Engine) -> None:
         connection.invalidate()
 
 
-@contextmanager
-def lagging(node: Engine) -> Iterator[Callable[[], object]]:
-    """Let a member answer, but apply nothing; give what lets it go on."""
-    with node.connect() as connection:
-        connection.execute(text("FLUSH TABLES WITH READ LOCK"))
-        try:
-            yield lambda: connection.execute(text("UNLOCK TABLES"))
-        finally:
-            connection.execute(text("UNLOCK TABLES"))
-
-
 def running_at(node: Engine, like: str) -> list[int]:
     """The connections to a member whose statement is like this."""
     query = (
@@ -149,7 +141,7 @@ def test_a_migration_goes_on_at_a_member_that_lags(
         migrated = Migrated.made(engine, tmp_path, "visits", *before)
         migrated.add(operation)
         catch_up(kind, second)
-        with lagging(second) as let_go:
+        with held_back(second, EVERYTHING) as let_go:
             assert migrated.meets(moment, lambda: sever(first)) is not None
             engine.dispose()
             places[0] = cluster.members[1]
@@ -169,7 +161,7 @@ def test_a_member_that_does_not_catch_up_is_reported(
     made = Migrated.made(first, tmp_path, "undisturbed", ADD, SCAN).state()
     migrated = Migrated.made(second, tmp_path, "visits", ADD)
     migrated.add(SCAN)
-    with lagging(second), impatient(kind, second, migrated):
+    with held_back(second, EVERYTHING), impatient(kind, second, migrated):
         with first.begin() as writer:
             writer.execute(text("CREATE TABLE events (id INT PRIMARY KEY)"))
         with pytest.raises(TTLError, match="lags behind the others"):
