@@ -32,6 +32,8 @@ FAILS = (
     "tell(tests=1, left_out={}); tell(ended='b', outcome='failed', seconds=1); tell(status=1); "
     "print('===== FAILURES =====\\nE  it is wrong'); sys.exit(1)"
 )
+# A job in the background is begun with SIGINT ignored, and so are its children.
+HEEDS_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 EMPTY = "tell(tests=0, left_out={'not chosen': 7}); tell(status=5); sys.exit(5)"
 CRASHES = "sys.exit(3)"
 
@@ -200,7 +202,7 @@ def test_an_interruption_says_what_has_failed_so_far(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(command.report.Screen, "hear", hear)
-    waits = FAILS.replace("sys.exit(1)", "import time; time.sleep(600)")
+    waits = FAILS.replace("sys.exit(1)", f"{HEEDS_INTERRUPTS}; import time; time.sleep(600)")
     with pytest.raises(KeyboardInterrupt):
         run(lot(waits, "sql"), lot(PASSES, "mongo"))
     printed = capsys.readouterr().out

@@ -36,7 +36,10 @@ PASSES = "tell(tests=2, left_out={'later': 3}); ended('a'); ended('b'); tell(sta
 FAILS = "tell(tests=2, left_out={}); ended('a'); ended('b', 'failed'); tell(status=1); sys.exit(1)"
 EMPTY = "tell(tests=0, left_out={}); tell(status=5); sys.exit(5)"
 CRASHES = "tell(tests=2, left_out={}); ended('a'); tell(begun='b'); os.kill(os.getpid(), 9)"
-WAITS = "tell(tests=1, left_out={}); tell(begun='a'); print('up', flush=True); time.sleep(600)"
+WAITS = (
+    "signal.signal(signal.SIGINT, signal.default_int_handler); "  # Background jobs ignore it.
+    "tell(tests=1, left_out={}); tell(begun='a'); print('up', flush=True); time.sleep(600)"
+)
 BROKEN = "tell(broken='test_a.py'); tell(status=2); sys.exit(2)"
 LIES = "tell(tests=1, left_out={}); ended('a'); tell(status=0); sys.exit(3)"
 
