@@ -12,7 +12,7 @@ the versions of libraries: it runs each test on one database.
 | marked `every_server` | on SQLite and every server, each with a third of its drivers | on one |
 | marked `slow` | on each of its databases in one of three turns | doesn't run |
 | marked `in_thirds` | in one of three turns, then on all | in one of three turns, on one |
-| in a folder of `IN_PARTS` | as above | in one of three turns |
+| in a folder of `IN_PARTS` | as above | in one of six turns |
 | in a folder of `TOGETHER` | as above, all on the same server | all on the same database |
 """
 
@@ -31,6 +31,9 @@ _T = TypeVar("_T")
 
 TURNS: Final = 3
 """After so many consecutive turns, every test has run on all of its databases and drivers."""
+
+PARTS: Final = 6
+"""Into how many turns `--once` divides the tests of most folders."""
 
 IN_PARTS: Final = frozenset(
     {
@@ -54,7 +57,7 @@ IN_PARTS: Final = frozenset(
         "unit",
     }
 )
-"""The folders of which `--once` runs a third in each turn."""
+"""The folders of which `--once` runs a part in each turn."""
 
 TOGETHER: Final = frozenset({"leaks"})
 """Folders whose tests need much to be made on a server first: a world of tables for all of them."""
@@ -150,7 +153,7 @@ def third(values: Sequence[_T], number: int) -> list[_T]:
 
 def _turns_of(test: str) -> int:
     """In how many turns `--once` runs all tests of a test's folder."""
-    return TURNS if _folder(test) in IN_PARTS else 1
+    return PARTS if _folder(test) in IN_PARTS else 1
 
 
 def _folder(test: str) -> str:

@@ -11,6 +11,7 @@ from tests.turns import (
     ELSEWHERE,
     IN_PARTS,
     LATER,
+    PARTS,
     SLOW,
     TURNS,
     Variant,
@@ -71,7 +72,7 @@ def test_three_turns_in_a_row_run_every_test_on_all_that_it_supports(
 @pytest.mark.parametrize("backends", BACKENDS)
 def test_once_runs_every_test_on_all_that_it_supports_in_time(folder: str, backends: str) -> None:
     variants = several(folder, BACKENDS[backends])
-    turns = (TURNS if folder in IN_PARTS else 1) * len(BACKENDS[backends])
+    turns = (PARTS if folder in IN_PARTS else 1) * len(BACKENDS[backends])
     for first in (0, 1135):
         ran = [running(variants, turn, once=True) for turn in range(first, first + turns)]
         assert set().union(*ran) == {*variants}
@@ -83,7 +84,7 @@ def test_once_runs_every_test_on_all_that_it_supports_in_time(folder: str, backe
 @pytest.mark.parametrize("folder", ["contract", *sorted(IN_PARTS)])
 def test_once_runs_a_part_of_some_folders(folder: str) -> None:
     variants = several(folder, ONE_DRIVER)
-    turns = TURNS if folder in IN_PARTS else 1
+    turns = PARTS if folder in IN_PARTS else 1
     ran = [running(variants, turn, once=True) for turn in range(turns)]
     assert sum(map(len, ran)) == len({variant.test for variant in variants})
 
