@@ -98,6 +98,7 @@ def test_groups_end_too(app: Any, database: Engine) -> None:
     assert app.backend.restore_group("g", cache=False) is not None
 
 
+@pytest.mark.slow
 def test_the_sweeper_deletes_them_in_batches_and_the_own_cleanup_finds_nothing_to_do(
     app: Any, state: Any, database: Engine
 ) -> None:

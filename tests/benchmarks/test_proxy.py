@@ -9,6 +9,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import pytest
+
 from benchmarks.proxy import ROUND_TRIP_SECONDS, _Way, delayed, is_reachable
 
 if TYPE_CHECKING:
@@ -87,6 +89,7 @@ def test_a_server_that_is_gone_closes_the_connection() -> None:
         assert client.recv(1) == b""
 
 
+@pytest.mark.slow
 def test_no_answer_comes_before_its_time() -> None:
     def echo(connection: socket.socket) -> None:
         while question := connection.recv(100):

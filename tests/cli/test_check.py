@@ -282,6 +282,7 @@ def test_an_index_that_failed_to_be_built_is_found(engine: Engine, app: list[str
     assert finding["fix"].startswith("DROP INDEX CONCURRENTLY ix_carts_ttl_own; CREATE INDEX")
 
 
+@pytest.mark.slow
 @sqlite
 def test_a_pause_and_an_old_sweep_are_found(engine: Engine, app: list[str]) -> None:
     assert CliRunner().invoke(cli, ["sweep", *app]).exit_code == 0
@@ -295,6 +296,7 @@ def test_a_pause_and_an_old_sweep_are_found(engine: Engine, app: list[str]) -> N
     assert found(app, status=1).keys() == {("not-swept", None)}
 
 
+@pytest.mark.slow
 @sqlite
 def test_fixes_repeat_what_was_typed(app: list[str]) -> None:
     environment = {"TTL_ODM_APP": app[1], "TTL_ODM_URL": app[3]}
@@ -386,6 +388,7 @@ def test_a_clock_that_is_off_from_the_databases_is_told(
     assert "differ by 300 s" in differing(app, monkeypatch)
 
 
+@pytest.mark.slow
 def test_a_clock_that_is_off_from_mongodbs_is_told(
     mongodb: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -437,6 +440,7 @@ def test_forgotten_ttl_indexes_of_mongodb_are_errors(mongodb: Any) -> None:
         assert finding["fix"] == f"drop or declare it; then await ensure_indexes({model})"
 
 
+@pytest.mark.slow
 def test_an_index_that_its_scopes_do_not_lead_is_found(mongodb: Any) -> None:
     url, database = mongodb
     indexes = wanted_indexes(outline(declared_policy(Letter)), "sweeper")

@@ -190,6 +190,7 @@ class Quote(Families):
     line_id: Mapped[int] = mapped_column(ForeignKey("lines.id"), index=True)
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_what_would_keep_rows_that_follow_is_told(engine: Engine) -> None:
     Families.metadata.create_all(engine)

@@ -106,6 +106,7 @@ def carts(engine: Engine) -> None:
                 age(connection, table, key, 2 * HOUR)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("carts")
 def test_live_rows_that_refer_to_expired_ones_are_counted_by_foreign_key(engine: Engine) -> None:
     findings = {finding["message"]: finding for finding in found(engine)}

@@ -63,12 +63,14 @@ def drawn(file: Path) -> list[str]:
     return [re.sub(r"\d[\d,.]*", "N", word) for word in words]
 
 
+@pytest.mark.slow
 def test_help_lists_the_commands() -> None:
     finished = run("--help")
     assert finished.returncode == 0
     assert "demo" in finished.stdout
 
 
+@pytest.mark.slow
 def test_an_unknown_command_is_a_usage_error() -> None:
     finished = run("frobnicate")
     assert finished.returncode == 2

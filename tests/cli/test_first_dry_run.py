@@ -144,6 +144,7 @@ def test_a_guess_becomes_a_policy_by_an_editor(folder: Path) -> None:
     assert "1 row expired." in called(sweep)
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres")
 def test_what_may_be_a_password_stays_out_of_the_file(engine: Engine, folder: Path) -> None:
     """The screen says which variable to set."""

@@ -150,6 +150,7 @@ def reader(filled: Engine) -> Iterator[Engine]:
         connection.execute(text(f"DROP {kind} {who}"))
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres")
 def test_a_big_table_is_estimated_and_sampled(engine: Engine) -> None:
     rows = sql.SMALL + 1
@@ -181,6 +182,7 @@ def test_an_asynchronous_driver_does_as_well(async_backend: Backend) -> None:
         assert finished.stdout == "There are no tables that this user may read.\n"
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 def test_the_line_for_plan_can_be_typed(filled: Engine) -> None:
     *_, last = CliRunner().invoke(cli, ["inspect", url_of(filled)]).stdout.splitlines()
@@ -291,6 +293,7 @@ def test_tables_of_django_are_known_by_its_own_table_or_by_its_models(
     assert "oauth2_provider_refreshtoken.access_token_id refers to it" in by_models
 
 
+@pytest.mark.slow
 def test_mongodb_is_read_with_its_ttl_indexes(mongodb_url: str) -> None:
     from bson import DBRef
     from pymongo import MongoClient
@@ -385,6 +388,7 @@ def test_what_is_printed_for_mongodb_is_what_a_document_class_needs(
     assert database["sessions"].count_documents({}) == 1
 
 
+@pytest.mark.slow
 def test_what_has_a_policy_already_gets_no_other(mongodb: Any) -> None:
     url, database = mongodb
     now = datetime.now(timezone.utc)

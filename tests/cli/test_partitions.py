@@ -49,6 +49,7 @@ def findings(app: list[str]) -> dict[str, Any]:
     return every
 
 
+@pytest.mark.slow
 def test_status_counts_partitions(app: list[str]) -> None:
     (target,) = answer("status", *app)["targets"]
     assert target["partitions"] == COUNTED

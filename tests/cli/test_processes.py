@@ -245,6 +245,7 @@ def test_a_reader_that_goes_ends_a_run_without_a_word(tmp_path: Path) -> None:
     assert "Traceback" not in log
 
 
+@pytest.mark.slow
 def test_a_working_directory_that_is_gone_is_named(tmp_path: Path) -> None:
     # A file, as the command is: by -c Python 3.13.0 fails where there is no working directory.
     program, gone = tmp_path / "program.py", tmp_path / "gone"

@@ -55,6 +55,7 @@ def test_a_primary_is_no_replica(url: str) -> None:
     assert "?" not in message
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres")
 def test_a_standby_that_is_checked_is_named(url: str, engine: Engine) -> None:
     read_only = {"options": "-c default_transaction_read_only=on"}

@@ -272,6 +272,7 @@ def test_without_a_url_nothing_is_swept() -> None:
     assert "Nothing says where the database is" in finished.stderr
 
 
+@pytest.mark.slow
 @sqlite
 def test_what_check_proposes_can_be_pasted(file: Path, url: str) -> None:
     def fixes(*words: object) -> list[str]:

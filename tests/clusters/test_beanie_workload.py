@@ -62,6 +62,7 @@ def world(mongodb_url: str) -> Iterator[World]:
         yield World(application)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("watched", [False, True])
 def test_documents_that_expire_and_are_swept_are_right(world: World, *, watched: bool) -> None:
     world.insert_expired("a", "b")
@@ -87,6 +88,7 @@ def test_documents_that_expire_and_are_swept_are_right(world: World, *, watched:
     assert (first, {*batches}, last) == (Holding.ACQUIRED, {Holding.WORKED}, Holding.RELEASED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "between",
     [

@@ -85,6 +85,7 @@ def world(backend: Backend) -> Iterator[World]:
     engine.dispose()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("watched", [False, True])
 def test_rows_that_expire_and_are_swept_are_right(world: World, *, watched: bool) -> None:
     world.insert_expired("a", "b")
@@ -122,6 +123,7 @@ def mutate(
     monkeypatch.setattr(batch.Batch, "_remove", remove)
 
 
+@pytest.mark.slow
 @servers
 def test_a_sweeper_that_deletes_by_key_without_the_predicate_is_caught(
     world: World, monkeypatch: pytest.MonkeyPatch
@@ -139,6 +141,7 @@ def test_a_sweeper_that_deletes_by_key_without_the_predicate_is_caught(
     assert world.broken() == {Rule.LOST}
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres", "mariadb")  # MySQL's statement has the predicate twice
 def test_a_hook_alone_shows_that_a_live_row_was_deleted(
     world: World, monkeypatch: pytest.MonkeyPatch
@@ -151,6 +154,7 @@ def test_a_hook_alone_shows_that_a_live_row_was_deleted(
     assert world.broken() == {Rule.LOST}
 
 
+@pytest.mark.slow
 @servers
 def test_a_sweeper_that_overwrites_a_renewal_is_caught(
     world: World, monkeypatch: pytest.MonkeyPatch
@@ -202,6 +206,7 @@ def test_a_sweeper_that_ignores_the_lease_is_caught(
     assert world.broken() == {Rule.TWO_HOLDERS}
 
 
+@pytest.mark.slow
 def test_a_writer_that_changes_expired_rows_is_caught(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +223,7 @@ def test_a_writer_that_changes_expired_rows_is_caught(
     assert world.broken() == {Rule.CHANGED}
 
 
+@pytest.mark.slow
 def test_a_reader_that_sees_expired_rows_is_caught(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

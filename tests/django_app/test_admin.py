@@ -72,6 +72,7 @@ def test_a_page_reads_the_stored_defaults_with_its_rows(
     assert set(shown(page(made.Post, ttl="expired"))) == set()
 
 
+@pytest.mark.slow
 def test_a_default_without_scopes_is_read_too_and_that_of_a_table_above(
     made: SimpleNamespace, django_queries: Callable[[], CaptureQueriesContext]
 ) -> None:

@@ -63,6 +63,7 @@ def test_a_sweep_copies_the_fields_that_both_have(backend: Backend) -> None:
     assert StoredSeat.objects.count() == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("archived")
 def test_more_rows_than_a_statement_has_parameters(backend: Backend) -> None:
     expired_seats(*range(1, 401))
@@ -160,6 +161,7 @@ class _StoredSeatsElsewhere:
         return "other" if model is StoredSeat else None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("archived")
 def test_each_database_has_its_own_archive(backend: Backend, other: str) -> None:
     expired_seats(1)
@@ -171,6 +173,7 @@ def test_each_database_has_its_own_archive(backend: Backend, other: str) -> None
     assert Seat.all_objects.count() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("archived")
 def test_an_archive_in_another_database_is_refused(backend: Backend, other: str) -> None:
     expired_seats(1)

@@ -57,6 +57,7 @@ def codes(findings: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(one["code"], one["target"]) for one in findings]
 
 
+@pytest.mark.slow
 def test_nothing_is_found_where_events_are_delivered(found: Any, ttl_clock: TTLClock) -> None:
     handled()
     on_expiring(Seat, before=60, name="warn")(print)
@@ -67,10 +68,12 @@ def test_nothing_is_found_where_events_are_delivered(found: Any, ttl_clock: TTLC
     assert found() == []
 
 
+@pytest.mark.slow
 def test_nothing_is_found_where_there_are_no_events(found: Any) -> None:
     assert found() == []
 
 
+@pytest.mark.slow
 def test_events_and_warnings_that_no_consumer_gets(found: Any) -> None:
     record_expired(Seat)
     record_expiring(Seat, before=60)
@@ -86,6 +89,7 @@ def test_events_and_warnings_that_no_consumer_gets(found: Any) -> None:
     assert found() == []
 
 
+@pytest.mark.slow
 def test_dead_events_and_late_ones_by_consumer(found: Any, ttl_clock: TTLClock) -> None:
     on_expired(Seat, name="release", attempts=1)(Stubborn(9))
     on_expired(Seat, name="mail it")(Stubborn(9))
@@ -128,6 +132,7 @@ def test_tables_that_were_not_migrated(found: Any) -> None:
     assert not Consumer.objects.exists()
 
 
+@pytest.mark.slow
 def test_a_handler_of_a_table_that_cant_have_events(found: Any) -> None:
     on_expiring("django_content_type", before=60, name="greet")(print)
     handled(Seat._meta.db_table)

@@ -118,6 +118,7 @@ def test_of_two_that_want_an_event_one_takes_it(backend: Backend, ttl_clock: TTL
     assert waiting() == 0
 
 
+@pytest.mark.slow
 def test_of_two_workers_at_once_one_gets_an_event(backend: Backend, ttl_clock: TTLClock) -> None:
     got = handled()
     worker().run_once()

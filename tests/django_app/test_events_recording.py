@@ -67,6 +67,7 @@ def test_a_sweep_records_what_it_deletes(backend: Backend, ttl_clock: TTLClock) 
     assert waiting() == 0
 
 
+@pytest.mark.slow
 def test_any_sweeper_records_them(backend: Backend, ttl_clock: TTLClock) -> None:
     record_expired(Seat)
     seats(*range(1, 1201))
@@ -152,6 +153,7 @@ def test_nothing_is_recorded_of_rows_that_are_renewed_or_deleted(
     assert Seat.objects.count() == 2
 
 
+@pytest.mark.slow
 def test_without_the_tables_no_row_goes_unrecorded(backend: Backend, ttl_clock: TTLClock) -> None:
     record_expired(Seat)
     seats(1)
@@ -335,6 +337,7 @@ except ImproperlyConfigured as error:
 """
 
 
+@pytest.mark.slow
 def test_an_app_that_is_not_installed_is_named() -> None:
     run = [sys.executable, "-c", MISSING]
     said = subprocess.run(run, capture_output=True, text=True, timeout=GUARD, check=True).stdout
@@ -367,6 +370,7 @@ def schema(engine: Engine, metadata: MetaData) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_both_adapters_make_the_same_tables(backend: Backend) -> None:
     assert backend.sync_url is not None
     engine, metadata = create_engine(backend.sync_url), MetaData()

@@ -109,6 +109,7 @@ def test_makemigrations_writes_it_and_then_agrees(backend: Backend) -> None:
         assert MigrationAutodetector(after, after.clone())._detect_changes() == {}
 
 
+@pytest.mark.slow
 @pytest.mark.every_server
 @pytest.mark.parametrize("atomic", [True, False])
 def test_a_migration_adds_and_removes_it(backend: Backend, *, atomic: bool) -> None:

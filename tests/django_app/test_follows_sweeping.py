@@ -117,6 +117,7 @@ def test_a_parent_renewed_by_a_new_default_keeps_what_it_has(
     assert stored() == [2, 4, 4, 2, 4]
 
 
+@pytest.mark.slow
 def test_a_raised_default_does_not_bring_back_a_parent_without_all_that_followed(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

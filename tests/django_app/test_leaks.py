@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from django.db import connection, models, transaction
 
 from tests.django_app import data
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 PATHS = {**READS, **WRITES}
 
 
+@pytest.mark.slow
 def test_no_path_tells_expired_rows_from_deleted_ones(backend: Backend) -> None:
     """One test for all paths of a database: the rows are written once, and each path undone."""
     data.fill()

@@ -88,6 +88,7 @@ def expired_rows() -> None:
     kill(Nick, [1])
 
 
+@pytest.mark.slow
 def test_a_locked_table_is_left_and_reported_and_the_next_sweep_takes_it_up(
     backend: Backend,
 ) -> None:
@@ -104,6 +105,7 @@ def test_a_locked_table_is_left_and_reported_and_the_next_sweep_takes_it_up(
     assert raw(f"SELECT count(*) FROM {seats}") == [(0,)]  # noqa: S608
 
 
+@pytest.mark.slow
 def test_a_sweep_that_meets_a_locked_table_can_be_stopped(backend: Backend) -> None:
     expired_rows()
     sweeper = Sweeper(DjangoStore("default", [Seat]), lease=False)
@@ -136,6 +138,7 @@ def test_questions_about_a_locked_table_fail_in_time(backend: Backend) -> None:
             store.leases.acquire("sweeper", "me", 60)
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_ttl_status_reports_a_locked_table_and_goes_on(backend: Backend) -> None:
     expired_rows()

@@ -87,6 +87,7 @@ def test_what_is_no_date_never_expires(backend: Backend, policy: str, null: bool
         assert names(include_expired(model.objects.all())) == set(no_dates)
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres")
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("batch_size", [1, 3])

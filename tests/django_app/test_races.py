@@ -44,6 +44,7 @@ def at_once(number: int, action: Callable[[int], Any]) -> list[Any]:
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("atomic", [False, True])
 @pytest.mark.parametrize("by", ["primary key", "unique constraint"])
 def test_of_many_who_want_an_expired_key_one_gets_it(

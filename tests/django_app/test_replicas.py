@@ -40,6 +40,7 @@ def check(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, str]:
     return {code: message for code, message in found.items() if "replica" in code}
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 def test_a_file_is_a_replica_whose_clock_is_the_same(
     backend: Backend, capsys: pytest.CaptureFixture[str]
@@ -48,6 +49,7 @@ def test_a_file_is_a_replica_whose_clock_is_the_same(
         assert check(capsys) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres")
 def test_a_server_that_takes_no_writes_is_a_replica(
     backend: Backend, capsys: pytest.CaptureFixture[str]
@@ -57,6 +59,7 @@ def test_a_server_that_takes_no_writes_is_a_replica(
         assert check(capsys) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.every_server
 @pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_a_primary_is_no_replica(backend: Backend, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,6 +67,7 @@ def test_a_primary_is_no_replica(backend: Backend, capsys: pytest.CaptureFixture
         assert check(capsys) == {"writable-replica": "other takes writes as a primary does"}
 
 
+@pytest.mark.slow
 @pytest.mark.databases("mariadb", "mysql")
 @pytest.mark.parametrize(("sign", "word"), [("+", "ahead of"), ("-", "behind")])
 def test_a_clock_that_is_off_is_found(
@@ -76,6 +80,7 @@ def test_a_clock_that_is_off_is_found(
     assert f" s {word} its primary's" in message
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_a_replica_that_is_away_is_named(
     backend: Backend, capsys: pytest.CaptureFixture[str]
@@ -87,6 +92,7 @@ def test_a_replica_that_is_away_is_named(
     assert capsys.readouterr().err.startswith("other: ")
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres")
 def test_a_replica_is_of_the_same_kind(backend: Backend, other: str) -> None:
     assert backend.database == "postgres"

@@ -58,6 +58,7 @@ def expired(*keys: int) -> None:
     kill(Seat, keys, alias="other")
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres", "mariadb", "mysql")
 @pytest.mark.parametrize("hooks", [None, lambda _: None])
 def test_a_subscriber_hears_of_the_application_and_not_of_the_sweeper(

@@ -128,6 +128,7 @@ def test_rows_that_follow_one_are_written_by_what_the_primary_has(replica: None)
     assert not Item.objects.exists()
 
 
+@pytest.mark.slow
 def test_a_row_of_another_database_is_copied(backend: Backend, other: str) -> None:
     with override_settings(DATABASE_ROUTERS=[f"{__name__}.{Apart.__name__}"]):
         Session(key="a").save(using=other)

@@ -120,6 +120,7 @@ def test_rows_that_refer_to_others_are_counted_with_them(made: SimpleNamespace) 
     assert (target.deleted, target.deleted_by_scope) == (6, {"acme": 6})
 
 
+@pytest.mark.slow
 def test_the_fuse_says_whose_rows_they_are(made: SimpleNamespace) -> None:
     message = made.Message
     message.objects.bulk_create(message(pk=key, tenant="acme") for key in range(1_001))

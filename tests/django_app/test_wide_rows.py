@@ -49,10 +49,12 @@ def sweep(*, rows: bool) -> None:
     assert max(batches) <= BUDGET
 
 
+@pytest.mark.slow
 def test_for_a_hook(backend: Backend) -> None:
     sweep(rows=True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("loaded")
 def test_as_objects(backend: Backend) -> None:
     sweep(rows=False)

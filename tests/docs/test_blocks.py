@@ -226,6 +226,7 @@ def test_the_first_example_of_the_readme_runs_twice(
             assert printed.getvalue() == shown
 
 
+@pytest.mark.slow
 def test_examples_in_docstrings_give_what_they_show() -> None:
     for found in walk_packages(ttl_odm.__path__, "ttl_odm."):
         path = ROOT / found.name.replace(".", "/")

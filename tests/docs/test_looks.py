@@ -96,6 +96,7 @@ def test_no_page_asks_another_host_for_anything(seen: Seen) -> None:
     assert seen.from_elsewhere == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["leaks", "conformance", "engines"])
 def test_tables_of_marks_show_their_last_column_on_a_laptop(reader: Reader, page: str) -> None:
     reader.open(f"docs/{page}.html")
@@ -154,6 +155,7 @@ def test_text_stands_out_from_its_ground(reader: Reader, page: str, mode: str) -
     assert reader.faint_text() == []
 
 
+@pytest.mark.slow
 def test_code_is_copied_without_its_prompts_and_without_what_it_printed(reader: Reader) -> None:
     page = reader.open("docs/tutorial.html")
     typed, printed = "article .highlight:not(.highlight-text *)", "article .highlight-text"

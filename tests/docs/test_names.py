@@ -70,6 +70,7 @@ def is_there(name: str) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_every_module_and_name_of_the_package_exists() -> None:
     from tests.django_app import project
 
@@ -186,6 +187,7 @@ def messages() -> str:
     return "\n".join(" ".join(line.split()) for line in lines)
 
 
+@pytest.mark.slow
 def test_the_troubleshooting_page_has_messages_that_the_package_raises() -> None:
     page = (ROOT / "docs" / "troubleshooting.md").read_text()
     headings = re.findall(r"^### (.+)$", page, re.MULTILINE)

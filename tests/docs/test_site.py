@@ -57,6 +57,7 @@ def broken_links(site: Path) -> Iterator[str]:
                 yield f"{path.relative_to(site)}: {target}"
 
 
+@pytest.mark.slow
 def test_every_link_within_the_site_leads_somewhere(site: Path) -> None:
     assert sorted(broken_links(site)) == []
 
@@ -77,6 +78,7 @@ def test_the_readme_has_no_relative_link_which_would_lead_nowhere_on_pypi() -> N
     assert [target for target in targets if not target.startswith("https://")] == []
 
 
+@pytest.mark.slow
 def test_the_site_links_to_its_own_pages_only_by_relative_links(site: Path) -> None:
     pages = {path: Page(path).targets for path in site.rglob("*.html")}
     outward = [

@@ -154,6 +154,7 @@ def test_tail_shows_the_events_recorded_last(engine: Engine, ttl_clock: TTLClock
     assert told[0]["recorded_at"] < told[1]["recorded_at"]
 
 
+@pytest.mark.slow
 def test_tail_follows_until_a_signal_and_misses_no_late_commit(
     engine: Engine, ttl_clock: TTLClock
 ) -> None:
@@ -186,6 +187,7 @@ def test_tail_follows_until_a_signal_and_misses_no_late_commit(
     assert (seats[1:], rest, errors, process.returncode) == (["B1", "B2"], "", "", 0)
 
 
+@pytest.mark.slow
 def test_retry_and_skip_name_events_or_all_dead(engine: Engine, ttl_clock: TTLClock) -> None:
     worker, handler = died(engine, ttl_clock, "A1", "A2", "A3")
     first, second, third = (one["event"]["id"] for one in answered(engine, "list"))

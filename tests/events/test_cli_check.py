@@ -86,6 +86,7 @@ def test_nothing_is_found_where_there_are_no_events(
     assert not any(name.startswith("ttl_odm_event") for name in model.metadata.tables)
 
 
+@pytest.mark.slow
 def test_events_that_no_consumer_gets(engine: Engine, found: Callable[..., Any]) -> None:
     model = seat_hold()
     record_expired(model)
@@ -111,6 +112,7 @@ def test_a_consumer_of_another_table_reads_nothing_of_this_one(
     assert found(model.metadata) == [("warning", "unread-events")]
 
 
+@pytest.mark.slow
 def test_warnings_that_no_consumer_gets(engine: Engine, found: Callable[..., Any]) -> None:
     model = seat_hold()
     record_expiring(model, before=60)
@@ -147,6 +149,7 @@ def test_a_handler_of_warnings_of_a_table_without_a_policy(engine: Engine) -> No
     assert (finding["code"], finding["target"]) == ("uncalled-handler", "people")
 
 
+@pytest.mark.slow
 def test_dead_events_and_late_ones_by_consumer(engine: Engine, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     on_expired(model, name="release", attempts=1)(Refuses("A1"))
@@ -173,6 +176,7 @@ def status(engine: Any, models: Any, *words: str) -> str:
     return finished.stdout
 
 
+@pytest.mark.slow
 def test_status_shows_what_waits_for_each_consumer(engine: Engine, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     on_expired(model, name="mailer", attempts=1)(Refuses("A1"))
@@ -187,6 +191,7 @@ def test_status_shows_what_waits_for_each_consumer(engine: Engine, ttl_clock: TT
     assert (release["consumer"], release["dead"]) == ("release", 0)
 
 
+@pytest.mark.slow
 def test_missing_tables_of_events(engine: Engine) -> None:
     model = seat_hold()
     model.metadata.create_all(engine)

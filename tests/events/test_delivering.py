@@ -310,6 +310,7 @@ def test_consumers_dont_share_their_events(engine: Engine, ttl_clock: TTLClock) 
     assert len(got) == 2
 
 
+@pytest.mark.slow
 def test_models_of_several_metadatas_share_the_outbox_of_a_schema(
     engine: Engine, ttl_clock: TTLClock
 ) -> None:

@@ -162,6 +162,7 @@ async def test_a_worker_that_comes_back_late_doesnt_end_the_next_delivery(
         assert waiting(place) == []
 
 
+@pytest.mark.slow
 async def test_of_many_workers_one_gets_an_event(mongodb_url: str, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     got = handled(model)
@@ -174,6 +175,7 @@ async def test_of_many_workers_one_gets_an_event(mongodb_url: str, ttl_clock: TT
     assert {event.delivery for event in got} == {1}
 
 
+@pytest.mark.slow
 async def test_a_reader_deals_with_an_event_when_it_asks_for_the_next(
     mongodb_url: str, ttl_clock: TTLClock
 ) -> None:
@@ -197,6 +199,7 @@ async def test_a_reader_deals_with_an_event_when_it_asks_for_the_next(
             list(events(place.database, consumer="mailer"))
 
 
+@pytest.mark.slow
 async def test_consumers_dont_share_their_events(mongodb_url: str, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     got = handled(model)
@@ -212,6 +215,7 @@ async def test_consumers_dont_share_their_events(mongodb_url: str, ttl_clock: TT
     assert keys(got) == [1, 2]
 
 
+@pytest.mark.slow
 async def test_a_handler_by_the_name_of_a_collection_gets_what_others_record(
     mongodb_url: str, ttl_clock: TTLClock
 ) -> None:
@@ -268,6 +272,7 @@ async def test_events_expire_delivered_or_not(mongodb_url: str, ttl_clock: TTLCl
         assert await read(place, "late") == []
 
 
+@pytest.mark.slow
 async def test_what_tools_ask(mongodb_url: str, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     handler = Stubborn(1)

@@ -74,6 +74,7 @@ def test_a_sweep_records_what_it_deletes(engine: Engine, ttl_clock: TTLClock) ->
     assert kept(engine, model) == 1
 
 
+@pytest.mark.slow
 def test_any_sweeper_records_them(engine: Engine, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     record_expired(model)
@@ -123,6 +124,7 @@ def test_a_write_that_takes_the_key_records_it_in_its_own_transaction(
     assert Sweeper(engine, model).run_once().deleted == 0
 
 
+@pytest.mark.slow
 def test_each_life_of_a_key_has_an_event_of_its_own(engine: Engine, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     got = handled(model)

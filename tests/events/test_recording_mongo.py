@@ -69,6 +69,7 @@ async def test_a_sweep_records_what_it_deletes(mongodb_url: str, ttl_clock: TTLC
         assert (kept["_id"], kept["key"], kept["row"]) == (event.id, ["A1"], event.row)
 
 
+@pytest.mark.slow
 async def test_any_sweeper_records_them(mongodb_url: str, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     record_expired(model)
@@ -124,6 +125,7 @@ async def test_a_write_that_takes_a_key_records_it_in_its_own_transaction(
         assert len(outbox(place)) == 1
 
 
+@pytest.mark.slow
 async def test_a_document_is_displaced_where_nothing_was_ever_recorded(
     mongodb_url: str, ttl_clock: TTLClock
 ) -> None:
@@ -137,6 +139,7 @@ async def test_a_document_is_displaced_where_nothing_was_ever_recorded(
         assert keys(got) == [1]
 
 
+@pytest.mark.slow
 async def test_of_many_writes_that_take_a_key_one_records_it(
     mongodb_url: str, ttl_clock: TTLClock
 ) -> None:

@@ -96,6 +96,7 @@ def test_events_are_in_the_order_in_which_their_rows_expired(
     assert keys(expired_events) == [("A1",), ("A2",), ("A3",)]
 
 
+@pytest.mark.slow
 def test_all_that_is_due_is_delivered_however_much_it_is(
     engine: Engine, ttl_clock: TTLClock, expired_events: ExpiredEvents
 ) -> None:

@@ -120,6 +120,7 @@ def test_retry_lets_the_dead_be_delivered_again(engine: Engine, ttl_clock: TTLCl
     assert outbox.opened(10) == []
 
 
+@pytest.mark.slow
 def test_retry_and_skip_may_name_events_and_a_consumer(engine: Engine, ttl_clock: TTLClock) -> None:
     worker, handler = died(engine, ttl_clock, "A1", "A2")
     outbox: Outbox = outbox_of(engine)

@@ -138,6 +138,7 @@ def test_a_worker_doesnt_sweep_what_is_only_warned_of(engine: Engine, ttl_clock:
     assert kept(engine, model) == 1
 
 
+@pytest.mark.slow
 def test_a_row_that_expires_is_warned_of_and_released(engine: Engine, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     lost, soon, sooner = handled(model), warned(model), warned(model, MINUTE, "hurry")
@@ -290,6 +291,7 @@ def test_a_warning_of_a_row_that_is_gone_is_not_told(
     assert got == []
 
 
+@pytest.mark.slow
 def test_two_workers_record_a_warning_once(engine: Engine, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     got = warned(model)
@@ -383,6 +385,7 @@ def test_a_reader_gets_the_kinds_that_it_wants(engine: Engine, ttl_clock: TTLClo
     assert [event.kind for event in events(engine, consumer="third")] == ["expired"]
 
 
+@pytest.mark.slow
 def test_subclasses_and_limits_have_ends_of_their_own(engine: Engine, ttl_clock: TTLClock) -> None:
     class Base(DeclarativeBase):
         pass
@@ -533,6 +536,7 @@ def test_a_row_is_found_again_by_any_key(engine: Engine, ttl_clock: TTLClock) ->
     assert warnings.from_json(Photo.__table__.c.digest, "AP8=") == b"\x00\xff"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds_apart", [0, 1])
 def test_a_long_window_is_read_page_by_page(
     engine: Engine, ttl_clock: TTLClock, monkeypatch: pytest.MonkeyPatch, seconds_apart: int
@@ -574,6 +578,7 @@ def test_writes_need_no_statement_more(engine: Engine, sent: list[str]) -> None:
     assert writes(engine, sent, plain, "A") == writes(engine, sent, model, "B")
 
 
+@pytest.mark.slow
 def test_a_look_that_finds_nothing_sends_one_statement_for_each_table(
     engine: Engine, sent: list[str], ttl_clock: TTLClock
 ) -> None:
@@ -679,6 +684,7 @@ def test_a_target_that_was_rejected_has_no_warnings(engine: Engine) -> None:
         source_of(engine, model)
 
 
+@pytest.mark.slow
 def test_a_warning_is_kept_until_its_row_expires(engine: Engine, ttl_clock: TTLClock) -> None:
     model = seat_hold(40 * 24 * HOUR)
     got = warned(model, 30 * 24 * HOUR)

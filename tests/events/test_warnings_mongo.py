@@ -39,6 +39,7 @@ def warnings_of(place: Swept) -> Any:
     return source_of(place.database, place.model).warnings()
 
 
+@pytest.mark.slow
 async def test_most_looks_read_what_has_come_since_the_last_one(
     mongodb_url: str, ttl_clock: TTLClock
 ) -> None:
@@ -76,6 +77,7 @@ async def test_most_looks_read_what_has_come_since_the_last_one(
         assert [event.key for event in got[2:]] == [("short",)]
 
 
+@pytest.mark.slow
 async def test_many_are_warned_of_page_by_page(
     mongodb_url: str, ttl_clock: TTLClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +118,7 @@ async def test_a_page_that_fails_is_the_next_one(
         assert await looks.record() == 9
 
 
+@pytest.mark.slow
 async def test_of_two_that_look_at_once_each_warning_is_recorded_once(
     mongodb_url: str, ttl_clock: TTLClock
 ) -> None:

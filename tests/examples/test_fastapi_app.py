@@ -132,6 +132,7 @@ async def test_who_shows_no_sign_of_life_is_offline_at_once(world: World) -> Non
     assert (await world.http.put(f"/online/{ANN}")).status_code == 404
 
 
+@pytest.mark.slow
 async def test_both_databases_are_swept_while_the_application_runs(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

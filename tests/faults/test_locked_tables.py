@@ -121,6 +121,7 @@ def locked(engine: Engine, table: str = "locked_crates") -> Iterator[None]:
         assert connection.scalar(question) == before
 
 
+@pytest.mark.slow
 def test_a_locked_table_is_left_and_reported_and_the_next_sweep_takes_it_up(
     patient: Engine,
 ) -> None:
@@ -140,6 +141,7 @@ def test_a_locked_table_is_left_and_reported_and_the_next_sweep_takes_it_up(
         assert left(connection, Crate) == set()
 
 
+@pytest.mark.slow
 def test_a_sweep_that_meets_a_locked_table_can_be_stopped(patient: Engine) -> None:
     sweeper = Sweeper(patient, Crate, lease=False)
     event.listen(patient, "handle_error", lambda _: sweeper.stop())

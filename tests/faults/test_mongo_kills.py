@@ -258,6 +258,7 @@ class Cable:
         target.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["none", "archive"])
 async def test_lost_connections_are_replaced(mongodb_url: str, mode: str) -> None:
     async with shop(mongodb_url, 600) as place:

@@ -156,6 +156,7 @@ def test_a_statement_that_takes_too_long_makes_the_batch_smaller(engine: Engine)
             assert connection.scalar(text("SELECT @@max_statement_time")) == 0
 
 
+@pytest.mark.slow
 @servers
 def test_a_deadlock_is_survived(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody holds a row in the middle, and then wants one that the sweeper has locked.

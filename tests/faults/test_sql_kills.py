@@ -88,6 +88,7 @@ def test_another_sweeper_takes_over_when_the_lease_of_a_killed_one_has_ended(
         assert kept_keys(connection) == list(range(5_000))
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres")
 def test_an_advisory_lock_is_free_as_soon_as_its_holder_is_killed(
     backend: Backend, engine: Engine
@@ -106,6 +107,7 @@ def test_an_advisory_lock_is_free_as_soon_as_its_holder_is_killed(
         assert kept_keys(connection) == list(range(5_000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 8])
 @pytest.mark.parametrize("lease", [True, False])
 def test_many_sweepers_at_once_tell_each_row_once(

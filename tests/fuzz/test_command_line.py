@@ -78,12 +78,14 @@ def call(line: list[str], **environment: str | None) -> Result:
     return result
 
 
+@pytest.mark.slow
 @share(2)
 @given(lines())
 def test_any_command_line_ends_in_a_documented_status(line: list[str]) -> None:
     call(line)
 
 
+@pytest.mark.slow
 @share(2)
 @given(lines())
 def test_any_options_before_a_real_database_do_as_well(url: str, line: list[str]) -> None:
@@ -91,6 +93,7 @@ def test_any_options_before_a_real_database_do_as_well(url: str, line: list[str]
     call([*line, *place])
 
 
+@pytest.mark.slow
 @given(text, st.sampled_from(["sweep", "status", "check", "inspect"]))
 def test_any_url_in_the_environment_does_as_well(given_url: str, command: str) -> None:
     app = [] if command == "inspect" else ["--app", "tests.cli.shop:Base"]
@@ -117,6 +120,7 @@ def test_a_url_is_shown_without_its_password_whatever_that_has_in_it(secret: str
         assert word not in public_url(secret)
 
 
+@pytest.mark.slow
 @share(2)
 @given(with_password())
 def test_no_command_prints_a_password_that_it_was_given_in_a_url(secret: str) -> None:

@@ -78,6 +78,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.chdir(before)
 
 
+@pytest.mark.slow
 @share(1)
 @given(files, st.sampled_from(["sweep", "check", "status", "plan"]))
 def test_any_file_ends_in_a_documented_status(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from unicodedata import normalize
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import (
@@ -52,6 +53,7 @@ ends = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @share(1)
 @given(names, ends, st.lists(names, max_size=3, unique_by=str.lower))
 def test_what_is_read_of_a_table_of_any_name_leads_to_a_line_that_finds_it_again(
@@ -88,6 +90,7 @@ def test_what_is_read_of_a_table_of_any_name_leads_to_a_line_that_finds_it_again
     assert parse_policy(as_enabled(verdict.proposal)) == policy
 
 
+@pytest.mark.slow
 @share(1)
 @given(names, ends)
 def test_the_index_that_is_proposed_is_on_that_column(name: str, end: str) -> None:

@@ -367,6 +367,7 @@ def test_no_request_is_an_error_of_the_server(engine: Engine) -> None:
         assert policy_changes(connection) == []
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 def test_long_lists_are_cut(engine: Engine) -> None:
     model = message(Integer(), Stored(HOUR, by="tenant"))
@@ -396,6 +397,7 @@ print(*[name for name in sys.modules if "policies_page" in name], *app.url_map.i
 """
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 def test_only_who_asks_for_the_page_has_it(engine: Engine) -> None:
     done = subprocess.run(
@@ -532,6 +534,7 @@ def test_each_page_can_be_read_on_a_phone_and_by_everybody(
         look("Stored defaults")
 
 
+@pytest.mark.slow
 @in_venv_only
 @pytest.mark.databases("sqlite")
 def test_another_site_can_neither_send_a_form_nor_frame_the_page(

@@ -122,6 +122,7 @@ async def test_it_conforms_with_an_asyncengine(async_engine: AsyncEngine) -> Non
     assert report.passed_all_base(), report.to_dict()
 
 
+@pytest.mark.slow
 def test_a_graph_goes_on_where_its_thread_lives_and_from_nothing_where_it_has_expired(
     engine: Engine, ttl_clock: TTLClock
 ) -> None:
@@ -423,6 +424,7 @@ def test_writes_come_in_the_order_in_which_their_tasks_are_applied(engine: Engin
     ]
 
 
+@pytest.mark.slow
 def test_a_write_that_waits_in_vain_for_a_lock_is_tried_again(engine: Engine) -> None:
     @event.listens_for(engine, "connect")
     def wait_briefly(connection: Any, record: Any) -> None:

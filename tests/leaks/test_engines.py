@@ -8,6 +8,7 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from sqlalchemy import StaticPool, create_engine, func, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session
 
@@ -84,6 +85,7 @@ print(found, core, dialect_class is type(engine.dialect))
 """
 
 
+@pytest.mark.slow
 def test_an_engine_that_was_used_before_the_import_sees_live_rows_only() -> None:
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", EARLY], capture_output=True, text=True, check=False
@@ -109,6 +111,7 @@ def runs_on_all(backends: tuple[str, ...], folder: Path) -> None:
                 assert session.get(Note, 2) is None
 
 
+@pytest.mark.slow
 def test_one_statement_runs_on_engines_of_every_database(
     tmp_path: Path, postgres_url: str, mariadb_url: str
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from sqlalchemy import Column, Integer, Table
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -64,6 +65,7 @@ def test_archiving_and_hooks_have_phases_of_their_own(engine: Engine) -> None:
     assert set(batch.phases) == {"find", "delete", "archive", "hook", "commit", "after_commit"}
 
 
+@pytest.mark.slow
 def test_a_batch_of_documents_has_them_too(mongodb: Any) -> None:
     url, database = mongodb
     born = datetime.now(timezone.utc) - timedelta(hours=2)

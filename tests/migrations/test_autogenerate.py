@@ -252,6 +252,7 @@ def test_batches_are_written_around_the_other_lines(before: Any, project: Any) -
     here.downgrade()
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres")
 def test_a_table_in_another_schema_is_compared_there(engine: Engine, project: Any) -> None:
     with engine.begin() as connection:

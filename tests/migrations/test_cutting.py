@@ -181,6 +181,7 @@ def test_each_partition_has_the_same_indexes(engine: Engine, cut: Any) -> None:
     assert rows(engine, attached) == want
 
 
+@pytest.mark.slow
 def test_grants_and_owner_are_the_same(engine: Engine, cut: Any) -> None:
     suffix = str(engine.url.database)[-20:]
     reader, owner = f"reader_{suffix}", f"owner_{suffix}"

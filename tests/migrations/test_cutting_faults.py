@@ -125,6 +125,7 @@ class Users:
         assert count >= 240 + known - 1
 
 
+@pytest.mark.slow
 def test_whoever_reads_and_writes_meanwhile_loses_nothing(
     engine: Engine, other: Engine, here: Any
 ) -> None:
@@ -220,6 +221,7 @@ def test_a_migration_may_break_off_at_any_change(
     assert number > 10
 
 
+@pytest.mark.slow
 def test_a_long_reader_delays_the_migration_and_nobody_else(
     engine: Engine, other: Engine, here: Any
 ) -> None:
@@ -287,6 +289,7 @@ def test_an_error_in_the_swap_leaves_the_table_as_it_was(
     assert "events_past" in partitions(engine, "events")
 
 
+@pytest.mark.slow
 def test_what_is_changed_before_the_swap_is_seen(engine: Engine, other: Engine, here: Any) -> None:
     plain(engine)
     change = "CREATE INDEX late ON events (id)"
@@ -296,6 +299,7 @@ def test_what_is_changed_before_the_swap_is_seen(engine: Engine, other: Engine, 
     assert "INDEX late ON ONLY public.events " in str(catalogue(engine, "events"))
 
 
+@pytest.mark.slow
 def test_what_can_not_be_carried_over_is_refused_even_then(
     engine: Engine, other: Engine, here: Any
 ) -> None:

@@ -52,6 +52,7 @@ class Sink:
 LIMITED = "ttl_odm.TTL(60, max_lifetime=90, created='day')"
 
 
+@pytest.mark.slow
 @events
 def test_expired_rows_go_by_themselves(before: Any, engine: Engine, project: Any) -> None:
     here = project(models(3600))
@@ -66,6 +67,7 @@ def test_expired_rows_go_by_themselves(before: Any, engine: Engine, project: Any
     here.downgrade()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("default", [-1, None, 60, 2_147_483_647])
 def test_it_deletes_what_a_sweeper_would(
     before: Any, engine: Engine, project: Any, default: int | None
@@ -163,6 +165,7 @@ def test_a_run_that_fails_says_why(call: Any, engine: Engine) -> None:
     assert call() == (1, 1, "swept")
 
 
+@pytest.mark.slow
 @events
 def test_a_migration_gives_it_another_default(there: Any, call: Any, engine: Engine) -> None:
     there.check()
@@ -182,6 +185,7 @@ def test_a_migration_gives_it_another_default(there: Any, call: Any, engine: Eng
     there.check()
 
 
+@pytest.mark.slow
 def test_nothing_of_it_is_left(before: Any, engine: Engine, project: Any) -> None:
     plain = catalogue(engine, "web_sessions")
     tables = set(inspect(engine).get_table_names())
@@ -204,6 +208,7 @@ def test_nothing_of_it_is_left(before: Any, engine: Engine, project: Any) -> Non
         assert more <= {"alembic_version", "ttl_odm_migration"}, more
 
 
+@pytest.mark.slow
 def test_a_model_that_loses_its_ttl_loses_the_job(there: Any, engine: Engine) -> None:
     there.metadata = models().metadata
     assert "op.drop_ttl('web_sessions')" in there.autogenerate()
@@ -323,6 +328,7 @@ def test_a_script_refuses_it_and_drops_it(before: Any, project: Any) -> None:
     assert "DROP TABLE IF EXISTS web_sessions_ttl_sweeps" in script
 
 
+@pytest.mark.slow
 @postgresql
 def test_a_migration_gives_postgresql_another_default(
     there: Any, call: Any, engine: Engine
@@ -337,6 +343,7 @@ def test_a_migration_gives_postgresql_another_default(
     assert call()[0] == 1
 
 
+@pytest.mark.slow
 @postgresql
 def test_a_run_ends_when_a_migration_has_replaced_its_default(there: Any, engine: Engine) -> None:
     with ThreadPoolExecutor(1) as pool:
@@ -367,6 +374,7 @@ def test_a_script_refuses_it_and_drops_it_on_postgresql(before: Any, project: An
     assert "DROP TABLE IF EXISTS web_sessions_ttl_sweeps" in script
 
 
+@pytest.mark.slow
 @postgresql
 def test_it_says_what_to_schedule_where_pg_cron_is_not_here(
     before: Any, project: Any, caplog: pytest.LogCaptureFixture

@@ -109,6 +109,7 @@ def test_what_is_not_recorded_or_does_not_cascade_is_swept(
     here.downgrade()
 
 
+@pytest.mark.slow
 @recordings
 @pytest.mark.parametrize("far", [False, True])
 def test_a_job_that_was_there_before_the_archive_is_found_and_removed(
@@ -136,6 +137,7 @@ def test_a_job_that_was_there_before_the_archive_is_found_and_removed(
     here.downgrade()
 
 
+@pytest.mark.slow
 def test_a_table_to_come_that_is_archived_removes_the_job(engine: Engine, project: Any) -> None:
     before = crates(None)
     table = before.__table__

@@ -141,6 +141,7 @@ def limited(default: int | None, most: int) -> Any:
     return models(policy, "events", made=mapped_column(DateTime(timezone=True), index=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("default", [HOUR, -1, None])
 def test_a_limit_to_all_lives_holds(engine: Engine, project: Any, default: int | None) -> None:
     model = limited(default, 2 * HOUR)
@@ -168,6 +169,7 @@ def of_kinds(**defaults: int | None) -> Any:
     return models(policy, "events", kind=mapped_column(String(10), default="usual"))
 
 
+@pytest.mark.slow
 def test_each_kind_of_rows_has_its_default(engine: Engine, project: Any) -> None:
     model = of_kinds(brief=60, lasting=-1, off=None)
     policy = TTL({"brief": 60, "lasting": -1, "off": None}, by="kind", other=HOUR)
@@ -302,6 +304,7 @@ def test_many_rows_of_many_scopes_go_in_several_batches(engine: Engine, project:
         assert session.scalars(select(model.id).options(include_expired())).all() == ["live"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scope", [None, "acme"])
 def test_a_job_deletes_no_row_that_a_raise_has_made_live(
     engine: Engine, project: Any, scope: str | None
@@ -337,6 +340,7 @@ def test_a_job_deletes_no_row_that_a_raise_has_made_live(
         assert operator.seen() <= live()
 
 
+@pytest.mark.slow
 def test_a_job_waits_for_no_change_of_the_default(engine: Engine, project: Any) -> None:
     policy = TTL(Stored(HOUR))
     model = models(policy, "events")

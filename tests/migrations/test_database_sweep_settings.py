@@ -61,6 +61,7 @@ def job_of(engine: Engine, table: str = "web_sessions") -> Any:
 # --- the window -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_it_works_in_its_hours_only(there: Any, call: Callable[[], Any], engine: Engine) -> None:
     age(engine, "a", 7_200)
     later, now = hours(2, 3), hours(-1, 1)
@@ -74,6 +75,7 @@ def test_it_works_in_its_hours_only(there: Any, call: Callable[[], Any], engine:
     there.check()
 
 
+@pytest.mark.slow
 def test_a_window_may_be_over_midnight_and_be_given_up(
     there: Any, call: Callable[[], Any], engine: Engine
 ) -> None:
@@ -100,6 +102,7 @@ def test_another_default_leaves_the_window_as_it_is(there: Any, engine: Engine) 
     assert (job.default, job.window, job.max_fraction) == ("60", "01:00-05:00 UTC", 0.25)
 
 
+@pytest.mark.slow
 def test_a_downgrade_brings_the_settings_back(there: Any, engine: Engine) -> None:
     there.revision("op.alter_ttl('web_sessions', 3600, window='01:00-05:00', max_fraction=0.25)")
     there.upgrade()
@@ -113,6 +116,7 @@ def test_a_downgrade_brings_the_settings_back(there: Any, engine: Engine) -> Non
     there.upgrade()
 
 
+@pytest.mark.slow
 @postgresql
 def test_the_window_may_be_in_any_time_zone(
     there: Any, call: Callable[[], Any], engine: Engine
@@ -198,6 +202,7 @@ def test_a_share_that_is_allowed_goes_at_once(
     assert call() == (2_100, 2_100, "swept")
 
 
+@pytest.mark.slow
 def test_a_fuse_may_be_taken_out(there: Any, call: Callable[[], Any], engine: Engine) -> None:
     there.revision("op.alter_ttl('web_sessions', 3600, max_fraction=0.1)")
     there.upgrade()

@@ -99,6 +99,7 @@ def test_no_table_is_copied_by_surprise(
         assert not any("ALGORITHM=COPY" in statement for statement in sent)
 
 
+@pytest.mark.slow
 def test_a_check_is_enforced_later_and_the_downgrade_leaves_it(
     before: Any, engine: Engine, project: Any, created: Any
 ) -> None:

@@ -58,6 +58,7 @@ def age(engine: Engine, key: str, seconds: int, ttl: int | None = None) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_view_shows_live_rows_and_follows_the_default(
     there: Any, before: Any, engine: Engine
 ) -> None:
@@ -102,6 +103,7 @@ def test_it_shows_what_the_gate_shows(
     here.downgrade()
 
 
+@pytest.mark.slow
 def test_nothing_of_it_is_left(before: Any, engine: Engine, project: Any) -> None:
     plain = catalogue(engine, "web_sessions")
     here = project(models(3600))

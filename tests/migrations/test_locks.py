@@ -57,6 +57,7 @@ def waits() -> Iterator[Waits]:
     logger.setLevel(level)
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres", "mariadb", "mysql")
 @pytest.mark.parametrize("operation", ["add_ttl('web_sessions', 60)", "drop_ttl('web_sessions')"])
 def test_a_migration_waits_behind_a_long_reader_and_lets_others_pass(
@@ -82,6 +83,7 @@ def test_a_migration_waits_behind_a_long_reader_and_lets_others_pass(
     assert ("_ts" in str(catalogue(engine, "web_sessions"))) is adds
 
 
+@pytest.mark.slow
 @pytest.mark.every_driver
 @pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_a_migration_that_gets_no_lock_gives_up_and_can_be_run_again(
@@ -95,6 +97,7 @@ def test_a_migration_that_gets_no_lock_gives_up_and_can_be_run_again(
     here.check()
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres")
 def test_no_lock_that_keeps_writers_out_is_held_or_awaited_longer_than_the_timeout(
     engine: Engine, project: Any

@@ -117,6 +117,7 @@ def test_a_table_with_rows_is_cut_from_its_oldest_row_on(engine: Engine, project
     here.check()
 
 
+@pytest.mark.slow
 def test_the_sweeper_drops_what_is_over_afterwards(engine: Engine, project: Any) -> None:
     make(engine)
     here = project(declared())

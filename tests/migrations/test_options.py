@@ -184,6 +184,7 @@ def test_row_level_security_hides_expired_rows_from_those_who_only_read(
     assert catalogue(engine, "web_sessions") == plain
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres")
 def test_policies_and_views_of_somebody_else_stay(
     before: Any, engine: Engine, project: Any

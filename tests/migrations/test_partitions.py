@@ -41,6 +41,7 @@ VISITS = "ttl_odm.TTL(3600, max_lifetime=2592000, created='began')"
 HERE = "partition=ttl_odm.Partitions('1 day', ahead=2)"
 
 
+@pytest.mark.slow
 def test_a_table_that_is_there_is_cut_by_the_line_that_adds_its_index(
     engine: Engine, project: Any
 ) -> None:
@@ -60,6 +61,7 @@ def test_a_table_that_is_there_is_cut_by_the_line_that_adds_its_index(
     assert partitions(engine, "events") == made
 
 
+@pytest.mark.slow
 def test_only_the_span_is_written_where_all_else_is_usual(engine: Engine, project: Any) -> None:
     run(engine, PLAIN)
     here = project(log(cut=Partitions("1 week")))
@@ -68,6 +70,7 @@ def test_only_the_span_is_written_where_all_else_is_usual(engine: Engine, projec
     here.check()
 
 
+@pytest.mark.slow
 def test_a_table_that_has_its_index_is_only_cut(engine: Engine, project: Any) -> None:
     run(engine, PLAIN, "CREATE INDEX ix_events_created_at_ttl ON events (created_at)")
     here = project(log())
@@ -97,6 +100,7 @@ def test_a_table_gets_ttl_and_its_partitions(engine: Engine, project: Any) -> No
     assert "visits_past" in partitions(engine, "visits")
 
 
+@pytest.mark.slow
 def test_a_table_that_has_ttl_is_only_cut(engine: Engine, project: Any) -> None:
     visits(cut=None).metadata.create_all(engine)
     here = project(visits())

@@ -37,6 +37,7 @@ def pristine(backend: Backend, tmp_path: Path) -> Iterator[Engine]:
         engine.dispose()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sweep", ["index", "scan"])
 def test_the_schema_is_the_one_that_create_all_makes(
     before: Any, engine: Engine, pristine: Engine, project: Any, sweep: str
@@ -98,6 +99,7 @@ def test_old_rows_live_from_the_migration_on_and_new_ones_from_their_insert(
     assert datetime.now(timezone.utc) - stamps["a"] < timedelta(minutes=5)
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres", "sqlite")
 def test_names_that_need_quotes_and_schemas_are_taken(
     engine: Engine, pristine: Engine, project: Any

@@ -62,6 +62,7 @@ def test_a_new_table_begins_with_it(engine: Engine, project: Any) -> None:
     assert stored(engine) == {}
 
 
+@pytest.mark.slow
 def test_a_default_is_taken_into_the_database_and_back_out(engine: Engine, project: Any) -> None:
     model = models(3600)
     model.metadata.create_all(engine)
@@ -197,6 +198,7 @@ def test_a_column_of_long_text_may_have_the_scopes(engine: Engine, project: Any)
     here.check()
 
 
+@pytest.mark.slow
 def test_a_default_gains_and_loses_its_scopes(engine: Engine, before: Any, project: Any) -> None:
     plain, scoped = Stored(3600), Stored(3600, by="views")
     index = "ix_web_sessions_ttl_inherited"

@@ -140,6 +140,7 @@ def limited(most: int, default: int = HOUR) -> Any:
     return models(policy, "events", made=made)
 
 
+@pytest.mark.slow
 def test_a_limit_to_all_lives_holds_in_the_view(engine: Engine, project: Any) -> None:
     model = limited(2 * HOUR)
     model.metadata.create_all(engine)
@@ -278,6 +279,7 @@ def test_each_kind_of_rows_has_its_default(engine: Engine, project: Any) -> None
     assert shown(engine) == {"brief", "usual"}
 
 
+@pytest.mark.slow
 def test_a_subclass_may_have_a_default_of_its_own(engine: Engine, project: Any) -> None:
     model = models(
         HOUR,

@@ -184,12 +184,14 @@ async def written(world: World, model: Any, *operations: Any, **arguments: Any) 
     return counts, upserted, errors, list(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_bulk_writer_does_what_it_does_without_a_policy(world: World, kind: Any) -> None:
     for name, operation in OPERATIONS.items():
         assert await written(world, kind, operation) == await written(world, Plain, operation), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_bulk_writer_takes_all_of_its_arguments(world: World, kind: Any) -> None:
     for name, arguments in ARGUMENTS.items():

@@ -66,6 +66,7 @@ async def test_a_handle_of_the_same_collection_is_gated(mongodb_url: str) -> Non
         assert await world.database["items"].find_one({"_id": 10}) is None
 
 
+@pytest.mark.slow
 async def test_check_names_the_index_that_is_missing(mongodb_url: str) -> None:
     async with filled(mongodb_url, FAMILY) as world:
         await ensure_indexes(Cart, Thread)

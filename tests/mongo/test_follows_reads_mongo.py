@@ -73,6 +73,7 @@ async def test_finders_give_what_has_a_live_parent(world: World) -> None:
     assert await Item.find(include_expired=True).count() == 5
 
 
+@pytest.mark.slow
 async def test_any_number_of_levels_count(world: World) -> None:
     assert [one.id for one in await Note.find().sort("_id").to_list()] == [200, 210]
     assert await Note.get(100) is None
@@ -162,6 +163,7 @@ async def test_pipelines_see_live_documents(world: World) -> None:
     assert await rows(items.aggregate(facet)) == [{"all": [{"n": 2}]}]
 
 
+@pytest.mark.slow
 async def test_expressions_are_not_asked_of_expired_documents(world: World) -> None:
     items = collection_of(Item)
     bad = {"$expr": {"$gt": [{"$divide": [1, {"$subtract": ["$_id", 10]}]}, 0]}}
@@ -196,6 +198,7 @@ async def test_orphans_live_where_that_is_declared(world: World) -> None:
     assert await Post.count() == 4
 
 
+@pytest.mark.slow
 async def test_the_database_says_when_a_document_expires(world: World) -> None:
     cart, item, note = await Cart.get(2), await Item.get(20), await Note.get(200)
     assert cart is not None

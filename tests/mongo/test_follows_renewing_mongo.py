@@ -44,6 +44,7 @@ def renewed(world: World) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 async def test_each_write_restarts_the_life_of_the_parent(world: World) -> None:
     visits = collection_of(Visit)
     await Visit(id=2, cart=ref(1)).insert()  # type: ignore[arg-type]

@@ -76,6 +76,7 @@ async def test_followers_go_with_their_parent(world: World) -> None:
     assert sum(target.deleted for target in again.targets) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sweep", ["index", "scan"])
 async def test_more_followers_than_a_batch_go_in_several(
     world: World, monkeypatch: pytest.MonkeyPatch, sweep: str
@@ -91,6 +92,7 @@ async def test_more_followers_than_a_batch_go_in_several(
     assert counts(world) == [1, 10, 10]
 
 
+@pytest.mark.slow
 async def test_a_sweep_that_is_broken_off_leaves_a_parent_that_stays_expired(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +194,7 @@ async def test_a_follower_is_swept_with_its_root_and_never_alone(world: World) -
             AsyncSweeper(world.database, models)
 
 
+@pytest.mark.slow
 async def test_orphans_are_swept_unless_they_live(world: World) -> None:
     world.raw["carts"].delete_one({"_id": 1})
     world.raw["items"].insert_one({"_id": 5})

@@ -259,6 +259,7 @@ async def test_a_new_parent_takes_the_key_of_an_expired_one(world: World) -> Non
     assert stored(world) == [30]
 
 
+@pytest.mark.slow
 async def test_a_key_with_many_followers_is_freed_by_few_commands(mongodb_url: str) -> None:
     """Those that nothing follows go by one; the others, and what follows them, by thousands."""
     heard = Heard()

@@ -123,6 +123,7 @@ async def test_a_guarded_database_refuses_every_way_to_what_expires_ungated(
             await way()
 
 
+@pytest.mark.slow
 async def test_it_says_how_it_knows(guarded: World) -> None:
     with pytest.raises(TTLConfigurationError, match=r"forgotten_collections\.Forgotten was not"):
         await guarded.database[OWN].find_one({})
@@ -134,6 +135,7 @@ async def test_it_says_how_it_knows(guarded: World) -> None:
         await guarded.database["others"].find_one({})
 
 
+@pytest.mark.slow
 async def test_a_view_over_such_a_collection_is_refused_too(guarded: World) -> None:
     await init_beanie(
         database=guarded.database, document_models=[Order, Note, ForeignEvents], recreate_views=True
@@ -143,6 +145,7 @@ async def test_a_view_over_such_a_collection_is_refused_too(guarded: World) -> N
         await ForeignEvents.find().to_list()
 
 
+@pytest.mark.slow
 async def test_a_guarded_database_lets_everything_else_through(guarded: World) -> None:
     await Order(id=1).insert()
     await Note(id=1).insert()

@@ -315,6 +315,7 @@ async def test_a_race_of_upserts_makes_one_document_and_loses_no_update(world: W
     assert "old" not in stored
 
 
+@pytest.mark.slow
 async def test_a_race_between_renewal_and_insert_has_one_winner(world: World) -> None:
     for key in range(30):
         await put(world, live=(key,))

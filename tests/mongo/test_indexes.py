@@ -242,6 +242,7 @@ async def test_a_collection_that_does_not_exist_and_needs_nothing_is_not_made(
 # Many at once
 
 
+@pytest.mark.slow
 async def test_many_processes_may_start_at_once(place: Scratch) -> None:
     place.theirs.insert_many([{"ttl": 5} for _ in range(2000)])
     for policy in (TTL(3600), TTL(60), TTL(60, override=None), TTL(None), TTL(-1)):

@@ -263,6 +263,7 @@ async def other_basket(ttl_clock: TTLClock) -> None:
     await Basket(id=2).insert()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", KINDS)
 async def test_save_brings_no_expired_document_back(
     world: World, ttl_clock: TTLClock, model: Any
@@ -358,6 +359,7 @@ async def test_a_stamp_says_that_a_document_was_stored(world: World, ttl_clock: 
     assert ids(world, Aging) == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [Aging, Dated, Enabled, Following])
 async def test_linked_documents_that_have_expired_are_not_stored_anew(
     world: World, ttl_clock: TTLClock, model: Any

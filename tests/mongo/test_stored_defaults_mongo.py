@@ -316,6 +316,7 @@ async def test_the_sweeper_deletes_by_it(place: Carts) -> None:
     assert place.keys() == {4, 5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["delete", "findAndModify"])
 async def test_what_is_raised_while_a_batch_is_deleted_deletes_nothing_that_lives(
     place: Carts, before: str

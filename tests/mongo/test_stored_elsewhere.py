@@ -168,6 +168,7 @@ async def test_a_cursor_asks_when_it_is_read_not_when_it_is_made(place: Carts) -
         assert len(await cursor.to_list(None)) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_begun", [False, True])
 async def test_copies_of_a_find_follow_it_whatever_the_find_has_of_it(
     place: Carts, *, is_begun: bool

@@ -172,6 +172,7 @@ async def test_a_release_with_another_start_changes_nothing(place: Carts) -> Non
     assert place.seconds() == 600
 
 
+@pytest.mark.slow
 async def test_an_index_that_must_be_built_again_refuses_a_change_before_it_is_made(
     place: Carts,
 ) -> None:
@@ -212,6 +213,7 @@ async def test_a_view_follows_each_change(place: Carts) -> None:
         assert (seen_in_view(place) == shown(place)) is (ttl is not None)
 
 
+@pytest.mark.slow
 async def test_what_mongodb_may_delete_by_itself_is_swept_too(place: Carts) -> None:
     await set_policy(place.model, 60, by="ann")
     living = shown(place)

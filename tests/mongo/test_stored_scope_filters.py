@@ -195,6 +195,7 @@ async def test_a_list_of_one_scope_is_judged_here(place: Carts) -> None:
     assert ["$expr" in find["filter"] for find in finds] == [False, False]
 
 
+@pytest.mark.slow
 async def test_under_a_collation_nothing_is_concluded(place: Carts) -> None:
     collection, options = place.collection, {"collation": {"locale": "en", "strength": 2}}
     for asked in ({"tenant": "acme"}, {"tenant": "Acme"}, {"tenant": {"$in": ["aCME"]}}):
@@ -231,6 +232,7 @@ async def test_neither_in_a_collection_with_a_collation(mongodb_url: str) -> Non
         assert await place.collection.count_documents({"tenant": "bolt"}) == 1
 
 
+@pytest.mark.slow
 async def test_the_collation_is_asked_for_once(place: Carts) -> None:
     for _ in range(3):
         await place.collection.count_documents({"tenant": "acme"})
@@ -244,6 +246,7 @@ async def test_without_defaults_of_scopes_nobody_asks(mongodb_url: str) -> None:
         assert place.commands.of("listCollections") == []
 
 
+@pytest.mark.slow
 async def test_a_change_acts_on_the_next_operation(place: Carts) -> None:
     asked = {"tenant": "acme", "ttl": None, "tenant.0": {"$exists": False}}
     before = await place.collection.count_documents(asked)

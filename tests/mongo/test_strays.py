@@ -233,6 +233,7 @@ async def test_mending_goes_on_past_a_batch_and_over_keys_of_every_type(place: S
     assert place.theirs.count_documents({"_exp": AT_600}) == len(keys)
 
 
+@pytest.mark.slow
 async def test_mending_meets_writers(place: Scratch) -> None:
     place.theirs.insert_many([{"_id": n, "_ts": BORN, "ttl": 600} for n in range(3000)])
 

@@ -125,6 +125,7 @@ async def test_so_do_a_dry_run_and_a_fuse(mongodb_url: str) -> None:
         assert examined.documents_in_all <= 10
 
 
+@pytest.mark.slow
 async def test_many_scopes_cost_one_look_at_each(mongodb_url: str) -> None:
     async with carts(mongodb_url, declared()) as place:
         born = {"_ts": place.now()}
@@ -230,6 +231,7 @@ async def test_as_many_scopes_as_there_may_be_are_swept_each_by_its_own(mongodb_
         assert place.keys() == {2 * number for number in numbers[::99]}
 
 
+@pytest.mark.slow
 async def test_a_document_that_somebody_holds_keeps_no_other_scope_waiting(
     mongodb_url: str,
 ) -> None:
@@ -276,6 +278,7 @@ async def test_arrays_that_come_while_it_sweeps_do_not_keep_it(mongodb_url: str)
         assert (target.deleted, place.keys()) == (2, set(range(10, 20)))
 
 
+@pytest.mark.slow
 @pytest.mark.every_driver
 async def test_no_document_goes_whose_default_was_raised_after_it_was_found(
     mongodb_url: str,
@@ -299,6 +302,7 @@ async def test_no_document_goes_whose_default_was_raised_after_it_was_found(
         assert place.keys() == {1, 2} == await place.shown()
 
 
+@pytest.mark.slow
 async def test_a_report_says_how_late_the_latest_of_all_scopes_is(mongodb_url: str) -> None:
     async with carts(mongodb_url, declared()) as place:
         await put(place, {"brief": 60, "keeps": 10 * DAY})

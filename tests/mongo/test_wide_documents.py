@@ -27,6 +27,7 @@ class Sink:
         self.batches.append(purged.count * MEGABYTE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["hook", "sink", "archive"])
 async def test_bytes_at_once(mongodb_url: str, way: str) -> None:
     sink = Sink()

@@ -174,6 +174,7 @@ def test_expired_rows_go_by_themselves_here_and_in_another_database(
     assert names == ["elsewhere.public.carts_ttl_sweep"]  # whose database doesn't know it
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_a_job_of_pg_cron_is_found(engine: Engine) -> None:
     migrate(engine, "alter", 86_400, sweep="database")
     run(engine, "UPDATE carts_ttl_sweeps SET ran_at = now(), outcome = 'swept'")
@@ -201,6 +202,7 @@ def test_nothing_is_left(engine: Engine) -> None:
     assert run(engine, LEFT) + run(engine, tables) + run(engine, "SELECT 1 FROM cron.job") == []
 
 
+@pytest.mark.slow
 def test_install_sweep_schedules_all_and_removes_them(engine: Engine) -> None:
     command(engine, "install-sweep", "--window", "22:00-04:00", "--timezone", "Europe/Berlin")
     jobs = "SELECT jobname FROM cron.job ORDER BY jobname"

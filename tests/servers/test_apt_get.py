@@ -28,6 +28,7 @@ def _stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(TOOLS)
 
 
+@pytest.mark.slow
 def test_apt_get_is_run_again_while_another_holds_its_lock(tmp_path: Path) -> None:
     from local_servers import debian
 

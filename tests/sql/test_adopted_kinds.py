@@ -165,6 +165,7 @@ def test_an_own_ttl_counts_from_a_column_of_any_kind(engine: Engine) -> None:
             assert len(session.scalars(dead).all()) == len(owns) * 4 - len(alive), name
 
 
+@pytest.mark.slow
 def test_an_own_ttl_too_long_for_any_calendar_is_no_ttl(engine: Engine) -> None:
     from sqlalchemy import BigInteger
 

@@ -171,6 +171,7 @@ def test_only_a_preview_makes_a_token_that_is_signed(world: World) -> None:
     assert stored(world) == {None: 60}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_strict", [True, False])
 @pytest.mark.parametrize("scope", [0, None])
 @pytest.mark.parametrize("begun", [True, False])

@@ -297,6 +297,7 @@ def ungated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(handlers, "default", plain)
 
 
+@pytest.mark.slow
 def test_statements_that_a_server_froze_before_it_forked_are_found(
     models: Models, engine: Engine, frozen: None, ungated: None
 ) -> None:

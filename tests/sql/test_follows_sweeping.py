@@ -77,6 +77,7 @@ def test_more_followers_than_a_batch_takes_go_in_several(engine: Engine) -> None
     assert stored(engine, *TREE) == [1, 2, 2, 1, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_a_parent_that_somebody_holds_stays_with_its_followers(engine: Engine) -> None:
     with engine.begin() as connection:
@@ -103,6 +104,7 @@ def test_a_parent_renewed_by_a_new_default_keeps_what_it_has(engine: Engine) -> 
     assert stored(engine, *TREE) == [2, 4, 4, 2, 4]
 
 
+@pytest.mark.slow
 def test_a_raised_default_does_not_bring_back_a_parent_without_all_that_followed(
     engine: Engine,
 ) -> None:
@@ -122,6 +124,7 @@ def test_a_raised_default_does_not_bring_back_a_parent_without_all_that_followed
     assert stored(engine, *TREE) == [1, 2, 2, 1, 3]
 
 
+@pytest.mark.slow
 def test_orphans_go_with_all_that_follows_them(engine: Engine) -> None:
     with engine.connect() as connection:
         if engine.dialect.name == "sqlite":  # elsewhere the foreign key keeps them from being made

@@ -91,6 +91,7 @@ def _rows(engine: Engine, enforcing: None) -> None:
 TABLES = ("topics", "posts", "pictures")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [100, 500, 5_000])
 def test_a_sweep_takes_trees_and_rings(engine: Engine, size: int) -> None:
     report = Sweeper(engine, Base, lease=False, batch_size=size).run_once()
@@ -98,6 +99,7 @@ def test_a_sweep_takes_trees_and_rings(engine: Engine, size: int) -> None:
     assert stored(engine, *TABLES) == [1, 1_200, 3]
 
 
+@pytest.mark.slow
 def test_a_new_parent_takes_the_place_of_one_with_trees_and_rings(engine: Engine) -> None:
     with Session(engine) as session, session.begin():
         session.add(Topic(id=EXPIRED))

@@ -71,6 +71,7 @@ def lose(engine: Engine | AsyncEngine, monkeypatch: pytest.MonkeyPatch) -> list[
     return lost
 
 
+@pytest.mark.slow
 def test_a_sweep_is_done_and_the_pool_has_room_for_the_next(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +88,7 @@ def test_a_sweep_is_done_and_the_pool_has_room_for_the_next(
     engine.dispose()
 
 
+@pytest.mark.slow
 async def test_so_it_is_with_an_asynchronous_engine(
     async_backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -387,6 +387,7 @@ def codes(engine: Engine, model: Any) -> set[str]:
         return {each.code for each in check(connection, [target], 86_400.0, deep=False)}
 
 
+@pytest.mark.slow
 def test_without_an_index_on_the_creation_the_table_is_walked(engine: Engine) -> None:
     model = web_session(NEVER)
     model.metadata.create_all(engine)

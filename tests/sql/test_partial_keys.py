@@ -238,6 +238,7 @@ def test_a_row_that_leaves_the_index_costs_no_statement_more(engine: Engine) -> 
         assert [statement.split()[0] for statement in sent] == ["UPDATE"]
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres")
 def test_the_partial_index_answers_the_lookup(engine: Engine) -> None:
     for kind in ("partial", "by text", "by two"):

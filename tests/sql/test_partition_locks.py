@@ -240,6 +240,7 @@ def test_no_lock_that_keeps_writers_out_is_exchanged_for_a_stronger_one(
         assert "users" not in locked
 
 
+@pytest.mark.slow
 def test_who_reads_and_then_writes_a_table_that_refers_to_the_partitions_goes_before_the_sweeper(
     engine: Engine, other: Engine
 ) -> None:
@@ -256,6 +257,7 @@ def test_who_reads_and_then_writes_a_table_that_refers_to_the_partitions_goes_be
     assert partitions(engine, "events") ^ before == changed
 
 
+@pytest.mark.slow
 def test_a_row_that_a_writer_by_the_name_of_the_partition_renews_keeps_it(
     engine: Engine, other: Engine
 ) -> None:
@@ -332,6 +334,7 @@ def test_who_waits_while_a_partition_is_attached_finds_the_rows_that_were_brough
     assert partitions(engine, "events") ^ before == changed
 
 
+@pytest.mark.slow
 def test_a_partition_that_somebody_is_detaching_is_not_dropped(
     engine: Engine, other: Engine
 ) -> None:
@@ -351,6 +354,7 @@ def test_a_partition_that_somebody_is_detaching_is_not_dropped(
         assert connection.scalar(text("SELECT count(*) FROM events_d5")) == 20
 
 
+@pytest.mark.slow
 def test_survivors_keep_what_they_hold_when_they_are_moved(engine: Engine) -> None:
     model = visits(cut=MOVING)
     create(engine, model, 3)

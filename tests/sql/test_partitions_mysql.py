@@ -282,6 +282,7 @@ def test_the_last_partition_stays_and_its_rows_go_by_batches(
     assert partitions(engine, "events") == {"d1"}
 
 
+@pytest.mark.slow
 def test_the_last_partition_stays_where_rows_go_by_batches_anyway(engine: Engine) -> None:
     told: list[Any] = []
     table = last_partitions(engine, 9, 5, on_purged=told.append)
@@ -460,6 +461,7 @@ def moving(engine: Engine) -> tuple[Any, list[int], set[str]]:
 SCENES = [making, dropping, looking, moving]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_kill_at_every_statement_leaves_nothing_half_done(
     engine: Engine, other: Engine, scene: Any

@@ -481,6 +481,7 @@ def test_rows_that_have_to_go_one_by_one_do_and_the_report_says_why(
     assert partitions(engine, "events") == {*days(engine, "events", 0, 1, 2), "events_d2"}
 
 
+@pytest.mark.slow
 @POSTGRES
 def test_row_level_security_keeps_partitions(engine: Engine) -> None:
     model = log(days=2)
@@ -519,6 +520,7 @@ def test_a_partition_that_the_database_keeps_is_swept_by_batches(engine: Engine)
 # --- who makes them, and where they go -----------------------------------------------------------
 
 
+@pytest.mark.slow
 @POSTGRES
 def test_the_partitions_of_others_are_dropped_as_told_and_not_made(engine: Engine) -> None:
     model = log(days=2, cut=Partitions("1 day", made_by="others"))
@@ -615,6 +617,7 @@ def test_a_dry_run_counts_and_changes_nothing(engine: Engine) -> None:
     assert partitions(engine, "events") == before
 
 
+@pytest.mark.slow
 def test_the_fuse_counts_the_rows_of_a_partition(engine: Engine) -> None:
     model = log(days=2)
     create(engine, model, 5)

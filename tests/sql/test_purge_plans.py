@@ -164,6 +164,7 @@ def test_rows_of_one_instant_are_found_by_the_index_too(engine: Engine, ttl: int
         assert "Tid Scan on carts" in first, first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["native", "naive"])
 def test_what_is_past_its_limit_is_found_by_the_index_on_the_creation(
     engine: Engine, kind: str

@@ -89,6 +89,7 @@ def insert_as(engine: Engine, model: Any, number: int, **values: Any) -> int:
     return number
 
 
+@pytest.mark.slow
 @EVERYWHERE
 @pytest.mark.parametrize("key", ["id", "email"])
 @pytest.mark.parametrize("existing", ["expired", "absent"])

@@ -205,6 +205,7 @@ def writing(backend: Backend, request: pytest.FixtureRequest) -> Iterator[Engine
     made.dispose()
 
 
+@pytest.mark.slow
 @servers
 @pytest.mark.parametrize("way", ["statement", "hook", "archive"])
 @pytest.mark.parametrize("moment", ["before the write", "before the commit"])
@@ -220,6 +221,7 @@ def test_a_write_displaces_no_row_that_a_raise_has_made_live(
         write_under(operator, writing, model(id="0", tenant="globex"), moment)
 
 
+@pytest.mark.slow
 @servers
 @pytest.mark.parametrize("moment", ["before the write", "before the commit"])
 def test_a_write_displaces_no_follower_of_a_row_that_a_raise_has_made_live(

@@ -441,6 +441,7 @@ def test_a_sweep_takes_expired_rows_that_hang_on_rows_by_a_cascade(
     assert (left(session.connection(), m.Ticket), left(session.connection(), m.Reply)) == ({4}, {4})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("enforcing")
 def test_a_row_that_bookings_behind_a_tree_does_not_hold_up_other_trees(
     engine: Engine, made: Any, session: Session

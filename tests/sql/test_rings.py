@@ -242,6 +242,7 @@ def test_whatever_the_foreign_key_says_of_deletions_rings_go(
         assert left(connection, Post) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["delete", "orm"])
 @pytest.mark.parametrize("seconds_apart", [0, 1])
 def test_rings_by_a_column_that_cannot_be_null_go_where_deletes_are_checked_at_their_end(
@@ -328,6 +329,7 @@ def write_books(connection: Connection, live: set[int] = frozenset()) -> None:  
     connection.execute(text("UPDATE ring_authors SET best = id WHERE id < 6"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["delete", "archive", "orm"])
 @pytest.mark.parametrize("batch_size", [2, 100])
 def test_rings_over_several_tables_go(
@@ -385,6 +387,7 @@ def test_keys_of_rings_over_several_tables_are_free(
         connection.execute(insert(author).values(id=2))
 
 
+@pytest.mark.slow
 def test_rings_of_composite_keys_go(engine: Engine, made: Any) -> None:
     class Base(DeclarativeBase):
         pass
@@ -426,6 +429,7 @@ def test_rings_of_composite_keys_go(engine: Engine, made: Any) -> None:
         assert session.scalars(select(Task.id).options(include_expired())).all() == [4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["delete", "orm"])
 def test_rings_of_joined_subclasses_go(engine: Engine, made: Any, mode: str) -> None:
     class Base(DeclarativeBase):
@@ -486,6 +490,7 @@ def test_a_condition_of_no_keys_is_false(engine: Engine, made: Any) -> None:
             assert connection.scalars(rows).all() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["archive", "hook"])
 def test_rings_that_cascade_by_a_column_that_cannot_be_null_are_recorded(
     engine: Engine, made: Any, mode: str

@@ -124,6 +124,7 @@ def test_a_changed_default_acts_on_a_second_table(engine: Engine, seat: Any) -> 
         assert keys(connection, table) == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_second_table_stamps_what_it_writes(engine: Engine, seat: Any) -> None:
     table, young = reflected(engine), live(seat)
     with engine.begin() as connection:

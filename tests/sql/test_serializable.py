@@ -59,6 +59,7 @@ def _failed(engine: Engine, actions: list[Any]) -> list[str]:
     return failed
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres")
 def test_a_policy_fails_no_transaction_that_an_indexed_column_would_not(engine: Engine) -> None:
     serializable = engine.execution_options(isolation_level="SERIALIZABLE")

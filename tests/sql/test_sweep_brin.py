@@ -72,6 +72,7 @@ def findings(engine: Engine, table: Table) -> dict[str, Finding]:
     return {each.code: each for each in found}
 
 
+@pytest.mark.slow
 def test_a_walk_ends_at_the_last_page_with_an_expired_row(engine: Engine, events: Table) -> None:
     run(engine, "UPDATE events SET created_at = now() WHERE id = 1")  # to the end of the table
     assert walked(engine, events)[1] > 1
@@ -90,6 +91,7 @@ def test_an_index_that_is_not_valid_ends_no_walk(engine: Engine, events: Table) 
     assert looks > 1
 
 
+@pytest.mark.slow
 def test_rows_with_a_ttl_of_their_own_may_expire_anywhere(engine: Engine, events: Table) -> None:
     run(engine, "ALTER TABLE events ADD ttl integer", INDEX)
     run(engine, f"UPDATE events SET ttl = 1, created_at = created_at WHERE id = {ROWS}")  # noqa: S608
@@ -100,6 +102,7 @@ def test_rows_with_a_ttl_of_their_own_may_expire_anywhere(engine: Engine, events
     assert walked(engine, events)[0] == EXPIRED + 1
 
 
+@pytest.mark.slow
 def test_check_proposes_one_where_rows_lie_in_the_order_of_time(
     engine: Engine, events: Table
 ) -> None:
@@ -111,6 +114,7 @@ def test_check_proposes_one_where_rows_lie_in_the_order_of_time(
     assert "missing-index" not in findings(engine, events)
 
 
+@pytest.mark.slow
 def test_check_proposes_another_where_they_do_not(engine: Engine, events: Table) -> None:
     run(engine, "UPDATE events SET created_at = now() - random() * interval '1 h'", "ANALYZE")
     assert "brin" not in findings(engine, events)["missing-index"].fix

@@ -106,6 +106,7 @@ def test_each_way_to_delete_counts_them(engine: Engine, way: str) -> None:
     assert len(rows) == (4 if way == "hook" else 0)
 
 
+@pytest.mark.slow
 def test_the_fuse_says_whose_rows_they_are(engine: Engine) -> None:
     model = message(Integer(), Stored(HOUR, by="tenant"))
     rows = [(1, None, 100)] * 1_001

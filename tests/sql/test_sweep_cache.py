@@ -212,6 +212,7 @@ async def test_so_do_asynchronous_ones(async_engine: AsyncEngine) -> None:
     assert sizes[-1] == sizes[1]
 
 
+@pytest.mark.slow
 @pytest.mark.every_server
 @pytest.mark.parametrize("model", [Archived, Scanned, Loaded, Stamped, Tenant])
 def test_sweeps_with_rows_to_delete_add_none(engine: Engine, model: Any) -> None:
@@ -226,6 +227,7 @@ def test_sweeps_with_rows_to_delete_add_none(engine: Engine, model: Any) -> None
     assert growth(engine, sweep, warm=3) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.every_server
 def test_a_date_and_several_workers_add_none(engine: Engine) -> None:
     Base.metadata.create_all(engine)
@@ -255,6 +257,7 @@ def test_ages_of_stored_defaults_add_none_to_divide_by(engine: Engine) -> None:
     assert growth(engine, sweep, warm=3) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.every_server
 def test_tenants_with_defaults_of_their_own_add_none(engine: Engine) -> None:
     """However many of them have expired rows."""
@@ -278,6 +281,7 @@ def test_tenants_with_defaults_of_their_own_add_none(engine: Engine) -> None:
     assert growth(engine, sweep, runs=8, warm=5, measure=of_each) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.every_server
 def test_rows_that_must_stay_add_none(engine: Engine) -> None:
     Base.metadata.create_all(engine)
@@ -293,6 +297,7 @@ def test_rows_that_must_stay_add_none(engine: Engine) -> None:
     assert growth(engine, sweep, warm=3) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.every_server
 def test_numbers_of_followers_add_none(engine: Engine) -> None:
     """A key of several columns makes a condition of many parts: there are few lengths of it."""
@@ -312,6 +317,7 @@ def test_numbers_of_followers_add_none(engine: Engine) -> None:
     assert growth(engine, sweep, runs=13, warm=6, measure=of_each) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.every_server
 def test_counts_and_forecasts_add_none(engine: Engine) -> None:
     Base.metadata.create_all(engine)

@@ -111,6 +111,7 @@ async def test_a_row_that_somebody_holds_is_skipped_asynchronously(
     assert (report.deleted, report.skipped) == (18, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.every_driver
 @pytest.mark.databases("postgres")
 def test_a_locked_table_fails_and_no_other(
@@ -129,6 +130,7 @@ def test_a_locked_table_fails_and_no_other(
     assert "lock timeout" in str(report)
 
 
+@pytest.mark.slow
 @pytest.mark.every_driver
 @sweeps
 def test_two_sweepers_share_the_work(engine: Engine, made: Any, sweep: str) -> None:

@@ -159,6 +159,7 @@ def test_a_foreign_key_to_a_table_that_is_not_declared_is_passed_over(engine: En
     assert [(each.table, each.missing) for each in report.targets] == [("orders", True)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("enforcing")
 @pytest.mark.parametrize("batch_size", [None, 3])
 def test_rows_that_live_rows_refer_to_stay_and_are_counted_and_all_others_go(

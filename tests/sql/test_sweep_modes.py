@@ -201,6 +201,7 @@ def test_a_row_that_is_renewed_at_the_last_moment_is_neither_archived_nor_delete
         assert 3 not in set(connection.scalars(select(old.id)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_what_an_archive_refuses_stays_and_is_told(engine: Engine, made: Any, way: str) -> None:
     model, old = shop(archive)
@@ -510,6 +511,7 @@ def test_objects_that_something_refers_to_stay_and_are_counted(engine: Engine, m
         assert left(connection, customer) == {0, 1, 2, 3, 10, 11}
 
 
+@pytest.mark.slow
 def test_an_event_that_raises_fails_its_batch(engine: Engine, made: Any) -> None:
     customer, order, visit = household()
     made(customer)
@@ -528,6 +530,7 @@ def test_an_event_that_raises_fails_its_batch(engine: Engine, made: Any) -> None
     assert failed.deleted == 10 - failed.skips[Skip.HOOK] > 0
 
 
+@pytest.mark.slow
 async def test_rows_are_deleted_as_objects_asynchronously(async_engine: AsyncEngine) -> None:
     customer, order, _ = household()
     async with async_engine.begin() as connection:

@@ -134,6 +134,7 @@ def test_leaves_are_swept_one_by_one(engine: Engine, sweep: str) -> None:
     assert Sweeper(engine, model).run_once().deleted == 0
 
 
+@pytest.mark.slow
 def test_leaves_that_come_later_are_swept_one_by_one_by_the_same_sweeper(engine: Engine) -> None:
     model = log()
     model.metadata.create_all(engine)

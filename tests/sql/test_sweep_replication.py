@@ -106,6 +106,7 @@ def refuse(engine: Engine, key: int) -> None:
         )
 
 
+@pytest.mark.slow
 @servers
 @pytest.mark.every_driver
 def test_a_subscriber_hears_of_the_application_and_not_of_the_sweeper(world: World) -> None:
@@ -190,6 +191,7 @@ def test_a_hook_that_fails_leaves_the_connection_as_it_was(
         assert left(connection, world.model) == {1}
 
 
+@pytest.mark.slow
 @servers
 def test_a_connection_that_is_cut_takes_what_was_set_along(
     world: World, monkeypatch: pytest.MonkeyPatch

@@ -129,6 +129,7 @@ def test_no_live_row_of_those_that_live_longer_is_read(engine: Engine) -> None:
     assert left(engine) == {"brief": 5, "idle": 5, None: 12_005, "keeper": 12_005, "other": 12_005}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 7, 5_000])
 @pytest.mark.parametrize("column", [EXACT, String(40)], ids=["exact", "usual"])
 def test_each_scope_ends_by_its_own_default(engine: Engine, size: int, column: Any) -> None:
@@ -174,6 +175,7 @@ def test_scopes_with_few_rows_share_batches(engine: Engine) -> None:
     assert left(engine) == {}
 
 
+@pytest.mark.slow
 def test_a_table_with_the_old_index_is_swept_as_before(engine: Engine) -> None:
     model = world(engine)
     on_mysql = family_of(engine.dialect) == "mysql"

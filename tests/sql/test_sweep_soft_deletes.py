@@ -157,6 +157,7 @@ def test_a_write_that_meets_such_a_row_says_what_keeps_it(engine: Engine, made: 
         connection.execute(insert(model).values(id=1))
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres")
 def test_rows_that_a_trigger_keeps_without_an_error_are_not_counted(
     engine: Engine, made: Any

@@ -124,6 +124,7 @@ def test_composite_keys_are_walked(engine: Engine, made: Any, own: int | None) -
     assert set(map(tuple, rows)) == {(site, 4) for site in ("a", "b", "c")}
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres")
 @sweeps
 def test_partitions_are_swept_with_their_table(engine: Engine, sweep: str) -> None:

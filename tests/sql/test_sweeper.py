@@ -244,6 +244,7 @@ def test_rows_of_joined_subclasses_go_with_their_base_row(
 # Many rows
 
 
+@pytest.mark.slow
 @sweeps
 @pytest.mark.parametrize("ttl", [None, HOUR])
 def test_rows_of_one_instant_are_deleted_in_batches_too(

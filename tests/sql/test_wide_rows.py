@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from sqlalchemy import Text, event, insert
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -70,6 +71,7 @@ class Sink:
         self.batches.append(sum(len(row["body"]) for row in purged.rows))
 
 
+@pytest.mark.slow
 @sweeps
 def test_for_a_hook(engine: Engine, sweep: str) -> None:
     model, sink = wide(sweep), Sink()
@@ -78,6 +80,7 @@ def test_for_a_hook(engine: Engine, sweep: str) -> None:
     check(Sweeper(engine, model, on_purged=hook, pace=EAGER).run_once(), sink.batches)
 
 
+@pytest.mark.slow
 @sweeps
 def test_for_an_archive(engine: Engine, sweep: str) -> None:
     sink = Sink()
@@ -86,6 +89,7 @@ def test_for_an_archive(engine: Engine, sweep: str) -> None:
     check(Sweeper(engine, model, pace=EAGER).run_once(), sink.batches)
 
 
+@pytest.mark.slow
 @sweeps
 def test_through_the_orm(engine: Engine, sweep: str) -> None:
     model = wide(sweep, __ttl_purge__="orm")
