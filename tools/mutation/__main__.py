@@ -45,6 +45,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=0, help="how many mutants, at random")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
     parser.add_argument("--turn", type=int, default=0, help="whose tests are asked first")
+    parser.add_argument("--turn-only", action="store_true", help="ask no test of another turn")
     parser.add_argument("--only", action="append", choices=GROUPS, help="tests of this database")
     parser.add_argument("--seconds", type=float, default=60, help="for the tests of one mutant")
     parser.add_argument("--record", action="store_true", help="record again who runs which line")
@@ -103,6 +104,7 @@ def _ask(group: str, arguments: argparse.Namespace, mutants: list[Mutant]) -> No
         *("-p", "mutation.server", "--mutants", str(asked), "--recording", str(recording)),
         *("--verdicts", str(_answers(group, arguments.turn))),
         *("--in-turn", str(arguments.turn), "--seconds", str(arguments.seconds)),
+        *(("--without-later",) if arguments.turn_only else ()),
     )
     pytest = [sys.executable, "-m", "pytest", "-q", "--only", group, *plugin]
     with running([group]) as urls:

@@ -45,6 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--verdicts", type=Path)
     parser.addoption("--seconds", type=float)
     parser.addoption("--in-turn", type=int)
+    parser.addoption("--without-later", action="store_true")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -57,6 +58,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     conftest: Any = sys.modules["tests.conftest"]
     later = left_out([*map(conftest.variant_of, items)], option("--in-turn"))
     config.stash[_LATER] = frozenset(items[place].nodeid for place in later)
+    if option("--without-later"):
+        items[:] = [item for item in items if item.nodeid not in config.stash[_LATER]]
     if "sqlite" not in option("--only"):
         items[:] = [item for item in items if conftest.databases_of(item)]
 
