@@ -36,7 +36,7 @@ from ttl_odm import (
     TTLConfigurationError,
 )
 from ttl_odm.core import MAX_TTL
-from ttl_odm.core.declared import DeclaredTTL
+from ttl_odm.core.declaration import DeclaredTTL
 from ttl_odm.django import TTLModel, include_expired
 from ttl_odm.django.checks import check_databases, check_policies
 from ttl_odm.django.declare.declaration import declare

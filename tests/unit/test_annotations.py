@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ttl_odm.core.annotations import annotations_of
+from ttl_odm.core.class_attributes import annotations_of
 
 # From 3.14 on nobody quotes such a name.
 LATER = "Later" if sys.version_info >= (3, 14) else "'Later'"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ttl_odm.core.durations import duration
+from ttl_odm.core.values import duration
 
 
 @pytest.mark.parametrize(

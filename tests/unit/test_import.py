@@ -25,10 +25,10 @@ CONTRACT = [
     "ttl_odm.core",
     "ttl_odm.core.values",
     "ttl_odm.core.policy",
-    "ttl_odm.core.declared",
+    "ttl_odm.core.declaration",
     "ttl_odm.core.expiry",
     "ttl_odm.core.lifetime",
-    "ttl_odm.core.overlay",
+    "ttl_odm.core.class_attributes",
 ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ttl_odm import TTLConfigurationError
-from ttl_odm.core.overlay import Overlay
+from ttl_odm.core.class_attributes import Overlay
 
 
 def nothing() -> None:

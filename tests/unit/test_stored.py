@@ -10,7 +10,7 @@ import pytest
 
 from ttl_odm import TTL, ExpireAfter, InvalidTTL, Stored, TTLConfigurationError
 from ttl_odm.core import as_policy
-from ttl_odm.core.declared import DeclaredTTL, shape_of
+from ttl_odm.core.declaration import DeclaredTTL, shape_of
 
 DAY = 86_400
 

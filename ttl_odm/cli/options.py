@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from ttl_odm.core.durations import duration
+from ttl_odm.core.values import duration
 from ttl_odm.sweeper.command_line import COMMAND_OPTIONS, SWEEP_OPTIONS
 
 if TYPE_CHECKING:

@@ -1,19 +1,17 @@
 """The contract: what a ttl is, what is valid, and when something is expired.
 
 Pure functions and value types that know no database, no model and no clock: every instant is
-passed in. Imports are the standard library and `ttl_odm.errors`. Whoever reads only this folder
+passed in. Imports are the standard library and `ttl_odm.errors`. A reader of this folder alone
 understands the product:
 
-- `annotations`: what a class annotates, on every Python;
-- `values`: which values are a ttl;
+- `values`: which values are a ttl, and durations as text;
 - `policy`: what ``__ttl__ = ...`` can declare;
-- `extension`: a declaration of a package above the adapters;
-- `declared`: the default as its owner declares it at this moment;
+- `extension`: declarations of packages above the adapters;
+- `declaration`: the default as its owner declares it at this moment;
 - `expiry`: the instant from which a row no longer exists;
-- `scopes`: rows by the value that gives them a default of their own;
-- `durations`: durations as command lines and files have them;
-- `lifetime`: what a program may do with one row's lifetime: `touch`, `expire_in` and their like;
-- `overlay`: attributes that are set on a class of somebody else's, and put back.
+- `lifetime`: what a program may do with one row's lifetime: `touch`, `expire_in` and so on;
+- `scopes`: counts of rows by the value that gives them a default of their own;
+- `class_attributes`: annotations of a class that isn't ours, and attributes set on it.
 """
 
 from ttl_odm.core.expiry import (

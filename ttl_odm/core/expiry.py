@@ -1,10 +1,10 @@
 """When a row expires, and whether it has.
 
-The truth table of the contract, as functions of a policy and of what a row holds. They are what
-every database's predicate is tested against, and what ``row.expires_at`` shows.
+The truth table of the contract, as functions of a policy and of a row's values. Every database's
+predicate is tested against these functions, and ``row.expires_at`` returns what they compute.
 
-This module must not know a clock: ``now`` is the database's, and is passed in. Instants that it
-returns are aware and in UTC.
+This module must not know a clock: ``now`` is the database's, and is passed in. The instants that
+it returns are aware and in UTC.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
 
 EARLIEST = datetime(1, 1, 2, tzinfo=timezone.utc)
-"""Stands for "has always been expired", and for instants that a datetime is too small for.
+"""Stands for "has always been expired", and for instants before the range of datetime.
 
-Not the first of January: it is to be a datetime in every time zone.
+It is not the first of January, so that it can be converted to every time zone.
 """
 
 _DAY = timedelta(days=1)
@@ -47,8 +47,8 @@ def effective_ttl(default: int | None, own: int | None) -> int | None:
 def own_ttl(policy: TTL, stored: object) -> int | None:
     """Read the own ttl that a row holds.
 
-    The reading is lenient in strict mode too: values which raw SQL or another program put there
-    are not an override (None), and never delete a row by accident.
+    The reading is lenient in strict mode too: an invalid value that raw SQL or another program
+    stored is not an override (None), and never deletes a row by accident.
     """
     if policy.override is None:
         return None
@@ -93,9 +93,9 @@ def expires_at(
 
 
 def latest_end(policy: TTL, created: object) -> datetime | None:
-    """Return the instant past which nothing prolongs a row's life while TTL is on, if there is one.
+    """Return the limit to a row's life while TTL is on (aware, UTC); None if there is none.
 
-    It is counted from what the field ``policy.created`` holds; aware and in UTC.
+    It is counted from `created`, the value of the field ``policy.created``.
     """
     if policy.max_lifetime is None:
         return None
@@ -103,24 +103,24 @@ def latest_end(policy: TTL, created: object) -> datetime | None:
 
 
 def earlier(end: datetime | None, other: datetime | None) -> datetime | None:
-    """Return the earlier of two ends of a row's life, of which None is never."""
+    """Return the earlier of two ends of a row's life, where None means never."""
     if end is None or other is None:
         return other if end is None else end
     return min(end, other)
 
 
 def is_expired(expires_at: datetime | None, now: datetime) -> bool:
-    """Say whether a row is expired; at the very instant of expiry it is.
+    """Return whether a row is expired; at the very instant of expiry it is.
 
     Args:
         expires_at: As the function of that name returns it.
-        now: The database's clock, aware (a naive one raises TypeError, as comparing does).
+        now: The time by the database's clock, aware (a naive one can't be compared: TypeError).
     """
     return expires_at is not None and expires_at <= now
 
 
 def remaining(expires_at: datetime | None, now: datetime) -> timedelta | None:
-    """Return the time that a row has left: zero once it is expired, None when it never expires."""
+    """Return the time that a row has left: zero once it is expired, None if it never expires."""
     return None if expires_at is None else max(expires_at - now, timedelta(0))
 
 
@@ -134,12 +134,12 @@ def _later(instant: datetime | None, seconds: int | None) -> datetime | None:
 
 
 def instant_of(policy: Policy, value: object) -> datetime | None:
-    """Read what a policy's date field holds. Where that leaves a choice, the latest instant counts.
+    """Read the value of a policy's date field. If it is ambiguous, the latest instant counts.
 
-    So no row expires before it should, whatever its writer meant.
+    So no row expires too early, whatever its writer meant.
 
     Args:
-        policy: Has the time zone and the unit.
+        policy: Determines the time zone and the unit.
         value: An aware datetime; a naive one, taken to be in ``policy.timezone`` (a wall time that
             occurs twice in autumn is the second of the two, and one that spring leaves out is read
             with the offset before the change); a date, which lasts until the midnight in that zone
@@ -148,8 +148,8 @@ def instant_of(policy: Policy, value: object) -> datetime | None:
             nothing for the Z), where the unit is "iso".
 
     Returns:
-        An aware datetime in UTC; None for anything else, and for what lies past the year 9999;
-        `EARLIEST` for what lies before the year 1.
+        An aware datetime in UTC; None for any other value, and for instants past the year 9999;
+        `EARLIEST` for instants before the year 1.
     """
     if isinstance(value, datetime):
         return _instant_in(policy.timezone, value)
@@ -166,10 +166,10 @@ def instant_of(policy: Policy, value: object) -> datetime | None:
 def _from_epoch(value: Any, microseconds: int) -> datetime | None:
     """Read an epoch number (int, float, Decimal) whose unit has so many microseconds.
 
-    Of a float the nearest microsecond is meant, since it holds no decimal fraction exactly; any
-    other fraction counts as the whole microsecond that it begins.
+    A float holds no decimal fraction exactly, so it is rounded to the nearest microsecond; the
+    fraction of any other number is rounded up to a whole microsecond.
     """
-    if isinstance(value, float) and not value >= -(2.0**63):  # NaN, -infinity, and what no date is
+    if isinstance(value, float) and not value >= -(2.0**63):  # NaN, -infinity, numbers of no date
         return None
     try:
         numerator, denominator = value.as_integer_ratio()
@@ -191,9 +191,9 @@ def _earliest(value: object, policy: Policy) -> datetime | None:
 
 
 def _instant_in(zone: str, value: datetime, *, later: timedelta = timedelta(0)) -> datetime | None:
-    """Read a datetime in UTC, a naive one in a zone ("UTC", "local" or an IANA name).
+    """Return a datetime in UTC; a naive one is in a zone ("UTC", "local" or an IANA name).
 
-    What lies past a datetime's range is None (late) or `EARLIEST` (early).
+    Outside the range of datetime the result is None (too late) or `EARLIEST` (too early).
     """
     try:
         instant = value + later
@@ -203,10 +203,10 @@ def _instant_in(zone: str, value: datetime, *, later: timedelta = timedelta(0)) 
             return instant.replace(tzinfo=timezone.utc)
         info = None  # of a naive datetime, astimezone() takes the system's local time
         if zone != "local":
-            from zoneinfo import ZoneInfo  # noqa: PLC0415 (costs time: only where it is needed)
+            from zoneinfo import ZoneInfo  # noqa: PLC0415 (slow to import, and rarely needed)
 
             info = ZoneInfo(zone)
-        # With an offset that changes then, a wall time means two instants.
+        # When the offset changes, a wall time can mean two instants.
         readings = (instant.replace(tzinfo=info, fold=fold) for fold in (0, 1))
         return max(reading.astimezone(timezone.utc) for reading in readings)
     except (OverflowError, ValueError, OSError):  # the last two: the C library, for "local"
@@ -218,7 +218,7 @@ def _from_iso(text: str) -> datetime | None:
     if match is None:
         return None
     *parts, fraction = match.groups()
-    # Nanoseconds count as the whole microsecond that they begin.
+    # Nanoseconds are rounded up to a whole microsecond.
     microseconds = -(-int((fraction or "").ljust(9, "0")) // 1000)
     try:
         whole = datetime(*map(int, parts), tzinfo=timezone.utc)  # type: ignore[misc,arg-type]

@@ -1,9 +1,9 @@
-"""Declarations that a package above the adapters understands.
+"""Declarations that packages above the adapters implement.
 
-An `Extension` stands in the place of a policy, a `DefaultExtension` in the place of the default ttl
-inside of a `TTL`. A `Layout` says how a table is laid out.
+An `Extension` is declared in place of a policy, a `DefaultExtension` in place of the default ttl in
+a `TTL`. A `Layout` determines how a table is laid out.
 
-This module must not know which extensions there are.
+This module must not know which extensions exist.
 """
 
 from __future__ import annotations
@@ -18,40 +18,39 @@ if TYPE_CHECKING:
 
 
 class Packaged:
-    """A declaration that is of use to those who ask for it only, with a package of its own."""
+    """A declaration with a package of its own, which is imported only if a model declares it."""
 
     __slots__ = ()
 
     @classmethod
     def package(cls, adapter: str) -> str:
-        """Return the name of the package that has all that an adapter needs for it."""
+        """Return the name of the package with everything that an adapter needs for it."""
         return f"{cls.__module__}.{adapter}"
 
 
 class Layout(Packaged):
-    """How a table is laid out; the package that it is in says what that means for its rows."""
+    """How a table is laid out; the package that defines it implements the layout."""
 
     __slots__ = ()
 
 
 class Extension(Packaged, ABC):
-    """A ``__ttl__`` that isn't a lifetime by itself; the package that it is in binds it."""
+    """A ``__ttl__`` that isn't a lifetime by itself; the package that defines it binds it."""
 
     __slots__ = ()
 
     @abstractmethod
     def misplaced(self, where: str) -> TTLConfigurationError:
-        """Return the error for a place where it can't be declared."""
+        """Return the error for a declaration (`where`) that doesn't accept it."""
 
 
 class DefaultExtension(Packaged, ABC):
-    """A default ttl that the code doesn't have; the package that it is in finds it out.
+    """A default ttl that isn't in the code; the package that defines it determines the value.
 
-    Its module for an adapter has ``source()``.
+    The module of that package for an adapter has a function ``source()``.
 
     Attributes:
-        by: The field whose values may have default ttls of their own; None where all rows have
-            one.
+        by: The field whose values may have default ttls of their own; None if all rows share one.
     """
 
     __slots__ = ()
@@ -61,17 +60,18 @@ class DefaultExtension(Packaged, ABC):
     @property
     @abstractmethod
     def shape(self) -> Self:
-        """What of it can't change while the application runs, since it is in the SQL."""
+        """The part that can't change while the application runs, since it is in the SQL."""
 
     @abstractmethod
     def by_column(self, name: str) -> Self:
-        """The same by the name of the column that `by` stands for."""
+        """Return the same declaration with `by` replaced by the name of the column."""
 
     @abstractmethod
     def of_whole_table(self, declared: str, owner: str) -> TTLConfigurationError:
         """Return the error for a subclass with a default of its own in the table of its base.
 
         Args:
-            declared: The declaration of the subclass, and that it shares a table, for the message.
-            owner: The name of the class that the table is of.
+            declared: The beginning of the message: the subclass's declaration, and that it shares
+                a table.
+            owner: The name of the class to which the table belongs.
         """

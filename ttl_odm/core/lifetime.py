@@ -8,17 +8,17 @@ The calls are the same on every adapter (Beanie's are coroutines, and have ``ses
     persist() -> None
     inherit_ttl() -> None
 
-They return whether the change is written, or will be with the next flush or save. ``only_if`` is
-what Redis knows as the flags of EXPIRE: GT, LT, XX and NX. An end of None is "never" and counts as
-later than any instant, as a key without a ttl does there:
+They return whether the change is written, or will be with the next flush or save. ``only_if``
+corresponds to the flags of EXPIRE in Redis: GT, LT, XX and NX. An end of None means "never" and
+counts as later than any instant, like a key without a ttl in Redis:
 
-| ``only_if`` | Redis | granted when | a row that never expires |
+| ``only_if`` | Redis | granted if | for a row that never expires |
 |---|---|---|---|
 | None | | always | yes |
 | "longer" | GT | the new end is later than the present one | no: nothing is later |
 | "shorter" | LT | the new end is earlier than the present one | yes, if the new end is an instant |
 | "has_ttl" | XX | the row has an end | no |
-| "no_ttl" | NX | the row has none | yes |
+| "no_ttl" | NX | the row has no end | yes |
 
 This module must not know a clock, nor how a row stores its lifetime.
 """
@@ -39,30 +39,33 @@ if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
 
 EARLIEST_NOW: Final = datetime(2026, 1, 1, tzinfo=timezone.utc)
-"""An instant that no database's clock is before; what a ttl reaches from here needs no look."""
+"""An instant before any database's now.
+
+An end that the longest ttl reaches from here is in reach now too: no database need be asked.
+"""
 
 _LONGEST: Final = timedelta(seconds=MAX_TTL)
 _IN_REACH: Final = EARLIEST_NOW + _LONGEST
 
-# Days away from the ends of what a datetime can be: zones, days and coarser columns shift it.
+# Some days inside the range of datetime, since zones, days and coarser columns shift instants.
 _FIRST_END: Final = datetime(1, 1, 4, tzinfo=timezone.utc)
 _LAST_END: Final = datetime(9999, 12, 28, tzinfo=timezone.utc)
 
 OnlyIf = Literal["longer", "shorter", "has_ttl", "no_ttl"]
-"""On which condition a lifetime is changed; the module's docstring has a table."""
+"""The condition for changing a lifetime; the module's docstring has a table."""
 
 
 def check_only_if(only_if: OnlyIf | None) -> None:
-    """Refuse what is not a condition."""
+    """Raise TTLConfigurationError for an invalid condition."""
     if only_if is not None and only_if not in get_args(OnlyIf):
         choices = ", ".join(map(repr, get_args(OnlyIf)))
         raise TTLConfigurationError(f"only_if={short_repr(only_if)}: give {choices} or None.")
 
 
 def grants(only_if: OnlyIf | None, present: datetime | None, new: datetime | None) -> bool:
-    """Say whether a change of a row's end is wished for.
+    """Return whether a condition allows changing a row's end.
 
-    Both ends are aware, None for never; the new one is what the row would have, by `limited_end`.
+    Both ends are aware, and None means never; the new one is already limited (`limited_end`).
     """
     check_only_if(only_if)
     if only_if == "longer":
@@ -75,23 +78,23 @@ def grants(only_if: OnlyIf | None, present: datetime | None, new: datetime | Non
 
 
 def limited_end(policy: Policy, created: object, end: datetime | None) -> datetime | None:
-    """Return what becomes of an end that is asked for, by the policy's `TTL.max_lifetime`.
+    """Return a requested end, limited by the policy's `TTL.max_lifetime`.
 
-    It is aware, None for never; `created` is what the field of that name in the policy holds.
+    Ends are aware, and None means never; `created` is the value of the policy's field of that name.
     """
     return earlier(end, latest_end(policy, created)) if isinstance(policy, TTL) else end
 
 
 def is_recent(last: datetime, now: datetime, at_most_every: float | timedelta) -> bool:
-    """Say whether the last write is too young for another touch.
+    """Return whether the last write is too recent for another touch.
 
-    The now, as aware as the last write, is the database's, or an upper bound of it.
+    `now` is the database's, or an upper bound of it; both are aware, or both are naive.
     """
     return now - last < interval(at_most_every)
 
 
 def interval(at_most_every: float | timedelta) -> timedelta:
-    """Read ``at_most_every``: seconds or a timedelta that have to lie between two touches."""
+    """Read ``at_most_every``: the seconds, or timedelta, that must pass between two touches."""
     duration = at_most_every
     try:
         if not isinstance(duration, timedelta):
@@ -107,10 +110,10 @@ def interval(at_most_every: float | timedelta) -> timedelta:
 
 
 def life_seconds(life: float | timedelta, *, where: str) -> int:
-    """Read the life that ``expire_in`` gives a row, in seconds; `where` is the model and the field.
+    """Return the life that ``expire_in`` gives a row, in seconds; `where` is the model and field.
 
-    They are 0 where the life is 0 or less, so that the row expires with the write. A number that
-    isn't whole, or is over `MAX_TTL`, is an `InvalidTTL`.
+    A life of 0 or less is 0, so that the row expires with the write. A number that isn't whole, or
+    is over `MAX_TTL`, raises `InvalidTTL`.
     """
     seconds: object = life.total_seconds() if isinstance(life, timedelta) else life
     if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and seconds <= 0:
@@ -124,13 +127,13 @@ def life_seconds(life: float | timedelta, *, where: str) -> int:
 def end_instant(
     instant: datetime, *, where: str, now: Callable[[], datetime] | None = None
 ) -> datetime:
-    """Read what ``expire_at`` is given, in UTC; what no row can hold is an `InvalidTTL`.
+    """Return the argument of ``expire_at`` in UTC; raise `InvalidTTL` if no row can hold it.
 
     Args:
-        instant: An aware datetime. What is long past may become another instant that is.
+        instant: An aware datetime. One in the distant past may become another past instant.
         where: The model and the field.
-        now: Asks for the database's now, where a ttl has to reach the instant; it is called for
-            distant ones only. A row whose column holds the instant itself has no such limit.
+        now: Returns the database's now. It is called for distant instants only, which the row's
+            ttl might not reach; None for a row whose column holds the instant itself.
     """
     other: object = instant
     if not isinstance(other, datetime):
@@ -157,8 +160,8 @@ def end_instant(
 
 
 def seconds_until(instant: datetime, now: datetime) -> int:
-    """Return the own ttl that ``expire_at`` stores, where no SQL of the database's counts it.
+    """Return the own ttl that ``expire_at`` stores, for databases that don't compute it in SQL.
 
-    These are the whole seconds that are left at the database's now, rounded up; at least 1.
+    These are the whole seconds from the database's now to the instant, rounded up; at least 1.
     """
     return min(MAX_TTL, max(1, -((now - instant) // timedelta(seconds=1))))

@@ -1,15 +1,15 @@
 """What ``__ttl__ = ...`` can declare: `TTL`, `ExpireAfter` and `ExpireAt`.
 
-A policy is an immutable value that is valid once it exists, so that nothing behind it has to
-check again: a number of seconds that is not a ttl raises `InvalidTTL`, any other slip
+A policy is an immutable value that is valid once it exists, so that no other code has to check it
+again: a number of seconds that is not a ttl raises `InvalidTTL`, any other mistake
 `TTLConfigurationError`, with the field, the value and what to write instead.
 
-A default ttl may be a function, and may differ between the kinds of rows of one table. Both are
-read at the moment when a value is needed, never when the policy is made. Or the database stores it
-(`Stored`): then its value is not available here at all.
+A default ttl may be a function, and may differ between the kinds of rows of one table. Functions
+are called when a value is needed, never when the policy is made. If the database stores the default
+(`Stored`), its value is not available here at all.
 
-This module must not know which database the named fields live in, nor whether they exist there;
-the adapters check that.
+This module must not know which database has the named fields, nor whether they exist there; the
+adapters check that.
 """
 
 from __future__ import annotations
@@ -177,8 +177,8 @@ class TTL:
     @property
     def is_fixed(self) -> bool:
         """Whether the policy is constant: it depends on no function and no stored default."""
-        every = (self.declared_default, *(declared for _, declared in self.kinds))
-        return self.stored is None and not any(map(callable, every))
+        defaults = (self.declared_default, *(declared for _, declared in self.kinds))
+        return self.stored is None and not any(map(callable, defaults))
 
     @property
     def shape(self) -> TTL:
@@ -302,10 +302,10 @@ class ExpireAfter:
         """Check and normalise; see the class for the arguments."""
         _check_field(field, "ExpireAfter.field")
         _check_reading(timezone, unit, "ExpireAfter")
-        given: object = seconds
-        if isinstance(given, DefaultExtension):
+        declared: object = seconds
+        if isinstance(declared, DefaultExtension):
             fix = "give a number of seconds; only the default of a TTL can be stored"
-            raise _misdeclared(given, "ExpireAfter.seconds", fix)
+            raise _misdeclared(declared, "ExpireAfter.seconds", fix)
         whole = whole_seconds(seconds, lowest=1)
         if whole is None:
             raise InvalidTTL(
@@ -370,8 +370,8 @@ def as_policy(declared: object, *, where: str = "__ttl__") -> Policy:
         The policy itself, or a `TTL` with that default.
 
     Raises:
-        InvalidTTL: When it is neither.
-        TTLConfigurationError: When it is an `Extension`, which isn't a lifetime by itself.
+        InvalidTTL: `declared` is neither.
+        TTLConfigurationError: `declared` is an `Extension`, which isn't a lifetime by itself.
     """
     if isinstance(declared, Extension):
         raise declared.misplaced(where)
@@ -383,18 +383,18 @@ def as_policy(declared: object, *, where: str = "__ttl__") -> Policy:
 
 
 def default_extension(policy: Policy) -> DefaultExtension | None:
-    """Return the default ttl of a policy if the code doesn't have it; None if it does."""
+    """Return a policy's default ttl if an extension determines it; None if it is in the code."""
     declared = policy.declared_default if isinstance(policy, TTL) else None
     return declared if isinstance(declared, DefaultExtension) else None
 
 
 def instant_field(policy: Policy) -> str:
-    """Return the field that holds a row's instant: its end, or what its life is counted from."""
+    """Return the field with a row's instant: its end, or the date that its life is counted from."""
     return policy.last_modified if isinstance(policy, TTL) else policy.field
 
 
 def fields_of(policy: Policy) -> tuple[str, ...]:
-    """Return the fields that a policy reads of a row: instants, and a ttl of the row's own."""
+    """Return the fields that a policy reads: a row's instants, and its own ttl."""
     if not isinstance(policy, TTL):
         return (policy.field,)
     fields = (policy.last_modified, policy.created, policy.override)
@@ -404,7 +404,7 @@ def fields_of(policy: Policy) -> tuple[str, ...]:
 def _defaults(
     default: object, by: str | None, other: object
 ) -> tuple[Declared, tuple[tuple[Any, Declared], ...]]:
-    """Read the first argument of `TTL`: the default of all other rows, and that of each kind."""
+    """Return the default of rows of unlisted kinds, and the defaults of the listed kinds."""
     if not isinstance(default, Mapping):
         fix = "give a mapping of defaults as the first argument"
         if by is not None:
@@ -422,7 +422,7 @@ def _defaults(
             None, "a kind of TTL", "set the default of rows without a kind by other="
         )
     kinds = [(kind, _declared(value, f"TTL[{kind!r}]")) for kind, value in default.items()]
-    # In an order of their own: equal mappings make equal policies.
+    # In one order, so that equal mappings make equal policies.
     return _declared(other, "TTL.other"), tuple(sorted(kinds, key=repr))
 
 
@@ -445,7 +445,7 @@ def _current(declared: Declared, where: str) -> int | None:
 
 
 def _store(policy: Policy, **fields: object) -> None:
-    # A frozen dataclass with an __init__ of its own: it accepts more types than it stores.
+    # The policies are frozen, and their __init__ accepts more types than they store.
     for name, value in fields.items():
         object.__setattr__(policy, name, value)
 
@@ -462,7 +462,7 @@ def _check_field(name: object, where: str) -> None:
 
 
 def _limit(max_lifetime: object, created: object, others: set[str | None]) -> int | None:
-    """Read the limit to all lives, which needs a field to count from."""
+    """Return `TTL.max_lifetime` in seconds; it needs a field to count from."""
     if max_lifetime is None:
         if created is not None:
             raise _misdeclared(
@@ -483,9 +483,9 @@ def _limit(max_lifetime: object, created: object, others: set[str | None]) -> in
 
 
 def _no_seconds(value: object, field: str) -> str:
-    """Say what is wrong with the seconds of `ExpireAfter`, and what to declare instead.
+    """Return what is wrong with the seconds of `ExpireAfter`, and what to declare instead.
 
-    They often come from an application's setting, where None and 0 mean "never".
+    They often come from an application's settings, where None and 0 mean "never".
     """
     if value is None:
         return ": for rows that never expire, declare no policy at all; otherwise"
@@ -504,7 +504,7 @@ def _check_choice(value: object, choices: tuple[str | None, ...], where: str) ->
 
 
 def _check_reading(timezone: object, unit: object, policy: str) -> None:
-    """Refuse a zone or a unit that doesn't say how a field is read."""
+    """Check the time zone and the unit of a policy."""
     _check_choice(unit, ("s", "ms", "us", "iso", None), f"{policy}.unit")
     if timezone in ("UTC", "local"):
         return

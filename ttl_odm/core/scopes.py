@@ -1,6 +1,6 @@
-"""Rows by scope: those with a default ttl of their own, by the value of a field, and all others.
+"""Counts of rows by scope: the value of a field that gives rows a default ttl of their own.
 
-A table may have a million scopes, and people have to read them, so only the largest are named.
+A table may have a million scopes; reports for people name only the largest.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OTHERS: Final = ""
-"""In the place of a scope: all rows without a default of their own."""
+"""In place of a scope: all rows without a default of their own."""
 
 _NAMED: Final = 20
-"""Scopes that a report names, those with the most rows."""
+"""The number of scopes that a report names."""
 
 
 def largest(own: Mapping[str, int], total: int, most: int = _NAMED) -> dict[str, int]:
-    """Name the scopes with the most rows, the largest first, and sum the others up.
+    """Return the scopes with the most rows, the largest first, and the sum of the others.
 
     Args:
         own: Rows by scope, for scopes with a default of their own.
         total: Rows of all scopes.
-        most: How many are named.
+        most: How many scopes are named.
 
     Returns:
-        Rows by scope. `OTHERS`, the last one, has the others, if there are any. It is empty where
-        `own` has no rows.
+        Rows by scope, with the sum of all other rows, if there are any, under `OTHERS` as the last
+        item. Empty if `own` has no rows.
     """
     ranked = sorted(((-rows, scope) for scope, rows in own.items() if rows > 0 and scope))
     named = {scope: -rows for rows, scope in ranked[:most]}

@@ -1,15 +1,21 @@
-"""Which values are a ttl, strictly and leniently.
+"""Which values are a ttl, strictly and leniently, and how durations are written as text.
 
-Two questions are kept apart. What may a program *say* (a default, a row's own ttl)? Anything but
-a valid value is a mistake, and raises. What does a value that is already *stored* mean? Nothing
-here raises then: what is not a valid ttl does not count, so that odd data never deletes a row.
+Two questions are kept apart. What may a program *specify* (a default, a row's own ttl)? Any other
+value than a valid one is a mistake, and raises. What does a value that is already *stored* mean?
+Here nothing raises: a value that is not a valid ttl does not count, so that odd data never deletes
+a row.
 
-This module must not know which database stores the value. `bson.Int64` is understood because it
-is an int, and `Decimal128` is not because it is not a float.
+In Python, durations are numbers of seconds or timedeltas; command lines and files write them as
+``90d``, ``12h`` or ``30m``.
+
+This module must not know which database stores the value. `bson.Int64` is accepted because it is
+an int, and `Decimal128` is not because it is not a float.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from datetime import timedelta
 from typing import Final
 
@@ -28,9 +34,13 @@ Small enough for 64-bit microseconds and for PostgreSQL's first year, 4713 BC.
 """
 
 OFF: Final = 2 * FOREVER
-"""Like `FOREVER`, and says that rows' own ttls don't count either: TTL is off."""
+"""Like `FOREVER`, but rows' own ttls don't count either: TTL is off."""
 
 _REPR_CHARACTERS: Final = 80
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_WHOLE: Final = ("d", "h", "m")
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 
 
 def default_ttl(value: object, *, where: str = "__ttl__") -> int | None:
@@ -53,13 +63,13 @@ def default_ttl(value: object, *, where: str = "__ttl__") -> int | None:
 def row_ttl(value: object, *, where: str = "ttl") -> int | None:
     """Normalise a ttl that a program gives to one row, strictly.
 
-    As `default_ttl`, but for None, with which the row inherits the default.
+    Like `default_ttl`, except that None means that the row inherits the default.
     """
     return _strict(value, where, "None (inherit the default), -1 (never expires)")
 
 
 def lenient_ttl(value: object) -> int | None:
-    """Read a stored ttl, whatever it is, as Cosmos DB for MongoDB does.
+    """Read a stored ttl of any type, as Cosmos DB for MongoDB does.
 
     Returns:
         Seconds or `NEVER` for an int or an integral float (int32, int64, double) that is -1 or
@@ -72,7 +82,7 @@ def lenient_ttl(value: object) -> int | None:
 
 
 def whole_seconds(value: object, *, lowest: int) -> int | None:
-    """Read a duration; None when it is not a whole number of seconds in lowest..MAX_TTL."""
+    """Return a duration in seconds; None unless these are a whole number in lowest..MAX_TTL."""
     if isinstance(value, timedelta):
         # Not total_seconds(): a float loses the microseconds of a long timedelta.
         seconds = None if value.microseconds else value.days * 86_400 + value.seconds
@@ -92,6 +102,35 @@ def integral(value: object) -> int | None:
     return None
 
 
+def duration(text: str | float) -> float:
+    """Return the seconds of a duration; one without a unit is a number of seconds.
+
+    A whole number is an int.
+
+    Raises:
+        ValueError: It is not a duration, or is infinite.
+    """
+    written = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
+    try:
+        seconds = float(text) if written is None else float(written[1]) * _UNITS[written[2]]
+    except ValueError:
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise ValueError(
+            f"{text!r} is not a duration: give a number of seconds, or one with a unit, as in 45s, "
+            "30m, 12h, 90d or 2w"
+        )
+    return int(seconds) if seconds.is_integer() else seconds
+
+
+def duration_text(seconds: int) -> str:
+    """Return a number of seconds, at least 1, as `duration` reads it: ``90d``, ``36h``, ``90s``."""
+    for unit in _WHOLE:
+        if seconds % _UNITS[unit] == 0:
+            return f"{seconds // _UNITS[unit]}{unit}"
+    return f"{seconds}s"
+
+
 def short_repr(value: object) -> str:
     """Return a short repr for an error message, whatever the value is."""
     try:
@@ -106,7 +145,7 @@ def short_repr(value: object) -> str:
 def _strict(value: object, where: str, special: str) -> int | None:
     if value is None:
         return None
-    # As a number only: timedelta(seconds=-1) is a duration gone wrong, not a wish for "never".
+    # Only as a number: timedelta(seconds=-1) is a miscalculated duration, and doesn't mean "never".
     if integral(value) == NEVER:
         return NEVER
     seconds = whole_seconds(value, lowest=1)

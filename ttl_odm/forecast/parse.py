@@ -14,9 +14,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from ttl_odm.core.durations import duration
 from ttl_odm.core.policy import DURATIONS, TTL, ExpireAfter, ExpireAt, as_policy
-from ttl_odm.core.values import NEVER, default_ttl
+from ttl_odm.core.values import NEVER, default_ttl, duration
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.inspection.source import as_source
 

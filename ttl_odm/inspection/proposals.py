@@ -17,8 +17,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from ttl_odm.core import NEVER, TTL, ExpireAfter, ExpireAt
-from ttl_odm.core.durations import duration_text
 from ttl_odm.core.policy import fields_of
+from ttl_odm.core.values import duration_text
 from ttl_odm.inspection import names
 from ttl_odm.inspection.evidence import Field, Kind, Reading, Table, reading_of
 from ttl_odm.sweeper.text import counted

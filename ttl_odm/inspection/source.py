@@ -6,8 +6,8 @@ import inspect
 import keyword
 from typing import TYPE_CHECKING
 
-from ttl_odm.core.durations import duration_text
 from ttl_odm.core.policy import DURATIONS, TTL
+from ttl_odm.core.values import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ import sys
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from ttl_odm.core.durations import duration
+from ttl_odm.core.values import duration
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.fuse import FuseError
 from ttl_odm.sweeper.passwords import without_passwords

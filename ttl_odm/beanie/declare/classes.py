@@ -17,7 +17,7 @@ from beanie import Document
 
 from ttl_odm.beanie.policy.binding import backend_of, declaration, subclasses_of
 from ttl_odm.beanie.policy.rules import rule_on
-from ttl_odm.core.declared import unenforced
+from ttl_odm.core.declaration import unenforced
 
 if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Collection

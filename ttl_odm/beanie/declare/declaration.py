@@ -28,8 +28,8 @@ from ttl_odm.beanie.policy.ttl_indexes import azure_indexes, check_purge
 from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
 from ttl_odm.beanie.purge.removal import mode_of
 from ttl_odm.beanie.time.formats import mark_durations
-from ttl_odm.core.annotations import annotations_of
-from ttl_odm.core.declared import undeclared
+from ttl_odm.core.class_attributes import annotations_of
+from ttl_odm.core.declaration import undeclared
 from ttl_odm.core.policy import TTL, default_extension, instant_field
 from ttl_odm.errors import TTLConfigurationError
 

@@ -26,7 +26,7 @@ from ttl_odm.beanie.objects.cache import TTLFindMany, TTLFindOne
 from ttl_odm.beanie.objects.copies import remember
 from ttl_odm.beanie.policy.binding import collection_of, registry_of, subclasses_of
 from ttl_odm.beanie.policy.predicate import deciding_fields
-from ttl_odm.core.overlay import Overlay
+from ttl_odm.core.class_attributes import Overlay
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.declarations import declarations
 

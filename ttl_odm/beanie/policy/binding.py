@@ -28,7 +28,7 @@ from ttl_odm.beanie.policy.entries import GATED, Backend, Entry
 from ttl_odm.beanie.policy.sources import Fixed, outline
 from ttl_odm.beanie.policy.ttl_indexes import Purge, check_purge
 from ttl_odm.beanie.time.clock import ServerClock
-from ttl_odm.core.declared import DeclaredTTL, shape_of, unenforced
+from ttl_odm.core.declaration import DeclaredTTL, shape_of, unenforced
 from ttl_odm.core.extension import Extension
 from ttl_odm.core.policy import (
     TTL,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Collection
     from ttl_odm.beanie.policy.commands import RawCollection
     from ttl_odm.beanie.policy.predicate import Expression
-    from ttl_odm.core.declared import DeclaredTTL
+    from ttl_odm.core.declaration import DeclaredTTL
     from ttl_odm.core.policy import Policy
     from ttl_odm.sweeper import Fact
 

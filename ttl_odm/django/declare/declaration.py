@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from django.db.models.base import ModelBase
 from django.db.models.signals import class_prepared
 
-from ttl_odm.core.declared import undeclared
+from ttl_odm.core.declaration import undeclared
 from ttl_odm.core.extension import Extension
 from ttl_odm.core.policy import as_policy
 from ttl_odm.django import gate

@@ -23,7 +23,7 @@ from django.db import models
 from django.db.models.lookups import LessThan, LessThanOrEqual
 
 from ttl_odm.core import NEVER, TTL, Policy, as_policy, expires_at
-from ttl_odm.core.declared import DeclaredTTL
+from ttl_odm.core.declaration import DeclaredTTL
 from ttl_odm.core.policy import default_extension
 from ttl_odm.core.values import FOREVER, MAX_TTL
 from ttl_odm.django.policy.options import include_expired

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from django.db.models.expressions import Expression
     from django.db.models.sql import Query
 
-    from ttl_odm.core.declared import DeclaredTTL
+    from ttl_odm.core.declaration import DeclaredTTL
     from ttl_odm.core.policy import Policy
     from ttl_odm.sweeper import Fact
     from ttl_odm.sweeper.findings import Finding

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Column, ColumnDefault, FromClause, Integer, Table
 
-from ttl_odm.core.overlay import Overlay
+from ttl_odm.core.class_attributes import Overlay
 from ttl_odm.core.policy import TTL, Policy, as_policy
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat

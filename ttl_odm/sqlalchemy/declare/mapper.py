@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapper
 
-from ttl_odm.core.declared import shape_of, undeclared
+from ttl_odm.core.declaration import shape_of, undeclared
 from ttl_odm.core.extension import Extension, Layout
 from ttl_odm.core.policy import TTL, as_policy, default_extension, instant_field
 from ttl_odm.errors import TTLConfigurationError

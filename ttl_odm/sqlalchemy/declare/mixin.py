@@ -1,4 +1,4 @@
-"""`TTLMixin`: the two contract columns and what one does with a row's lifetime."""
+"""`TTLMixin`: the two contract columns, and methods for a row's lifetime."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sqlalchemy.orm import (
     validates,
 )
 
-from ttl_odm.core.annotations import annotations_of
+from ttl_odm.core.class_attributes import annotations_of
 from ttl_odm.core.extension import DefaultExtension, Extension, Layout
 from ttl_odm.core.policy import TTL, Policy, as_policy
 from ttl_odm.core.values import row_ttl
@@ -30,7 +30,7 @@ _BASES: Final = frozenset({DeclarativeBase, DeclarativeBaseNoMeta})
 
 
 def last_modified_column() -> Column[datetime]:
-    """A new column ``_ts``."""
+    """Return a new column ``_ts``."""
     return Column(
         "_ts",
         LastModified(),
@@ -41,7 +41,7 @@ def last_modified_column() -> Column[datetime]:
 
 
 def ttl_column(owner: type) -> Column[int]:
-    """A new column ``ttl`` for a class."""
+    """Return a new column ``ttl`` for a class."""
     return Column("ttl", Seconds(f"{owner.__name__}.ttl"))
 
 
@@ -95,7 +95,7 @@ class TTLMixin:
         last_modified: Mapped[datetime]
         ttl: Mapped[int | None]
     else:
-        # Without annotations here: SQLAlchemy would take them for dataclass fields, and refuse
+        # Without annotations, which SQLAlchemy would take for dataclass fields: it would reject
         # the mixin on a MappedAsDataclass.
 
         # A policy over other columns needs neither of these.
@@ -156,7 +156,7 @@ class TTLMixin:
         """How long the row still lives, by the database's clock; None means forever."""
         return lifetime.time_left(self)
 
-    # The same functions are there for rows of any class with a policy.
+    # As functions, these work for rows of any class with a policy.
     touch = lifetime.touch
     persist = lifetime.persist
     inherit_ttl = lifetime.inherit_ttl
@@ -165,14 +165,14 @@ class TTLMixin:
 
 
 def _is_root(cls: type[TTLMixin]) -> bool:
-    """Whether a class is about to be mapped to a table of its own, with a ttl for each row."""
+    """Return whether a class is about to be mapped to its own table, with a ttl for each row."""
     is_base = vars(cls).get("__abstract__") or _BASES.intersection(cls.__bases__)
     inherits = any("__mapper__" in vars(base) for base in cls.__mro__)
     return hasattr(cls, "registry") and not (is_base or inherits) and goes_by(cls, "ttl")
 
 
 def goes_by(cls: type[TTLMixin], column: str) -> bool:
-    """Whether the policy of a class goes by a column of the contract."""
+    """Return whether the policy of a class uses a column of the contract."""
     if isinstance(cls.__ttl__, Extension):
         return False
     policy = as_policy(cls.__ttl__, where=f"{cls.__name__}.__ttl__")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from sqlalchemy import BigInteger, BindParameter, Boolean
 from sqlalchemy.orm import UserDefinedOption
 
-from ttl_odm.core.declared import UNREAD, DeclaredTTL
+from ttl_odm.core.declaration import UNREAD, DeclaredTTL
 from ttl_odm.core.policy import TTL, Policy
 from ttl_odm.core.values import FOREVER, NEVER, OFF
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError

@@ -1,9 +1,9 @@
 """The default ttl as its owner declares it at this moment.
 
 A declaration may change while the application runs, and may be a function; a changed default acts
-at once, on every row. So each adapter reads it again for every operation. What was read last is
-remembered with the declaration that it was read from: as long as that very object stands there,
-that costs one comparison, and `ttl_odm.core.policy` isn't run.
+at once, on every row. So each adapter reads it again for every operation. The policy that was read
+last is remembered with the object that was declared then. As long as the owner declares that very
+object, reading costs one comparison, and `ttl_odm.core.policy` isn't run.
 
 This module must not know where a default goes: into SQL, a filter or an object in memory.
 """
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 UNREAD: Final = object()
-"""Stands for a declaration that nobody has read yet; no owner declares this."""
+"""Stands for a declaration that has not been read yet; no owner declares this."""
 
 
 def undeclared(model: type, mixin: str) -> TTLConfigurationError:
-    """The error that a class has a mixin, but doesn't say how long its rows live.
+    """Return the error for a class that has a mixin, but doesn't declare how long its rows live.
 
-    They would live for ever, and nobody would notice before the disk is full.
+    They would live for ever, unnoticed until the disk is full.
     """
     return TTLConfigurationError(
         f"{model.__name__} has {mixin}, but no __ttl__: declare how long its rows live, as in "
@@ -37,9 +37,9 @@ def undeclared(model: type, mixin: str) -> TTLConfigurationError:
 
 
 def unenforced(model: type, declared: object, mixin: str, *, base: str) -> TTLConfigurationError:
-    """The error that a class says how long its rows live, but has no mixin to enforce it.
+    """Return the error for a class that declares how long its rows live, but has no mixin.
 
-    They would live for ever, as above.
+    Nothing would enforce the declaration, so the rows would live for ever.
     """
     name = model.__name__
     return TTLConfigurationError(
@@ -52,16 +52,20 @@ def unenforced(model: type, declared: object, mixin: str, *, base: str) -> TTLCo
 class DeclaredTTL:
     """How rows expire, as an owner declares it.
 
-    Calling it gives the default ttl at this moment. What is declared later may change that, but
-    not the columns, where these were set up for a bound policy: `shape` is what can't change, None
-    where any policy may follow. `seen` is the declaration that was read last, and `is_fixed`
-    whether it has no function to call, and so gives the same default each time.
+    Calling it returns the default ttl at this moment.
+
+    Attributes:
+        shape: What a later declaration can't change: the columns that were set up for a bound
+            policy. None where any policy may follow.
+        seen: The declaration that was read last.
+        is_fixed: Whether that declaration has no function to call, and so always gives the same
+            default.
 
     Args:
-        owner: The class, or what stands for one, whose ``__ttl__`` counts.
+        owner: The class, or its substitute, whose ``__ttl__`` counts.
         bound: The policy that columns were set up for, if there are any.
-        read: What returns the declaration, where it isn't the owner's ``__ttl__``.
-        refine: What the owner makes of a policy, if it isn't taken as it is.
+        read: Returns the declaration, where it isn't the owner's ``__ttl__``.
+        refine: Returns the policy that the owner makes of the declared one, if they differ.
     """
 
     def __init__(
@@ -72,7 +76,7 @@ class DeclaredTTL:
         read: Callable[[], object] | None = None,
         refine: Callable[[Policy], Policy] | None = None,
     ) -> None:
-        """Remember the owner; what it declares is read when it is needed."""
+        """Remember the owner; its declaration is read when it is needed."""
         self.owner = owner
         self.shape = None if bound is None else shape_of(bound)
         self.seen: object = UNREAD
@@ -88,7 +92,7 @@ class DeclaredTTL:
 
         Raises:
             InvalidTTL: The declaration is not a ttl.
-            TTLConfigurationError: It now names other columns.
+            TTLConfigurationError: It names other columns than before.
         """
         declaration = getattr(self.owner, "__ttl__", None) if self._read is None else self._read()
         if self._policy is not None and declaration is self.seen:
@@ -117,18 +121,19 @@ class DeclaredTTL:
 
     @property
     def settled(self) -> Policy:
-        """The policy at this moment, with what its functions return in their place."""
+        """The policy at this moment, with its functions replaced by what they return."""
         policy = self.policy
         return policy.settled if isinstance(policy, TTL) and not self.is_fixed else policy
 
     def __call__(self) -> int | None:
         """Return the default ttl: seconds, -1 (never by default) or None (TTL is off).
 
-        Of `ExpireAfter` its seconds; of `ExpireAt` 0, since the column holds the instant itself.
+        For `ExpireAfter` these are its seconds, and for `ExpireAt` 0, since the column holds the
+        instant itself.
 
         Raises:
-            InvalidTTL: As `policy` does; or a function returned no ttl.
-            TTLConfigurationError: As `policy` does; or the database stores the default.
+            InvalidTTL: As for `policy`; or a function returned no ttl.
+            TTLConfigurationError: As for `policy`; or the database stores the default.
         """
         policy = self.policy
         if self.is_fixed:
@@ -149,7 +154,7 @@ class DeclaredTTL:
 
 
 def shape_of(policy: Policy) -> Policy:
-    """Return what of a policy can't change while the application runs: all but the default ttl."""
+    """Return the part of a policy that can't change at run time: all but the default ttl."""
     if isinstance(policy, TTL):
         return policy.shape
     return replace(policy, seconds=1) if isinstance(policy, ExpireAfter) else policy

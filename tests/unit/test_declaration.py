@@ -8,8 +8,8 @@ from unittest.mock import patch
 import pytest
 
 from ttl_odm import TTL, ExpireAfter, ExpireAt, InvalidTTL, TTLConfigurationError
-from ttl_odm.core import declared
-from ttl_odm.core.declared import UNREAD, DeclaredTTL, shape_of
+from ttl_odm.core import declaration
+from ttl_odm.core.declaration import UNREAD, DeclaredTTL, shape_of
 
 if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
@@ -27,8 +27,8 @@ def _declared_as_before() -> Any:
 
 def test_the_default_is_the_one_that_is_declared_now() -> None:
     default = DeclaredTTL(Cart)
-    for declaration, seconds in [(60, 60), (None, None), (-1, -1), (TTL(5, override=None), 5)]:
-        Cart.__ttl__ = declaration
+    for value, seconds in [(60, 60), (None, None), (-1, -1), (TTL(5, override=None), 5)]:
+        Cart.__ttl__ = value
         assert default() == seconds
     assert default.owner is Cart
 
@@ -49,7 +49,7 @@ def test_what_was_read_is_remembered_until_something_else_is_declared() -> None:
     assert (default.seen, default.is_fixed) == (UNREAD, False)
     first = default.policy
     assert (default.seen, default.is_fixed) == (3600, True)
-    with patch.object(declared, "as_policy", side_effect=AssertionError):
+    with patch.object(declaration, "as_policy", side_effect=AssertionError):
         assert default.policy is first
         assert default.settled is first
         assert default() == 3600
