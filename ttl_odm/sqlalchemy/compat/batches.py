@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 def batches_without_returning(compiler: SQLCompiler) -> Iterator[None]:
     """Let an INSERT of several parameter sets become one of many VALUES, also without RETURNING.
 
-    A driver's ``executemany()`` may make several statements of it, of which some have run when one
-    fails.
+    A driver's ``executemany()`` may send several statements, some of which have run when one fails.
     """
     dialect = compiler.dialect
     compiler.dialect = shallow_copy(dialect)
@@ -31,20 +30,27 @@ def batches_without_returning(compiler: SQLCompiler) -> Iterator[None]:
 
 
 def returns_own_keys(compiled: SQLCompiler) -> bool:
-    """Whether the rows of a batch are told apart by values that they were given."""
+    """Return whether the rows of a batch can be identified by values that the INSERT gave them."""
     batches = compiled._insertmanyvalues
     return bool(batches and batches.sentinel_param_keys and compiled.effective_returning)
 
 
 class Missing(NamedTuple):
-    """The parameter sets of a batch whose rows were not inserted, twice as SQLAlchemy has them."""
+    """The parameter sets of a batch whose rows were not inserted, in both of SQLAlchemy's forms."""
 
     parameters: list[Any]
     compiled_parameters: list[Any]
 
 
 def missing_rows(context: Any, batch: Any, first: int, rows: Iterable[Sequence[Any]]) -> Missing:
-    """Those of a batch, which begins with this parameter set, of which no row came back."""
+    """Return the parameter sets of a batch for which no row came back.
+
+    Args:
+        context: The execution context.
+        batch: The batch, as SQLAlchemy delivers it.
+        first: The number of the batch's first parameter set in the whole execution.
+        rows: The rows that the batch returned.
+    """
     batches, columns = context.compiled._insertmanyvalues, context.cursor.description
     width = batches.num_sentinel_columns
     read = [
@@ -67,7 +73,7 @@ def missing_rows(context: Any, batch: Any, first: int, rows: Iterable[Sequence[A
 
 
 def smaller_batches(context: Any, statement: str, missing: Missing) -> Iterator[Any]:
-    """The batches that a statement makes of these parameter sets."""
+    """Return the batches in which a statement inserts these parameter sets."""
     return context.compiled._deliver_insertmanyvalues_batches(  # type: ignore[no-any-return]
         statement,
         missing.parameters,
@@ -82,12 +88,12 @@ def smaller_batches(context: Any, statement: str, missing: Missing) -> Iterator[
 
 
 def no_batches(context: Any) -> Iterator[Any]:
-    """What an INSERT is sent in that has no rows."""
+    """Return the batches of an INSERT without rows: none."""
     context._insertmanyvalues_rows = []
     return iter(())
 
 
 def replace_batches(dialect: Dialect, wrapper: Callable[[Any], Any]) -> None:
-    """Put something around what makes batches of an INSERT of several parameter sets."""
+    """Wrap the dialect's function that divides an INSERT of several parameter sets into batches."""
     replaced: Any = dialect
     replaced._deliver_insertmanyvalues_batches = wrapper(replaced._deliver_insertmanyvalues_batches)

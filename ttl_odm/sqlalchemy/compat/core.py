@@ -1,4 +1,4 @@
-"""Private names of SQLAlchemy Core: statements and elements of them, types, engines."""
+"""Private names of SQLAlchemy Core: statements and their elements, types, engines."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
 
     Assignment = tuple[Any, Any]
-    """A column, or its name, and what it is set to."""
+    """A column, or its name, and the value that it is set to."""
 
 Element = TypeVar("Element")
 Copied = TypeVar("Copied", bound=ClauseElement)
@@ -50,37 +50,37 @@ Write = TypeVar("Write", Insert, Update)
 Filtered = TypeVar("Filtered", Select[Any], Update, Delete)
 
 ANNOTATED: Final = "_Annotated__element"
-"""What the ORM's wrapping of an element keeps it under, see `original`."""
+"""The attribute in which the ORM's wrapping keeps the wrapped element, see `original`."""
 
 where_criteria: Callable[[Any], tuple[ColumnElement[bool], ...]] = attrgetter("_where_criteria")
 loader_options: Callable[[Any], tuple[ExecutableOption, ...]] = attrgetter("_with_options")
 
 
 def all_options(statement: Any) -> Iterator[ExecutableOption]:
-    """The options of a SELECT, with those that it had before `with_only_columns`."""
+    """Yield the options of a SELECT, including those from before a `with_only_columns`."""
     yield from statement._with_options
     for memoized in getattr(statement, "_memoized_select_entities", ()):
         yield from memoized._with_options
 
 
 def invoked(context: DefaultExecutionContext) -> Any:
-    """The statement that an execution was given; of ``from_statement()``, the one inside."""
+    """Return the statement that an execution was given; of ``from_statement()``, the inner one."""
     statement: Any = context.invoked_statement
     return statement.element if statement.is_from_statement else statement
 
 
 def original(element: Element) -> Element:
-    """A FROM element without the ORM's wrapping, or the element itself where it has none.
+    """Return a FROM element without the ORM's wrapping, or the element itself if it has none.
 
     Inside ORM statements a `Table` comes wrapped ("annotated"). The wrapping has a ``__dict__``
-    and an identity of its own, so whatever is kept on the Table or compared with it is asked of
-    the original.
+    and an identity of its own, so always take the original to read what is kept on the Table, or to
+    compare with it.
     """
     return getattr(element, ANNOTATED, element)
 
 
 def leaves(source: FromClause) -> Iterator[FromClause]:
-    """The FROM elements that a join is made of; an element that is not a join, itself."""
+    """Yield the FROM elements that a join consists of; any other element is its own only leaf."""
     if isinstance(source, Join):
         yield from leaves(source.left)
         yield from leaves(source.right)
@@ -91,14 +91,14 @@ def leaves(source: FromClause) -> Iterator[FromClause]:
 
 
 def table_of(source: object) -> object:
-    """The table that an alias or a sample stands for, or what it is itself."""
+    """Return the table behind an alias or a sample; of any other element, the element itself."""
     while isinstance(source, (Alias, TableSample)):
         source = source.element
     return original(source)
 
 
 def copied(element: Copied, /, **attributes: Any) -> Copied:
-    """A copy of an element, with other values for some of its (public) attributes."""
+    """Return a copy of an element in which some (public) attributes have other values."""
     clone: Any = element._clone()
     for name, value in attributes.items():
         setattr(clone, name, value)
@@ -106,16 +106,16 @@ def copied(element: Copied, /, **attributes: Any) -> Copied:
 
 
 def with_criteria(statement: Filtered, criteria: Iterable[ColumnElement[bool]]) -> Filtered:
-    """A statement with other conditions in its WHERE clause."""
+    """Return a statement with other conditions in its WHERE clause."""
     copy = statement._generate()
     copy._where_criteria = tuple(criteria)
     return copy
 
 
 class Resolved(NamedTuple):
-    """An UPDATE or DELETE, and what it is about to be rendered with: its FROM elements, its WHERE.
+    """An UPDATE or DELETE with the FROM elements and WHERE conditions that will be rendered.
 
-    The first FROM element is what it changes. The ORM adds to WHERE.
+    The first FROM element is the one that it changes. The ORM adds conditions to WHERE.
     """
 
     statement: Update | Delete
@@ -126,10 +126,10 @@ class Resolved(NamedTuple):
 def resolved(
     statement: Update | Delete, compiler: SQLCompiler, kw: Mapping[str, object]
 ) -> Resolved:
-    """Ask the compile state.
+    """Return a statement with what its compile state makes of it.
 
-    Only it knows which tables a WHERE or a SET clause brings in, and which an ORM entity stands
-    for.
+    Only the compile state knows which tables a WHERE or a SET clause brings in, and which table an
+    ORM entity stands for.
     """
     factory: Any = statement._compile_state_factory
     state = factory(statement, compiler, **kw)
@@ -140,25 +140,25 @@ def resolved(
 
 
 def is_limited(statement: Update | Delete) -> bool:
-    """Whether an UPDATE or DELETE ends after some rows, as MariaDB and MySQL let it."""
+    """Return whether an UPDATE or DELETE has a LIMIT, which MariaDB and MySQL allow."""
     in_2_1 = getattr(statement, "_post_criteria_clause", None)
     options = statement.dialect_kwargs
     return in_2_1 is not None or any(name.endswith("_limit") for name in options)
 
 
 def from_elements(select: Select[Any]) -> list[Any]:
-    """What a SELECT itself names in its FROM clause."""
+    """Return the elements that a SELECT itself names in its FROM clause."""
     return [*select._from_obj, *(join[0] for join in select._setup_joins)]
 
 
 def assignments(statement: Insert | Update) -> list[Assignment]:
-    """What a statement itself sets one row to: values, or SQL."""
+    """Return the columns that a statement itself sets in one row, with their values or SQL."""
     ordered = getattr(statement, "_ordered_values", None)  # SQLAlchemy 2.0
     return list(ordered or (statement._values or {}).items())
 
 
 def with_assignments(statement: Write, pairs: list[Assignment]) -> Write:
-    """A statement that sets one row to something else."""
+    """Return a statement with other assignments for one row."""
     copy: Any = statement._generate()
     if getattr(statement, "_ordered_values", None) is not None:  # SQLAlchemy 2.0
         copy._ordered_values = pairs
@@ -168,32 +168,32 @@ def with_assignments(statement: Write, pairs: list[Assignment]) -> Write:
 
 
 def is_ordered(statement: Update) -> bool:
-    """Whether an UPDATE was given its values in order, and can be given no more of them."""
+    """Return whether an UPDATE has ordered values, to which no more can be added."""
     in_2_0 = getattr(statement, "_ordered_values", None)
     return bool(in_2_0 or getattr(statement, "_maintain_values_ordering", False))
 
 
 def is_anonymous(value: BindParameter[Any]) -> bool:
-    """Whether SQLAlchemy makes up the name of a bound value."""
+    """Return whether SQLAlchemy makes up the name of a bound value."""
     return isinstance(value.key, _anonymous_label)
 
 
 def value_lists(statement: Insert | Update) -> Sequence[Sequence[Any]]:
-    """The rows of a multi-values INSERT, in the lists that it was given; empty for any other."""
+    """Return the lists of rows given to a multi-values INSERT; empty for any other statement."""
     return statement._multi_values
 
 
 def with_value_lists(statement: Insert, lists: Iterable[Sequence[Any]]) -> Insert:
-    """A multi-values INSERT of other rows."""
+    """Return a multi-values INSERT with other rows."""
     copy = statement._generate()
     copy._multi_values = tuple(lists)
     return copy
 
 
 def is_asked_to_return(compiler: SQLCompiler) -> bool:
-    """Whether the innermost UPDATE that is being compiled has a `returning()` of the caller's.
+    """Return whether the caller gave the innermost UPDATE in the compiler a `returning()`.
 
-    What the ORM makes the statement return for itself isn't the caller's: it stands in a copy.
+    The columns that the ORM itself makes the statement return are in a copy of it only.
     """
     updates = [one["selectable"] for one in compiler.stack if isinstance(one["selectable"], Update)]
     if not updates:
@@ -204,17 +204,17 @@ def is_asked_to_return(compiler: SQLCompiler) -> bool:
 
 
 def has_prefixes(statement: Insert | Update) -> bool:
-    """Whether something stands behind INSERT or UPDATE, such as IGNORE or OR REPLACE."""
+    """Return whether a prefix such as IGNORE or OR REPLACE follows INSERT or UPDATE."""
     return bool(statement._prefixes)
 
 
 def is_upsert(statement: Insert | Update) -> bool:
-    """Whether an INSERT says what becomes of a conflict."""
+    """Return whether an INSERT specifies what happens on a conflict."""
     return getattr(statement, "_post_values_clause", None) is not None
 
 
 def ignores_conflicts(statement: Insert) -> bool:
-    """Whether an INSERT leaves out rows whose keys are taken: DO NOTHING, or IGNORE."""
+    """Return whether an INSERT leaves out rows whose keys are taken: DO NOTHING, or IGNORE."""
     clause: Any = getattr(statement, "_post_values_clause", None)
     if getattr(clause, "__visit_name__", "") == "on_conflict_do_nothing":
         return True
@@ -222,23 +222,24 @@ def ignores_conflicts(statement: Insert) -> bool:
 
 
 def selected_names(statement: Insert | Update) -> Sequence[str]:
-    """The columns of an INSERT FROM SELECT, in order; empty for any other statement."""
+    """Return the columns of an INSERT FROM SELECT, in order; empty for any other statement."""
     return statement._select_names or ()
 
 
 def with_selection(
     statement: Insert, names: Sequence[str], columns: Iterable[ColumnElement[Any]]
 ) -> Insert:
-    """An INSERT FROM SELECT of other columns."""
+    """Return an INSERT FROM SELECT with other columns."""
     # SQLite takes the ON of an ON CONFLICT that follows a FROM clause for that of a join.
     rows = select(*columns).where(true())
     return copied(statement, select=rows, _select_names=list(names))
 
 
 def emitted(statement: Insert) -> Insert:
-    """An INSERT as it is rendered: the ORM's bulk INSERT of a joined subclass, for one table.
+    """Return an INSERT as it is rendered.
 
-    It is the same statement for each of the class's tables, but for an annotation.
+    The ORM's bulk INSERT of a joined subclass is one statement for all tables of the class; its
+    annotation names the table that is meant.
     """
     table = statement._annotations.get("_emit_insert_table")
     if table is None or table is original(statement.table):
@@ -254,18 +255,18 @@ def emitted(statement: Insert) -> Insert:
 
 
 def is_bulk(statement: Any) -> bool:
-    """Whether it is one of the ORM's INSERTs of mappings, which tells nobody how many it wrote."""
+    """Return whether it is an ORM INSERT of mappings, which reports no number of rows."""
     return "_emit_insert_table" in statement._annotations
 
 
 def attributes_of(statement: Insert | Update) -> Mapping[str, Column[Any]]:
-    """The columns of the class that a statement was made for, by attribute; empty for Core's."""
+    """Return the columns of the class that a statement is about, by attribute; empty for Core's."""
     mapper: Any = statement._propagate_attrs.get("plugin_subject")
     return {} if mapper is None else mapper.columns
 
 
 def column_key(statement: Insert | Update, column: Any) -> str:
-    """The key of a column that a statement sets, by whatever name."""
+    """Return the key of a column that a statement sets by a column or an attribute's name."""
     if not isinstance(column, str):
         return str(column.key)
     mapped = attributes_of(statement).get(column)
@@ -273,9 +274,12 @@ def column_key(statement: Insert | Update, column: Any) -> str:
 
 
 class UpdateHalf(NamedTuple):
-    """What an upsert sets, by the keys of the columns, in which of the rows that it meets.
+    """The update half of an upsert.
 
-    `met_by`: the columns by which it meets them, as far as it says.
+    Attributes:
+        values: The values that it sets, by column key.
+        where: The condition for the conflicting rows that it updates, if there is one.
+        met_by: The columns by which it finds conflicting rows, as far as it names them.
     """
 
     values: dict[str, Any]
@@ -284,7 +288,7 @@ class UpdateHalf(NamedTuple):
 
 
 def update_half(statement: Insert) -> UpdateHalf | None:
-    """That of an INSERT; None if it has none."""
+    """Return the update half of an INSERT; None if it has none."""
     clause: Any = statement._post_values_clause
     values = {} if clause is None else conflict_values(clause)
     if not values:
@@ -295,7 +299,7 @@ def update_half(statement: Insert) -> UpdateHalf | None:
 
 
 def conflict_values(clause: Any) -> dict[str, Any]:
-    """What an ``ON CONFLICT`` or ``ON DUPLICATE KEY`` sets, by the keys of the columns."""
+    """Return the values that ``ON CONFLICT`` or ``ON DUPLICATE KEY`` sets, by column key."""
     values = getattr(clause, "update_values_to_set", None) or getattr(clause, "update", None) or {}
     return {str(getattr(key, "key", key)): value for key, value in dict(values).items()}
 
@@ -303,7 +307,7 @@ def conflict_values(clause: Any) -> dict[str, Any]:
 def with_conflict_values(
     clause: OnConflictDoUpdate, values: dict[str, Any], where: ColumnElement[bool]
 ) -> OnConflictDoUpdate:
-    """An ``ON CONFLICT DO UPDATE`` that sets other values, under another condition."""
+    """Return an ``ON CONFLICT DO UPDATE`` with other values and another condition."""
     # A list of pairs in SQLAlchemy 2.0, a dict in 2.1.
     is_list = isinstance(clause.update_values_to_set, list)
     pairs = list(values.items()) if is_list else values
@@ -313,15 +317,16 @@ def with_conflict_values(
 def with_duplicate_values(
     clause: OnDuplicateClause, values: dict[str, Any], first: str
 ) -> OnDuplicateClause:
-    """An ``ON DUPLICATE KEY UPDATE`` that sets other values, one of them before the others."""
+    """Return an ``ON DUPLICATE KEY UPDATE`` with other values, of which `first` comes first."""
     rest = [key for key in clause._parameter_ordering or values if key != first]
     return copied(clause, update=values, _parameter_ordering=[first, *rest])
 
 
 def wrap_handlers(wrapper: type[Any]) -> bool:
-    """Put a wrapper around whatever compiles SELECT, UPDATE, DELETE and INSERT and has none yet.
+    """Wrap each compile handler of SELECT, UPDATE, DELETE and INSERT that isn't wrapped yet.
 
-    Returns whether there was such a handler.
+    Returns:
+        Whether there was one to wrap.
     """
     is_new = False
     for construct in (Select, CompoundSelect, Update, Delete, Insert):
@@ -337,32 +342,32 @@ def wrap_handlers(wrapper: type[Any]) -> bool:
 
 
 def affinity(type_: TypeEngine[Any]) -> type[Any]:
-    """The general type that a column's type is a kind of."""
+    """Return the general type to which a column's type belongs."""
     return type_._type_affinity or object
 
 
 def storage_format(type_: TypeEngine[Any]) -> str | None:
-    """How a type of SQLite's spells a datetime."""
+    """Return the format in which a type of SQLite stores a datetime."""
     return getattr(type_, "_storage_format", None)
 
 
 def attach(item: SchemaEventTarget, column: Column[Any]) -> None:
-    """Put a default or a constraint on a column that exists already."""
+    """Attach a default or a constraint to a column that already belongs to a table."""
     item._set_parent_with_dispatch(column)
 
 
 def isolation_level(connection: Connection) -> str | None:
-    """The isolation level of a connection's transactions, as far as SQLAlchemy knows it."""
+    """Return the isolation level of a connection's transactions, as far as SQLAlchemy knows it."""
     options = connection.get_execution_options()
     return options.get("isolation_level") or connection.default_isolation_level
 
 
 def isolate(connection: Connection, level: str) -> None:
-    """Give a connection an isolation level, which the pool sets back when it gets it.
+    """Give a connection an isolation level, which the pool resets when the connection returns.
 
-    Both are statements of some drivers, whose own errors SQLAlchemy doesn't wrap. And if the server
-    is lost when the level is set back, the pool never gets its connection; here it gets a place for
-    a new one.
+    With some drivers, setting and resetting send statements, whose errors SQLAlchemy doesn't wrap.
+    And if the server is lost while the level is reset, the pool would lose the slot of the
+    connection; here it can open a new connection in that slot.
 
     Raises:
         DBAPIError: The server was lost.
@@ -382,10 +387,10 @@ def isolate(connection: Connection, level: str) -> None:
 
 
 def run_aside(connection: Connection, statement: str) -> None:
-    """Run a statement without a result while a connection has no transaction, and begin none.
+    """Run a statement without a result outside of a transaction, and begin none.
 
-    SQLAlchemy would begin one, whose end is another round trip to the server. No event of its sees
-    the statement; an error is wrapped, and a lost connection given up, as for any other.
+    SQLAlchemy would begin one, whose end is another round trip to the server. SQLAlchemy's events
+    don't see the statement. Errors are wrapped, and a lost connection is invalidated, as usual.
     """
     driver, cursor = connection.connection, None
     try:
@@ -407,7 +412,7 @@ def _lossy(record: Any, reset: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def async_types(*names: str) -> tuple[type[Any], ...]:
-    """Return classes of SQLAlchemy's asyncio by name, for `isinstance`; none if nobody imported it.
+    """Return classes of SQLAlchemy's asyncio by name, for `isinstance`; none if it isn't imported.
 
     Importing it here would fail without greenlet in SQLAlchemy 2.1. Objects of these classes exist
     only after the application has imported it.
@@ -417,34 +422,37 @@ def async_types(*names: str) -> tuple[type[Any], ...]:
 
 
 def async_connection(connection: Connection) -> AsyncConnection:
-    """The connection of asyncio's whose inside is this one."""
+    """Return the asyncio connection around this one."""
     from sqlalchemy.ext.asyncio import AsyncConnection  # noqa: PLC0415 (see `async_types`)
 
     return AsyncConnection._retrieve_proxy_for_target(connection)
 
 
 def is_mysql(dialect: Dialect) -> bool:
-    """Whether it is MySQL itself: those that may be MariaDB say whether they are, and no others."""
+    """Return whether a dialect is MySQL's own, and not MariaDB's.
+
+    Only dialects of these two have an attribute for that.
+    """
     return getattr(dialect, "is_mariadb", None) is False
 
 
 def error_code(dialect: Dialect, error: BaseException) -> int | None:
-    """The number of an error of MariaDB's or MySQL's."""
+    """Return the number of an error from MariaDB or MySQL."""
     return dialect._extract_error_code(error)  # type: ignore[attr-defined, no-any-return]
 
 
 def in_driver_format(dialect: Dialect, sql: str) -> str:
-    """SQL with its percent signs doubled, for a driver that formats what it is given."""
+    """Return SQL with its percent signs doubled, for drivers that use them for parameters."""
     return sql.replace("%", "%%") if dialect.identifier_preparer._double_percents else sql
 
 
 def out_of_driver_format(dialect: Dialect, sql: str) -> str:
-    """The same backwards: SQL as the database gets it."""
+    """Return SQL as the database gets it: the reverse of `in_driver_format`."""
     return sql.replace("%%", "%") if dialect.identifier_preparer._double_percents else sql
 
 
 def as_listeners_have_it(context: Any, statement: str, parameters: Any) -> tuple[str, Any]:
-    """A batch's statement and parameters, as ``before_cursor_execute`` makes them."""
+    """Return a batch's statement and parameters, changed by ``before_cursor_execute`` listeners."""
     connection = context.root_connection
     if connection._has_events or connection.engine._has_events:
         for listener in connection.dispatch.before_cursor_execute:
@@ -455,22 +463,25 @@ def as_listeners_have_it(context: Any, statement: str, parameters: Any) -> tuple
 
 
 def sends_otherwise(context: Any) -> bool:
-    """Whether a statement may not be handed to the driver by the dialect's ``do_execute``.
+    """Return whether the dialect's ``do_execute`` must not be used to send a statement.
 
-    That is so by an option of its execution, and where somebody listens to do that himself.
+    That is so with an option of the execution, and where a listener sends statements itself.
     """
     dialect = context.dialect
     return context.no_parameters or (dialect._has_events and bool(dialect.dispatch.do_execute))
 
 
 def place_of(options: Mapping[str, Any], table: TableClause) -> tuple[str | None, str]:
-    """The schema and name that a table has under execution options, which may translate schemas."""
+    """Return a table's schema and name under execution options, which may translate schemas."""
     schemas = options.get("schema_translate_map") or {}
     return schemas.get(table.schema, table.schema), table.name
 
 
 def in_schemas(context: Any, statement: str) -> str:
-    """A statement that a compiled one's preparer has made, with the schemas of an execution."""
+    """Return a statement with the schemas of an execution.
+
+    A preparer of the compiled statement must have quoted the names in it.
+    """
     if not context.compiled.schema_translate_map:
         return statement
     schemas = context.execution_options.get("schema_translate_map", {})
@@ -478,19 +489,19 @@ def in_schemas(context: Any, statement: str) -> str:
 
 
 def set_rowcount(context: Any, rowcount: int) -> None:
-    """Let an execution tell how many rows it wrote."""
+    """Set the number of rows that an execution reports to have written."""
     context._rowcount = rowcount
 
 
 def lock_for_share(rows: Select[Any]) -> None:
-    """Let a SELECT, which nobody else has, lock what it reads: `with_for_update()` in place."""
+    """Let a SELECT, which no other code uses yet, lock the rows that it reads, in place."""
     rows._for_update_arg = ForUpdateArg(read=True)
 
 
 def set_parameter(context: Any, number: int, name: str, value: object) -> None:
-    """Give one of an execution's statements another value for a parameter, just before it is sent.
+    """Change the value of a parameter in one of an execution's statements, just before it is sent.
 
-    The value is what the driver gets.
+    The value must be in the driver's form.
     """
     context.compiled_parameters[number][name] = value
     sent, compiled = context.parameters[number], context.compiled
@@ -503,10 +514,10 @@ def set_parameter(context: Any, number: int, name: str, value: object) -> None:
 
 
 class SQLTemplate(FunctionElement[Any]):
-    """SQL that SQLAlchemy has no words for: a text in which ``{0}``, ``{1}``... are expressions.
+    """SQL that SQLAlchemy can't express: a text in which ``{0}``, ``{1}``... are expressions.
 
-    There is nothing in the text that comes from outside of this package. It puts parentheses around
-    the expressions that need them, and around itself if it does.
+    The text never contains anything from outside this package. It has parentheses around the
+    expressions that need them, and around itself if it needs them.
     """
 
     inherit_cache = True
@@ -522,7 +533,7 @@ class SQLTemplate(FunctionElement[Any]):
         self.type = type_
 
     def self_group(self, against: object = None) -> Any:  # noqa: ARG002 (SQLAlchemy's signature)
-        """As it is: a condition needs no ``= 1`` on databases without booleans."""
+        """Return the element itself: a condition needs no ``= 1`` on databases without booleans."""
         return self
 
 

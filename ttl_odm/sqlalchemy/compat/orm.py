@@ -1,4 +1,4 @@
-"""Private names of the ORM: what is replaced of it, mappers, sessions, flushes and loads."""
+"""Private names of the ORM: replaced functions, mappers, sessions, flushes and loads."""
 
 from __future__ import annotations
 
@@ -46,14 +46,16 @@ if TYPE_CHECKING:
 
     Handler = Callable[..., Any]
     State = InstanceState[Any]
-    """What SQLAlchemy keeps of an object beside its attributes."""
+    """SQLAlchemy's record of an object, beside its attributes."""
     Lookup = tuple[
         type[Any],
         Callable[[Any], tuple[Any, ...]],
         Any,
         Callable[[Any], State | None],
     ]
-    """What a key in an identity map is made of (the second of a row), and what takes such a key."""
+    """How to find the object of a row: the parts of its key in the identity map (a class, a
+    function of the row, a token), and a function that returns the state for a key.
+    """
 
 _ROW_ADAPTER: Final = "_generate_row_adapter"
 
@@ -71,7 +73,7 @@ _INTERNALS: Final[Mapping[str, Sequence[tuple[Any, str]]]] = {
         # The second name is that of SQLAlchemy 2.0.
         (vars(strategies).get("_JoinedLoader") or vars(strategies)["JoinedLoader"], _ROW_ADAPTER)
     ],
-    # What a mapper has for properties where it makes objects of rows, and nowhere else.
+    # The properties that a mapper uses only to make objects of rows.
     "row receivers": [(Mapper, "_prop_set")],
     "class attribute": [(decl_api, "_add_attribute")],
     "session.delete": [(Session, "_delete_impl")],
@@ -89,7 +91,7 @@ _INTERNALS: Final[Mapping[str, Sequence[tuple[Any, str]]]] = {
 
 
 def install(wrappers: Mapping[str, Callable[[Handler], Handler]]) -> None:
-    """Replace functions of the ORM, which has no events at these places, by wrappers of them."""
+    """Wrap functions of the ORM at places for which it has no events."""
     for name, wrap in wrappers.items():
         for owner, attribute in _INTERNALS[name]:
             function: Any = getattr_static(owner, attribute)
@@ -100,7 +102,7 @@ def install(wrappers: Mapping[str, Callable[[Handler], Handler]]) -> None:
 
 
 memo_of: Callable[[Mapper[Any]], dict[Any, Any]] = attrgetter("_memoized_values")
-"""What is remembered with a mapper, until its configuration changes."""
+"""Values remembered with a mapper until its configuration changes."""
 
 compiled_cache: Callable[[Mapper[Any]], Any] = attrgetter("_compiled_cache")
 """The compiled statements of the flushes of a base mapper."""
@@ -111,7 +113,7 @@ pending_states: Callable[[Session], Mapping[State, Any]] = attrgetter("_new")
 properties: Callable[[Mapper[Any]], Mapping[Any, MapperProperty[Any]]] = attrgetter(
     "_columntoproperty"
 )
-"""What a mapper makes of columns, as far as it maps them. To be asked by ``get()``."""
+"""A mapper's properties by column. Read it with ``get()`` or ``in`` only."""
 
 identity_class: Callable[[Mapper[Any]], type[Any]] = attrgetter("_identity_class")
 """The class under which the objects of a mapper are in the identity map."""
@@ -122,14 +124,14 @@ objects_of: Callable[[IdentityMap], dict[Any, State]] = attrgetter("_dict")
 identity_keys: Callable[[Mapper[Any]], Callable[[State], Any]] = attrgetter(
     "_identity_key_from_state"
 )
-"""The function that makes the key which an object will have in the identity map."""
+"""The function that returns the key which an object will have in the identity map."""
 
 
 def mapper_of(target: object) -> Mapper[Any] | None:
-    """The mapper of a class; None of what is none, or isn't mapped yet.
+    """Return the mapper of a class; None if it isn't a class, or isn't mapped yet.
 
-    SQLAlchemy raises an error of its own for classes that wait for a ``prepare()``, also where it
-    was asked not to.
+    SQLAlchemy raises an error of its own for classes that wait for a ``prepare()``, even with
+    ``raiseerr=False``.
     """
     try:
         mapper: object = inspect(target, raiseerr=False) if isinstance(target, type) else None
@@ -139,30 +141,30 @@ def mapper_of(target: object) -> Mapper[Any] | None:
 
 
 def mappers() -> Iterator[Mapper[Any]]:
-    """Every mapper of the process."""
+    """Yield every mapper of the process."""
     for registry in _all_registries():
-        # Not registry.mappers, which fails where a class's own mapping has failed.
+        # Not registry.mappers, which fails if the mapping of a class has failed.
         yield from (manager.mapper for manager in registry._managers if manager.is_mapped)
 
 
 def forget_memos(mapper: Mapper[Any]) -> None:
-    """Empty what `memo_of` has, and what the mapper itself remembers there."""
+    """Empty `memo_of`, and what the mapper itself remembers there."""
     mapper._expire_memoizations()
 
 
 def relationship_of(mapper: Mapper[Any], name: str) -> RelationshipProperty[Any] | None:
-    """A relationship of a mapper, which need not be configured."""
-    found = mapper._props.get(name)
-    return found if isinstance(found, RelationshipProperty) else None
+    """Return a relationship of a mapper, which need not be configured."""
+    mapped = mapper._props.get(name)
+    return mapped if isinstance(mapped, RelationshipProperty) else None
 
 
 def only_foreign_key(relationship: RelationshipProperty[Any]) -> ForeignKeyConstraint | None:
-    """The foreign key that a many-to-one relationship goes by; mappers need not be configured.
+    """Return the foreign key that a many-to-one relationship uses; mappers need not be configured.
 
-    None where its arguments choose one of several.
+    None if its arguments choose one of several.
 
     Raises:
-        InvalidRequestError: What it leads to isn't declared yet, or a NameError.
+        InvalidRequestError: Its target isn't declared yet; this may also be a NameError.
     """
     arguments = relationship._init_args
     if arguments.primaryjoin.argument is not None or arguments.foreign_keys.argument is not None:
@@ -171,32 +173,32 @@ def only_foreign_key(relationship: RelationshipProperty[Any]) -> ForeignKeyConst
     table: Any = relationship.parent.local_table
     keys = []
     for key in table.foreign_key_constraints:
-        with suppress(NoReferenceError):  # of another table that isn't declared yet
+        with suppress(NoReferenceError):  # the key of another table, which isn't declared yet
             if key.referred_table in relationship.entity.mapper.tables:
                 keys.append(key)
     return keys[0] if len(keys) == 1 else None
 
 
 def inherited_pairs(mapper: Mapper[Any]) -> Sequence[tuple[Column[Any], Column[Any]]]:
-    """The columns that join a subclass to its base: the base's column, the subclass's."""
+    """Return the columns that join a subclass to its base: the base's column, the subclass's."""
     pairs: Any = mapper._inherits_equated_pairs
     return pairs  # type: ignore[no-any-return]
 
 
 def primary_key(mapper: Mapper[Any], table: Table) -> list[ColumnElement[Any]]:
-    """The columns of one of a mapper's tables that are its primary key, in order."""
+    """Return the columns of one of a mapper's tables that are its primary key, in order."""
     columns: Any = mapper._pks_by_table[table]
     return list(columns)
 
 
 def version_column(mapper: Mapper[Any], table: Table) -> ColumnElement[Any] | None:
-    """The column of one of a mapper's tables that an UPDATE or DELETE of a flush checks."""
+    """Return the column of one of a mapper's tables that an UPDATE or DELETE of a flush checks."""
     version = mapper.version_id_col
     return version if version in mapper._cols_by_table[table] else None
 
 
 def flushes_from_memory(session: Session, passive: PassiveFlag | None) -> bool:
-    """Whether a flush looks an object up, to order its statements, that it may not load."""
+    """Return whether a flush looks up an object to order its statements, and may not load it."""
     may_load = passive is None or passive & PassiveFlag.RELATED_OBJECT_OK
     return not may_load and session._flushing
 
@@ -204,13 +206,13 @@ def flushes_from_memory(session: Session, passive: PassiveFlag | None) -> bool:
 STATE: Final = 0
 CONNECTION: Final = 4
 SQL_VALUES: Final = 5
-"""Where these are in what SQLAlchemy keeps of each UPDATE of a flush."""
+"""Indexes in the record that SQLAlchemy keeps of each UPDATE of a flush."""
 
 written: Callable[[Any], Any] = itemgetter(STATE, CONNECTION)
 """The object of such an UPDATE, and the connection."""
 
 post_written: Callable[[Any], Any] = itemgetter(0, 3)
-"""The same of an UPDATE for ``post_update``."""
+"""The same for an UPDATE of ``post_update``."""
 
 options_of: Callable[[Connection], Mapping[str, Any]] = attrgetter("_execution_options")
 """The execution options of a connection."""
@@ -219,9 +221,9 @@ options_of: Callable[[Connection], Mapping[str, Any]] = attrgetter("_execution_o
 def updated_key(
     mapper: Mapper[Any], table: Table, root: Table, record: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """The primary key that a row has, which an UPDATE of a flush is for, in the table at its root.
+    """Return the current primary key, in the table at its root, of a row that a flush updates.
 
-    (A class may be mapped to a join, whose primary key is that of several tables.)
+    A class may be mapped to a join, whose primary key is that of several tables.
     """
     state, values, parameters, *_ = record
     if state is None:  # a bulk update by primary key has no states, only parameters
@@ -231,14 +233,14 @@ def updated_key(
 
 
 def expire(state: State, attributes: Iterable[str]) -> None:
-    """Let an object forget attributes; the next that asks for one loads it."""
+    """Let an object forget attributes; the next one that is read loads them."""
     state._expire_attributes(state.dict, attributes)
 
 
 def lookup_of(context: QueryContext, mapper: Mapper[Any], path: Any) -> Lookup | None:
-    """How a session finds what it has in memory of a statement's rows.
+    """Return how a session finds the objects in memory for a statement's rows.
 
-    None where the statement is for one object anyway.
+    None if the statement is for one object anyway.
     """
     compile_state: Any = context.compile_state
     getters = compile_state.attributes[("getters", mapper), path.natural_path]
@@ -254,9 +256,9 @@ def populate(
     populators: dict[str, Any],
     forgotten: Iterable[str],
 ) -> None:
-    """Let an object without changes forget attributes, and load it from a row as a new one.
+    """Let an object without changes forget attributes, and load it from a row like a new one.
 
-    What the row hasn't is loaded when it is asked for.
+    Attributes that the row lacks are loaded when they are read.
     """
     expire(state, forgotten)
     populate_full: Any = loading._populate_full
@@ -276,7 +278,7 @@ def populate(
 
 
 def bulk_mapper(options: Any) -> Mapper[Any]:
-    """The mapper whose rows a bulk UPDATE or DELETE changes, by its options."""
+    """Return the mapper whose rows a bulk UPDATE or DELETE changes, given its options."""
     return options._subject_mapper  # type: ignore[no-any-return]
 
 
@@ -288,14 +290,14 @@ def synchronize_by_fetch(state_class: Any, *arguments: Any) -> Any:
 
 
 def has_objects_of(*arguments: Any) -> bool:
-    """Whether a session holds objects whose rows a bulk UPDATE or DELETE may match."""
+    """Return whether a session holds objects whose rows a bulk UPDATE or DELETE may match."""
     session: Session = arguments[0]
     mapper = bulk_mapper(arguments[-1]).base_mapper
     return any(state.mapper.isa(mapper) for state in session.identity_map.all_states())
 
 
 def synchronize_nothing(*arguments: Any) -> Any:
-    """Let a bulk UPDATE or DELETE take it that no object's row is matched."""
+    """Let a bulk UPDATE or DELETE assume that it matches no object's row."""
     options = arguments[-1]
     return options + {
         "_synchronize_session": "fetch",
@@ -305,7 +307,7 @@ def synchronize_nothing(*arguments: Any) -> Any:
 
 
 def inner_joined(loader: Any, compile_state: Any) -> list[FromClause]:
-    """What a joined eager load that was just planned joins; nothing if that is an outer join."""
+    """Return the elements that the eager load planned last joins; none for an outer join."""
     *_, adapter, is_inner, _, _ = compile_state.create_eager_joins[-1]
     secondary = loader.parent_property.secondary
     joined = [adapter.selectable] if secondary is None else [adapter.selectable, secondary]
@@ -313,7 +315,7 @@ def inner_joined(loader: Any, compile_state: Any) -> list[FromClause]:
 
 
 def join_outer(compile_state: Any, planned: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Let that be an outer join, and what is loaded further along know that it is."""
+    """Turn that join into an outer join, also for what is loaded further along."""
     *join, _, _, criteria = compile_state.create_eager_joins[-1]
     compile_state.create_eager_joins[-1] = (*join, False, True, criteria)
     lock = compile_state._for_update_arg
@@ -334,7 +336,7 @@ class _LockOfInner(ForUpdateArg):
 
 
 def locking_inner(rows: Select[Any]) -> Select[Any]:
-    """A SELECT whose FOR UPDATE names what it may lock, if `join_outer` had a part in it.
+    """Return a SELECT whose FOR UPDATE names the tables to lock, if `join_outer` changed its joins.
 
     PostgreSQL rejects a FOR UPDATE that includes the optional side of an outer join.
     """
@@ -346,7 +348,7 @@ def locking_inner(rows: Select[Any]) -> Select[Any]:
 
 
 def _inner(sources: Iterable[FromClause]) -> Iterator[FromClause]:
-    """The tables and subqueries on the sides of joins that aren't optional."""
+    """Yield the tables and subqueries on the sides of joins that aren't optional."""
     for source in sources:
         if isinstance(source, Join):
             if not source.full:
