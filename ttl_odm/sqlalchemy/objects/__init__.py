@@ -1,12 +1,11 @@
 """Rows in memory.
 
-- `arrivals`: rows that come for objects in memory, and may be new ones under old keys.
+- `arrivals`: rows that are loaded for objects in memory, and may be new rows under old keys.
 - `bulk`: ``session.execute(update(Model))``: objects in memory agree with the rows.
 - `ends`: what a session knows of the ends of the rows that it has in memory, and whether the rows
-  that a flush writes are still its objects'.
+  that a flush writes are still those of its objects.
 - `flush`: a flush that meets an expired row: `ExpiredError` instead of silence.
 - `identity_map`: the identity map never serves an expired object.
-- `lifetime`: what a program does with one row's lifetime, whichever columns hold it.
+- `lifetime`: what a program does with one row's lifetime, in whichever columns it is stored.
 - `renewals`: `touch` as a statement.
-- `ruled_rows`: objects of tables with a rule.
 """

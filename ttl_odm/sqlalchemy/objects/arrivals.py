@@ -1,8 +1,8 @@
-"""Rows that come for objects in memory: an old row's values never stay under a new row's key.
+"""Rows that are loaded for objects in memory: an old row's values never stay under a new row's key.
 
-SQLAlchemy leaves an object as it is when a row comes for it. So each class with a policy has one
-more thing to do with rows (`Arrivals`), which SQLAlchemy calls for objects that were in memory
-before: one that is over by then gets everything from the row, which may be a new one.
+SQLAlchemy leaves an object as it is when a row is loaded for it. So each class with a policy has an
+additional property (`Arrivals`), which SQLAlchemy calls for objects that were in memory before. If
+such an object is over by then, it is loaded completely from the row, which may be a new one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def receiving(properties: Handler) -> Handler:
-    """Let classes with a policy do something more with the rows that they are loaded from."""
+    """Let mappers with a policy have `Arrivals` among their properties when they load rows."""
 
     def with_arrivals(mapper: Mapper[Any]) -> Any:
         own = properties(mapper)
@@ -45,10 +45,10 @@ def receiving(properties: Handler) -> Handler:
 
 
 class Arrivals:
-    """A row that comes for an object which was in memory before.
+    """A row that is loaded for an object which was in memory before.
 
-    To SQLAlchemy it is one more property of a class, with nothing to select; what is registered as
-    "eager" is called for objects that it would leave as they are, and for no others.
+    To SQLAlchemy it is one more property of a class, with nothing to select. A function that is
+    registered as "eager" is called only for objects that SQLAlchemy would leave as they are.
     """
 
     def create_row_processor(
@@ -61,20 +61,19 @@ class Arrivals:
         _adapter: object,
         populators: Populators,
     ) -> None:
-        """Called by SQLAlchemy once the rows of a statement are there."""
+        """Called by SQLAlchemy when a statement has run, before its rows are read."""
         objects = compat.objects_of(context.session.identity_map)
-        # Of most reads by key this is all. A subclass comes later, when there are objects.
+        # Most reads by key end here. A subclass is processed later, when there are objects.
         if context.populate_existing or not (objects or mapper.polymorphic_on is not None):
             return
-        # They are with the result, which nothing of theirs refers to: so there is no circle of
-        # references that only the garbage collector would find.
+        # Stored on the result to avoid a reference cycle.
         known: dict[object, _Doubts | None] = vars(result).setdefault("ttl_odm_doubts", {})
-        # Subclasses come here when the first row is one of theirs.
+        # For a subclass, this is called at its first row.
         name = compat.identity_class(mapper), path.path
         if name not in known:
-            # What is loaded while the statement runs is no older than its rows.
+            # Objects that are loaded while the statement runs are no older than its rows.
             lookup = compat.lookup_of(context, mapper, path) if objects else None
-            # A concrete subclass comes here as a second class of the same rows.
+            # For a concrete subclass, this is called as for a second class of the same rows.
             known[name] = lookup and _Doubts(lookup, mapper.inherits is not None, [])
         doubts = known[name]
         lifetime = None if doubts is None else lifetime_of(mapper)
@@ -94,11 +93,11 @@ _ARRIVALS: Final = Arrivals()
 
 @dataclass(slots=True)
 class _Doubts:
-    """Which rows may be others than those that the objects in memory were loaded from.
+    """Which rows may differ from those that the objects in memory were loaded from.
 
-    Those aren't that have the stamp that the object has. That is asked of many rows at once, and
-    classes receive the others only: what SQLAlchemy calls for each row makes a load of objects that
-    are in memory slower by half.
+    A row with the stamp that its object has is the same. Stamps are compared for many rows at once,
+    and classes receive only the other rows: a function that SQLAlchemy calls for each row makes a
+    load of objects that are in memory slower by half.
     """
 
     lookup: compat.Lookup
@@ -106,7 +105,7 @@ class _Doubts:
     arrivals: list[_Arrival]
 
     def judge(self, rows: Rows) -> Iterable[int]:
-        """The indexes of doubtful rows, before SQLAlchemy makes objects of them."""
+        """Return the indexes of doubtful rows, before SQLAlchemy makes objects of the rows."""
         if self.are_open:
             self.switch(is_on=False)
         arrival = self.arrivals[0]
@@ -117,7 +116,7 @@ class _Doubts:
             return [index for index, state in enumerate(states) if state is not None]
         try:
             known = [state and state.obj().__dict__.get(stamp) for state in states]
-        except AttributeError:  # nobody has one of the objects any more
+        except AttributeError:  # one of the objects has been garbage-collected
             known = [getattr(s and s.obj(), "__dict__", EMPTY_DICT).get(stamp) for s in states]
         stamps = [*map(stamp_of, rows)]
         if known == stamps:
@@ -145,7 +144,7 @@ class _JudgedResult(CursorResult[Any]):
     __slots__ = ()
 
     def fetchmany(self, size: int | None = None) -> Any:
-        """As the ORM reads rows in portions."""
+        """Judge a portion of rows that the ORM reads."""
         return self._judged(super().fetchmany(size))
 
     def _raw_all_tuples(self) -> Rows:
@@ -187,12 +186,12 @@ class _Arrival(NamedTuple):
     stamp_of: Callable[[Any], Any] | None
 
     def receive(self, state: State, values: dict[str, Any], row: Any) -> None:
-        """Let an object in memory have the row, if that may be another's."""
+        """Load an object in memory from the row, if the row may be another one."""
         if state.expired:
             return  # nothing was in memory, as after a commit
         lifetime, mapper = self.lifetime, self.mapper
         stamp = NO_VALUE if self.stamp_of is None else self.stamp_of(row)
-        # What SQLAlchemy has filled was not in memory before.
+        # Attributes that SQLAlchemy has filled were not in memory before.
         if lifetime.stamp not in self.context.partials[state]:  # type: ignore[attr-defined]
             if self.stamp_of is not None and values.get(lifetime.stamp) == stamp:
                 return

@@ -3,7 +3,7 @@
 SQLAlchemy's default strategy evaluates the WHERE clause in Python to find the objects that a
 bulk UPDATE or DELETE has changed. It knows nothing of the predicate, and would change or drop
 objects whose rows have expired and were not matched. For TTL models the matched rows are
-fetched instead; ``synchronize_session=False`` stays what it is.
+fetched instead; ``synchronize_session=False`` keeps its meaning.
 
 A session without objects of the class fetches nothing: under SERIALIZABLE, the SELECT that MariaDB
 and MySQL need would lock the rows in shared mode before they are written, and two such writes of a
@@ -48,8 +48,8 @@ def fetching(evaluate: Handler) -> Handler:
 def stamping(before_execute: Handler) -> Handler:
     """Let the ORM know that a bulk UPDATE resets ``_ts``.
 
-    The gate stamps every UPDATE; saying so here lets the ORM expire the old value that objects in
-    memory have.
+    The gate stamps every UPDATE; an assignment here lets the ORM expire the old value in objects in
+    memory.
     """
 
     def stamped(
@@ -72,9 +72,9 @@ def stamping(before_execute: Handler) -> Handler:
             and _sets_own(statement, binding.table)
             and not _is_touch(statement, binding.last_modified)
         ):
-            # As the column keeps it: the policy may be gone when the statement is compiled.
+            # In the column's format: the policy may be gone when the statement is compiled.
             stamp = binding.instants.stored(Stamp())
-            # Not by `values()`, which the copy that a lambda makes of an UPDATE doesn't stand.
+            # Not by `values()`, which fails on the copy that a lambda makes of an UPDATE.
             pairs = [*compat.assignments(statement), (binding.last_modified, stamp)]
             statement = compat.with_assignments(statement, pairs)
         return before_execute(cls, session, statement, params, options, *rest)
@@ -83,14 +83,14 @@ def stamping(before_execute: Handler) -> Handler:
 
 
 def _is_touch(statement: Update, stamp: Column[Any]) -> bool:
-    """Whether an UPDATE sets the stamp itself, as `touch` lets it."""
+    """Return whether an UPDATE sets the stamp itself, as that of `touch` does."""
     return isinstance(dict(compat.assignments(statement)).get(stamp), (Stamp, Stored, IfGranted))
 
 
 def _sets_own(statement: Update, table: Table) -> bool:
-    """Whether an UPDATE sets columns of a class, and not only of others, as MariaDB lets it.
+    """Return whether an UPDATE sets a class's own columns, not only other tables' (on MariaDB).
 
-    Not those by which it names an alias: SQLAlchemy doesn't follow them into objects either.
+    Columns of an alias don't count: SQLAlchemy doesn't follow them into objects either.
     """
     names = [name for name, _ in compat.assignments(statement)]
     return not names or any(

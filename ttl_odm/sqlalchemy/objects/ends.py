@@ -1,13 +1,13 @@
 """What a session knows of the ends of the rows that it has in memory.
 
 A key whose row has expired is free, so the row that has it later may be another one. Memory can't
-see that; but while the end of an object, as it was loaded, has not come, no other row can have its
-key. Once it may have come the object is *over*: what is loaded for its key is taken for another
-row's, and a write needs proof that the row is still the same, which only its stamp gives: a row
-renewed by others and one made anew look alike.
+tell them apart; but until the end of an object, as it was loaded, no other row can have its key.
+Once the end may have come, the object is *over*: a row that is loaded for its key counts as another
+row, and a write needs proof that the row is still the same. Only its stamp gives that: a row that
+others renewed and one that was inserted again look alike.
 
-A flush lets objects forget the stamp that it has written by the server's clock. A `Seen` stands in
-for it until the stamp is loaded.
+A flush lets objects forget the stamp that it has written by the server's clock. A `Seen` takes its
+place until the stamp is loaded.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
     Key = tuple[Any, ...]
     Note = tuple["Seen | float | None", object]
     Written = tuple[Any, Connection]
-    """An object's state (or None), and where its row is written."""
+    """An object's state (or None), and the connection that writes its row."""
 
 R = TypeVar("R")
 
 MARGIN: Final = 5
-"""For how many seconds before its end a row is no longer taken for the same without a look at it.
+"""Seconds before its end from which a row must be read to know that it is the same.
 
 Between that and the write a statement may wait for a lock: on SQLite for so long by default.
 """
@@ -63,8 +63,10 @@ Between that and the write a statement may wait for a lock: on SQLite for so lon
 class Seen(NamedTuple):
     """The end of an object's row, and the row's stamp, as a session has loaded or written them.
 
-    The end is aware, in UTC; None for never. The stamp is what the attribute held; where it isn't
-    exact, the latest instant that can be.
+    Attributes:
+        end: The end (aware, UTC); None for never.
+        stamp: The value of the attribute; if it isn't exact, the latest instant it may be.
+        is_exact: Whether the stamp is known exactly.
     """
 
     end: datetime | None
@@ -72,7 +74,7 @@ class Seen(NamedTuple):
     is_exact: bool = True
 
     def may_be_over(self, dialect: Dialect, margin: int = 0) -> bool:
-        """Whether the end may have come, by the upper bound of a database's clock in a moment."""
+        """Return whether the end may have come, by an upper bound of the database's clock."""
         if self.end is None:
             return False
         sample = sample_of(dialect)
@@ -80,7 +82,7 @@ class Seen(NamedTuple):
         return sample is None or self.end - timedelta(seconds=margin) <= sample.now()
 
     def is_of(self, stamp: object, lifetime: Lifetime) -> bool:
-        """Whether a row with this stamp is the one that was seen."""
+        """Return whether a row with this stamp is the one that was seen."""
         if self.is_exact:
             return bool(stamp == self.stamp)
         instant = expiry.instant_of(lifetime.default.policy, stamp)
@@ -88,27 +90,27 @@ class Seen(NamedTuple):
 
 
 NO_NOTE: Final[Note] = (None, None)
-"""What a flush knows of a row that it has written, and whose stamp isn't in memory: a `Note`.
+"""A flush's note about a row that it has written, and whose stamp isn't in memory: a `Note`.
 
-It is kept in the object's state, as `ttl_odm_note`: a `Seen`, or when the server has stamped it
-(by `monotonic`) at the latest; and the `runid` of the state, which is another one as soon as the
-object is loaded, whole or an attribute of it.
+It is kept in the object's state, as `ttl_odm_note`: a `Seen`, or the latest instant (by
+`monotonic`) at which the server may have stamped the row; and the `runid` of the state, which
+changes as soon as the object, or an attribute of it, is loaded.
 """
 
 
 def stored_values(state: State) -> Mapping[str, Any]:
-    """The attributes that are in memory: what is stored, not what waits for the next flush."""
+    """Return the attributes in memory as they are stored, without changes that await a flush."""
     stored: dict[str, Any] = state.dict
     return {**stored, **state.committed_state} if state.committed_state else stored
 
 
 def held_by(state: State) -> set[str]:
-    """The attributes that an object has in memory."""
+    """Return the attributes that an object has in memory."""
     return set(state.manager) & state.dict.keys()
 
 
 def seen_of(state: State, lifetime: Lifetime, dialect: Dialect) -> Seen | None:
-    """What memory has of an object's end; None where that isn't enough to tell it."""
+    """Return what memory has of an object's end; None if that isn't enough to determine it."""
     stored = stored_values(state)
     for key in lifetime.attributes:
         if stored.get(key, NO_VALUE) is NO_VALUE:
@@ -127,7 +129,7 @@ def seen_of(state: State, lifetime: Lifetime, dialect: Dialect) -> Seen | None:
         return Seen(lifetime.end(stored, end_by), stamp) if readable else None
     if not isinstance(stamp, datetime):
         return None
-    # As `Lifetime.end()`, without its detours: it is done for whatever is found in memory.
+    # A faster `Lifetime.end()`: this runs for every object that is found in memory.
     own = None if lifetime.own is None else stored[lifetime.own]
     if own is not None:
         own = expiry.own_ttl(lifetime.binding.policy, own)  # type: ignore[arg-type]
@@ -137,7 +139,7 @@ def seen_of(state: State, lifetime: Lifetime, dialect: Dialect) -> Seen | None:
 
 
 def known_of(state: State, dialect: Dialect) -> Seen | None:
-    """What a session knows of an object's end, be it loaded or written."""
+    """Return what a session knows of an object's end, whether loaded or written."""
     lifetime = lifetime_of(state.mapper)
     if lifetime is None:
         return None
@@ -145,9 +147,9 @@ def known_of(state: State, dialect: Dialect) -> Seen | None:
 
 
 def to_check(state: State, dialect: Dialect) -> Seen | None:
-    """What to hold a row against before it is written: what is known of an object's end.
+    """Return what is known of an object's end, to compare its row with before a write.
 
-    Where Python doesn't know the default, and the transaction is too old to tell what it is by now,
+    If Python doesn't know the default, and the transaction is too old to tell its current value,
     any end may have come.
     """
     seen, lifetime = known_of(state, dialect), lifetime_of(state.mapper)
@@ -163,7 +165,7 @@ def to_check(state: State, dialect: Dialect) -> Seen | None:
 
 
 def written_of(state: State, lifetime: Lifetime, dialect: Dialect) -> Seen | None:
-    """What a flush has noted of an object that was not loaded since."""
+    """Return a flush's note on an object that was not loaded since, as a `Seen`."""
     known = _noted(state)
     if not lifetime.attributes or known is None:
         return None
@@ -175,7 +177,7 @@ def written_of(state: State, lifetime: Lifetime, dialect: Dialect) -> Seen | Non
     latest = sample.at(known)
     values = {**stored_values(state), lifetime.stamp: latest - timedelta(seconds=MARGIN)}
     rest = [values.get(key, NO_VALUE) for key in lifetime.attributes]
-    # A ttl may be SQL, or not in memory.
+    # A ttl may be SQL, or may not be in memory.
     if any(value is NO_VALUE or isinstance(value, ColumnElement) for value in rest):
         return None
     policy: Policy | None = lifetime.default.policy
@@ -187,13 +189,13 @@ def written_of(state: State, lifetime: Lifetime, dialect: Dialect) -> Seen | Non
 
 
 def _noted(state: State) -> Seen | float | None:
-    """What a flush has noted of an object, unless it was loaded since."""
+    """Return a flush's note on an object, unless it was loaded since."""
     known, runid = getattr(state, "ttl_odm_note", NO_NOTE)
     return known if runid == state.runid else None
 
 
 def _latest_stamp(latest: datetime, lifetime: Lifetime) -> datetime:
-    """The latest stamp that a column stores of an instant."""
+    """Return the latest stamp that a column can store for an instant."""
     instants = lifetime.binding.instants
     return latest if instants.native else latest + timedelta(seconds=instants.coarseness)
 
@@ -203,7 +205,7 @@ def expired_error(
     verb: str,
     fix: str = "Reload it (session.refresh()) before writing.",
 ) -> ExpiredError:
-    """The error for an object that is over, and whose key may be another row's."""
+    """Return the error for an object that is over, and whose key may be another row's."""
     model, key = state.class_.__name__, state.key[1] if state.key else ()
     name = key[0] if len(key) == 1 else key
     return ExpiredError(
@@ -222,7 +224,7 @@ def look_at(
     mapper: Mapper[Any],
     verb: str,
 ) -> None:
-    """Lock the rows of objects that may be over, or raise `ExpiredError` if one is another's."""
+    """Lock the rows of objects that may be over, or raise `ExpiredError` if one is another row."""
     columns = compat.primary_key(mapper, binding.table)
     statement = select(*columns, binding.last_modified).where(is_one_of(columns, states))
     if clock_of(connection.dialect).locks_rows:
@@ -233,13 +235,13 @@ def look_at(
         lifetime = lifetime_of(state.mapper)
         if lifetime is None or seen.is_of(stamp, lifetime):
             continue
-        # By now: what is alive after the look was so at the look, and is the same.
+        # By the time now: a row that is alive after the query was alive then, and is the same.
         if seen.may_be_over(connection.dialect):
             raise expired_error(state, verb)
 
 
 def missing(binding: Binding | Rule, keys: list[Key], connection: Connection) -> list[Key]:
-    """Those of the keys that no live row has."""
+    """Return those of the keys that no live row has."""
     live = set(present(binding, keys, connection))
     return [key for key in keys if key not in live]
 
@@ -251,7 +253,7 @@ def present(
     *,
     with_expired: bool = False,
 ) -> list[Key]:
-    """Those of the keys that a live row has, or any row."""
+    """Return those of the keys that a live row has, or any row."""
     columns = list(binding.table.primary_key)
     statement = select(*columns).where(is_one_of(columns, keys))
     if with_expired:
@@ -269,9 +271,9 @@ def error_if_gone(
     keys: list[Key],
     connection: Connection,
 ) -> ExpiredError | None:
-    """The error for rows of which an UPDATE by key has not found all; None if all are live.
+    """Return the error for an UPDATE by key that has not found all its rows; None if all are live.
 
-    Then somebody else has changed a version id, and SQLAlchemy's own error is right.
+    Then a version id was changed meanwhile, and SQLAlchemy's own error is right.
     """
     gone = missing(binding, keys, connection)
     return gone_error(uow, mapper, gone, "updated") if gone else None
@@ -284,7 +286,7 @@ def check_uncounted(
     table: Table,
     records: list[Any],
 ) -> None:
-    """Raise `ExpiredError` where no count of an UPDATE's rows would say that it has missed some."""
+    """Raise `ExpiredError` if an UPDATE would miss rows, on drivers that don't count them."""
     connection = records[0][compat.CONNECTION]
     if not connection.dialect.supports_sane_rowcount:
         keys = [compat.updated_key(mapper, table, binding.table, record) for record in records]
@@ -296,7 +298,7 @@ def check_uncounted(
 def gone_error(
     uow: UOWTransaction | None, mapper: Mapper[Any], keys: list[Key], verb: str
 ) -> ExpiredError:
-    """The error for objects whose rows a flush has not found."""
+    """Return the error for objects whose rows a flush has not found."""
     # The mapper is that of the table; the object may be of a class below it.
     classes = {
         state.key[1]: state.class_
@@ -317,7 +319,7 @@ _READ: Final = (date, int, float, Decimal, str)
 
 
 def _is_readable(lifetime: Lifetime, stored: Mapping[str, Any], dialect: Dialect) -> bool:
-    """Whether Python understands columns that are not ours, which may hold anything."""
+    """Return whether Python understands the values of columns that aren't ours."""
     clock, limit = clock_of(dialect), lifetime.binding.max_lifetime
     columns = [(lifetime.stamp, lifetime.binding.instants)]
     if limit is not None and lifetime.created is not None:
@@ -335,14 +337,14 @@ def checked(
     verb: str,
     written: Callable[[R], Written],
 ) -> Iterable[list[R]]:
-    """What a flush writes, in runs; `ExpiredError` if an object's key may be another row's.
+    """Return what a flush writes, in runs; `ExpiredError` if an object's key may be another row's.
 
-    Rows whose end is far are known to be the same. The others are looked at, and locked, just
-    before their run is written: earlier, they would be locked before rows that SQLAlchemy writes
-    first, and two flushes of the same rows could deadlock.
+    Rows whose end is far are known to be the same. The others are read and locked just before their
+    run is written: earlier, they would be locked before rows that SQLAlchemy writes first, and two
+    flushes of the same rows could deadlock.
     """
     near = _near(map(written, records))
-    # Nearly always none is: no generator then, which takes longer than the answer.
+    # Nearly always none is, and a generator would take longer than this answer.
     return _looked_at(binding, mapper, records, verb, near) if near else (records,)
 
 
@@ -353,7 +355,7 @@ def _looked_at(
     verb: str,
     near: Mapping[int, _Near],
 ) -> Iterator[list[R]]:
-    """Yield runs of records, each once the rows in it whose ends are near have been looked at."""
+    """Yield runs of records, each once the rows in it whose ends are near have been locked."""
     pairs = [(record, near.get(index)) for index, record in enumerate(records)]
     for connection, group in groupby(pairs, key=lambda pair: pair[1] and pair[1].connection):
         run = list(group)
@@ -373,9 +375,9 @@ class _Near(NamedTuple):
 
 
 def _near(records: Iterable[Written]) -> Mapping[int, _Near]:
-    """The objects of these whose end is near, by their places.
+    """Return the objects whose end is near, by their places among the records.
 
-    What is known of those that keep their stamps is noted, since objects forget them.
+    For objects that keep their stamps, what is known is noted, since objects forget them.
     """
     near: dict[int, _Near] = {}
     mapper = connection = far = keeps_stamps = None
@@ -389,11 +391,11 @@ def _near(records: Iterable[Written]) -> Mapping[int, _Near]:
             keeps_stamps = compat.options_of(where).get(KEEP_LAST_MODIFIED)
         if keeps_stamps:
             state.ttl_odm_note = known_of(state, where.dialect), state.runid
-        if far is not None:  # for most objects, this is all that is asked
+        if far is not None:  # for most objects, this suffices
             row = state.obj()
             stored, values = state.committed_state, EMPTY_DICT if row is None else row.__dict__
             stamp: Any = stored.get(far.stamp, values.get(far.stamp))
-            if stamp is None or stamp is NO_VALUE:  # as of a row that is touched once more
+            if stamp is None or stamp is NO_VALUE:  # as for a row that is touched again
                 at, runid = getattr(state, "ttl_odm_note", NO_NOTE)
                 is_far = isinstance(at, float) and runid == state.runid and at > far.noted
             else:
@@ -407,19 +409,18 @@ def _near(records: Iterable[Written]) -> Mapping[int, _Near]:
 
 
 _FAR: Final = "ttl_odm_far"
-"""Where a mapper remembers a `_Far`."""
+"""The name under which a mapper remembers a `_Far`."""
 
 _SLACK: Final = 1
-"""For how many seconds a `_Far` is good: to compute an instant takes as long as to judge an object
-by one."""
+"""Seconds for which a `_Far` is valid: computing an instant costs as much as judging an object."""
 
 
 class _Far(NamedTuple):
-    """What a class's rows without a ttl of their own were stamped after, if their end is far.
+    """The stamp from which on the end of a class's row is far, if the row has no ttl of its own.
 
-    That is an instant of the database's (`stamped`), and one of a note's (`noted`). They hang on
-    the fields before them, which are compared each time, and are late by up to `_SLACK`: then more
-    rows are asked for their ends than need be.
+    It is an instant of the database (`stamped`), or one of a note (`noted`). Both depend on the
+    fields before them, which are compared each time, and are late by up to `_SLACK`: then a few
+    more rows than necessary are examined.
     """
 
     lifetime: Lifetime
@@ -433,7 +434,7 @@ class _Far(NamedTuple):
 
     @classmethod
     def of(cls, lifetime: Lifetime, sample: Sample, life: int | None) -> _Far:
-        """For a life that rows inherit; None where that has no end."""
+        """Return one for a life that rows inherit; with a life of None, rows have no end."""
         until = monotonic() + _SLACK
         moment = -inf if life is None else until - life + MARGIN
         stamped = EARLIEST if life is None else sample.at(moment)
@@ -442,13 +443,13 @@ class _Far(NamedTuple):
 
 
 def _far(mapped: Mapper[Any], connection: Connection) -> _Far | None:
-    """What tells by a stamp alone that an end is far; None where only `known_of` can."""
+    """Return the stamps from which on an end is far; None if only `known_of` can determine it."""
     lifetime, sample = lifetime_of(mapped), sample_of(connection.dialect)
     if lifetime is None:
         return None
     binding, default = lifetime.binding, lifetime.default
     if not binding.source.is_known:
-        binding.source.see(connection)  # for what `known_of` is asked, too
+        binding.source.see(connection)  # `known_of` needs it, too
         return None
     if sample is None or binding.is_adopted:
         return None
@@ -468,7 +469,7 @@ def _far(mapped: Mapper[Any], connection: Connection) -> _Far | None:
 
 
 def countable(records: list[Any], connection_at: int = compat.CONNECTION) -> list[list[Any]]:
-    """What a flush writes, in batches of which the driver counts the rows."""
+    """Return what a flush writes, in batches whose rows the driver counts."""
     if len(records) > 1 and not records[0][connection_at].dialect.supports_sane_multi_rowcount:
         return [[record] for record in records]
     return [records] if records else []

@@ -1,10 +1,10 @@
 """A flush that meets an expired row: `ExpiredError` instead of silence.
 
-The predicate in the UPDATE or DELETE of a flush already keeps it from touching an expired row;
-what is left is to say so. SQLAlchemy raises a bare StaleDataError for the UPDATE, only warns
-for the DELETE, and on drivers without row counts for executemany (asyncpg) notices nothing.
+The predicate in the UPDATE or DELETE of a flush already keeps it from touching an expired row; this
+module reports it. SQLAlchemy raises a bare StaleDataError for the UPDATE, only warns for the
+DELETE, and with drivers that don't count the rows of executemany (asyncpg) notices nothing.
 SQLAlchemy has no event at these places, so the functions that emit the statements are wrapped;
-tables without a policy go straight through.
+tables without a policy pass straight through.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def flushing(flush: Callable[..., None]) -> Callable[..., None]:
             if stamp is not None and not isinstance(row.__dict__.get(stamp.key), ColumnElement):
                 stamped.append((state, stamp.key))
             if session.connection_callable is not None:
-                dialect_of(session, row)  # lets the object have its shard's token
+                dialect_of(session, row)  # gives the object its shard's token
             key = compat.identity_keys(mapper)(state)
             known = session.identity_map.get(key)
             if known is not None:
@@ -119,7 +119,7 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
         if not records:  # as in the flush of new objects
             return
         _leave_stamps_to_the_gate(binding, records)
-        # The objects whose row in the table at the root this flush has updated.
+        # The objects whose row in the root table this flush has updated.
         at_root: set[Any] = (
             set() if uow is None else uow.attributes.setdefault("ttl_odm_written_at_root", set())
         )
@@ -148,7 +148,7 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
 
 
 def _updating_by_rule(rule: Rule, emit: Callable[..., None]) -> Callable[..., None]:
-    """The same for rows that expire by a rule, which have no stamps."""
+    """Let the UPDATEs of rows that expire by a rule, which have no stamps, raise `ExpiredError`."""
 
     def emit_updates(
         base_mapper: Mapper[Any],
@@ -166,7 +166,7 @@ def _updating_by_rule(rule: Rule, emit: Callable[..., None]) -> Callable[..., No
             check_uncounted(uow, mapper, rule, table, batch)
             try:
                 emit(base_mapper, uow, mapper, table, batch, **options)
-            except ExpiredError:  # of a preparation
+            except ExpiredError:  # from a preparation
                 raise
             except StaleDataError as error:
                 keys = [compat.updated_key(mapper, table, table, record) for record in batch]
@@ -243,10 +243,10 @@ def _written_by(connection: Connection, state: Any) -> tuple[Any, Connection]:
 
 
 def releasing_secondary_rows(write: Callable[..., None]) -> Callable[..., None]:
-    """Let rows of a ``secondary`` table that have expired be gone, as they are for a cascade.
+    """Treat expired rows of a ``secondary`` table as deleted, as cascades do.
 
-    What a flush removes of them, or moves with an owner's key, is no longer there: whether only out
-    of sight or swept already must make no difference.
+    A flush that deletes them, or moves them with an owner's key, no longer finds them. Whether they
+    are only out of sight or swept already must make no difference.
     """
 
     def write_secondary_rows(
@@ -263,9 +263,9 @@ def releasing_secondary_rows(write: Callable[..., None]) -> Callable[..., None]:
 
 
 def _leave_stamps_to_the_gate(binding: Binding, records: Iterable[Any]) -> None:
-    """Take what `touch` has set out of UPDATEs, since each gets the same stamp anyway.
+    """Remove the stamps that `touch` has set from UPDATEs, which get the same stamp anyway.
 
-    With SQL among its values SQLAlchemy makes a statement anew for each object, and sends it alone.
+    With SQL among its values SQLAlchemy makes a new statement for each object, and sends it alone.
     """
     column = binding.last_modified
     for record in records:
@@ -278,7 +278,7 @@ def _leave_stamps_to_the_gate(binding: Binding, records: Iterable[Any]) -> None:
 def _remember(binding: Binding, table: Table, batch: Iterable[Any], at_root: set[State]) -> None:
     """Note what is known of the ends of objects' rows after UPDATEs: objects forget their stamps.
 
-    Of rows that keep theirs, `checked` has noted it.
+    For rows that keep theirs, `checked` has noted it.
     """
     now, has_stamps = monotonic(), binding.stamps
     for record in batch:
@@ -290,7 +290,7 @@ def _remember(binding: Binding, table: Table, batch: Iterable[Any], at_root: set
             state.ttl_odm_note = known, state.runid
         if table is binding.table:
             at_root.add(state)
-        else:  # its _ts was reset at the root, and the objects have the old one
+        else:  # _ts was reset in the root table, and the objects have the old one
             lifetime = lifetime_of(state.mapper)
             if lifetime is not None and lifetime.is_mapped:
                 compat.expire(state, [lifetime.stamp])
@@ -308,7 +308,7 @@ def _expired_on_load(binding: Binding | Rule, mapper: Mapper[Any], uow: Any) -> 
 
 
 def marking(delete: Callable[..., None]) -> Callable[..., None]:
-    """Let the session remember what was given to ``session.delete()`` itself."""
+    """Let the session remember which objects were given to ``session.delete()`` itself."""
 
     def marked(session: Session, state: State, obj: object, head: bool) -> None:  # noqa: FBT001 - SQLAlchemy's signature
         delete(session, state, obj, head)
@@ -344,7 +344,7 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
         records = []
         for parameters, connection in deletes:
             key = tuple([parameters[column] for column in columns])
-            # A join's rows have other keys than its tables', and none of them may go alone.
+            # The keys of a join differ from those of its tables, and no row of it may go alone.
             is_checked = is_of_many or (table, key) in explicit
             records.append((parameters, key, connection, is_checked))
         runs: Iterable[list[Any]] = [records]
@@ -379,7 +379,7 @@ def _written(states: Mapping[Key, State], record: Any) -> tuple[State | None, Co
 
 
 def _explicitly_deleted(uow: UOWTransaction) -> AbstractSet[tuple[object, Key]]:
-    """What of a flush's was given to ``session.delete()``: tables at the root, and keys.
+    """Return the rows of a flush that were given to ``session.delete()``: root tables, and keys.
 
     Collected once: a flush deletes from several tables, and from one in several batches.
     """

@@ -1,13 +1,12 @@
 """The identity map never serves an expired object, nor an old row's values beside a new row's.
 
-``session.get()`` and lazy many-to-one loads answer from memory where they can. An object there
-is *in doubt* once its end of life, as it was loaded, may have come by the upper bound of the
-database's clock that `ttl_odm.sqlalchemy.time.clock` keeps. Then, and only then, the lookup
-misses: SQLAlchemy asks the database, whose predicate decides. Rows that are plainly alive cost
-no query.
+``session.get()`` and lazy many-to-one loads answer from memory if they can. An object there is *in
+doubt* once its end of life, as it was loaded, may have come by the upper bound of the database's
+clock that `ttl_odm.sqlalchemy.time.clock` keeps. Only then does the lookup miss: SQLAlchemy asks
+the database, whose predicate decides. Rows that are certainly alive cost no query.
 
-``merge()`` and a flush of a new object look into the identity map on their own; an object
-there whose row is gone is taken out first, so that the new one is an INSERT.
+``merge()`` and a flush of a new object look into the identity map on their own. If the row of an
+object there is gone, the object is removed first, so that the new one is an INSERT.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from sqlalchemy.util import EMPTY_DICT
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.ends import expired_error, held_by, known_of, seen_of
-from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
-from ttl_odm.sqlalchemy.objects.ruled_rows import has_rule
+from ttl_odm.sqlalchemy.objects.lifetime import has_rule, lifetime_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.time.clock import dialect_of
 
@@ -49,7 +47,7 @@ def live_lookups(lookup: Handler) -> Handler:
             return row
         if kw.get("execution_options", EMPTY_DICT).get(INCLUDE_EXPIRED):
             return row
-        if lifetime is None:  # by a rule: only the database knows the end
+        if lifetime is None:  # a rule: only the database knows the end
             return row if compat.flushes_from_memory(session, kw.get("passive")) else None
         state = instance_state(row)
         if state.mapper is not mapper:  # a subclass may have a default of its own
@@ -60,7 +58,7 @@ def live_lookups(lookup: Handler) -> Handler:
 
 
 def live_merges(merge: Handler) -> Handler:
-    """Let ``merge()`` make a new row of an object whose row is gone."""
+    """Let ``merge()`` insert a new row for an object whose row is gone."""
 
     def live_merge(session: Session, state: State, *args: object, **kw: object) -> Any:
         mapper = state.mapper
@@ -95,7 +93,7 @@ def whole_reloads(load: Handler) -> Handler:
                 held = held_by(refresh_state).difference(only_load_props)
                 if held and refresh_state.modified:
                     raise expired_error(refresh_state, "updated")
-                # SQLAlchemy's statement may have no more columns than it takes.
+                # SQLAlchemy's statement may select only the columns that it asked for.
                 statement, key = select(mapper), refresh_state.key
                 only_load_props = {*only_load_props, *held.intersection(mapper.column_attrs.keys())}
                 compat.expire(refresh_state, held)
@@ -112,9 +110,9 @@ def whole_reloads(load: Handler) -> Handler:
 
 
 def whole_updates(apply: Handler) -> Handler:
-    """Let a bulk UPDATE of a row with the key of an object that is over replace all of the object.
+    """Let a bulk UPDATE expire all attributes of an object that is over and whose key it updates.
 
-    Otherwise it would have values of two rows, and no end by which a flush could tell.
+    Otherwise it would have values of two rows, and no end that would show this to a flush.
     """
 
     def live_apply(cls: type, session: Session, *arguments: Any) -> Any:
@@ -130,7 +128,7 @@ def whole_updates(apply: Handler) -> Handler:
 
 
 def drop_if_gone(session: Session, known: object, cls: type, key: Any) -> None:
-    """Take an object out of a session if its row is gone and one of a class is to have its key."""
+    """Remove an object from a session if its row is gone, so that a new object can have its key."""
     state = instance_state(known)
     lifetime = lifetime_of(state.mapper)
     if lifetime is None:
@@ -153,13 +151,13 @@ def drop_if_gone(session: Session, known: object, cls: type, key: Any) -> None:
 
 
 def _in_doubt(session: Session, state: State, lifetime: Lifetime) -> bool:
-    """Whether the database has to be asked to know that an object is live."""
+    """Return whether only the database can tell that an object is live."""
     dialect = dialect_of(session, state.obj())
     seen = seen_of(state, lifetime, dialect)
     return seen is None or seen.may_be_over(dialect)
 
 
 def _is_over(state: State, dialect: Dialect) -> bool:
-    """Whether the row of an object may have ended since it was seen."""
+    """Return whether the row of an object may have ended since it was seen."""
     seen = known_of(state, dialect)
     return seen is not None and seen.may_be_over(dialect)

@@ -1,12 +1,15 @@
-"""What a program does with one row's lifetime, whichever columns hold it.
+"""What a program does with one row's lifetime, in whichever columns it is stored.
 
-`TTLMixin` has these as methods. Not every policy allows everything: a row without a ttl of its
-own can't be given one, and a date that no write resets isn't prolonged by a touch. Such a wish
-raises `TTLError` and says which declaration would allow it.
+`TTLMixin` has these functions as methods. Not every policy allows all of them: a row may have no
+ttl of its own to set, and a touch can't extend a date that no write resets. Such a call raises
+`TTLError`, which says which declaration would allow it.
 
 What is assigned to the row is SQL, so that the database's clock decides; the next flush sends it.
-Whether it is assigned at all (``at_most_every``, ``only_if``) is decided by the row as it is in
-memory, as whatever a program computes from an attribute: lock the row where two may decide at once.
+Whether it is assigned at all (``at_most_every``, ``only_if``) depends on the row as it is in
+memory, like anything that a program computes from an attribute. Lock the row where two programs
+may decide at once.
+
+Memory knows no end of a row that expires by a rule, so for such rows the database is asked.
 """
 
 from __future__ import annotations
@@ -15,10 +18,11 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, inspect, literal
+from sqlalchemy import ColumnElement, Table, inspect, literal, select
 from sqlalchemy.orm import object_session
 from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.exc import ObjectDeletedError
+from sqlalchemy.sql import visitors
 from sqlalchemy.util.concurrency import in_greenlet
 
 from ttl_odm.core import expiry
@@ -35,8 +39,9 @@ from ttl_odm.core.policy import TTL, ExpireAt
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.objects.ruled_rows import end_by_rule, is_expired_by_rule, tables_of
+from ttl_odm.sqlalchemy.gate import functions
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, root_binding_of
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.rewrite.writes import Ago, SecondsUntil, Stamp, StampUntil
 from ttl_odm.sqlalchemy.time.clock import LastModified, database_now, dialect_of
@@ -56,22 +61,29 @@ if TYPE_CHECKING:
 
 
 _LIFETIME: Final = "ttl_odm_lifetime"
-"""Names under which a mapper remembers them."""
+_TABLES: Final = "ttl_odm_tables"
+"""The names under which a mapper remembers its `Lifetime`, and the tables it is mapped to."""
 
 _STAMP: Final = Stamp()
-"""What every touch assigns: it has no state, and a new one takes as long as the assignment."""
+"""What every touch assigns. It has no state, and making one takes as long as the assignment."""
 
 
 class Lifetime(NamedTuple):
-    """What the lifetime of a class's objects hangs on: a policy, and attributes by their names.
+    """The policy of a mapped class and the names of the attributes that it reads.
 
-    The stamp is the attribute of the last modification, or of the date that the policy has instead.
-    The others are None where rows can't have a ttl of their own, where the policy tells no kinds
-    apart, and where lives have no limit. The default is what the class's rows inherit.
+    A class may map part of a table, a join or a subquery, without the columns that the policy
+    reads. Then `is_mapped` is false, there are no `attributes`, and only the database knows the end
+    of a row. The same is true of a second Table, whose columns may have other types, and whose rows
+    may belong to other classes.
 
-    A class may map a part of a table, a join or a subquery, and so leave out what its lifetime
-    hangs on (`is_mapped` is false, there are no attributes): then only the database knows. So it is
-    with a second Table, whose columns may have other types, and hold rows of other classes.
+    Attributes:
+        binding: The policy of the table.
+        stamp: The attribute of the last modification, or of the date that the policy has instead.
+        own: The attribute of the row's own ttl; None if rows can't have one.
+        kind: The attribute on which the default depends; None if all rows share one.
+        created: The attribute from which the limit to lives is counted; None without a limit.
+        default: The default that the class's rows inherit.
+        attributes: All of these attributes.
     """
 
     binding: Binding
@@ -84,15 +96,15 @@ class Lifetime(NamedTuple):
 
     @property
     def is_mapped(self) -> bool:
-        """Whether there are attributes."""
+        """Whether the class maps the columns of its lifetime."""
         return bool(self.attributes)
 
     def scope(self, values: Mapping[str, Any]) -> object:
-        """What a row's default hangs on; None where rows have one for all."""
+        """Return the value on which a row's default depends; None if all rows share one."""
         return None if self.kind is None else values[self.kind]
 
     def end(self, values: Mapping[str, Any], policy: Policy) -> datetime | None:
-        """The instant at which a row of these `attributes` expires (aware, UTC); None: never."""
+        """Return the instant at which a row with these values expires (aware, UTC); None: never."""
         return expiry.expires_at(
             policy,
             instant=values[self.stamp],
@@ -103,8 +115,8 @@ class Lifetime(NamedTuple):
 
 
 def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
-    """The lifetime of a class's objects; None where the class has no policy."""
-    # Every lookup of every session comes through here: most tables have an empty info.
+    """Return the lifetime of a class's objects; None if the class has no policy."""
+    # Every lookup of every session calls this; most tables have an empty info.
     info = getattr(mapper.local_table, "info", None)
     if info is None:
         return _lifetime_in_many(mapper)
@@ -134,15 +146,36 @@ def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
 
 
 def _lifetime_in_many(mapper: Mapper[Any]) -> Lifetime | None:
-    """That of a class which is mapped to a join or a subquery: of the first that has one."""
-    for binding in map(root_binding_of, tables_of(mapper)):
+    """Return the lifetime of a class mapped to a join or subquery: the first one in its tables."""
+    for binding in map(root_binding_of, _tables_of(mapper)):
         if binding is not None:
             return Lifetime(binding, "", None, None, None, binding.default)
     return None
 
 
+def _tables_of(mapper: Mapper[Any]) -> list[Table]:
+    """Return the tables in the join or subquery that a class is mapped to."""
+    memo = compat.memo_of(mapper)
+    if _TABLES not in memo:
+        elements = visitors.iterate(mapper.local_table)
+        memo[_TABLES] = [element for element in elements if isinstance(element, Table)]
+    tables: list[Table] = memo[_TABLES]
+    return tables
+
+
+def has_rule(mapper: Mapper[Any]) -> bool:
+    """Return whether the rows of a class expire by a rule, so that memory knows no ends of them.
+
+    Call it only for classes without a lifetime (`lifetime_of`).
+    """
+    info = getattr(mapper.local_table, "info", None)
+    if info is None:
+        return any(rule_of(table) is not None for table in _tables_of(mapper))
+    return bool(info) and rule_of(mapper.local_table) is not None
+
+
 def bound_lifetime(row: object) -> Lifetime:
-    """What the lifetime of a row hangs on, or TTLConfigurationError if its class has no TTL."""
+    """Return the lifetime of a row's class; TTLConfigurationError if that has no TTL."""
     try:
         mapper = instance_state(row).manager.mapper
     except AttributeError:
@@ -171,13 +204,14 @@ def bound_lifetime(row: object) -> Lifetime:
 
 
 def end_of(row: object) -> datetime | None:
-    """The instant at which a row expires (aware, UTC), as it is in memory; None for never.
+    """Return the instant at which a row in memory expires (aware, UTC); None for never.
 
-    Where Python doesn't know the default, that is what it was when this process saw it last.
+    If Python doesn't know the default, the one that this process read last counts.
     """
     mapper, rule = _rule(row)
     if rule is not None:
-        return end_by_rule(row, mapper, rule)
+        end: datetime | None = _by_rule(row, mapper, rule, functions.expires_at(mapper.local_table))
+        return end
     lifetime = bound_lifetime(row)
     values = {key: getattr(row, key) for key in lifetime.attributes}
     policy = lifetime.default.policy
@@ -189,27 +223,41 @@ def end_of(row: object) -> datetime | None:
 
 
 def is_expired(row: object) -> bool:
-    """Whether a row has expired, by the database's clock; see `TTLMixin.is_expired`."""
+    """Return whether a row has expired, by the database's clock; see `TTLMixin.is_expired`."""
     mapper, rule = _rule(row)
     if rule is not None:
-        return is_expired_by_rule(row, mapper, rule)
+        return _is_expired_by_rule(row, mapper, rule)
     end = end_of(row)
     return end is not None and expiry.is_expired(end, database_now(row))
 
 
 def time_left(row: object) -> timedelta | None:
-    """How long a row still lives, by the database's clock; None for forever, never negative."""
+    """Return how long a row still lives, by the database's clock; None: forever. Never negative."""
     end = end_of(row)
     if end is not None:
         return expiry.remaining(end, database_now(row))
-    mapper, rule = _rule(row)  # it may have expired, and have no end
-    return timedelta(0) if rule is not None and is_expired_by_rule(row, mapper, rule) else None
+    mapper, rule = _rule(row)  # a row may have expired without an end of its own
+    return timedelta(0) if rule is not None and _is_expired_by_rule(row, mapper, rule) else None
 
 
 def _rule(row: object) -> tuple[Mapper[Any], Rule | None]:
-    """The mapper of a row, and its rule; None where it has a lifetime of its own."""
+    """Return the mapper of a row, and its rule; None if the row has a lifetime of its own."""
     mapper: Mapper[Any] = instance_state(row).manager.mapper
     return mapper, rule_of(mapper.local_table) if lifetime_of(mapper) is None else None
+
+
+def _is_expired_by_rule(row: object, mapper: Mapper[Any], rule: Rule) -> bool:
+    return bool(_by_rule(row, mapper, rule, functions.expired(mapper.local_table)))
+
+
+def _by_rule(row: object, mapper: Mapper[Any], rule: Rule, value: ColumnElement[Any]) -> Any:
+    """Ask the database for something about a row that expires by a rule; memory can't tell it."""
+    session = object_session(row)
+    if session is None or not instance_state(row).has_identity:
+        raise rule.rejected("unread", type(row).__name__)
+    key = zip(mapper.primary_key, mapper.primary_key_from_instance(row), strict=True)
+    question = select(value).select_from(mapper.local_table).options(include_expired())
+    return session.scalar(question.where(*(column == part for column, part in key)))
 
 
 def touch(
@@ -231,7 +279,7 @@ def touch(
 
     Raises:
         TTLConfigurationError: The row's class has no TTL, or an argument is invalid.
-        TTLError: Its policy is one that writes don't extend.
+        TTLError: Under its policy, writes don't extend lives.
     """
     lifetime = bound_lifetime(row)
     check_extended(type(row).__name__, lifetime.binding)
@@ -241,8 +289,8 @@ def touch(
         if last is not None and is_recent(last, database_now(row), pause):
             return False
     if only_if is not None:
-        # How long the life will be makes no difference: what has an end gets a later one, but
-        # for the policy's limit.
+        # The length of the new life makes no difference: a row with an end gets a later one,
+        # except for the policy's limit.
         end = end_of(row)
         later = None if end is None else _limited(row, lifetime, end + timedelta.resolution)
         if not grants(only_if, end, later):
@@ -313,12 +361,12 @@ def expire_in(row: object, life: float | timedelta, *, only_if: OnlyIf | None = 
 def values_for_life(
     name: str, binding: Binding, seconds: int, where: str
 ) -> tuple[int | None, ColumnElement[Any]]:
-    """What ``expire_in`` writes: a row's own ttl (None if it has none), and the stamp or date.
+    """Return what ``expire_in`` writes: the row's own ttl, or None, and the stamp or date.
 
     Args:
-        name: The model's.
+        name: The model's name.
         binding: Its policy.
-        seconds: The new life, by `life_seconds`.
+        seconds: The new life, from `life_seconds`.
         where: The model and the field, for messages.
 
     Raises:
@@ -375,7 +423,7 @@ def expire_at(row: object, instant: datetime, *, only_if: OnlyIf | None = None) 
 
 
 def _now_at_least(row: object) -> datetime:
-    """The database's now, or what it surely is past, where this process has never asked it."""
+    """Return the database's now, or an earlier instant if this process has never asked for it."""
     try:
         return database_now(row)
     except TTLError:
@@ -388,7 +436,7 @@ def _limited(row: object, lifetime: Lifetime, end: datetime) -> datetime | None:
 
 
 def _last_written(row: object, lifetime: Lifetime) -> datetime | None:
-    """When a row was last written (aware), as far as that can be known here."""
+    """Return when a row was last written (aware); None if that can't be known here."""
     state = inspect(row)
     if lifetime.stamp not in state.dict:
         session = state.session
@@ -415,7 +463,7 @@ def _set_null(row: object, attribute: str, column: Column[Any]) -> None:
 
 
 def check_extended(name: str, binding: Binding) -> None:
-    """Reject a touch where no write extends a row's life; `name` is the model's."""
+    """Raise TTLError if writes don't extend a row's life; `name` is the model's."""
     if not binding.stamps:
         raise TTLError(
             f"{name}.touch(): with {binding.policy!r} no write renews a row; set "
@@ -424,7 +472,7 @@ def check_extended(name: str, binding: Binding) -> None:
 
 
 def check_written(name: str, call: str, binding: Binding) -> None:
-    """Reject a column that the database computes, before it rejects the write."""
+    """Raise TTLError for a computed column, before the database rejects the write."""
     column = binding.last_modified if binding.override is None else binding.override
     if column.computed is not None:
         raise TTLError(
@@ -435,7 +483,7 @@ def check_written(name: str, call: str, binding: Binding) -> None:
 
 
 def no_own_lifetime(name: str, call: str, binding: Binding) -> TTLError:
-    """The error for a policy that gives rows no lifetime of their own."""
+    """Return the error for a policy that gives rows no lifetime of their own."""
     return TTLError(
         f"{name}.{call}: with {binding.policy!r}, a row has no lifetime of its own; that needs "
         "TTL(..., override='a column of seconds') or ExpireAt('a column')."

@@ -1,7 +1,7 @@
-"""`touch` as a statement: rows whose lives start again, without loading them.
+"""`touch` as a statement: rows restart their lives without being loaded.
 
-It is an UPDATE of SQLAlchemy's own, with a SET clause and conditions, to which a caller adds
-``where()`` and ``returning()``. The gate does to it what it does to every UPDATE.
+It is an ordinary UPDATE with a SET clause and conditions, to which a caller adds ``where()`` and
+``returning()``. The gate treats it like any UPDATE.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 _STATEMENT: Final = "ttl_odm_touch"
-"""Where a mapper remembers it."""
+"""The name under which a mapper remembers the UPDATE."""
 
 
 @overload
@@ -86,8 +86,8 @@ def touch(
     matches live rows only. ``result.rowcount`` is the number of rows that it renewed.
 
     With ``.returning(WebSession)`` every live row that the WHERE clause matches comes back, also
-    one that a condition below leaves as it is. So a session that was renewed a moment ago is told
-    from one that has expired.
+    one that a condition below leaves as it is. That distinguishes a session that was renewed a
+    moment ago from one that has expired.
 
     Args:
         target: An object of a mapped class with a TTL; or a mapped class, an alias of one, or a
@@ -123,7 +123,7 @@ def touch(
 
 
 class WrittenBefore(FunctionElement[bool]):
-    """Whether a row was written so many seconds ago, or earlier, or nobody can tell when."""
+    """Whether a row was written at least so many seconds ago, or at an unknown time."""
 
     inherit_cache = True
     type = Boolean()
@@ -140,7 +140,7 @@ class WrittenBefore(FunctionElement[bool]):
         self.instants = instants
 
     def self_group(self, against: object = None) -> Any:  # noqa: ARG002 (SQLAlchemy's signature)
-        """As it is: it puts parentheses around itself."""
+        """Return the element itself: it is rendered in parentheses."""
         return self
 
 
@@ -157,7 +157,7 @@ def _render_written_before(element: WrittenBefore, compiler: SQLCompiler, **kw: 
 
 
 class _Rows(NamedTuple):
-    """What the UPDATE is of, the table or alias in it, its policy, and the conditions of a join."""
+    """The entity of the UPDATE, its table or alias, the policy, and the conditions of a join."""
 
     entity: Any
     source: FromClause
@@ -166,9 +166,9 @@ class _Rows(NamedTuple):
 
 
 def _rows_of(target: Any, name: str) -> _Rows:
-    """What to update for a target.
+    """Return the rows to update for a target.
 
-    Of a joined subclass that is its root, which has the columns, joined to the target.
+    For a joined subclass, update its root, which has the columns, joined to the target.
     """
     mapper: Mapper[Any] | None = None
     source: Any = target
@@ -207,7 +207,7 @@ def _rows_of(target: Any, name: str) -> _Rows:
 
 
 def _plain_statement(target: Any) -> Update:
-    """The UPDATE without conditions, which a mapper remembers: making it takes 25 microseconds."""
+    """Return the UPDATE without conditions; a mapper remembers it, as it takes 25 µs to make."""
     mapper = mapper_of(target) if isinstance(target, type) else None
     if mapper is None:
         return _statement(target, None, None, None)
@@ -272,7 +272,7 @@ def _change_is(
     new: SourceColumns,
     seconds: int | None,
 ) -> ColumnElement[bool]:
-    """`ttl_odm.core.lifetime.grants` in SQL; a row with an end gets a later one from a touch."""
+    """Return `ttl_odm.core.lifetime.grants` in SQL; a touch always makes an end later."""
     end: SQL = ExpiresAt(binding, columns)
     if only_if == "has_ttl":
         return end.is_not(None)
