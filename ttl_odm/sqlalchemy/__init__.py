@@ -25,7 +25,7 @@ from ttl_odm.sqlalchemy.objects.lifetime import (
 from ttl_odm.sqlalchemy.objects.renewals import touch
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError
-from ttl_odm.sqlalchemy.rewrite.eager_joins import outer_joins
+from ttl_odm.sqlalchemy.rewrite.from_clauses import outer_joins
 from ttl_odm.sqlalchemy.sweep.advisory_leases import AdvisoryLeases, AsyncAdvisoryLeases
 from ttl_odm.sqlalchemy.sweep.leases import lease_table
 from ttl_odm.sweeper.declarations import Archive
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ttl_odm.stored.sqlalchemy.tables import create_policies, policy_tables
 
 enclose_handlers()
-# What of SQLAlchemy is replaced, and by what.
+# The functions of SQLAlchemy that are wrapped, and the wrappers.
 compat.install(
     {
         "class attribute": mapper.checking_defaults,
@@ -94,7 +94,7 @@ __all__ = [
     "touch",
 ]
 
-# The names of extensions, which are imported when they are asked for.
+# Names that extensions define, which are imported on first use.
 _EXTENSIONS: Final = {
     "PolicyChange": "ttl_odm.stored.rows",
     "RawSQLError": "ttl_odm.guard.sqlalchemy.answers",

@@ -1,7 +1,7 @@
 """`TTLModel`: the two contract columns as SQLModel fields.
 
 `TTLMixin` alone gives a SQLModel table its columns, but pydantic refuses to set an attribute
-that isn't a field, and drops it from ``Hero(ttl=5)`` without a word. So they are fields here.
+that isn't a field, and silently drops it from ``Hero(ttl=5)``. So they are fields here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LIFETIME: Final = {"last_modified", "ttl"}
 
 
 class _Absent:
-    """An attribute that a class doesn't have, whatever its bases say."""
+    """An attribute that a class doesn't have, although its bases do."""
 
     def __get__(self, instance: object, owner: type) -> Any:
         raise AttributeError(f"{owner.__name__} has no such attribute")
@@ -61,8 +61,8 @@ class TTLModel(_Helpers, SQLModel):
     )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Pydantic would store the value as it was given over the one that TTLMixin checked and
-        # converted (a timedelta), and may refuse the SQL that touch() assigns.
+        # Pydantic would overwrite the value that TTLMixin checked and converted (a timedelta)
+        # with the original one, and may reject the SQL that touch() assigns.
         if name in _LIFETIME and self.model_config.get("table"):
             set_attribute(self, name, value)
             self.model_fields_set.add(name)

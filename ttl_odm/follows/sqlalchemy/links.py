@@ -28,15 +28,14 @@ from ttl_odm.follows.sqlalchemy.conditions import under
 from ttl_odm.follows.sqlalchemy.following import following_of
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.compat import SQLTemplate, column_key
-from ttl_odm.sqlalchemy.keys.conversions import as_sql
-from ttl_odm.sqlalchemy.keys.defaults import (
-    UNKNOWN,
-    default_of,
+from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, default_of
+from ttl_odm.sqlalchemy.keys.table_keys import (
+    Key,
+    as_sql,
     with_generated,
     with_sources,
     with_values,
 )
-from ttl_odm.sqlalchemy.keys.table_keys import Key
 from ttl_odm.sqlalchemy.rewrite.from_clauses import Assigned
 from ttl_odm.sqlalchemy.rewrite.selections import selected_columns, selected_rows
 from ttl_odm.sqlalchemy.rewrite.writes import is_sql

@@ -15,7 +15,7 @@ from ttl_odm.follows.sqlalchemy.links import as_set, link_of, moves_by_values, s
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.defaults import with_defaults
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
-from ttl_odm.sqlalchemy.keys.ignored import IgnoredRows
+from ttl_odm.sqlalchemy.keys.insert_conflicts import IgnoredRows
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.rewrite.selections import selected_columns
 from ttl_odm.sqlalchemy.rewrite.writes import filled, has_writes, inner_rows, is_sql, rows_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.follows.sqlalchemy.following import Following
     from ttl_odm.sqlalchemy.keys.table_keys import Key as LinkKey
-    from ttl_odm.sqlalchemy.rewrite.target_lookup import TargetLookup
+    from ttl_odm.sqlalchemy.keys.updates import TargetLookup
     from ttl_odm.sqlalchemy.rewrite.writes import Target
 
     Row = Mapping[str, Any]

@@ -17,6 +17,7 @@ from ttl_odm.follows.sqlalchemy.parent_keys import parents_written
 from ttl_odm.follows.sqlalchemy.parents import CHUNK
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
+from ttl_odm.sqlalchemy.keys.updates import TargetLookup
 from ttl_odm.sqlalchemy.policy.parameters import (
     INCLUDE_EXPIRED,
     KEEP_LAST_MODIFIED,
@@ -24,7 +25,6 @@ from ttl_odm.sqlalchemy.policy.parameters import (
 )
 from ttl_odm.sqlalchemy.policy.rules import root_of
 from ttl_odm.sqlalchemy.purge.statements import in_subquery, is_one_of
-from ttl_odm.sqlalchemy.rewrite.target_lookup import TargetLookup
 from ttl_odm.sqlalchemy.rewrite.writes import Stamp
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.timestamps import has_timestamp, in_utc, shown_in_utc

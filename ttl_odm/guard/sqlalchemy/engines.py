@@ -25,8 +25,8 @@ from ttl_odm.guard.sqlalchemy.leaks import RawLeaks, is_unknown, leaks_in, leaks
 from ttl_odm.guard.tables import Source, replaced
 from ttl_odm.guard.words import Marks
 from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.gate.compiler import compiled_statements
 from ttl_odm.sqlalchemy.gate.execution import outdate, recompiled
-from ttl_odm.sqlalchemy.gate.recompile import compiled_statements
 from ttl_odm.sqlalchemy.policy.binding import bound_tables
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED, includes_expired
 from ttl_odm.sqlalchemy.policy.rules import root_of

@@ -1,9 +1,9 @@
-"""`enable` and `disable`: a policy on a class or Table that isn't ours, its source untouched.
+"""`enable` and `disable`: a policy on a class or Table of others, without changing its source.
 
-A class gets ``__ttl__`` as if it had declared it; a Table that no class is mapped to gets an
-owner of its own that keeps it. Everything else is as for declared models: the policy is bound to
-the table, sub-tables hang on it, single-table subclasses may have defaults of their own. What was
-compiled before is compiled again (`ttl_odm.sqlalchemy.gate.recompile`).
+A class gets ``__ttl__`` as if it had declared it; a Table to which no class is mapped gets an owner
+that keeps it. Everything else is as for declared models: the policy is bound to the table,
+sub-tables share it, single-table subclasses may have defaults of their own. Statements that were
+compiled before are compiled again (`ttl_odm.sqlalchemy.gate.compiler`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from ttl_odm.core.policy import TTL, Policy, as_policy
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mapper import bind_mapper, bind_table, without_own
-from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers, policy_change
-from ttl_odm.sqlalchemy.gate.recompile import recompile
+from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers, policy_change, recompile
 from ttl_odm.sqlalchemy.policy.binding import binding_of, root_binding_of, tables_like, unbind
 from ttl_odm.sqlalchemy.policy.foreign_keys import names_above
 from ttl_odm.sqlalchemy.rewrite.from_clauses import target_name
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
 _TYPE_BEFORE: Final = "ttl_odm_type_before"
 _OURS: Final = frozenset(("_ts", "ttl"))
-"""Columns that a migration adds."""
+"""The columns that a migration adds."""
 
 _lock = RLock()
 _overlay = Overlay()
@@ -127,7 +126,7 @@ def disable(target: Any) -> None:
 
 
 class _TableOwner:
-    """Stands for a class beside a Table that no class is mapped to."""
+    """Takes the place of a class for a Table to which no class is mapped."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
@@ -135,7 +134,7 @@ class _TableOwner:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Where a policy belongs: whose ``__ttl__`` counts, and the table and mappers at the root."""
+    """Where a policy belongs: the owner of its ``__ttl__``, the root table and its mappers."""
 
     owner: Any
     table: Table
@@ -143,7 +142,7 @@ class _Target:
 
     @classmethod
     def of(cls, target: Any) -> _Target:
-        """Find it, or raise TTLConfigurationError."""
+        """Return the target; TTLConfigurationError if it can't have a policy."""
         if isinstance(target, Table):
             return cls._of_table(target)
         mapper = compat.mapper_of(target)
@@ -181,7 +180,7 @@ class _Target:
             return cls(mapped or roots[0].class_, table, roots)
         for mapper in compat.mappers():
             if mapper.local_table is table:
-                return cls.of(mapper.class_)  # of a joined subclass: says why not
+                return cls.of(mapper.class_)  # a joined subclass: raises the error
         return cls(_TableOwner(table.fullname), table, ())
 
     @property
@@ -193,14 +192,14 @@ class _Target:
         )
 
     def mappers(self) -> Iterator[Mapper[Any]]:
-        """The mappers of the hierarchies on this table, each after what it inherits from."""
+        """Yield the mappers of the hierarchies on this table, base classes first."""
         for root in self.roots:
             yield from root.self_and_descendants
 
     def settle(self) -> None:
-        """Write a number in full that is the default of a policy over other columns.
+        """Write out a bare number that is the default of a policy over other columns.
 
-        The class may be bound again, and would then be taken for one of the contract.
+        The class may be bound again, and would then count as one with the contract's columns.
         """
         binding = binding_of(self.table)
         if binding is None or isinstance(getattr(binding.default.owner, "__ttl__", None), Policy):
@@ -210,7 +209,7 @@ class _Target:
             binding.default.owner.__ttl__ = policy
 
     def completed(self, policy: Declaration) -> Declaration:
-        """A policy, or for a number the policy whose default it changes, if that needs it."""
+        """Return a policy; for a number, the policy whose default it changes, if that needs it."""
         binding = binding_of(self.table)
         if (
             binding is None
@@ -223,7 +222,7 @@ class _Target:
         return policy if full.shape == TTL().shape else full
 
     def differs_by_default(self, policy: Declaration) -> bool:
-        """Whether a declaration differs from the owner's by nothing but the default ttl."""
+        """Return whether a declaration differs from the owner's only in the default ttl."""
         binding = binding_of(self.table)
         if binding is None or all(
             default.owner is not self.owner for default in binding.defaults()
@@ -236,7 +235,7 @@ class _Target:
         return not isinstance(policy, Policy)  # a number always does
 
     def check_columns(self, policy: Policy, *, where: str) -> None:
-        """See that the columns are there."""
+        """Raise TTLConfigurationError if a column of the policy doesn't exist."""
         names: tuple[str | None, ...]
         if isinstance(policy, TTL):
             names = (policy.last_modified, policy.override, policy.by, policy.created)
@@ -273,7 +272,7 @@ class _Target:
         return next((root.columns[name] for root in self.roots if name in root.columns), None)
 
     def retire(self) -> None:
-        """Let statements that run while the policy changes end by the one they began with."""
+        """Let running statements finish with the policy that they began with."""
         binding = binding_of(self.table)
         for default in () if binding is None else binding.defaults():
             default.retire()
@@ -291,15 +290,15 @@ class _Target:
         names: set[str] = set()
         for table in tables:
             if isinstance(table, Table):
-                # Writing to what it refers to deletes the expired rows here first.
+                # A write to a table that it refers to deletes the expired rows here first.
                 names |= {table.name, *names_above([table])}
             _unbind(table)
         if hasattr(self.owner, "__ttl__"):
-            # A ``_ts`` that was reflected, or declared by somebody else, is read as TTLMixin does.
+            # A ``_ts`` that isn't TTLMixin's own (a reflected one) gets the type of TTLMixin's.
             declared, column = self.owner.__ttl__, self._column("_ts")
             policy = declared if isinstance(declared, Policy) else TTL()
             if (
-                column is not None  # a number for a subclass, whose base goes by other columns
+                column is not None  # None: a number for a subclass of a base with other columns
                 and isinstance(policy, TTL)
                 and (policy.last_modified == "_ts" and policy.unit is None)
                 and (isinstance(column.type, Integer) or getattr(column.type, "timezone", False))
@@ -321,7 +320,7 @@ def _unbind(table: FromClause) -> None:
     for other in tables_like(table):
         _unbind(other)
     unbind(table)
-    if binding is None:  # a joined subclass's
+    if binding is None:  # the table of a joined subclass
         return
     if binding.layout is not None:
         binding.layout.undo()
@@ -334,7 +333,7 @@ def _unbind(table: FromClause) -> None:
 
 def _retype(column: Column[Any], type_: TypeEngine[Any]) -> None:
     column.type = type_
-    column.__dict__.pop("comparator", None)  # it is remembered with the old type
+    column.__dict__.pop("comparator", None)  # the memoized one has the old type
 
 
 def _root(mapper: Mapper[Any]) -> Mapper[Any]:
@@ -344,7 +343,7 @@ def _root(mapper: Mapper[Any]) -> Mapper[Any]:
 
 
 def roots_of(table: Table) -> tuple[Mapper[Any], ...]:
-    """The mappers of a table that inherit from none."""
+    """Return the mappers of a table that inherit from no other."""
     return tuple(
         mapper
         for mapper in compat.mappers()

@@ -1,7 +1,7 @@
 """Binding a declared ``__ttl__`` to its table, the moment the class is mapped.
 
-One listener on the mapper of every class runs once per class, when it is declared; nothing of
-it is left at run time. Every mistake in a declaration is found here, before a row is at stake.
+A listener on mappers runs once per class, when it is declared; it costs nothing at run time. Every
+mistake in a declaration is found here, before a row is at stake.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from ttl_odm.core.policy import TTL, as_policy, default_extension, instant_field
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin, goes_by, last_modified_column, ttl_column
-from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
-from ttl_odm.sqlalchemy.gate.recompile import recompile
+from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers, recompile
 from ttl_odm.sqlalchemy.policy import schema
 from ttl_odm.sqlalchemy.policy.binding import (
     Binding,
@@ -56,13 +55,13 @@ if TYPE_CHECKING:
 
 @event.listens_for(Mapper, "after_mapper_constructed")
 def bind_mapper(mapper: Mapper[Any], cls: type[Any], *, is_ours: bool = True) -> None:
-    """Put what a class declares, or shares with the class that it inherits from, on its table.
+    """Bind the policy that a class declares, or shares with its base class, to its table.
 
     For `is_ours` see `bind_table`.
     """
     above = mapper.inherits
     if not hasattr(cls, "__ttl__") and not (
-        # By `enable()`, a table may have a policy that its class knows nothing of.
+        # With `enable()`, a table may have a policy that its class doesn't declare.
         above is not None and root_binding_of(above.local_table) is not None
     ):
         return
@@ -75,7 +74,7 @@ def bind_mapper(mapper: Mapper[Any], cls: type[Any], *, is_ours: bool = True) ->
         if next(base for base in cls.__mro__ if "__ttl__" in vars(base)) is TTLMixin:
             raise undeclared(cls, TTLMixin.__name__)
         if mapper.concrete and issubclass(cls, TTLMixin) and isinstance(mapper.local_table, Table):
-            # It doesn't inherit the columns of the mixin.
+            # A concrete class doesn't inherit the columns of the mixin.
             new = (("last_modified", last_modified_column()), ("ttl", ttl_column(cls)))
             for key, column in new:
                 if goes_by(cls, column.name) and column.name not in mapper.local_table.c:
@@ -89,7 +88,7 @@ def bind_mapper(mapper: Mapper[Any], cls: type[Any], *, is_ours: bool = True) ->
 
 
 def _has_rule(mapper: Mapper[Any], cls: type[Any]) -> bool:
-    """Whether the rows of a class expire by a `Rule`; then that is put on its table."""
+    """Return whether the rows of a class expire by a `Rule`, which is put on its table."""
     above, table = mapper.inherits, mapper.local_table
     if above is None or mapper.concrete:
         if not isinstance(cls.__ttl__, Extension):
@@ -106,10 +105,10 @@ def _has_rule(mapper: Mapper[Any], cls: type[Any]) -> bool:
 
 
 def checking_defaults(original: Any) -> Any:
-    """Refuse a default that is not a ttl when it is assigned to a class, not by each statement.
+    """Reject an invalid default when it is assigned to a class, not by each statement.
 
-    SQLAlchemy's own classes come through here once they are mapped; of classes that are mapped by
-    a decorator nobody hears, and their statements raise.
+    SQLAlchemy calls the wrapped function for its own classes once they are mapped. For classes that
+    a decorator maps it doesn't, so their statements raise the error.
     """
 
     def checked(cls: type[Any], key: str, value: Any) -> None:
@@ -127,10 +126,10 @@ def checking_defaults(original: Any) -> Any:
 def bind_table(
     table: FromClause, owner: Any, mapper: Mapper[Any] | None = None, *, is_ours: bool = True
 ) -> None:
-    """Put the policy of an owner (a class, or what `enable()` keeps for a Table) on its table.
+    """Put the policy of an owner (a class, or `enable()`'s substitute for one) on its table.
 
-    One that isn't ours, whose class doesn't declare the policy itself, gets no index: its DDL is
-    its owner's matter, unless ``__ttl_sweep__`` asks for it.
+    A table that isn't ours, whose class doesn't declare the policy itself, gets no index: its DDL
+    is its owner's matter, unless ``__ttl_sweep__`` asks for it.
     """
     other = binding_of(table)
     if other is not None and other.origin is None:
@@ -149,7 +148,7 @@ def bind_table(
 
 
 def binding_for(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None) -> Binding:
-    """Return what the policy of an owner means for its table, and change neither."""
+    """Return the policy of an owner, bound to its table, without changing either."""
     where = f"{owner.__name__}.__ttl__"
     policy = as_policy(owner.__ttl__, where=where)
     if not isinstance(table, Table):
@@ -177,13 +176,13 @@ def binding_for(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None
 
 
 def without_own(policy: TTL) -> str:
-    """What to declare where the column of rows' own ttl is missing because no row has one."""
+    """Return the declaration for a table without a column for rows' own ttl, as no row has one."""
     return f"If no row has a ttl of its own, write {repr(policy)[:-1]}, override=None)"
 
 
 @dataclass(frozen=True, slots=True)
 class _PolicyColumns:
-    """The columns of a table that a policy names; it may name attributes of the class too."""
+    """The columns of a table that a policy names, by column or by attribute of the class."""
 
     table: Table
     mapper: Mapper[Any] | None
@@ -191,7 +190,7 @@ class _PolicyColumns:
     where: str
 
     def named(self, name: str) -> Column[Any]:
-        """The column of this attribute, key or name."""
+        """Return the column with this attribute, key or name."""
         table = self.table
         column = None if self.mapper is None else self.mapper.columns.get(name)
         if column is None:
@@ -214,7 +213,7 @@ class _PolicyColumns:
         )
 
     def override(self) -> Column[Any] | None:
-        """The column of the row's own ttl."""
+        """Return the column of the row's own ttl."""
         policy = self.policy
         if not isinstance(policy, TTL) or policy.override is None:
             return None
@@ -224,7 +223,7 @@ class _PolicyColumns:
                 f"{self.where}: column {column.name!r} is {column.type!r}; a row's own ttl is a "
                 "whole number of seconds, so the column must be an integer."
             )
-        # The column of the mixin has a CHECK; what an application's own may hold is its matter.
+        # The column of the mixin has a CHECK; an application decides on its own columns.
         ours = isinstance(column.type, Seconds)
         if policy.values not in (None, "strict" if ours else "lenient"):
             fix = (
@@ -241,19 +240,19 @@ class _PolicyColumns:
         return column
 
     def max_lifetime(self) -> MaxLifetime | None:
-        """The limit to lives, with the column that it is counted from."""
+        """Return the limit to lives, with the column from which it is counted."""
         policy = self.policy
         if not isinstance(policy, TTL) or policy.created is None or policy.max_lifetime is None:
             return None
         column = self.named(policy.created)
-        # A date is one whatever the unit of the other column.
+        # A column of dates has no unit, even if the other column has.
         holds_dates = issubclass(compat.affinity(column.type), (DateTime, Date))
         unit = None if holds_dates else policy.unit
         instants = instants_of(column, policy.timezone, unit, self.where)
         return MaxLifetime(column, instants, policy.max_lifetime)
 
     def discriminator(self) -> Column[Any] | None:
-        """The column that tells kinds, or else single-table subclasses, apart."""
+        """Return the column that distinguishes kinds, scopes, or single-table subclasses."""
         if isinstance(self.policy, TTL) and self.policy.by is not None:
             return self.named(self.policy.by)
         declared = default_extension(self.policy)
@@ -264,21 +263,21 @@ class _PolicyColumns:
 
 
 def _prepare_schema(binding: Binding, *, makes_index: bool) -> None:
-    """See to the default of ``_ts``, and to what ``create_all()`` adds."""
+    """Set the default of ``_ts``, and add what ``create_all()`` creates: a check and indexes."""
     stamp, own = binding.last_modified, binding.override
     binding.source.prepare_schema()
     if binding.stamps and (stamp.default is None or not binding.instants.native):
-        # The application's own (utcnow(), time.time()) is the clock of a host.
+        # The application's own default (utcnow(), time.time()) uses the clock of a host.
         binding.default_before = stamp.default
         default = ColumnDefault(binding.instants.stored(Stamp()))
         compat.attach(default, stamp)
         stamp.default = default
     if own is None or not binding.instants.native:
-        # Rows with a ttl of their own, and NULLs that are expired, are in no index of one column.
+        # An index of one column finds neither rows with their own ttl nor NULLs that are expired.
         makes_index = makes_index and own is None and not binding.nulls_expire
         if makes_index and not binding.stamps:
             schema.add_index_on(stamp)
-    # A table that is bound again, with another policy, has them.
+    # A table that is bound again, with another policy, has them already.
     elif isinstance(own.type, Seconds) and not any(
         isinstance(check, schema.TTLCheck) for check in own.constraints
     ):
@@ -291,7 +290,7 @@ def _prepare_schema(binding: Binding, *, makes_index: bool) -> None:
 
 
 def layout_of(owner: type) -> Layout | None:
-    """How a model declares that its table is laid out; None where it doesn't."""
+    """Return the layout that a model declares for its table; None if it declares none."""
     value: object = getattr(owner, "__ttl_partition__", None)
     if value is None or isinstance(value, Layout):
         return value
@@ -301,17 +300,17 @@ def layout_of(owner: type) -> Layout | None:
 
 
 def lay_out(binding: Binding, declared: Layout, where: str) -> TableLayout:
-    """Let the package of a declaration say what that means for a table.
+    """Return the layout of a table, from the package of the declaration.
 
     Raises:
-        TTLConfigurationError: The table can't be laid out so.
+        TTLConfigurationError: The table can't have this layout.
     """
     package = import_module(declared.package("sqlalchemy"))
     return cast("TableLayout", package.lay_out(binding, declared, where))
 
 
 def _lay_out(binding: Binding) -> None:
-    """See to the table's layout, where the owner declares one."""
+    """Lay out the table, if its owner declares a layout."""
     owner = binding.default.owner
     declared = layout_of(owner)
     if declared is not None:
@@ -321,7 +320,7 @@ def _lay_out(binding: Binding) -> None:
 
 
 def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:
-    """A single-table subclass: its own ``__ttl__``, if any, for the rows it stands for."""
+    """Bind a single-table subclass: its own ``__ttl__``, if it has one, is for its rows."""
     binding = root_binding_of(mapper.local_table)
     where = f"{cls.__name__}.__ttl__"
     if binding is None:
@@ -358,7 +357,7 @@ def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:
 
 
 def _bind_joined(mapper: Mapper[Any], base: Mapper[Any], cls: type[Any]) -> None:
-    """A joined subclass lives and dies with its base row; it can't have another ttl."""
+    """Bind a joined subclass: its rows live and die with their base rows, and share their ttl."""
     binding = root_binding_of(base.local_table)
     if binding is None or "__ttl__" in vars(cls):
         raise TTLConfigurationError(
@@ -376,12 +375,12 @@ def _bind_joined(mapper: Mapper[Any], base: Mapper[Any], cls: type[Any]) -> None
 
 
 def _join_variant(mapper: Mapper[Any], cls: type[Any], binding: Binding) -> None:
-    """Count a subclass's rows among those of the nearest default of its own, if there is one."""
+    """Add a subclass's rows to those of the nearest default of its own, if there is one."""
     variant = binding.variant_for(cls)
     if variant is None or mapper.polymorphic_identity is None:
         return
     variant.identities.append(mapper.polymorphic_identity)
-    # Statements that were compiled before don't tell these rows from others.
+    # Statements that were compiled before don't distinguish these rows from others.
     forget_compiled_statements()
     for relative in mapper.base_mapper.self_and_descendants:
         compat.compiled_cache(relative).clear()

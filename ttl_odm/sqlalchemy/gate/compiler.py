@@ -1,31 +1,39 @@
 """The gate: SQLAlchemy's statement compiler, with the live predicate in every statement.
 
-The public extension ``@compiles`` hands us each SELECT, UPDATE, DELETE and INSERT together
-with the compiler that is about to render it; we give that compiler a subclass of its own
-class. So there is nothing to install, no listener runs, and what the gate adds is compiled
-once and then served from SQLAlchemy's statement cache.
+The public extension ``@compiles`` passes us each SELECT, UPDATE, DELETE and INSERT together with
+the compiler that is about to render it, and we give that compiler a subclass of its own class. So
+there is nothing to install, no listener runs, and what the gate adds is compiled once and then
+served from SQLAlchemy's statement cache.
 
-Which condition goes where is decided by how a table enters the statement: see `LiveRows`.
-Values that change while the application runs (the default ttl, ``include_expired``) are
-bound, never part of the SQL. What one execution asks for reaches them in the execution context
+How a table enters a statement determines where its condition goes: see `LiveRows`. Values that
+change while the application runs (the default ttl, ``include_expired``) are bound, never part of
+the SQL. The options of one execution are applied to them in the execution context
 (`ttl_odm.sqlalchemy.gate.execution`).
 
-The compiler, what puts it in place and `policy_change` stand together: a reader of one statement
-meets all three. Statements are compiled before a policy changes, or after it. Meanwhile a table has
-half a policy, or none, and a statement that is compiled then would show expired rows, or not
-compile at all.
+No statement is compiled while a policy changes (`policy_change`): the table has half a policy then,
+or none, and the statement would show expired rows, or not compile at all. Statements that were
+compiled before are compiled again (`recompile`). SQLAlchemy keeps them in the cache of each engine,
+of each mapper (for flushes), in one that a user passes as ``compiled_cache``, or a variable has
+them. A policy in the cache keys would not help, because statements remember their keys. So the gate
+records a weak reference to each statement that it compiles. Those that name the table are outdated,
+wherever they are kept, and compiled again when they are executed. Statements from before the gate
+was in place are found by the garbage collector: the first `ttl_odm.sqlalchemy.enable` of a process
+takes a fraction of a second for that.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
-from threading import Condition, get_ident
+from threading import Condition, Event, get_ident
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 from sqlalchemy import Delete, Join, Update, and_
+from sqlalchemy.sql.compiler import CompilerState, SQLCompiler
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.gate.execution import (
@@ -33,6 +41,7 @@ from ttl_odm.sqlalchemy.gate.execution import (
     gate_contexts,
     install_retries,
     keys_with_trial,
+    outdate,
     recompiled,
 )
 from ttl_odm.sqlalchemy.gate.preparations import (
@@ -41,9 +50,8 @@ from ttl_odm.sqlalchemy.gate.preparations import (
     Several,
     StampedBase,
 )
-from ttl_odm.sqlalchemy.gate.recompile import compiled_statements, some_are_unknown
-from ttl_odm.sqlalchemy.keys.taken import InnerInserts, InsertedKeys, UpdatedKeys
-from ttl_odm.sqlalchemy.keys.upserts import MetRows
+from ttl_odm.sqlalchemy.keys.updates import MetRows, UpdatedKeys
+from ttl_odm.sqlalchemy.keys.write_keys import InnerInserts, InsertedKeys
 from ttl_odm.sqlalchemy.policy.binding import binding_of, may_be_second, sub_binding_of
 from ttl_odm.sqlalchemy.policy.parameters import includes_expired
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
@@ -55,9 +63,9 @@ from ttl_odm.sqlalchemy.rewrite.from_clauses import (
     LiveRows,
     LiveSource,
     binding_of_source,
+    statement_rule_of,
     unreadable_tables,
 )
-from ttl_odm.sqlalchemy.rewrite.statement_rules import statement_rule_of
 from ttl_odm.sqlalchemy.rewrite.upserts import gated_on_conflict, gated_on_duplicate_key
 from ttl_odm.sqlalchemy.rewrite.writes import (
     WithoutSources,
@@ -68,7 +76,7 @@ from ttl_odm.sqlalchemy.rewrite.writes import (
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from contextlib import AbstractContextManager
 
     from sqlalchemy import (
@@ -83,7 +91,6 @@ if TYPE_CHECKING:
     from sqlalchemy.dialects.postgresql.dml import OnConflictDoUpdate
     from sqlalchemy.engine import Dialect
     from sqlalchemy.engine.default import DefaultExecutionContext
-    from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.sql.expression import CompoundSelect
 
     from ttl_odm.sqlalchemy.compat import Handler, Resolved
@@ -100,16 +107,24 @@ else:
 
 Write = TypeVar("Write", Update, Delete)
 
+compiled_statements: Final[WeakValueDictionary[int, SQLCompiler]] = WeakValueDictionary()
+"""All statements that the gate compiled and that still exist, by their ``id()``."""
+
+_some_are_unknown: Final = Event()
+"""Set while statements may exist that were compiled before the gate was in place."""
+
 _LONGEST_WAIT: Final = 1.0
-"""Seconds that a compilation waits for a change of a policy, or that for compilations."""
+"""Seconds that a compilation waits for a change of a policy, or a change for compilations."""
 
 
 class _Mode(NamedTuple):
-    """What the statement that is being rendered does.
+    """How the current statement is rendered.
 
-    It, or one around it, reads expired rows too (`including`); it is an UPDATE or DELETE
-    (`writing`; a SELECT inside one reads); it picks expired rows itself (`sweeping`). The tables
-    that it or one around it changes (`changed`) can't be read by its subqueries.
+    Attributes:
+        including: The statement, or one around it, reads expired rows too.
+        writing: It is an UPDATE or DELETE (a SELECT inside one reads).
+        sweeping: It selects expired rows by a condition of its own.
+        changed: The tables that it, or one around it, changes: its subqueries can't read them.
     """
 
     including: bool
@@ -121,8 +136,8 @@ class _Mode(NamedTuple):
 class GatedCompiler(Compiler):
     """Mixed in before a dialect's own statement compiler, see `_gated`.
 
-    A compiled statement is `ttl_gated`, that is, needs a `GatedContext`, if it reads or writes a
-    TTL table or has a `ttl_preparation`: what has to happen before it runs.
+    A compiled statement is `ttl_gated`, and needs a `GatedContext`, if it reads or writes a TTL
+    table or has a `ttl_preparation`: what must happen before it runs.
     """
 
     ttl_preparation: Preparation | None = None
@@ -137,7 +152,10 @@ class GatedCompiler(Compiler):
     ttl_mode = _Mode(including=False, writing=False, sweeping=False)
 
     def __str__(self) -> str:
-        """The SQL for those who show it, or run it elsewhere: nobody goes on with a trial there."""
+        """Return the SQL as shown to people: without the trial's clause.
+
+        Only our driver hook can complete a trial.
+        """
         if self.ttl_outdated:
             return str(recompiled(self))
         text = super().__str__()
@@ -151,7 +169,7 @@ class GatedCompiler(Compiler):
             return super().visit_select(select_stmt, *args, **kw)  # type: ignore[no-untyped-call]
 
     def visit_compound_select(self, cs: CompoundSelect[Any], *args: object, **kw: object) -> Any:
-        """UNION and friends: their SELECTs pass one by one."""
+        """UNION and similar: each of their SELECTs passes here."""
         including = self.ttl_mode.including or includes_expired(cs)
         with _mode(self, including=including):
             return super().visit_compound_select(cs, *args, **kw)  # type: ignore[no-untyped-call]
@@ -166,8 +184,8 @@ class GatedCompiler(Compiler):
         *rest: object,
         **kw: object,
     ) -> Any:
-        # Every SELECT comes through here with the FROM elements that it really renders, that
-        # is, without those that are correlated to an enclosing statement.
+        # Called for every SELECT with the FROM elements that it really renders: without those
+        # that are correlated to an enclosing statement.
         if not (self.ttl_mode.including or self.ttl_mode.sweeping):
             conditions = compat.where_criteria(select)
             criteria = _live_rows(self).where(froms, conditions)
@@ -178,7 +196,7 @@ class GatedCompiler(Compiler):
         )
 
     def for_update_clause(self, select: Select[Any], **kw: object) -> Any:
-        """FOR UPDATE, without what a policy has made optional."""
+        """FOR UPDATE, without the joins that the gate has made optional."""
         if self.dialect.name == "postgresql":
             select = compat.locking_inner(select)
         return super().for_update_clause(select, **kw)  # type: ignore[no-untyped-call]
@@ -195,7 +213,7 @@ class GatedCompiler(Compiler):
         elif join.isouter:
             criteria = rows.optional(join)
             if criteria:
-                assert join.onclause is not None  # noqa: S101 (no outer join is without)
+                assert join.onclause is not None  # noqa: S101 (every outer join has one)
                 onclause = and_(*grouped((join.onclause,)), *criteria)
                 join = compat.copied(join, onclause=onclause)
         return super().visit_join(join, *args, **kw)  # type: ignore[no-untyped-call]
@@ -280,7 +298,7 @@ class GatedCompiler(Compiler):
         if met is not None:
             _prepare(self, ChangedReferences.of(met.target, met))
             _prepare(self, UpdatedKeys.of(met.target, met))
-        # In its batch mode, Alembic makes a table anew in another, with all rows.
+        # In its batch mode, Alembic copies all rows of a table to a new one.
         copies = table.name.startswith("_alembic_tmp_")
         with _mode(self, including=self.ttl_mode.including or copies), _many_values(self, trial):
             text = super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
@@ -288,33 +306,33 @@ class GatedCompiler(Compiler):
         return text if trial is None else trial.begun(text, self.ttl_returning)
 
     def returning_clause(self, stmt: Any, *args: Any, **kw: Any) -> str:
-        """What the statement returns; an INSERT's begins where its VALUES end."""
+        """What the statement returns; in an INSERT, the VALUES end where this text begins."""
         text = super().returning_clause(stmt, *args, **kw)
         if len(self.stack) == 1:
             self.ttl_returning = text
         return text
 
     def visit_on_conflict_do_update(self, on_conflict: OnConflictDoUpdate, **kw: object) -> Any:
-        """An upsert's update half, on PostgreSQL and SQLite."""
+        """The update half of an upsert on PostgreSQL and SQLite."""
         insert: Any = self.stack[-1]["selectable"]
         on_conflict = gated_on_conflict(on_conflict, insert.table, self.dialect)
         return super().visit_on_conflict_do_update(on_conflict, **kw)  # type: ignore[misc]
 
     def visit_on_duplicate_key_update(self, on_duplicate: OnDuplicateClause, **kw: object) -> Any:
-        """An upsert's update half, on MariaDB and MySQL."""
+        """The update half of an upsert on MariaDB and MySQL."""
         insert: Any = self.current_executable
         on_duplicate = gated_on_duplicate_key(on_duplicate, insert.table, self.dialect)
         return super().visit_on_duplicate_key_update(on_duplicate, **kw)  # type: ignore[misc]
 
 
 def _needs_context(compiler: GatedCompiler) -> None:
-    """See that the statement which is being compiled runs in a gated context."""
+    """Ensure that the statement being compiled runs in a gated context."""
     gate_contexts(compiler.dialect)
     compiler.ttl_gated = True
 
 
 def _prepare(compiler: GatedCompiler, preparation: Preparation | None) -> None:
-    """Let something happen just before the statement that is being compiled."""
+    """Let something happen just before the statement being compiled."""
     if preparation is not None:
         _needs_context(compiler)
         install_retries(compiler.dialect)
@@ -322,7 +340,7 @@ def _prepare(compiler: GatedCompiler, preparation: Preparation | None) -> None:
 
 
 def _prepare_keys(compiler: GatedCompiler, statement: Insert) -> Trial | None:
-    """Let the keys of an INSERT be freed; a trial, if that comes after it."""
+    """Let the keys of an INSERT be freed; return the trial, if that happens after it."""
     table: Any = compat.original(statement.table)
     if compiler.stack:
         _prepare(compiler, InnerInserts.of(table))
@@ -333,13 +351,13 @@ def _prepare_keys(compiler: GatedCompiler, statement: Insert) -> Trial | None:
 
 
 def _many_values(compiler: GatedCompiler, trial: Trial | None) -> AbstractContextManager[None]:
-    """While an INSERT is rendered: several parameter sets become one statement that fails alone."""
+    """Let several parameter sets become one statement that fails alone; for rendering an INSERT."""
     is_one = trial is not None and not trial.counts
     return compat.batches_without_returning(compiler) if is_one else nullcontext()
 
 
 def _live_rows(compiler: GatedCompiler) -> LiveRows:
-    """The conditions for FROM elements, in the mode that the compiler is in."""
+    """Return the conditions for FROM elements in the current mode of the compiler."""
 
     def live(binding: Binding, source: FromClause, joins: JoinKeys | None) -> ColumnElement[bool]:
         _needs_context(compiler)
@@ -362,7 +380,7 @@ def _live_rows(compiler: GatedCompiler) -> LiveRows:
 def _of_one_scope(
     binding: Binding, columns: SourceColumns, joins: JoinKeys | None, dialect: Dialect
 ) -> Binding:
-    """The policy for a FROM element, with that scope's default where the rows are of one."""
+    """Return the policy of a FROM element; with a scope's default if all rows are of that scope."""
     scoping, column = binding.source.scoping, columns.discriminator
     if scoping is None or column is None or joins is None:
         return binding
@@ -371,7 +389,7 @@ def _of_one_scope(
 
 
 def _policy_of(compiler: GatedCompiler, source: FromClause) -> Binding | None:
-    """The policy of a FROM element of the statement that is being compiled."""
+    """Return the policy of a FROM element of the statement being compiled."""
     binding = binding_of_source(source, compiler.dialect)
     table = compat.table_of(source)
     if binding is None and may_be_second(table) and is_migrating(compiler.dialect):
@@ -381,9 +399,9 @@ def _policy_of(compiler: GatedCompiler, source: FromClause) -> Binding | None:
 
 
 def _only_live(compiler: GatedCompiler, statement: Write, resolved: Resolved) -> Write:
-    """The statement with the predicate on its target and on its extra FROM elements."""
+    """Return the statement with the predicate on its target and on its extra FROM elements."""
     changed = compiler.ttl_mode.changed | unreadable_tables(resolved, compiler.dialect)
-    compiler.ttl_mode = compiler.ttl_mode._replace(changed=changed)  # for the rest of the statement
+    compiler.ttl_mode = compiler.ttl_mode._replace(changed=changed)  # until the statement ends
     criteria: list[ColumnElement[bool]] = _live_rows(compiler).where(
         resolved.sources, resolved.criteria
     )
@@ -416,19 +434,20 @@ def _mode(
 
 @cache
 def _gated(compiler_class: type[Any]) -> type[Any]:
-    """The gated subclass of a dialect's compiler class."""
+    """Return the gated subclass of a dialect's compiler class."""
     return type(f"Gated{compiler_class.__name__}", (GatedCompiler, compiler_class), {})
 
 
 class PolicyChange:
-    """Keeps statements from being compiled while a policy changes, half by one and half by none.
+    """Keeps statements from being compiled while a policy changes.
 
-    Any number of threads compile at once; a change waits for them, and they for it. Nobody waits
-    for longer than a second: the other one may hold a lock that the waiting thread's caller has.
+    Any number of threads compile at once; a change waits for them, and they wait for it. No thread
+    waits for longer than a second, because the other one may need a lock that the waiting thread's
+    caller holds.
     """
 
     def __init__(self) -> None:
-        """Nobody is at work."""
+        """Begin without compilations or changes."""
         self._condition = Condition()
         self._compiling: Counter[int] = Counter()
         self._changing: int | None = None
@@ -472,15 +491,15 @@ class PolicyChange:
 
 policy_change: Final = PolicyChange()
 
-# The other threads don't exist in a child process, so none of them would ever end there.
+# In a child process the other threads don't exist, so their compilations would never end.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=policy_change.__init__)  # type: ignore[misc]
 
 
 class _Gateway:
-    """A compile handler that sees to it that the compiler is a gated one.
+    """A compile handler that makes the compiler a gated one.
 
-    It has another one inside, or hands the statement on as SQLAlchemy does where there is none.
+    It calls the handler that it wraps, or without one does what SQLAlchemy does by default.
     """
 
     __slots__ = ("_handler",)
@@ -507,8 +526,37 @@ class _Gateway:
 def enclose_handlers() -> None:
     """Put the gate on every statement.
 
-    Done when ``ttl_odm.sqlalchemy`` is imported, and again whenever a policy is declared, in
+    This runs when ``ttl_odm.sqlalchemy`` is imported, and again whenever a policy is declared, in
     case another package has registered handlers since. Those are kept; they run inside the gate.
     """
     if compat.wrap_handlers(_Gateway):
-        some_are_unknown.set()
+        _some_are_unknown.set()
+
+
+def recompile(names: Collection[str]) -> None:
+    """Outdate each statement that names one of these tables (without their schemas)."""
+    if _some_are_unknown.is_set():
+        frozen = gc.get_freeze_count()
+        if frozen:  # objects that a server froze before it forked are hidden from get_objects()
+            gc.unfreeze()
+        try:
+            for kept in gc.get_objects():
+                if issubclass(type(kept), SQLCompiler):  # the __class__ of a proxy may raise
+                    compiled_statements[id(kept)] = kept
+        finally:
+            if frozen:
+                gc.freeze()
+        _some_are_unknown.clear()
+    for reference in compiled_statements.valuerefs():
+        compiled: Any = reference()
+        state = getattr(compiled, "state", None)
+        if state is CompilerState.COMPILING:  # in another thread, before the change or after it
+            gate_contexts(compiled.dialect)
+            outdate(compiled)
+        elif state is CompilerState.STRING_APPLIED and compiled.statement is not None:
+            # By the text, since the other forms of a statement (joined loads, subqueries) are not
+            # kept. A text that contains the name by chance is compiled to the same again.
+            text, quote = compiled.string, compiled.preparer.quote
+            if any(name in text or quote(name) in text for name in names):
+                gate_contexts(compiled.dialect)
+                outdate(compiled)

@@ -1,32 +1,31 @@
-"""How a gated statement is executed: what goes before it, and a second try after a taken key.
+"""How a gated statement is executed: what comes before it, and a second try after a taken key.
 
-In the execution context, what one execution asks for (``include_expired``,
-``keep_last_modified``) is put among the bound values, the database's clock is looked at once in a
-while, and what has to happen before the statement does. A statement that is out of date is compiled
-again there, for all further executions. The old one stays as it is, since another thread may be
-running it: SQL and bound values have to be of one and the same compilation.
+The execution context puts the options of one execution (``include_expired``,
+``keep_last_modified``) among the bound values, reads the database's clock once in a while, and runs
+the statement's preparation. It also compiles an outdated statement again, for all further
+executions. The old one stays as it is, since another thread may be running it: SQL and bound values
+must come from the same compilation.
 
-Nearly always the keys that a write takes are free, so a look at them beforehand would be a round
-trip for nothing. A write that can be tried goes first (`Trial`); where it meets a key that is taken
-the expired rows that have its keys are deleted, and it is sent again as it was written. Then it
-succeeds, or raises the error that belongs there.
+Nearly always the keys that a write takes are free, and a query for them beforehand would waste a
+round trip. A write that can be tried goes first (`Trial`). If it meets a taken key, the expired
+rows that have its keys are deleted, and it is sent again as it was written. Then it succeeds, or
+raises the error that belongs there.
 
-A trial must not end the transaction. On SQLite, MariaDB and MySQL a statement that fails is undone
-by itself. On PostgreSQL it isn't, so an INSERT is told to do nothing about a conflict, and says by
-the number of its rows that there was one. What stands behind its VALUES, there and on InnoDB, is in
+A trial must not end the transaction. On SQLite, MariaDB and MySQL a failed statement alone is
+undone. On PostgreSQL it isn't, so an INSERT gets a clause to do nothing on a conflict, and its row
+count shows that there was one. The clauses that follow its VALUES, there and on InnoDB, are in
 `ttl_odm.dialects`. Where a trial isn't safe the keys are freed first.
 
 On MariaDB and MySQL every other write of a table with a policy gets a second try, too. In
-REPEATABLE READ, InnoDB's default, a transaction reads the rows that there were when it first read,
-and writes those that there are: the lookup of expired rows in the way of a write misses a younger
-one, and the write fails on it. Reading the rows as they are now would lock the gaps where there are
-none.
+REPEATABLE READ, InnoDB's default, a transaction reads from the snapshot of its first read, but
+writes the current rows: the lookup of expired rows in the way of a write misses a younger one, and
+the write fails on it. Reading current rows would lock the gaps between them.
 
-An answer can still be changed only in the dialect's functions that hand a statement to the driver;
-an engine that writes to a TTL table has others in their place.
+Only the dialect's functions that send a statement to the driver can still change its result, so
+they are replaced on an engine that writes to a TTL table.
 
-This module must not know how a statement was compiled, but for what the compiler notes on it, nor
-why one is out of date.
+This module must not know how a statement was compiled, except for the compiler's notes on it, nor
+why one is outdated.
 """
 
 from __future__ import annotations
@@ -71,11 +70,11 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.rewrite.statement_rules import Preparation
 
     Name = tuple[str | None, str]
-    """A table's schema and name, as the database has them."""
+    """The schema and name of a table, as the database has them."""
 
     Row = dict[str, object]
     Send = Callable[..., None]
-    """What hands a cursor, a statement, its parameters and its context to the driver."""
+    """Sends a statement to the driver: cursor, statement, parameters, context."""
     Context = DefaultExecutionContext
 else:
     Context = object
@@ -83,12 +82,15 @@ else:
 _SAVEPOINT: Final = "ttl_odm_second_try"
 
 _SEES_ALL: Final = frozenset({"READ COMMITTED", "READ UNCOMMITTED", "AUTOCOMMIT"})
-"""Isolation levels in which PostgreSQL's ON CONFLICT passes each row that is in the way. In others
-it fails on one that the transaction doesn't see, where an INSERT says that the key is taken."""
+"""The isolation levels in which PostgreSQL's ON CONFLICT skips every conflicting row.
+
+In others it fails on a row that the transaction doesn't see, where a plain INSERT reports a taken
+key.
+"""
 
 
 def gate_contexts(dialect: Dialect) -> None:
-    """See that statements of a dialect, if they are gated, run in a gated context."""
+    """Ensure that gated statements of a dialect run in a gated context."""
     context_class = dialect.execution_ctx_cls  # asked once: another thread may replace it
     if not issubclass(context_class, GatedContext):
         forget(dialect)
@@ -99,24 +101,24 @@ def gate_contexts(dialect: Dialect) -> None:
 class GatedContext(Context):
     """Mixed in before a dialect's own execution context, see `_gated_context`.
 
-    It is put there the first time that a statement with a TTL table is compiled for the dialect,
-    which is before that statement's context is made. It is on the way of every statement of the
-    engine, so it steps aside at once for all that have no TTL table, and does nothing after the
-    start for those that have nothing to prepare.
+    It is put there when the first statement with a TTL table is compiled for the dialect, which is
+    before that statement's context is made. Every statement of the engine passes through it, so it
+    steps aside at once for statements without a TTL table, and after their start for those that
+    have nothing to prepare.
     """
 
     ttl_trial: Trial | None = None
     ttl_batch: Any = None
-    ttl_does_nothing: bool = False  # whatever it was to write was left out
+    ttl_does_nothing: bool = False  # a preparation has left out everything that it would write
 
     def fetchall_for_returning(self, cursor: Any) -> Any:
-        """The rows of a batch that is inserted."""
+        """Return the rows of a batch of an INSERT."""
         rows = super().fetchall_for_returning(cursor)  # type: ignore[no-untyped-call]
         trial = self.ttl_trial
         return rows if trial is None else trial.complete(self, rows)
 
     def pre_exec(self) -> None:
-        """See to the database's clock, and to expired rows that are in the way."""
+        """Read the database's clock if that is due, and run the preparation."""
         compiled: Any = self.compiled
         if getattr(compiled, "ttl_gated", False):
             if monotonic() >= self.root_connection.dialect.ttl_odm_stale_at:  # type: ignore[attr-defined]
@@ -128,11 +130,11 @@ class GatedContext(Context):
 
 @cache
 def _gated_context(context_class: type[Any]) -> type[Any]:
-    """The gated subclass of a dialect's context class."""
+    """Return the gated subclass of a dialect's context class."""
     init = context_class._init_compiled  # noqa: SLF001 (a subclass's)
 
-    # With every argument by name, and in two calls, since packing and unpacking them would double
-    # what this adds to each statement of the engine. (SQLAlchemy 2.0 has no `param_dict`.)
+    # All arguments are named, and there are two calls, since packing and unpacking them would
+    # double the cost for each statement of the engine. (SQLAlchemy 2.0 has no `param_dict`.)
     def _init_compiled(  # noqa: PLR0913, PLR0917 (SQLAlchemy's signature)
         cls: type[GatedContext],
         dialect: Any,
@@ -161,7 +163,7 @@ def _gated_context(context_class: type[Any]) -> type[Any]:
                 or base_row_written.get()
             ):
                 parameters = overruled(compiled, parameters, execution_options)
-            # Only the gated class looks again before the cursor is used.
+            # Only the gated class does something before the cursor is used.
             if compiled.ttl_preparation is not None or monotonic() >= dialect.ttl_odm_stale_at:
                 make = super(gated, cls)._init_compiled
         if param_dict is None:
@@ -196,13 +198,13 @@ def _gated_context(context_class: type[Any]) -> type[Any]:
 
 
 def outdate(compiled: Any) -> None:
-    """Let the next execution of a statement compile it again; it has to run in a gated context."""
+    """Let the next execution of a statement compile it again; it must run in a gated context."""
     compiled.ttl_renewed = None
     compiled.ttl_gated = compiled.ttl_outdated = True
 
 
 def recompiled(compiled: Any) -> Any:
-    """The statement as it is compiled now, in the place of one that is outdated.
+    """Return the current compilation of a statement that may be outdated.
 
     Raises:
         TTLConfigurationError: It can't be compiled any more.
@@ -219,7 +221,7 @@ def recompiled(compiled: Any) -> Any:
 
 
 def _compiled_again(compiled: Any) -> SQLCompiler:
-    """Compile a statement once more; TTLConfigurationError where that can't be."""
+    """Compile a statement once more; TTLConfigurationError if that fails."""
     try:
         return compiled.dialect.statement_compiler(  # type: ignore[no-any-return]
             compiled.dialect,
@@ -238,14 +240,14 @@ def _compiled_again(compiled: Any) -> SQLCompiler:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A write that goes first, and its keys, which are freed once it has met one that is taken.
+    """A write that goes first, and whose keys are freed only after it has met a taken one.
 
     Attributes:
-        keys: What frees them.
-        table: What it writes to.
-        clause: What it has behind its VALUES as long as it is tried.
-        counts: Whether a taken key shows by rows that are missing, and not by an error.
-        is_upsert: Whether they may be missing because the statement says so.
+        keys: Frees the keys.
+        table: The table that it writes to.
+        clause: What follows its VALUES while it is tried.
+        counts: Whether missing rows show a taken key, and not an error.
+        is_upsert: Whether rows may also be missing because the statement says so.
     """
 
     keys: Preparation
@@ -255,7 +257,7 @@ class Trial:
     is_upsert: bool = False
 
     def prepare(self, context: Any, *, current: bool = False) -> int:
-        """Free nothing yet if the statement may be tried, else its keys, as for any other write."""
+        """Do nothing yet if the statement may be tried; otherwise free its keys."""
         if current:
             return self.keys.prepare(context, current=True)
         if self._fits(context):
@@ -265,7 +267,7 @@ class Trial:
         return self.keys.prepare(context)
 
     def begun(self, statement: str, returning: str) -> str:
-        """The statement as it is tried, which ends with what it returns."""
+        """Return the statement as it is tried; `returning` is its last clause."""
         if not self.clause:
             return statement
         if returning and statement.endswith(returning):
@@ -273,21 +275,21 @@ class Trial:
         return statement + self.clause
 
     def plain(self, statement: str) -> str:
-        """The statement as it was written."""
+        """Return the statement as it was written."""
         if not self.clause:
             return statement
         before, _, after = statement.rpartition(self.clause)
         return before + after
 
     def send(self, send: Send, cursor: DBAPICursor, statement: str, *rest: Any) -> None:
-        """Send it, and again if it met a key that is taken and is free now."""
+        """Send the statement, and once more if it met a taken key that is free now."""
         context = rest[-1]
         try:
             send(cursor, statement, *rest)
         except context.dialect.loaded_dbapi.Error as error:
             if not (is_taken(error) or self.is_declined(context, error)):
                 raise
-            self.keys.prepare(context)  # none, if a sweeper came first: they are free then
+            self.keys.prepare(context)  # deletes no row if a sweeper was faster: keys are free
         else:
             if not self.counts or _is_batch(context) or cursor.rowcount > 0:
                 return
@@ -296,10 +298,10 @@ class Trial:
         send(cursor, self.plain(statement), *rest)
 
     def is_declined(self, context: Any, error: BaseException) -> bool:
-        """Whether it was the clause that an error is about, which has to go then.
+        """Return whether an error is about the trial's clause, which must be left out then.
 
-        After another error the database is asked about the table anew: somebody may have made a key
-        of it deferrable.
+        After another error the database is asked about the table again: one of its keys may have
+        been made deferrable.
         """
         tables = _known(context.dialect)
         name = compat.place_of(context.execution_options, self.table)
@@ -311,7 +313,7 @@ class Trial:
         return is_declined
 
     def complete(self, context: Any, rows: Sequence[Any]) -> Sequence[Any]:
-        """The rows that a batch has inserted, with those that it had to leave out at first."""
+        """Return the rows that a batch has inserted, including those that the trial left out."""
         batch, first = context.ttl_batch
         if not self.counts or len(rows) == len(batch.batch):
             return rows
@@ -330,7 +332,7 @@ class Trial:
 
     def _fits(self, context: Any) -> bool:
         is_batch, connection = _is_batch(context), context.root_connection
-        if context.execute_style is ExecuteStyle.EXECUTEMANY:  # which of them is in the way?
+        if context.execute_style is ExecuteStyle.EXECUTEMANY:  # it doesn't show which row failed
             return False
         if compat.sends_otherwise(context):
             return False
@@ -346,14 +348,14 @@ class Trial:
         return _takes_trials(context, self.table)
 
     def _insists(self, context: Any) -> bool:
-        """Whether a row that is missing has met a live one, and nobody else has put it aside."""
+        """Return whether a missing row has met a live one, rather than a trigger or rule."""
         return not self.is_upsert and _takes_trials(context, self.table, for_certain=True)
 
 
 def keys_with_trial(
     keys: Preparation | None, write: Insert | Update, table: Table, compiler: SQLCompiler
 ) -> Preparation | None:
-    """A write's keys, which are freed after a trial; before it, where the write isn't tried."""
+    """Return what frees a write's keys: after a trial, or before a write that isn't tried."""
     clock = clock_of(compiler.dialect)
     if keys is None or not clock.tries_inserts or compat.has_prefixes(write):
         return keys
@@ -375,16 +377,16 @@ def keys_with_trial(
 def _of_upsert(
     keys: Preparation, table: Table, compiler: SQLCompiler, *, is_one_row: bool
 ) -> Trial | None:
-    """One for an INSERT with a clause of its own."""
+    """Return the trial of an INSERT with a conflict clause of its own."""
     if compiler.dialect.name in MYSQL_FAMILY:
         return Trial(keys, table)
-    # It names one key, so PostgreSQL fails on any other.
+    # The clause names one key, so PostgreSQL fails on any other.
     names_all = clock_of(compiler.dialect).fails_alone or len(uniques(table)) == 1
     return Trial(keys, table, counts=True, is_upsert=True) if is_one_row and names_all else None
 
 
 def _with_clause(keys: Preparation, table: Table, compiler: SQLCompiler) -> Trial | None:
-    """One for an INSERT of values, which gets a clause."""
+    """Return the trial of an INSERT of values, which gets a clause."""
     clock = clock_of(compiler.dialect)
     column = next((column for column in table.primary_key if column.computed is None), None)
     if clock.on_conflict is None or column is None:
@@ -394,12 +396,12 @@ def _with_clause(keys: Preparation, table: Table, compiler: SQLCompiler) -> Tria
 
 
 _MAX_AGE: Final = 300.0
-"""Seconds after which a database is asked anew, before rows count as kept out by a key."""
+"""Seconds for which an answer about a table is certain enough to count missing rows by."""
 
 
 def _known(dialect: Any) -> dict[Name, tuple[bool, float]]:
-    """Of an engine's tables, whether they take trials, and until when that is certain."""
-    try:  # on the dialect, which copies of the engine share: looking it up there costs the least
+    """Return which tables of an engine accept trials, and until when that is certain."""
+    try:  # on the dialect, which copies of the engine share: the cheapest lookup
         known: dict[Name, tuple[bool, float]] = dialect.ttl_odm_takes_trials
     except AttributeError:
         known = dialect.ttl_odm_takes_trials = {}
@@ -412,12 +414,12 @@ def _takes_trials(context: Any, table: Table, *, for_certain: bool = False) -> b
     takes_them, end = known.get(name, (False, 0.0))
     if not end or (for_certain and monotonic() > end):
         query = clock_of(context.dialect).takes_tried_inserts(*name)
-        # A literal column, of whose percent signs SQLAlchemy knows what the driver makes.
-        asked: Any = select(literal_column(f"({query})"))
-        # Nothing of a table of the user's: those who watch for raw SQL needn't look at it.
-        answer = context.root_connection.scalar(asked, execution_options={INCLUDE_EXPIRED: True})
+        # A literal column, whose percent signs SQLAlchemy escapes as the driver needs it.
+        question: Any = select(literal_column(f"({query})"))
+        # It reads no table of the user's, so the guard for raw SQL can skip it.
+        answer = context.root_connection.scalar(question, execution_options={INCLUDE_EXPIRED: True})
         takes_them = bool(answer)
-        if answer is not None:  # else there is no such table, or none yet
+        if answer is not None:  # None: there is no such table, or none yet
             known[name] = takes_them, monotonic() + _MAX_AGE
     return takes_them
 
@@ -427,9 +429,9 @@ def _is_batch(context: Any) -> bool:
 
 
 def _sees_all(connection: Connection, *, in_batches: bool) -> bool:
-    """Whether ON CONFLICT does as an INSERT would in the connection's transaction.
+    """Return whether ON CONFLICT finds the same conflicts as an INSERT in this transaction.
 
-    Without a transaction, what is missing of a batch would come after what has been committed.
+    Without a transaction, the missing rows of a batch would come after others are committed.
     """
     if compat.isolation_level(connection) not in _SEES_ALL:
         return False
@@ -502,7 +504,7 @@ class _ExecuteOnInnoDB(_Execute):
 
 
 class _ExecuteMany(_ExecuteOnInnoDB):
-    """Drivers make several statements of it, of which some may have run when one fails."""
+    """Many parameter sets: drivers make several statements of them, which may fail half-way."""
 
     def _prepared(self, preparation: Preparation, *call: Any) -> None:
         context = call[-1]
@@ -527,14 +529,14 @@ def _is_in_the_way(error: BaseException) -> bool:
 
 
 class _Batches:
-    """What makes batches of an INSERT of several rows; a trial has to know which one is sent."""
+    """Makes batches of an INSERT of several rows; a trial needs to know which one is being sent."""
 
     def __init__(self, deliver: Callable[..., Iterator[Any]]) -> None:
         self._deliver = deliver
 
     def __call__(self, *arguments: Any) -> Iterator[Any]:
         context = arguments[-1]
-        if not context.parameters:  # all of them were left out, by a preparation
+        if not context.parameters:  # a preparation has left out all rows
             return compat.no_batches(context)
         batches = self._deliver(*arguments)
         return batches if getattr(context, "ttl_trial", None) is None else _noted(batches, context)

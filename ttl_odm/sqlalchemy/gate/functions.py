@@ -1,7 +1,7 @@
 """The predicate and the expiry for users, as SQL: `live`, `expired`, `expires_at`.
 
-The expressions are made for no database in particular; each becomes that of the gate when it
-is compiled, so what a user selects by hand and what the gate adds can't differ.
+The expressions are independent of the database. Each becomes that of the gate when it is compiled,
+so an expression that a user selects and one that the gate adds can't differ.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.compat import leaves, mapper_of, table_of
 from ttl_odm.sqlalchemy.policy.binding import binding_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
-from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
-from ttl_odm.sqlalchemy.rewrite.statement_rules import statement_rule_of
+from ttl_odm.sqlalchemy.rewrite.from_clauses import (
+    binding_of_source,
+    statement_rule_of,
+    target_name,
+)
 from ttl_odm.sqlalchemy.time.clock import LastModified, UnwrappedConfigurationError, clock_of
 
 if TYPE_CHECKING:
@@ -32,19 +35,19 @@ if TYPE_CHECKING:
 
 
 class Live(FunctionElement[bool]):
-    """True for rows of one FROM element that have not expired, false for the others."""
+    """True for live rows of one FROM element, false for expired ones."""
 
     inherit_cache = True
     type = Boolean()
 
     def __init__(self, binding: Binding, columns: SourceColumns) -> None:
-        """Take the columns as arguments, so that aliasing and cache keys see them."""
+        """Take the columns as arguments, so that aliasing and cache keys include them."""
         super().__init__(*columns.present())
         self.binding = binding
 
 
 class Expired(Live):
-    """True for rows that have expired, false for the others."""
+    """True for expired rows, false for live ones."""
 
     inherit_cache = True
 
@@ -65,8 +68,8 @@ class ExpiresAt(FunctionElement[Any]):
 def _render_live(element: Live, compiler: SQLCompiler, **kw: object) -> str:
     predicate = Predicate(clock_of(compiler.dialect))
     make = predicate.expired if isinstance(element, Expired) else predicate.live
-    # Where ttl is NULL the predicate is NULL instead of false. That is the same in WHERE, but
-    # not when it is selected or negated.
+    # For a NULL ttl the predicate is NULL instead of false. That is the same in WHERE, but not
+    # when it is selected or negated.
     return render(func.coalesce(make(*_bound_now(element)), false()), compiler, kw)
 
 
@@ -77,7 +80,7 @@ def _render_expires_at(element: ExpiresAt, compiler: SQLCompiler, **kw: object) 
 
 
 def _bound_now(element: Live | ExpiresAt) -> tuple[Binding, SourceColumns]:
-    """The policy that a table has now; an expression may be older than `enable`."""
+    """Return the current policy of the table; an expression may be older than `enable`."""
     then = element.binding
     now = binding_of(then.table)
     if now is None or now.default.shape != then.default.shape:
@@ -91,13 +94,13 @@ def _bound_now(element: Live | ExpiresAt) -> tuple[Binding, SourceColumns]:
 
 
 def render(expression: ColumnElement[Any], compiler: SQLCompiler, kw: dict[str, object]) -> str:
-    """Render what one of these stands for."""
+    """Render the SQL that one of these elements stands for."""
     kw.pop("add_to_result_map", None)  # the element itself is the result column, not its parts
     return str(compiler.process(expression.self_group(operators.and_), **kw))
 
 
 def live(target: Any) -> ColumnElement[bool]:
-    """The predicate for live rows of a class, an alias or a Table.
+    """Return the predicate for live rows of a class, an alias or a Table.
 
     Statements on a TTL table have it anyway. Use this to select it, or in statements with
     ``include_expired``.
@@ -109,7 +112,7 @@ def live(target: Any) -> ColumnElement[bool]:
 
 
 def expired(target: Any) -> ColumnElement[bool]:
-    """The opposite of `live`: true for expired rows that have not been purged yet.
+    """Return the opposite of `live`: true for expired rows that have not been purged yet.
 
     Use it with ``include_expired``, or the statement returns no rows.
 
@@ -120,7 +123,7 @@ def expired(target: Any) -> ColumnElement[bool]:
 
 
 def expires_at(target: Any) -> ColumnElement[datetime | None]:
-    """The instant at which a row expires, as SQL (an aware UTC datetime in results, or None).
+    """Return the instant at which a row expires, as SQL (aware, UTC in results; None for never).
 
     Raises:
         TTLConfigurationError: The target has no TTL.
@@ -128,18 +131,18 @@ def expires_at(target: Any) -> ColumnElement[datetime | None]:
     return _expression(target, ExpiresAt, "expires_at")
 
 
-def _expression(target: Any, make: type[Live | ExpiresAt], asked: Asked) -> ColumnElement[Any]:
+def _expression(target: Any, make: type[Live | ExpiresAt], name: Asked) -> ColumnElement[Any]:
     source = target if isinstance(target, FromClause) else None
     if source is None and (not isinstance(target, type) or mapper_of(target) is not None):
         source = inspect(target).selectable
-    # The table of a joined subclass stands at the far end of a join: its base has the columns.
+    # The first one is enough: in the join of a joined subclass, its base has the columns.
     for candidate in () if source is None else leaves(source):
         binding = binding_of_source(candidate)
         if binding is not None:
             return make(binding, binding.columns_of(candidate))
         rule = statement_rule_of(table_of(candidate))
         if rule is not None:
-            return rule.expression(asked, candidate)
+            return rule.expression(name, candidate)
     raise TTLConfigurationError(
         f"{target_name(target)} has no TTL; declare __ttl__ on the model, as in "
         "class Model(TTLMixin, Base): __ttl__ = 3600, or enable() it."

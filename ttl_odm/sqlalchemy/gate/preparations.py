@@ -1,8 +1,8 @@
 """What has to happen just before a compiled statement runs.
 
-The gate decides it while it compiles a statement (`ttl_odm.sqlalchemy.gate.compiler`), and does it
-when it executes one (`ttl_odm.sqlalchemy.gate.execution`, which also decides when keys are freed,
-and what comes after a write that failed). The keys of writes are `ttl_odm.sqlalchemy.keys.taken`.
+The gate chooses preparations while it compiles a statement (`ttl_odm.sqlalchemy.gate.compiler`) and
+runs them when it executes it (`ttl_odm.sqlalchemy.gate.execution`, which also decides when keys are
+freed, and what follows a failed write). Keys are freed by `ttl_odm.sqlalchemy.keys.write_keys`.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from sqlalchemy import Update, or_, update
 from sqlalchemy.exc import CompileError
 
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.keys.defaults import with_sources
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer, referred_rows
+from ttl_odm.sqlalchemy.keys.table_keys import with_sources
+from ttl_odm.sqlalchemy.keys.updates import TargetLookup
 from ttl_odm.sqlalchemy.policy.binding import first_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED, base_row_written
 from ttl_odm.sqlalchemy.purge.statements import in_subquery
-from ttl_odm.sqlalchemy.rewrite.target_lookup import TargetLookup
 from ttl_odm.sqlalchemy.rewrite.writes import Stamp, filled
 
 if TYPE_CHECKING:
     from sqlalchemy.engine.default import DefaultExecutionContext
     from typing_extensions import Self
 
-    from ttl_odm.sqlalchemy.keys.upserts import MetRows
+    from ttl_odm.sqlalchemy.keys.updates import MetRows
     from ttl_odm.sqlalchemy.policy.binding import SubBinding
     from ttl_odm.sqlalchemy.policy.sources import DefaultSource
     from ttl_odm.sqlalchemy.rewrite.statement_rules import Preparation
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Several:
-    """Some preparations for one statement."""
+    """Several preparations for one statement."""
 
     preparations: tuple[Preparation, ...]
 
     @classmethod
     def of(cls, *preparations: Preparation | None) -> Preparation | None:
-        """Those that there are; None where there is none."""
+        """Return the preparations that aren't None as one; None if there are none."""
         some = tuple(preparation for preparation in preparations if preparation is not None)
         return cls(some) if len(some) > 1 else next(iter(some), None)
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
-        """Do all of them, as long as there is something left to prepare."""
+        """Run them in order, until one leaves the statement nothing to do."""
         return sum(
             preparation.prepare(context, current=current)
             for preparation in self.preparations
@@ -58,12 +58,12 @@ class Several:
 
 @dataclass(frozen=True, slots=True)
 class SeenDefault:
-    """Before a statement with a default that Python doesn't know: note it, now and then."""
+    """Before a statement with a default that Python doesn't know: read it from time to time."""
 
     source: DefaultSource
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:  # noqa: ARG002 (as in the Protocol)
-        """Do it; nothing is in the way."""
+        """Read the default; no rows are in the way."""
         self.source.see(context.root_connection)
         return 0
 
@@ -77,9 +77,9 @@ class ChangedReferences:
 
     @classmethod
     def of(cls, target: Target, met: MetRows | None = None) -> ChangedReferences | None:
-        """For what a statement sets, or deletes; None where nothing refers to it.
+        """Return this for what a statement sets or deletes; None if nothing refers to it.
 
-        That is, no TTL table does, nor one that hangs on the rows.
+        Only references from TTL tables, and from tables whose rows depend on them, count.
         """
         columns = None
         if isinstance(target.statement.statement, Update):
@@ -93,11 +93,11 @@ class ChangedReferences:
         return cls(change, met or TargetLookup(target)) if change.consequences() else None
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
-        """Delete the expired rows that would keep the statement's rows as they are."""
+        """Delete the expired rows that would block the change of the statement's rows."""
         reclaimer = KeyReclaimer.of(context, current=current)
         deleted = 0
         for target, executions in self.lookup.targets(context):
-            if target.acts:  # which rows it changes is known once it has run
+            if target.acts:  # which rows it changes is known only after it has run
                 continue
             rows = zip(executions, target.rows(executions), strict=True)
             for (parameters, row), consequence in product(rows, self.change.consequences()):
@@ -129,7 +129,11 @@ class StampedBase:
 
     @classmethod
     def of(cls, sub: SubBinding, target: Target) -> Self:
-        """For a table that an UPDATE changes; CompileError where its rows can't be told before."""
+        """Return this for a table that an UPDATE changes.
+
+        Raises:
+            CompileError: The rows can't be determined before the UPDATE.
+        """
         if sub.base.stamps and (target.acts or compat.is_limited(target.statement.statement)):
             raise CompileError(
                 f"This statement writes {sub.table.fullname!r}, so it has to reset _ts in "
@@ -140,7 +144,7 @@ class StampedBase:
         return cls(sub, TargetLookup(target))
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
-        """Reset ``_ts`` in the table at the root, of the rows that the UPDATE will match."""
+        """Reset ``_ts`` in the table at the root, for the rows that the UPDATE will match."""
         base = self.sub.base
         if (
             current
@@ -150,7 +154,7 @@ class StampedBase:
         ):
             return 0
         reclaimer = KeyReclaimer.of(context)
-        # With the UPDATE's options, since those of the ORM may add conditions inside its WHERE.
+        # With the UPDATE's options: those of the ORM may add conditions inside its WHERE.
         options = compat.loader_options(compat.invoked(context))
         stamp = (
             update(base.table)

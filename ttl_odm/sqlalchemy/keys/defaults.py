@@ -1,9 +1,9 @@
-"""What the database makes of a key: defaults of columns that a write leaves out, generated columns.
+"""The defaults of columns that a write leaves out.
 
-A key of which it makes a part is looked for with the same SQL, in the statement that looks for all
-keys of a write. That is right only where evaluating it twice gives the same value, and does
-nothing. What isn't known to be so (random numbers, sequences, functions of an application's own) is
-taken for a new value, which is in nobody's way.
+A key that contains a default is looked up with the same SQL, in the statement that looks up all
+keys of a write. That is right only if evaluating it twice gives the same value, and has no side
+effects. Any other default (random numbers, sequences, functions of an application's own) counts as
+a new value, which no row has yet.
 """
 
 from __future__ import annotations
@@ -11,32 +11,22 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import (
-    Column,
-    ColumnDefault,
-    DefaultClause,
-    String,
-    TextClause,
-    false,
-    select,
-    union_all,
-)
+from sqlalchemy import ColumnDefault, DefaultClause, String, TextClause
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import visitors
 from sqlalchemy.sql.elements import ColumnClause
 from sqlalchemy.sql.functions import Function, FunctionElement
 
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.rewrite.writes import as_element
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
-    from sqlalchemy import ColumnElement, FromClause, Select
+    from sqlalchemy import Column
     from sqlalchemy.sql.compiler import SQLCompiler
 
 UNKNOWN: Final = object()
-"""In place of a value that nobody knows before the row is there."""
+"""In place of a value that can't be known before the row exists."""
 
 _STABLE: Final = frozenset(
     """
@@ -53,19 +43,20 @@ _STABLE: Final = frozenset(
     varchar varying when
     """.split()  # noqa: SIM905 (a list of strings would be three times as long)
 )
-"""Functions that give the same twice in a transaction (but for clocks, which tell what no other row
-has), and what else SQL has before a parenthesis."""
+"""Functions that return the same value twice in a transaction, and other words that precede a
+parenthesis in SQL. Clocks are among them: no other row has their value.
+"""
 
 _QUOTED: Final = re.compile(r"'(?:[^']|'')*'")
 _CALLED: Final = re.compile(r"([\w$]+)[\"`]?\s*\(")
 _NEW: Final = re.compile(r"\b(?:next\s+value|on\s+update)\b", re.IGNORECASE)
-"""A sequence; and what MariaDB's defaults may have behind them."""
+"""A sequence, or the ON UPDATE that can follow a default in MariaDB."""
 
 
 def default_of(column: Column[Any], parameters: Mapping[str, Any], number: int = 0) -> Any:
-    """What a row has in a column that its INSERT leaves out: a value, SQL, or `UNKNOWN`.
+    """Return what a row has in a column that its INSERT leaves out: a value, SQL, or `UNKNOWN`.
 
-    What Python's defaults gave is among the parameters; the rows of one statement have numbers.
+    Values from Python's defaults are among the parameters; the rows of one statement are numbered.
     """
     default = column.default
     if default is not None:
@@ -83,7 +74,7 @@ def with_defaults(
     parameters: Mapping[str, Any],
     number: int = 0,
 ) -> Mapping[str, Any]:
-    """A row of an INSERT with the defaults of those of the columns that it leaves out."""
+    """Return a row of an INSERT with the known defaults of the columns that it leaves out."""
     defaults = {
         column.key: default_of(column, parameters, number)
         for column in columns
@@ -94,7 +85,7 @@ def with_defaults(
 
 
 def onupdate_of(column: Column[Any]) -> Any:
-    """What a row gets in a column that its UPDATE doesn't set: SQL, or `UNKNOWN`."""
+    """Return a column's ``onupdate``, for an UPDATE that doesn't set it: SQL, or `UNKNOWN`."""
     return UNKNOWN if column.onupdate is None else _repeated(column.onupdate)
 
 
@@ -106,12 +97,12 @@ def _repeated(default: Any) -> Any:
     )
     sql: Any = default.arg if is_sql else None
     if not is_sql or not all(map(_is_stable, visitors.iterate(sql))):
-        return UNKNOWN  # a trigger's, an identity, a sequence
+        return UNKNOWN  # of a trigger, an identity, a sequence
     return as_element(sql)
 
 
 class _Quoted(ColumnClause[Any]):
-    """A string as it is in the DDL of a default; PostgreSQL would take a bound 1 for a text."""
+    """A string as in the DDL of a default; PostgreSQL would take a bound 1 for text."""
 
     inherit_cache = True
 
@@ -130,91 +121,12 @@ def _is_stable(element: Any) -> bool:
     if isinstance(element, TextClause) or (
         isinstance(element, ColumnClause) and element.is_literal
     ):
-        text = _QUOTED.sub("", _text_of(element))
+        text = _QUOTED.sub("", text_of(element))
         names = [name.lower() for name in _CALLED.findall(text)]
         return _STABLE.issuperset(names) and not _NEW.search(text)
     return True
 
 
-def with_sources(column: Column[Any], *computed: Column[Any]) -> Iterator[Column[Any]]:
-    """A column, after those that it is computed from, if it is a generated one.
-
-    They are known by their names, which may be a function's, too: so those that are `computed` from
-    this one are not asked again.
-    """
-    if column.computed is not None:
-        words: set[str] = set()
-        for element in visitors.iterate(column.computed.sqltext):
-            if isinstance(element, (TextClause, ColumnClause)):
-                words |= _words(element)
-        for other in column.table.c:
-            is_new = all(other is not known for known in (column, *computed))
-            if is_new and words.intersection(_words(other)):
-                yield from with_sources(other, column, *computed)
-    yield column
-
-
-def _words(element: TextClause | ColumnClause[Any]) -> set[str]:
-    return set(re.findall(r"[\w$]+", _text_of(element).lower()))
-
-
-def _text_of(element: TextClause | ColumnClause[Any]) -> str:
+def text_of(element: TextClause | ColumnClause[Any]) -> str:
+    """Return the text of a text() or a literal column."""
     return element.text if isinstance(element, TextClause) else element.name
-
-
-def of_new_rows(
-    parts: Iterable[ColumnElement[Any]],
-    generated: Iterable[Column[Any]],
-    columns: Collection[Column[Any]],
-    new: Select[Any],
-    stored: Callable[[Any, Column[Any]], ColumnElement[Any]],
-) -> Select[Any]:
-    """A SELECT of parts of a key in new rows, which have these columns, and generated ones.
-
-    What a generated column is computed by may be text, in which names of columns stand: here they
-    are those of a subquery. `stored` makes of that what the column stores.
-    """
-    # No row of the table, but the types and collations of its columns.
-    none = select(*columns).where(false()).options(include_expired())
-    name = next(iter(columns)).table.name
-    rows: FromClause = union_all(none, new).subquery(name)
-    own = dict(zip(columns, rows.c, strict=True))
-    rows, places = with_generated(rows, own, generated, stored)
-    key: Any = select(*(with_values(part, places) for part in parts))
-    return key.select_from(rows)  # type: ignore[no-any-return]
-
-
-def with_generated(
-    rows: FromClause,
-    places: Mapping[Column[Any], ColumnElement[Any]],
-    generated: Iterable[Column[Any]],
-    stored: Callable[[Any, Column[Any]], ColumnElement[Any]],
-) -> tuple[FromClause, Mapping[Column[Any], ColumnElement[Any]]]:
-    """A subquery with generated columns beside the columns of another one.
-
-    Both have the name of the table, and `places` says where the first one has columns of it: the
-    text of a generated column names them; `stored` makes of that what the column stores. Returned
-    is also where the new one has all of them.
-    """
-    for column in generated:
-        computed: Any = column.computed
-        made = stored(with_values(computed.sqltext, places), column).label(column.name)
-        wider: Any = select(*rows.c, made).select_from(rows).subquery(column.table.name)
-        places = {own: wider.corresponding_column(place) for own, place in places.items()}
-        places[column] = wider.c[column.name]
-        rows = wider
-    return rows, places
-
-
-def is_made_of(part: ColumnElement[Any], columns: Iterable[Column[Any]]) -> bool:
-    """Whether one of these columns is in a part of a key."""
-    return any(element is column for element in visitors.iterate(part) for column in columns)
-
-
-def with_values(part: Any, values: Mapping[Column[Any], Any]) -> Any:
-    """A part of a key with values or SQL in the place of columns."""
-
-    def replaced(element: Any, **_: object) -> Any:
-        return values.get(element) if isinstance(element, Column) else None
-
-    return visitors.replacement_traverse(as_element(part), {}, replaced)

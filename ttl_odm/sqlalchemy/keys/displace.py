@@ -1,9 +1,9 @@
 """Deleting the expired rows that stand in the way of a write, in the write's transaction.
 
-An expired row doesn't exist, so it may neither hold a key that somebody wants nor refer to a
-row that somebody deletes, or whose key somebody changes. Here is found which rows have to go, what
-refers to a row before the row, and on InnoDB without a lock where there is none. How they go,
-archived and reported to hooks, is as in a sweep: `ttl_odm.sqlalchemy.purge.removal`.
+An expired row doesn't exist, so it may neither hold a key that a write takes nor refer to a row
+that is deleted or whose key changes. This module finds the rows that have to go: referring rows
+before the row that they refer to, and on InnoDB without a lock where there are none. They are
+archived, reported to hooks and deleted as in a sweep: `ttl_odm.sqlalchemy.purge.removal`.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ if TYPE_CHECKING:
     Keys = Sequence[Sequence[Any]]
     Policy = Binding | Rule
     Layer = list[tuple[Policy | Change, Keys]]
-    """Expired rows of policies, and rows that the database changes as others go."""
+    """Expired rows of policies, and rows that the database changes when others go."""
 
 _BATCH: Final = 200
 """Rows that one statement names by their keys: SQLite nests conditions at most 1,000 deep."""
 
 
 def purge_conditions(binding: Binding) -> tuple[object, ...]:
-    """What `must_select_first` depends on: it changes with each model or purge declared."""
+    """Return what `must_select_first` depends on; it changes with each declared model or purge."""
     owner = binding.default.owner
     return (
         len(binding.first.table.metadata.tables),
@@ -82,11 +82,11 @@ def purge_conditions(binding: Binding) -> tuple[object, ...]:
 
 
 def must_select_first(binding: Binding, dialect: Dialect) -> bool:
-    """Whether it takes more than one DELETE to displace rows of a table.
+    """Return whether displacing rows of a table takes more than one DELETE.
 
-    A DELETE that finds nothing locks the gap where the key would be, on InnoDB, and two such
+    On InnoDB, a DELETE that finds nothing locks the gap where the key would be, and two such
     sessions that then insert deadlock. A plain read locks nothing. And a default that others may
-    change is locked only where there is a row to delete by it.
+    change is locked only if there is a row to delete by it.
     """
     *_, purge, archive, on_purged, _ = purge_conditions(binding)
     return (
@@ -102,7 +102,7 @@ def must_select_first(binding: Binding, dialect: Dialect) -> bool:
 
 
 _here: WeakKeyDictionary[Dialect, set[tuple[str | None, str]]] = WeakKeyDictionary()
-"""Tables that are in an engine's database, of those of which that isn't certain."""
+"""By dialect: the tables known to be in the engine's database, where that had to be checked."""
 
 
 def referred_rows(
@@ -112,26 +112,31 @@ def referred_rows(
     source: FromClause | None = None,
     sources: Sequence[FromClause] = (),
 ) -> Select[Any]:
-    """A SELECT of what is referred to in rows of a table (or of `source`, an alias of it).
+    """Return a SELECT of the columns that others refer to in rows of a table.
 
-    `sources` is what the criteria are about, if not that alone.
+    Args:
+        consequence: Which columns these are.
+        table: The table with the rows.
+        criteria: The conditions for the rows.
+        source: The alias of the table in the conditions, if it isn't the table itself.
+        sources: All FROM elements of the conditions, if there are others.
     """
     columns, chosen = (table if source is None else source).c, select().select_from(*sources)
     chosen = chosen.where(*criteria)
     if consequence.referred[0].table is table:
         return chosen.add_columns(*(columns[column.key] for column in consequence.referred))
     sub = sub_binding_of(consequence.referred[0].table)
-    assert sub is not None  # noqa: S101 (see `Change`: that is where else they are)
+    assert sub is not None  # noqa: S101 (see `Change`: otherwise they are in such a table)
     own, roots = zip(*sub.keys, strict=True)
     rows = chosen.add_columns(*(columns[root.key] for root in roots))
     return select(*consequence.referred).where(in_subquery(own, rows))
 
 
 def referring(consequence: Consequence, rows: Select[Any]) -> ColumnElement[bool]:
-    """The condition for the rows that refer to what a SELECT finds.
+    """Return the condition for the rows that refer to the rows of a SELECT.
 
-    It is one on the table that changes or, if it is their expired ones that have to go, on the
-    table with the policy.
+    It is a condition on the table that changes; or, if its expired rows have to go, on the table
+    with the policy.
     """
     refers = and_(in_subquery(consequence.columns, rows), consequence.refers_to_another_row())
     return refers if consequence.change else at_root(sub_binding_of(consequence.table), refers)
@@ -139,10 +144,10 @@ def referring(consequence: Consequence, rows: Select[Any]) -> ColumnElement[bool
 
 @dataclass(frozen=True, slots=True)
 class KeyReclaimer:
-    """Makes room for a write, on its connection and with those of its options that matter here.
+    """Makes room for a write, on its connection and with its relevant options.
 
-    With `current` it looks at rows as they are now. (InnoDB: not as the transaction's snapshot
-    shows them. This locks them, and the gap where there are none.)
+    With `current` it reads rows as they are now, not as the transaction's snapshot shows them
+    (InnoDB). This locks them, and the gap where there are none.
     """
 
     connection: Connection
@@ -151,7 +156,7 @@ class KeyReclaimer:
 
     @classmethod
     def of(cls, context: DefaultExecutionContext, *, current: bool = False) -> KeyReclaimer:
-        """For the statement of an execution context."""
+        """Return one for the statement of an execution context."""
         schemas = context.execution_options.get("schema_translate_map")
         options = None if schemas is None else {"schema_translate_map": schemas}
         return cls(context.root_connection, options, current)
@@ -162,15 +167,15 @@ class KeyReclaimer:
         return self.connection.dialect
 
     def execute(self, statement: Executable, parameters: Any = None) -> CursorResult[Any]:
-        """Execute a statement where the write will be."""
+        """Execute a statement on the write's connection, with its options."""
         return self.connection.execute(statement, parameters, execution_options=self.options)
 
     def read(self, table: Table, rows: Executable, parameters: Any = None) -> CursorResult[Any]:
         """Read rows of a table, some of which are then deleted."""
         if self.dialect.name == "sqlite":
-            # A transaction that has begun with a read may be kept from writing. By default the
-            # driver begins at the first write; not by PEP 249 (Python 3.12), nor where SQLAlchemy's
-            # recipe has it say BEGIN.
+            # A transaction that began with a read may be unable to write. By default the driver
+            # begins at the first write, but not with `autocommit=False` (Python 3.12), nor where
+            # SQLAlchemy's recipe makes it send BEGIN.
             driver: Any = self.connection.connection.driver_connection
             begins = driver.isolation_level is None or getattr(driver, "autocommit", -1) is False
             if begins and driver.in_transaction:
@@ -178,7 +183,7 @@ class KeyReclaimer:
         return self.execute(rows, parameters)
 
     def expired_rows(self, policy: Policy, columns: Iterable[ColumnElement[Any]]) -> Select[Any]:
-        """A SELECT of expired rows."""
+        """Return a SELECT of expired rows."""
         if isinstance(policy, Binding):
             expired = expired_in(self.connection, policy)
         else:
@@ -187,13 +192,13 @@ class KeyReclaimer:
         return rows.with_for_update(read=True) if self.current else rows
 
     def displace(self, binding: Binding, criterion: ColumnElement[bool]) -> int:
-        """Delete the expired rows of a table that a condition finds, and expired rows below them.
+        """Delete the expired rows of a table that meet a condition, and expired rows below them.
 
-        Returns how many are gone. It is an IntegrityError if a live row refers to one.
+        Returns how many rows were deleted. If a live row refers to one, this raises IntegrityError.
         """
         criterion, binding = on_first(criterion, binding), binding.first
-        # InnoDB locks what a DELETE reads: by primary keys no other row, but the whole table where
-        # MariaDB has a subquery for a value. (And MariaDB's takes no WITH.)
+        # InnoDB locks every row that a DELETE reads: by primary keys no other row, but the whole
+        # table if MariaDB compares with a subquery. (And MariaDB's DELETE accepts no WITH.)
         if self.dialect.name in MYSQL_FAMILY or Change(binding.table).consequences():
             return self._displace_by_key(binding, criterion)
         if must_select_first(binding, self.dialect):
@@ -218,17 +223,17 @@ class KeyReclaimer:
                 return total
 
     def lock_defaults(self, *bindings: Binding) -> None:
-        """Let the defaults stay as they are by which rows are about to be deleted."""
+        """Keep the defaults unchanged by which rows are about to be deleted."""
         lock_defaults(self.connection, bindings, self.execute)
 
     def make_way(self, consequence: Consequence, rows: Select[Any]) -> int:
-        """Delete the expired rows that keep others from being changed; return how many are gone.
+        """Delete the expired rows that block a change of others; return how many.
 
-        The SELECT finds what is referred to in those others.
+        The SELECT finds the columns of those others to which rows refer.
         """
         if not (consequence.is_certain or self._is_here(consequence.table)):
             return 0
-        if self.current:  # in the subquery too: see _as_now()
+        if self.current:  # also in the subquery: see _as_now()
             rows = rows.with_for_update(read=True)
         child, refers = consequence.child, referring(consequence, rows)
         if isinstance(child, Change):
@@ -248,11 +253,11 @@ class KeyReclaimer:
         return sum(self._clear(change, some) for some in _batches(keys))
 
     def _clear(self, changed: Policy | Change, keys: Keys) -> int:
-        """Delete rows, if they are expired ones, and expired rows below them, from the last on."""
+        """Delete those of some rows that are expired, after the expired rows below them."""
         if not keys:
             return 0
         depends = depends_on_zone(self.connection, changed.table.metadata)
-        with in_utc(self.connection) if depends else nullcontext():  # as `_keys` has read them
+        with in_utc(self.connection) if depends else nullcontext():  # `_keys` has read UTC
             return self._clear_layers(self._layers(changed, keys))
 
     def _clear_layers(self, layers: Sequence[Layer]) -> int:
@@ -279,10 +284,10 @@ class KeyReclaimer:
         )
 
     def _takes_all_at_once(self, doomed: Sequence[tuple[Binding, Keys]]) -> bool:
-        """Whether none of some rows can go first: they are in a ring, or may be (InnoDB)."""
+        """Return whether no row can go first: they form a ring, or on InnoDB may form one."""
         if self.dialect.name in MYSQL_FAMILY:
             return any(ties(list(dict.fromkeys(below.table for below, _ in doomed))))
-        # Rows of a ring are met again; so is one that refers to two, which does no harm.
+        # Rows of a ring occur twice; so does a row that refers to two others, which does no harm.
         rows = [(below.table, tuple(key)) for below, keys in doomed for key in keys]
         return len(set(rows)) < len(rows)
 
@@ -308,7 +313,7 @@ class KeyReclaimer:
             return deleted
 
     def _is_here(self, table: Table) -> bool:
-        """Whether a table is in the database of this connection."""
+        """Return whether a table is in the database of this connection."""
         name = compat.place_of(self.options or {}, table)
         known = _here.setdefault(self.dialect, set())
         if name in known:
@@ -317,7 +322,7 @@ class KeyReclaimer:
             return inspect(self.connection).has_table(table.name, name[0])
         try:
             stored = inspect(self.connection).get_columns(table.name, name[0])
-        except NoSuchTableError:  # which isn't kept: it may be made at any time
+        except NoSuchTableError:  # not remembered, since it may be created at any time
             return False
         is_here = {column.name for column in table.c} <= {column["name"] for column in stored}
         if is_here:
@@ -325,7 +330,7 @@ class KeyReclaimer:
         return is_here
 
     def _purge(self, binding: Binding, criterion: ColumnElement[bool]) -> int:
-        """Archive and delete as the model says."""
+        """Archive and delete rows as their model declares."""
         doomed = and_(expired_in(self.connection, binding, locking=True), criterion)
         with self._purging(binding.table):
             return _purge_displaced(self.connection, binding, doomed)
@@ -350,9 +355,9 @@ class KeyReclaimer:
         *,
         every: bool = False,
     ) -> Keys:
-        """What `_identity` says of rows: of expired ones, or of such as the database changes.
+        """Return the columns in `_identity` of expired rows, or of rows that the database changes.
 
-        Or of `every` row, live ones too.
+        With `every`, return those of live rows too.
         """
         columns: Sequence[ColumnElement[Any]] = _identity(changed)
         if depends_on_zone(self.connection, changed.table.metadata):
@@ -365,10 +370,10 @@ class KeyReclaimer:
         return self.read(changed.table, rows.where(criterion).limit(limit)).all()
 
     def _layers(self, changed: Policy | Change, keys: Keys) -> list[Layer]:
-        """Rows, then the rows below that have to go or change before these, and so on.
+        """Return rows, then the rows below that have to go or change before these, and so on.
 
         A row that refers to several is in several layers; the last one counts. Rows that refer to
-        each other in a circle would go on for ever, hence no more layers than rows.
+        each other in a circle would go on for ever, so there are no more layers than rows.
         """
         layers: list[Layer] = [[(changed, keys)]]
         rows = {(changed.table, tuple(key)) for key in keys}
@@ -379,10 +384,11 @@ class KeyReclaimer:
         return layers
 
     def _below(self, layer: Layer, *, displaces: bool) -> Layer:
-        """The rows that have to go or change before those of a layer, each of them once.
+        """Return the rows that have to go or change before those of a layer, each of them once.
 
         Several parts of a layer can lead to the same rows: those of a table that refers to itself
-        are deleted, and change. Asked for by each, the next layer's would double.
+        are deleted, and change. If each part listed them, the next layer would list them twice as
+        often.
         """
         below: dict[Table | Change, tuple[Policy | Change, dict[Any, Sequence[Any]]]] = {}
         for parent, keys in layer:
@@ -399,17 +405,18 @@ class KeyReclaimer:
     def _referring(self, consequence: Consequence, parent: Policy | Change, keys: Keys) -> Keys:
         if not (consequence.is_certain or self._is_here(consequence.table)):
             return []
-        found: list[Sequence[Any]] = []
+        rows: list[Sequence[Any]] = []
         for refers in self._conditions(consequence, parent, keys):
-            found += self._keys(consequence.child, refers)
-        return found
+            rows += self._keys(consequence.child, refers)
+        return rows
 
     def _check_live(
         self, consequence: Consequence, parent: Policy | Change, keys: Keys, expired: Keys
     ) -> None:
-        """See that no live row goes by a cascade which has to be archived or reported.
+        """Raise an error if a cascade would delete a live row that must be archived or reported.
 
-        Where a user deletes what it refers to it may; here the write is one to another row.
+        A user who deletes the row that it refers to may do so; here, the write is about another
+        row.
         """
         if not (consequence.is_certain or self._is_here(consequence.table)):
             return
@@ -423,7 +430,7 @@ class KeyReclaimer:
     def _conditions(
         self, consequence: Consequence, parent: Policy | Change, keys: Keys
     ) -> Iterator[ColumnElement[bool]]:
-        """The conditions for what refers to some rows, a batch of them each."""
+        """Yield the conditions for the rows that refer to some rows, a batch of these at a time."""
         for some in _batches(keys):
             rows = is_one_of(_identity(parent), some)
             referred = referred_rows(consequence, parent.table, rows)
@@ -434,10 +441,10 @@ class KeyReclaimer:
 def _purge_displaced(connection: Connection, binding: Binding, doomed: ColumnElement[bool]) -> int:
     """Delete rows that are in the way of a write, in the write's transaction; return how many.
 
-    They are archived like any others, and the hooks of their model that run inside the
-    transaction are called. Those after the commit are not: the commit is the application's.
-    IntegrityError: a live row refers to one of them, and the foreign key restricts it. HookError:
-    the archive has refused one, or a hook has failed.
+    They are archived as usual, and the hooks of their model that run inside the transaction are
+    called. Hooks after the commit are not: the application commits. It raises IntegrityError if a
+    live row refers to one of them and the foreign key restricts it, and HookError if the archive
+    rejects one or a hook fails.
     """
     removal = Removal(connection, binding, mode_of(binding).hooks, reason="displaced")
     if removal.takes_statements:
@@ -445,7 +452,7 @@ def _purge_displaced(connection: Connection, binding: Binding, doomed: ColumnEle
         try:
             deleted = removal.by_statement(PurgeDelete(binding.table).where(doomed))
         except DBAPIError as error:
-            # It is the archive's, unless a row that refers to these is in the way.
+            # The error is the archive's, unless a referring row blocks the DELETE.
             if copy is None or is_passing(error) or is_restricted(error):
                 raise
             raise removal.not_archived(copy, error) from error
@@ -457,7 +464,7 @@ def _purge_displaced(connection: Connection, binding: Binding, doomed: ColumnEle
 
 
 def _expired_by_rule(connection: Connection, rule: Rule) -> ColumnElement[bool]:
-    """The condition for rows of a table with a rule that have expired, in a statement of ours."""
+    """Return the condition for expired rows of a table with a rule, for our own statements."""
     dialect = connection.dialect
     predicate = Predicate(clock_of(dialect), writing=True)
     rows = LiveRows(
@@ -480,7 +487,7 @@ def _change(changed: Policy | Change) -> Change:
 
 
 def _identity(changed: Policy | Change) -> Sequence[Column[Any]]:
-    """The columns that identify a row: its key, or, if it only changes, what others refer to."""
+    """Return the columns that identify a row: its key, or if it only changes, the referred ones."""
     if not isinstance(changed, Change):
         return key_columns(changed.table)
     referred = [column for below in changed.consequences() for column in below.referred]
@@ -493,7 +500,7 @@ def _batches(keys: Keys) -> Iterator[Keys]:
 
 @contextmanager
 def with_hint(table: Table) -> Iterator[None]:
-    """Let a foreign key's error say that it was an expired row which couldn't be deleted."""
+    """Let a foreign key's error say that an expired row couldn't be deleted."""
     try:
         yield
     except DBAPIError as error:  # an IntegrityError, but with pg8000

@@ -1,8 +1,8 @@
 """The rows that an INSERT leaves out, since a live row has one of their keys.
 
-``ON CONFLICT DO NOTHING`` and ``INSERT IGNORE`` write no such row, so it renews no parent. Rows are
-looked up before the INSERT, which doesn't say afterwards which of them it has written. Where that
-is in doubt, as with a partial unique index, a row counts as written: no parent dies too early.
+``ON CONFLICT DO NOTHING`` and ``INSERT IGNORE`` don't write such a row, so it renews no parent.
+Rows are looked up before the INSERT, which doesn't report afterwards which of them it wrote. If
+that is in doubt, as with a partial unique index, a row counts as written: no parent dies too early.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import exists, literal_column, or_, select
 
-from ttl_odm.sqlalchemy.keys.conversions import as_stored
 from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN
-from ttl_odm.sqlalchemy.keys.table_keys import keys_of
+from ttl_odm.sqlalchemy.keys.table_keys import as_stored, keys_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.rewrite.writes import filled, is_sql
 
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
 
 _AT_ONCE: Final = 100
-"""Rows that one statement looks up."""
+"""The number of rows that one statement looks up."""
 
 
 class IgnoredRows:
-    """The rows of one INSERT that meet a live row of its table."""
+    """The rows of one INSERT that conflict with a live row of its table."""
 
     def __init__(self, table: Table, reclaimer: KeyReclaimer) -> None:
         self._table = table
@@ -44,7 +43,7 @@ class IgnoredRows:
         )
 
     def among(self, rows: Sequence[Row], executions: Sequence[Row]) -> set[int]:
-        """The numbers of the rows that meet a live one, or an earlier row of the same INSERT."""
+        """Return the numbers of rows that conflict with a live row or an earlier one of these."""
         held: dict[int, Any] = {}
         for number, row in enumerate(rows):
             conditions = (key.held_by(row, self._reclaimer) for key in self._keys)
@@ -55,14 +54,14 @@ class IgnoredRows:
         met, numbers = set(), list(held)
         for start in range(0, len(numbers), _AT_ONCE):
             places = numbers[start : start + _AT_ONCE]
-            looks: Any = select(*(held[number].label(f"row_{number}") for number in places))
-            looks = looks.execution_options(**{INCLUDE_EXPIRED: False})
-            answers = self._reclaimer.execute(looks).one()
+            lookups: Any = select(*(held[number].label(f"row_{number}") for number in places))
+            lookups = lookups.execution_options(**{INCLUDE_EXPIRED: False})
+            answers = self._reclaimer.execute(lookups).one()
             met |= {number for number, is_met in zip(places, answers, strict=True) if is_met}
         return met | self._repeated(rows, met)
 
     def _repeated(self, rows: Sequence[Row], met: set[int]) -> set[int]:
-        """The rows with the key of an earlier one that is written."""
+        """Return the numbers of the rows with the key of an earlier row that is written."""
         repeated, seen = set(), set[Any]()
         for number, row in enumerate(rows):
             if number in met:
@@ -76,7 +75,7 @@ class IgnoredRows:
         return repeated
 
     def unmet(self, values: Row) -> list[ColumnElement[bool]]:
-        """The conditions for a selected row, by column key, that no live row meets."""
+        """Return the conditions for a selected row, by column key, to conflict with no live row."""
         stored = partial(as_stored, self._reclaimer)
         conditions = []
         for key in self._keys:
@@ -88,7 +87,7 @@ class IgnoredRows:
 
 
 def _values(row: Row) -> Any:
-    """A function that returns the plain values of a key in a row; None where it isn't plain."""
+    """Return a function of a key that returns its values in a row; None unless all are plain."""
 
     def of(key: Key) -> tuple[Any, ...] | None:
         values = tuple(row.get(name, UNKNOWN) for name in key.names)

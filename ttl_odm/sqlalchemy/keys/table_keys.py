@@ -1,39 +1,75 @@
-"""The keys of a table, and which of them a row has: `Key`, `NamedKey`.
+"""The keys of a table, and the values that rows have in them: `Key`, `NamedKey`.
 
-What frees them of expired rows is `ttl_odm.sqlalchemy.keys.taken`.
+A column rounds, pads and truncates its values: 1.236 becomes 1.24 in a NUMERIC(10, 2), a datetime
+becomes a day in a DATE. A comparison does none of that, so an expired row with the stored value
+would not be found, and the write would fail on it. Values that may be converted are compared as
+their columns store them, by SQL that depends on the column's type (`Family.stored_form`). The type
+comes from the database, since a model may be less exact.
+
+Most values are stored as they are, which their own types tell (`is_kept`). For these nothing has to
+be asked, and the SQL has no conversions.
+
+The keys are freed of expired rows in `ttl_odm.sqlalchemy.keys.write_keys`.
 """
 
 from __future__ import annotations
 
+import re
+import uuid
 from dataclasses import dataclass, replace
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
+    CHAR,
+    NVARCHAR,
+    VARCHAR,
+    Boolean,
     Column,
     ColumnElement,
+    Date,
+    DateTime,
+    Double,
+    Enum,
+    Float,
+    Integer,
     Label,
+    LargeBinary,
+    Numeric,
+    String,
+    Text,
+    TextClause,
+    Time,
+    TypeDecorator,
     UnaryExpression,
+    Unicode,
+    UnicodeText,
+    Uuid,
     and_,
+    false,
+    literal,
     select,
+    text,
+    union_all,
 )
 from sqlalchemy.sql import visitors
+from sqlalchemy.sql.elements import ColumnClause, Grouping
 
-from ttl_odm.sqlalchemy.keys.conversions import as_sql, as_stored, is_kept
-from ttl_odm.sqlalchemy.keys.defaults import (
-    UNKNOWN,
-    is_made_of,
-    of_new_rows,
-    with_sources,
-    with_values,
-)
+from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.compat import SQLTemplate
+from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, text_of
+from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.rewrite.unique_indexes import Prefix
-from ttl_odm.sqlalchemy.rewrite.writes import is_sql, uniques
+from ttl_odm.sqlalchemy.rewrite.writes import as_element, is_sql, uniques
+from ttl_odm.sqlalchemy.time.clock import clock_of, monotonic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import Select, Table
+    from sqlalchemy import FromClause, Select, Table
+    from sqlalchemy.types import TypeEngine
 
     from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
     from ttl_odm.sqlalchemy.rewrite.unique_indexes import IndexCondition
@@ -41,15 +77,43 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
     Rows = Callable[..., Select[Any]]
     Stored = Callable[[Any, Column[Any]], ColumnElement[Any]]
+    Forms = Mapping[str, str]
+    """Templates of SQL for what columns store, by column name; none if that is the value."""
+
+_MAX_AGE: Final = 300.0
+"""Seconds after which a database is asked for a table's types again."""
+
+_KEPT: Final[dict[type[Any], frozenset[type[Any]]]] = {
+    Integer: frozenset({int, bool}),
+    Boolean: frozenset({int, bool}),
+    Date: frozenset({date}),
+    Uuid: frozenset({uuid.UUID}),
+}
+"""By kind of type: the classes of values that it stores exactly."""
+
+_TEXTS: Final = frozenset({String, Text, Unicode, UnicodeText, VARCHAR, NVARCHAR})
+"""Types of text that is compared as it is; CITEXT isn't one of them, and needs a cast."""
+
+_NUMBER: Final = re.compile(r"-?\d+")
+
+
+def as_sql(value: Any, column: Column[Any]) -> ColumnElement[Any]:
+    """Return the value of a column, which may be SQL already, as SQL."""
+    return value if is_sql(value) else literal(value, column.type)
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
     """A primary key, a unique constraint or a unique index: what no two rows have in common.
 
-    Its parts are its columns, or expressions of them. In place of `generated` columns it has those
-    that they are computed from. With a `condition` it is one of the rows that meet it, which the
-    columns that are `deciding` tell; no row does where one of the `nulls` among them has a value.
+    Attributes:
+        parts: Its columns, or expressions of columns.
+        columns: The columns in the parts. In place of generated columns, those from which they are
+            computed.
+        generated: The generated columns.
+        condition: The condition of a unique index over some rows: other rows don't have this key.
+        deciding: The columns, by key, on which the condition depends.
+        nulls: Those of them that must be NULL in a row with this key.
     """
 
     parts: tuple[ColumnElement[Any], ...]
@@ -61,7 +125,7 @@ class Key:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is a key of columns, and not of what is made of them."""
+        """Whether it consists of columns only, without expressions or generated columns."""
         return self.parts is self.columns
 
     @property
@@ -77,11 +141,13 @@ class Key:
         *,
         typed: bool = False,
     ) -> Select[Any]:
-        """A SELECT of this key, with values or SQL in the place of the columns.
+        """Return a SELECT of this key, with values or SQL in place of the columns.
 
-        `matched` selects columns of the rows that are written; `stored` makes of SQL what a column
-        stores, for generated ones; `typed` gives values the types and collations of the table's
-        columns.
+        Args:
+            values: The values, or SQL, by column.
+            matched: Makes a SELECT of columns of the rows that are written.
+            stored: Returns the SQL for what a column stores; for generated columns.
+            typed: Whether to give values the types and collations of the table's columns.
         """
         if not (self.generated or typed):
             return matched(*self.made_of(values, stored))
@@ -90,7 +156,7 @@ class Key:
     def equals(
         self, values: Mapping[Column[Any], Any], stored: Stored = as_sql
     ) -> ColumnElement[bool]:
-        """The condition for rows that have this key of such values; for `stored` see `selected`."""
+        """Return the condition for rows that have this key with such values; `stored`: as above."""
         made = self.made_of(values, stored)
         conditions = [part == value for part, value in zip(self.parts, made, strict=True)]
         for part, value in zip(self.parts, made, strict=True):
@@ -105,15 +171,15 @@ class Key:
         return [] if self.condition is None else [self.condition]
 
     def is_changed_by(self, written: Collection[str]) -> bool:
-        """Whether a write of these columns may give it to a row."""
+        """Return whether a write of these columns may give a row this key."""
         return not (self.deciding.isdisjoint(written) and set(self.names).isdisjoint(written))
 
     def is_left_by(self, row: Row) -> bool:
-        """Whether a row that a write sets to values surely doesn't have it then."""
+        """Return whether a row surely lacks this key after a write of these values."""
         return any(row.get(name) is not None and not is_sql(row[name]) for name in self.nulls)
 
     def held_by(self, row: Row, reclaimer: KeyReclaimer) -> ColumnElement[bool] | None:
-        """The condition for rows that have the key of a row; None if nobody else can have it."""
+        """Return the condition for rows with the key of a row; None if no other can have it."""
         values = [row.get(name, UNKNOWN) for name in self.names]
         if any(value is UNKNOWN or (value is None and self.is_plain) for value in values):
             return None
@@ -122,16 +188,18 @@ class Key:
         return self.equals(dict(zip(self.columns, made, strict=True)), stored)
 
     def made_of(self, values: Mapping[Column[Any], Any], stored: Stored = as_sql) -> list[Any]:
-        """The parts of this key, with values or SQL in the place of the columns."""
+        """Return the parts of this key, with values or SQL in place of the columns."""
         if self.is_plain:
             return [values[column] for column in self.columns]
-        return [
-            # As a value: with IN and a subquery beside an OR, no database uses an index.
-            self._over_rows([part], values, stored).scalar_subquery()
-            if is_made_of(part, self.generated)
-            else with_values(part, values)
-            for part in self.parts
-        ]
+        made: list[Any] = []
+        for part in self.parts:
+            elements = visitors.iterate(part)
+            if any(element is column for element in elements for column in self.generated):
+                # As a value: with IN and a subquery beside an OR, no database uses an index.
+                made.append(self._over_rows([part], values, stored).scalar_subquery())
+            else:
+                made.append(with_values(part, values))
+        return made
 
     def _over_rows(
         self,
@@ -140,16 +208,28 @@ class Key:
         stored: Stored,
         matched: Rows = select,
     ) -> Select[Any]:
+        """Return a SELECT of parts of this key in new rows, including generated columns.
+
+        The expression of a generated column may be text with the names of columns in it. Here these
+        are columns of a subquery.
+        """
         new = matched(*(value.label(column.name) for column, value in values.items()))
-        return of_new_rows(parts, self.generated, values, new, stored)
+        # No row of the table, but the types and collations of its columns.
+        none = select(*values).where(false()).options(include_expired())
+        name = next(iter(values)).table.name
+        rows: FromClause = union_all(none, new).subquery(name)
+        own = dict(zip(values, rows.c, strict=True))
+        rows, places = with_generated(rows, own, self.generated, stored)
+        key: Any = select(*(with_values(part, places) for part in parts))
+        return key.select_from(rows)  # type: ignore[no-any-return]
 
 
 def keys_of(table: Table) -> list[Key]:
-    """The keys of a table, as far as its metadata tells."""
+    """Return the keys of a table that its metadata contains."""
     keys = []
     for unique, condition in dict.fromkeys(uniques(table)):
         bare = []
-        for part in unique:  # of an index they may have names, and an order
+        for part in unique:  # those of an index may have a name and an order
             element = part
             while isinstance(element, Label) or (
                 isinstance(element, UnaryExpression) and element.modifier
@@ -158,7 +238,7 @@ def keys_of(table: Table) -> list[Key]:
             bare.append(element)
         parts = tuple(bare)
         inner = [[c for c in visitors.iterate(part) if isinstance(c, Column)] for part in parts]
-        if not (inner and all(inner)):  # there is text, in which nobody can find the columns
+        if not (inner and all(inner)):  # a part is text, whose columns can't be found
             continue
         columns = dict.fromkeys(c for some in inner for own in some for c in with_sources(own))
         generated = tuple(column for column in columns if column.computed is not None)
@@ -180,9 +260,9 @@ def keys_of(table: Table) -> list[Key]:
 
 
 class NamedKey:
-    """A key, and under which names a row has the values of its columns.
+    """A key, and the names under which a row has the values of its columns.
 
-    No row has the columns that are `made`: the database makes the same of them for every row.
+    Rows lack the columns that are `made`: the database gives these the same SQL in every row.
     """
 
     __slots__ = ("_always_converted", "columns", "is_plain", "key", "made", "names")
@@ -203,19 +283,189 @@ class NamedKey:
         self._always_converted = [column for column, sql in always if not is_kept(sql, column)]
 
     def converted(self, rows: Sequence[Row]) -> Iterator[Column[Any]]:
-        """The columns that may not store what rows have for them as it is."""
+        """Yield the columns that may store something else than the rows' values."""
         yield from self._always_converted
         for column, name in zip(self.columns, self.names, strict=True):
             if not all(is_kept(row.get(name), column) for row in rows):
                 yield column
 
     def values_of(self, row: Row) -> tuple[Any, ...] | None:
-        """What a row has there, or None if that is in nobody's way.
+        """Return a row's values in the key, or None if they can't conflict with any.
 
         Columns with a NULL among them conflict with nothing, nor does a value that isn't known
-        beforehand. Expressions may make something of a NULL.
+        beforehand. Expressions may turn a NULL into a value.
         """
         values = tuple([row.get(name) for name in self.names])
         if self.is_plain:
             return None if any(value is None for value in values) else values
         return values if all(name in row for name in self.names) else None
+
+
+def with_sources(column: Column[Any], *computed: Column[Any]) -> Iterator[Column[Any]]:
+    """Yield a column, after those that it is computed from, if it is a generated one.
+
+    These are recognised by their names, which may also occur as names of functions. So columns that
+    are `computed` from this one are not followed again.
+    """
+    if column.computed is not None:
+        words: set[str] = set()
+        for element in visitors.iterate(column.computed.sqltext):
+            if isinstance(element, (TextClause, ColumnClause)):
+                words |= _words(element)
+        for other in column.table.c:
+            is_new = all(other is not known for known in (column, *computed))
+            if is_new and words.intersection(_words(other)):
+                yield from with_sources(other, column, *computed)
+    yield column
+
+
+def _words(element: TextClause | ColumnClause[Any]) -> set[str]:
+    return set(re.findall(r"[\w$]+", text_of(element).lower()))
+
+
+def with_generated(
+    rows: FromClause,
+    places: Mapping[Column[Any], ColumnElement[Any]],
+    generated: Iterable[Column[Any]],
+    stored: Callable[[Any, Column[Any]], ColumnElement[Any]],
+) -> tuple[FromClause, Mapping[Column[Any], ColumnElement[Any]]]:
+    """Return a subquery with generated columns beside another subquery's columns, and its columns.
+
+    Args:
+        rows: A subquery with the name of the table.
+        places: The columns of that subquery, by the table's columns: the text of a generated column
+            names them.
+        generated: The generated columns to add.
+        stored: Returns the SQL for what a column stores.
+
+    Returns:
+        A subquery with the name of the table, and its columns by the table's columns.
+    """
+    for column in generated:
+        computed: Any = column.computed
+        made = stored(with_values(computed.sqltext, places), column).label(column.name)
+        wider: Any = select(*rows.c, made).select_from(rows).subquery(column.table.name)
+        places = {own: wider.corresponding_column(place) for own, place in places.items()}
+        places[column] = wider.c[column.name]
+        rows = wider
+    return rows, places
+
+
+def with_values(part: Any, values: Mapping[Column[Any], Any]) -> Any:
+    """Return a part of a key with values or SQL in place of columns."""
+
+    def replaced(element: Any, **_: object) -> Any:
+        return values.get(element) if isinstance(element, Column) else None
+
+    return visitors.replacement_traverse(as_element(part), {}, replaced)
+
+
+def as_stored(reclaimer: KeyReclaimer, value: Any, column: Column[Any]) -> ColumnElement[Any]:
+    """Return the SQL for what a column stores for a value or SQL."""
+    element = as_sql(value, column)
+    if is_kept(value, column):
+        return element
+    form = forms_of(reclaimer, column.table).get(column.name)
+    return element if form is None else in_form(form, element, column)
+
+
+def in_form(form: str, element: ColumnElement[Any], column: Column[Any]) -> ColumnElement[Any]:
+    """Return the SQL for what a column stores for an element, by its form."""
+    return SQLTemplate(form, column.type, element)
+
+
+def forms_of(reclaimer: KeyReclaimer, table: Table) -> Forms:
+    """Return the forms of a table's columns, where the stored value may differ."""
+    dialect: Any = reclaimer.dialect
+    clock = clock_of(dialect)
+    name = compat.place_of(reclaimer.options or {}, table)
+    query = clock.column_types_query(*name)
+    if query is None:
+        return {}
+    try:
+        known = dialect.ttl_odm_stored_forms
+    except AttributeError:
+        known = dialect.ttl_odm_stored_forms = {}
+    forms, end = known.get(name, ({}, 0.0))
+    if monotonic() > end:
+        # In text() a colon would begin a parameter.
+        types = reclaimer.connection.execute(text(query.replace(":", "\\:"))).all()
+        forms = {
+            column: compat.in_driver_format(dialect, form)
+            for column, type_ in types
+            if (form := clock.stored_form(type_))
+        }
+        if types:  # none: there is no such table, or it is a temporary one
+            known[name] = forms, monotonic() + _MAX_AGE
+    return forms  # type: ignore[no-any-return]
+
+
+def is_kept(value: Any, column: Column[Any]) -> bool:
+    """Return whether a column stores a value, or the result of SQL, unchanged on all databases."""
+    if value is None:
+        return True
+    type_ = _undecorated(column.type)
+    if type_ is None:
+        return False
+    if is_sql(value):
+        return _is_kept_sql(value, type_)
+    if type(value) in _KEPT.get(compat.affinity(type_), ()):
+        return True
+    for classes, check in _CHECKS:
+        if isinstance(value, classes):
+            return check(value, type_)
+    return isinstance(type_, Enum)
+
+
+def _undecorated(type_: TypeEngine[Any]) -> TypeEngine[Any] | None:
+    """Return the type inside any decorators; None if a decorator changes values."""
+    while isinstance(type_, TypeDecorator):
+        if type(type_).process_bind_param is not TypeDecorator.process_bind_param:
+            return None
+        type_ = type_.impl_instance
+    return type_
+
+
+def _is_kept_text(value: str, type_: TypeEngine[Any]) -> bool:
+    if compat.affinity(type_) is Integer:
+        return _NUMBER.fullmatch(value) is not None
+    if isinstance(type_, Enum):
+        return not value.endswith(" ")
+    if type(type_) not in _TEXTS and not isinstance(type_, CHAR):
+        return False
+    length = getattr(type_, "length", None)
+    return (length is None or len(value) <= length) and not value.endswith(" ")
+
+
+def _is_kept_number(value: int | Decimal, type_: TypeEngine[Any]) -> bool:
+    if not isinstance(type_, Numeric) or isinstance(type_, Float) or type_.scale is None:
+        return False
+    exponent = value.as_tuple().exponent if isinstance(value, Decimal) else 0
+    return isinstance(exponent, int) and -exponent <= type_.scale
+
+
+def _is_kept_time(value: datetime | time, type_: TypeEngine[Any]) -> bool:
+    return value.microsecond == 0 and compat.affinity(type_) in {DateTime, Time}
+
+
+_CHECKS: Final[tuple[tuple[Any, Callable[[Any, TypeEngine[Any]], bool]], ...]] = (
+    (str, _is_kept_text),
+    ((int, Decimal), _is_kept_number),
+    ((datetime, time), _is_kept_time),
+    (timedelta, lambda value, _: value.microseconds == 0),
+    (bytes, lambda _, type_: isinstance(type_, LargeBinary)),
+    # MySQL's may have a scale.
+    (float, lambda _, type_: isinstance(type_, Double) and not getattr(type_, "scale", None)),
+)
+"""By classes of values: whether a type stores a value exactly."""
+
+
+def _is_kept_sql(element: Any, type_: TypeEngine[Any]) -> bool:
+    own = compat.affinity(type_)
+    is_text = issubclass(own, String) and type(type_) in _TEXTS
+    while isinstance(element, Grouping):
+        element = element.element
+    is_literal = isinstance(element, (TextClause, ColumnClause)) and not isinstance(element, Column)
+    if is_literal and _NUMBER.fullmatch(text_of(element)):  # as most defaults are
+        return is_text or own in {Integer, Numeric, Boolean}
+    return is_text or (own in _KEPT and own is compat.affinity(element.type))

@@ -1,21 +1,25 @@
 """Which keys a write takes, and the statement that frees them of expired rows.
 
-Neither the primary key nor a unique value of an expired row may stand in the way of an INSERT,
-or of an UPDATE that moves a row there. Nearly always none does, so such a write is sent first. Only
-after a conflict are the expired rows deleted that hold exactly its keys, in the same transaction,
-and the write is sent again; live rows stay, and it then fails on them as it always would. Where a
-conflict would end the transaction, as that of an UPDATE does on PostgreSQL, or where it can't be
-known which rows met one, as after ``executemany()``, the keys are freed before the write. In a race
-the losers wait for the winner's row and then see it live: one wins, whoever it is.
+Neither the primary key nor a unique value of an expired row may block an INSERT, or an UPDATE that
+moves a row there. Conflicts are rare, so such a write is sent first. Only after a conflict are the
+expired rows deleted that hold exactly its keys, in the same transaction, and the write is sent
+again; live rows stay, and it then fails on them as always. If a conflict would end the transaction,
+as that of an UPDATE does on PostgreSQL, or if the conflicting rows can't be determined, as after
+``executemany()``, the keys are freed before the write. In a race the losers wait for the winner's
+row and then see it live, so exactly one wins.
 
 Savepoint-and-retry can't do this: a failed flush rolls back the whole transaction, and on
 PostgreSQL so does a failed statement.
 
-The statement (`KeyPurge`) is built once per compiled write and executed with the values alone: what
-can't change between two executions is kept, and SQLAlchemy's cache finds the compiled one. Whether
-it runs after the write or before it is decided in `ttl_odm.sqlalchemy.gate.execution`. Where that
-suffices it is a DELETE. Where rows hang on others, have to be archived or reported to hooks, and on
-InnoDB, it is a SELECT, which `ttl_odm.sqlalchemy.keys.displace` follows if it finds something.
+The statement (`KeyPurge`) is built once per compiled write and executed with different values:
+everything that can't change between two executions is kept, and SQLAlchemy's cache finds the
+compiled one. Whether it runs after the write or before it is decided in
+`ttl_odm.sqlalchemy.gate.execution`. Where possible it is a DELETE. On InnoDB, and for rows that
+others depend on, or that must be archived or reported to hooks, it is a SELECT; if that finds a
+row, `ttl_odm.sqlalchemy.keys.displace` deletes it.
+
+A row that expires by a rule frees its keys too, and is deleted after the rows that depend on it
+(`RuledRows`).
 """
 
 from __future__ import annotations
@@ -46,46 +50,51 @@ from ttl_odm.sqlalchemy.compat import (
     selected_names,
     value_lists,
 )
-from ttl_odm.sqlalchemy.keys.conversions import as_stored, forms_of, in_form
-from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, default_of, onupdate_of, with_defaults
+from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, default_of, with_defaults
 from ttl_odm.sqlalchemy.keys.displace import (
     KeyReclaimer,
     must_select_first,
     purge_conditions,
     with_hint,
 )
-from ttl_odm.sqlalchemy.keys.ruled import RuledRows
-from ttl_odm.sqlalchemy.keys.table_keys import Key, NamedKey, keys_of
+from ttl_odm.sqlalchemy.keys.table_keys import (
+    Key,
+    NamedKey,
+    as_stored,
+    forms_of,
+    in_form,
+    keys_of,
+)
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import PurgeDelete, at_root, in_subquery
 from ttl_odm.sqlalchemy.rewrite.selections import selected_columns, selected_rows
-from ttl_odm.sqlalchemy.rewrite.target_lookup import TargetLookup
 from ttl_odm.sqlalchemy.rewrite.writes import has_writes, inner_rows, is_sql, parameters_of, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from sqlalchemy import CompoundSelect, Delete, Select, Table
     from sqlalchemy.engine.default import DefaultExecutionContext
     from typing_extensions import Self
 
-    from ttl_odm.sqlalchemy.keys.ruled import RuledPurge
-    from ttl_odm.sqlalchemy.keys.upserts import MetRows
     from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding
-    from ttl_odm.sqlalchemy.rewrite.writes import Target
+    from ttl_odm.sqlalchemy.policy.rules import Rule
 
     Row = Mapping[str, Any]
 
 _MOST_VALUES: Final = 5_000
-"""In one statement. Databases allow more, but MariaDB reads the whole table from 16,000 on."""
+"""Values in one statement. Databases allow more; MariaDB reads the whole table from 16,000 on."""
 
 _MOST_TUPLES: Final = 200
-"""Values of composite keys: with more, PostgreSQL plans for longer than it then works."""
+"""Values of composite keys: with more, PostgreSQL's planning takes longer than the execution."""
 
 _MOST_CONVERTED: Final = 64
-"""Rows in one statement where values are compared as they are stored: each has a condition."""
+"""Rows in one statement if values are compared as they are stored: each row has a condition."""
+
+_MOST_RULED: Final = 200
+"""Rows of a table with a rule: SQLite nests conditions at most 1,000 deep."""
 
 _RESERVED: Final = 50
 """Bound values that the predicate may need beside the keys."""
@@ -102,7 +111,10 @@ class TakenKeys:
 
     @classmethod
     def of(cls, table: Any, written: set[str] | None = None) -> TakenKeys | None:
-        """Those that a write of these columns (None: of any) takes; None if no expired row can."""
+        """Return the keys that a write of these columns takes; None if no expired row has any.
+
+        `written` is None for an INSERT, which writes all columns.
+        """
         table = original(table)
         binding, sub = binding_of(table), sub_binding_of(table)
         conflicting: ConflictingRows | RuledRows
@@ -110,7 +122,7 @@ class TakenKeys:
             conflicting, keys = ConflictingRows(binding), keys_of(table)
         elif sub is not None:
             conflicting, keys = ConflictingRows(sub.base, sub), keys_of(table)
-            if written is None:  # the primary key of a new row is that of the root, and free there
+            if written is None:  # a new row has the primary key of its root, where it was freed
                 shared = {own for own, _ in sub.keys}
                 keys = [key for key in keys if not shared.issuperset(key.columns)]
         else:
@@ -123,25 +135,25 @@ class TakenKeys:
         return cls(conflicting, keys) if keys else None
 
     def free(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
-        """Delete the expired rows that hold a key of these rows, by column key."""
+        """Delete the expired rows that hold a key of these rows (values by column key)."""
         plain = [{key: value for key, value in row.items() if not is_sql(value)} for row in rows]
         deleted = self._purge.free(reclaimer, plain)
         conditions = [
             same
             for key in self.keys
             for row in rows
-            # What the database computes, in part at least.
+            # Keys that the database computes, at least in part.
             if any(is_sql(row.get(name)) for name in key.names)
             if (same := key.held_by(row, reclaimer)) is not None
         ]
         if conditions:
-            deleted += self._displace(reclaimer, or_(*conditions))
+            deleted += self.conflicting.displace(reclaimer, or_(*conditions))
         return deleted
 
     def free_for_insert(
         self, reclaimer: KeyReclaimer, statement: Insert, rows: Iterable[Row], parameters: Row
     ) -> int:
-        """The same for the rows of an INSERT, or what it selects.
+        """Delete the expired rows that hold a key of the rows that an INSERT writes or selects.
 
         The parameters are those of the whole statement.
         """
@@ -154,7 +166,7 @@ class TakenKeys:
             return self.free(reclaimer, completed)
         selected: Any = statement.select
         values = selected_rows(statement, reclaimer.dialect)
-        # What writes would write; what text selects has no names.
+        # Evaluating a write would write, and the columns of text have no names.
         if has_writes(selected) or len(values.c) != len(columns):
             return 0
         row = with_defaults(dict(zip(columns, values.c, strict=True)), self._columns, parameters)
@@ -168,10 +180,8 @@ class TakenKeys:
         return deleted
 
     def free_selected(self, reclaimer: KeyReclaimer, key: Key, taken: Select[Any]) -> int:
-        """The same for one key, with the values that a SELECT finds."""
-        return self._displace(reclaimer, and_(in_subquery(key.parts, taken), *key.holding))
-
-    def _displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
+        """Delete the expired rows that hold a value of one key that a SELECT returns."""
+        condition = and_(in_subquery(key.parts, taken), *key.holding)
         return self.conflicting.displace(reclaimer, condition)
 
 
@@ -183,7 +193,7 @@ class _KeysOfWrite:
 
     @classmethod
     def of(cls, table: object, written: set[str] | None = None) -> Self | None:
-        """For a write to a table; None where no expired row can be in its way."""
+        """Return this for a write to a table; None if no expired row can be in its way."""
         taken = TakenKeys.of(table, written)
         return None if taken is None else cls(taken)
 
@@ -192,10 +202,10 @@ class InsertedKeys(_KeysOfWrite):
     """Before an INSERT: the keys of its rows."""
 
     _purge: KeyPurge | RuledPurge | None = None
-    """Known once the statement has run, if its rows are its parameters."""
+    """Set after the first execution, if the rows are the statement's parameters."""
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
-        """Delete the expired rows that hold a key of the INSERT which is about to run."""
+        """Delete the expired rows that hold a key of the INSERT that is about to run."""
         reclaimer = KeyReclaimer.of(context, current=current)
         parameters = context.compiled_parameters
         if self._purge is not None:  # nearly always, from the second time on
@@ -210,7 +220,10 @@ class InsertedKeys(_KeysOfWrite):
         return self._taken.free_for_insert(reclaimer, statement, rows, parameters[0])
 
     def _named(self, key: Key, statement: Insert, parameters: Row) -> Any:
-        """Where the parameters have a key; None if it is nowhere, `UNKNOWN` if it is computed."""
+        """Return a key by parameter names.
+
+        None if no other row can have it, and `UNKNOWN` if SQL computes it.
+        """
         names = parameters_of(statement, key.columns)
         if names is None:
             return UNKNOWN
@@ -229,7 +242,7 @@ class InnerInserts(_KeysOfWrite):
     """Before a statement with INSERTs into one table in its CTEs: the keys of their rows."""
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
-        """Delete the expired rows that hold a key which one of them takes."""
+        """Delete the expired rows that hold a key which one of the INSERTs takes."""
         reclaimer = KeyReclaimer.of(context, current=current)
         whole = invoked(context)
         inserts = [
@@ -245,101 +258,40 @@ class InnerInserts(_KeysOfWrite):
         )
 
 
-class UpdatedKeys:
-    """Before an UPDATE that sets a column of a key: the keys that its rows will have."""
-
-    def __init__(self, taken: TakenKeys, lookup: TargetLookup | MetRows) -> None:
-        self._taken = taken
-        self._lookup = lookup
-        self._known: dict[tuple[frozenset[str], tuple[Key, ...]], TakenKeys] = {}
-        """Those that values tell, without a look at the rows.
-
-        By the columns with such values, and the keys that the rows may have after the UPDATE.
-        """
-        columns = [column for key in taken.keys for column in key.columns]
-        onupdates = {column.key: onupdate_of(column) for column in columns}
-        self._onupdates = {k: value for k, value in onupdates.items() if value is not UNKNOWN}
-        """What SQL sets columns of keys to, by itself."""
-
-    @classmethod
-    def of(cls, target: Target, met: MetRows | None = None) -> Self | None:
-        """For a table that it changes; None where no expired row can be in its way.
-
-        Of an upsert (`met`), what is inserted for a key has been freed already.
-        """
-        taken = TakenKeys.of(target.table, target.written)
-        if taken is None or (met and all(met.brought.issuperset(k.names) for k in taken.keys)):
-            return None
-        return cls(taken, met or TargetLookup(target))
-
-    def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
-        """Delete the expired rows that hold a key which the UPDATE is about to write."""
-        reclaimer = KeyReclaimer.of(context, current=current)
-        return sum(
-            self._free(reclaimer, target, executions)
-            for target, executions in self._lookup.targets(context)
-        )
-
-    def _free(self, reclaimer: KeyReclaimer, target: Target, executions: Sequence[Row]) -> int:
-        rows = [{**self._onupdates, **row} for row in target.rows(executions)]
-        written = target.written.intersection(rows[0])
-        plain = frozenset(name for name in written if not is_sql(rows[0][name]))
-        given = tuple(key for key in self._taken.keys if not all(map(key.is_left_by, rows)))
-        known = self._known.get((plain, given))
-        if known is None:
-            keys = [key for key in given if plain.issuperset(key.names)]
-            known = self._known[plain, given] = TakenKeys(self._taken.conflicting, keys)
-        deleted = known.free(reclaimer, rows) if known.keys else 0
-        if target.acts:
-            return deleted  # which rows it changes is known once it has run
-        stored = partial(as_stored, reclaimer)
-        for key in set(given).difference(known.keys):
-            # A part of the key stays as it is in each row, or is computed from the row: the
-            # database tells the keys that the rows will have.
-            for row, parameters in zip(rows, executions, strict=True):
-                new = {
-                    column: stored(row[column.key], column)
-                    if column.key in written
-                    else target.source.c[column.key]
-                    for column in key.columns
-                }
-                matched = partial(target.matched, parameters)
-                taken = key.selected(new, matched, stored)
-                deleted += self._taken.free_selected(reclaimer, key, taken)
-        return deleted
-
-
 @dataclass(frozen=True, slots=True)
 class ConflictingRows:
-    """The rows that may hold a key of a table with a policy, or of a joined subclass's (`sub`)."""
+    """The rows that may hold a key of a table with a policy, or of a joined subclass (`sub`)."""
 
     binding: Binding
     sub: SubBinding | None = None
 
     @property
     def table(self) -> Table:
-        """The table that the keys are in."""
+        """The table with the keys."""
         return self.binding.table if self.sub is None else self.sub.table
 
     def with_keys(self, condition: ColumnElement[bool]) -> ColumnElement[bool]:
-        """A condition on the table of the keys, as one on the table that has the policy."""
+        """Return a condition on the table with the keys as one on the table with the policy."""
         return at_root(self.sub, condition)
 
     def purge_of(self, keys: Iterable[NamedKey]) -> KeyPurge:
-        """What frees keys whose values are plain."""
+        """Return what frees keys whose values are plain."""
         return KeyPurge(self, keys)
 
     def displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
-        """Delete the expired rows that a condition finds; return how many."""
+        """Delete the expired rows that meet a condition; return how many."""
         return reclaimer.displace(self.binding, self.with_keys(condition))
 
 
 class _Shape(NamedTuple):
-    """What a statement hangs on beside its values.
+    """What a statement depends on, apart from its values.
 
-    Those are for the keys of these numbers, and for one row, some, or exactly so many.
-    `current`: see `KeyReclaimer`; `selects`: whether it is a SELECT, which another thread may be
-    about to change its mind on; `forms`: what columns store for values, by the columns' names.
+    Attributes:
+        keys: The numbers of the keys whose values it has.
+        rows: Whether it has them for one row, for some, or for exactly this number.
+        current: See `KeyReclaimer`.
+        selects: Whether it is a SELECT. Another thread may be about to change that.
+        forms: The SQL for what columns store, by column name.
     """
 
     keys: tuple[int, ...]
@@ -350,10 +302,10 @@ class _Shape(NamedTuple):
 
 
 class KeyPurge:
-    """Frees keys whose values are plain; a `NamedKey` says how the rows name their columns."""
+    """Frees keys whose values are plain; each `NamedKey` names its columns in the rows."""
 
     def __init__(self, conflicting: ConflictingRows, keys: Iterable[NamedKey]) -> None:
-        """Build nothing yet: statements depend on the dialect, and on what the rows bring."""
+        """Build nothing yet: statements depend on the dialect, and on the values of the rows."""
         self._conflicting = conflicting
         self._keys = tuple(keys)
         self._has_tuples = any(len(key.names) > 1 for key in self._keys)
@@ -368,7 +320,7 @@ class KeyPurge:
         """Delete the expired rows that hold a key which rows are about to take; return how many."""
         dialect, binding = reclaimer.dialect, self._conflicting.binding
         conditions = purge_conditions(binding)
-        if conditions != self._conditions:  # models were declared since, or another purge
+        if conditions != self._conditions:  # since then, models or purges have been declared
             self._selects_first = must_select_first(binding, dialect)
             self._statements = {}
             self._conditions = conditions
@@ -396,7 +348,7 @@ class KeyPurge:
         return deleted
 
     def _forms(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
-        """What columns store for values of theirs, where these may be converted."""
+        """Return the SQL for what columns store, where they may convert these rows' values."""
         columns = {column.name for key in self._keys for column in key.converted(rows)}
         if not columns:
             return ()
@@ -409,13 +361,13 @@ class KeyPurge:
         taken: Mapping[int, list[tuple[Any, ...]]],
         forms: tuple[tuple[str, str], ...],
     ) -> int:
-        """By a statement for lists of values; of converted ones, for so many."""
+        """Use one statement for lists of values; for converted values, one for so many rows."""
         values: dict[str, Any] = {}
         count = 1 << (max(map(len, taken.values())) - 1).bit_length() if forms else None
         for number, several in taken.items():
             names = self._keys[number].names
             if count is not None:
-                for place in range(count):  # the last one again and again
+                for place in range(count):  # the last one is repeated
                     row = several[min(place, len(several) - 1)]
                     keys = (f"key_{number}_{n}_{place}" for n in range(len(names)))
                     values |= zip(keys, row, strict=True)
@@ -429,7 +381,7 @@ class KeyPurge:
     def _free_singly(
         self, reclaimer: KeyReclaimer, rows: Sequence[Row], forms: tuple[tuple[str, str], ...]
     ) -> int:
-        """By a statement for one row, where NULL is not a key either."""
+        """Use a statement for one row, in which a NULL isn't a key either."""
         keys = self._keys
         numbers = tuple(
             [
@@ -472,9 +424,9 @@ class KeyPurge:
 
     def _run(self, reclaimer: KeyReclaimer, shape: _Shape, values: Any) -> int:
         binding, statement = self._conflicting.binding, self._statements.get(shape)
-        # MySQL merges indexes for some 100 values, and with more reads the whole table. And of one
-        # row InnoDB looks up each key without a lock on any other row, such as one that somebody
-        # is inserting; for an OR it may read, and lock, all of a small table.
+        # MySQL merges indexes for some 100 values, and with more reads the whole table. And for one
+        # row InnoDB looks up each key without a lock on any other row, such as one that is being
+        # inserted; for an OR it may read, and lock, all of a small table.
         dialect = reclaimer.dialect
         apart = is_mysql(dialect) or (shape.rows == "one" and dialect.name in MYSQL_FAMILY)
         if statement is None:
@@ -499,7 +451,7 @@ class KeyPurge:
     def _criteria(
         self, shape: _Shape, values: Mapping[str, Any] | None = None, *, apart: bool
     ) -> list[ColumnElement[bool]]:
-        """For each key apart or for all, with places for values or with values."""
+        """Return a condition for each key (`apart`) or for all, with parameters or values."""
 
         def bind(name: str, **how: Any) -> BindParameter[Any]:
             return (
@@ -542,3 +494,49 @@ class KeyPurge:
                 for row in rows
             ]
         return list(map(self._conflicting.with_keys, conditions if apart else [or_(*conditions)]))
+
+
+@dataclass(frozen=True, slots=True)
+class RuledRows:
+    """The rows of a table with a rule that may hold a key; otherwise like `ConflictingRows`."""
+
+    rule: Rule
+
+    @property
+    def table(self) -> Table:
+        """The table with the keys."""
+        return self.rule.table
+
+    def purge_of(self, keys: Iterable[NamedKey]) -> RuledPurge:
+        """Return what frees keys whose values are plain."""
+        return RuledPurge(self, tuple(keys))
+
+    def displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
+        """Delete the expired rows that meet a condition; return how many."""
+        return reclaimer.displace_ruled(self.rule, condition)
+
+
+@dataclass(frozen=True, slots=True)
+class RuledPurge:
+    """Frees keys whose values are plain, like `KeyPurge`."""
+
+    conflicting: RuledRows
+    keys: Sequence[NamedKey]
+
+    def free(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
+        """Delete the expired rows that hold a key which rows are about to take; return how many."""
+        return sum(
+            self.conflicting.displace(reclaimer, or_(*conditions))
+            for start in range(0, len(rows), _MOST_RULED)
+            if (conditions := list(self._held(rows[start : start + _MOST_RULED], reclaimer)))
+        )
+
+    def _held(self, rows: Sequence[Row], reclaimer: KeyReclaimer) -> Iterator[ColumnElement[bool]]:
+        for named in self.keys:
+            made = {column.key: value for column, value in named.made.items()}
+            for row in rows:
+                pairs = zip(named.columns, named.names, strict=True)
+                values = {column.key: row[name] for column, name in pairs if name in row}
+                held = named.key.held_by({**made, **values}, reclaimer)
+                if held is not None:
+                    yield held

@@ -8,11 +8,18 @@ Subqueries and CTEs need nothing: the SELECT inside them passes the gate itself.
 The table of a joined subclass has no lifetime of its own. Where the base's table is joined to it
 by primary key, as the ORM always does, the base's predicate decides; alone, it is filtered by an
 EXISTS on the base. Rows with a `StatementRule` get its condition.
+
+Joined eager loads of tables with a policy are always outer joins. With
+``relationship(lazy="joined", innerjoin=True)`` a class promises that every row has a partner. An
+expired partner doesn't exist, so an inner join would hide a live row together with it. The ORM
+chooses the kind of each join when it compiles a SELECT; `outer_joins` overrules it there, so that
+the ORM also joins what is loaded further along, and a `secondary` table, as for any outer join.
+Joins that a user writes (``contains_eager()``) stay as they are.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
@@ -32,21 +39,31 @@ from sqlalchemy import (
 from sqlalchemy.exc import CompileError
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.util import AliasedClass
-from sqlalchemy.sql import operators
+from sqlalchemy.sql import operators, visitors
 from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, ColumnClause, Grouping
 from sqlalchemy.sql.selectable import FromGrouping
 
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.sqlalchemy.compat import copied, is_mysql, leaves, table_of
+from ttl_odm.sqlalchemy.compat import (
+    copied,
+    inner_joined,
+    is_mysql,
+    join_outer,
+    leaves,
+    original,
+    table_of,
+)
 from ttl_odm.sqlalchemy.policy.binding import (
     Binding,
     binding_of,
     may_be_second,
+    root_binding_of,
     sub_binding_of,
 )
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
-from ttl_odm.sqlalchemy.policy.second_tables import carry_over
-from ttl_odm.sqlalchemy.rewrite.statement_rules import statement_rule_of
+from ttl_odm.sqlalchemy.policy.rules import rule_of
+from ttl_odm.sqlalchemy.policy.second_tables import carry_over, may_get_policy
+from ttl_odm.sqlalchemy.rewrite.statement_rules import StatementRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -62,10 +79,10 @@ _ONE: Final = literal_column("1", Integer())
 
 
 class LiveRows:
-    """The conditions that a statement needs, made of the predicate for one FROM element.
+    """The conditions that a statement needs, built from the predicate for one FROM element.
 
-    `unreadable`: tables that no subquery may read, but for one in a FROM clause; `laterally`: that
-    one may be about a row of the query around it.
+    `unreadable` are tables that no subquery may read, except in its own FROM clause. `laterally`:
+    whether such a subquery may depend on a row of the query around it.
     """
 
     def __init__(
@@ -84,17 +101,17 @@ class LiveRows:
     def where(
         self, sources: Iterable[FromClause], conditions: Iterable[ColumnElement[bool]] = ()
     ) -> list[ColumnElement[bool]]:
-        """What goes into WHERE for these FROM elements, beside the conditions already there."""
+        """Return the conditions that FROM elements need in WHERE, beside its present conditions."""
         sources = list(sources)
         joins = JoinKeys(sources, conditions)
         return [criterion for source in sources for criterion in self._of(source, joins)]
 
     def optional(self, join: Join) -> list[ColumnElement[bool]]:
-        """What goes into the ON clause of a LEFT JOIN, for its right side."""
+        """Return the conditions that the ON clause of a LEFT JOIN needs for its right side."""
         return self._of(join.right, JoinKeys([join]))
 
     def _of(self, source: FromClause, joins: JoinKeys) -> list[ColumnElement[bool]]:
-        """What one FROM element asks of the clause it stands in."""
+        """Return the conditions that one FROM element needs in the clause it belongs to."""
         if isinstance(source, Join):
             if source.full:
                 return []
@@ -109,7 +126,7 @@ class LiveRows:
     def alone(
         self, source: FromClause, joins: JoinKeys | None = None
     ) -> ColumnElement[bool] | None:
-        """The condition for a table, an alias or a sample."""
+        """Return the condition for a table, an alias or a sample."""
         binding = self._policy_of(source)
         if binding is not None:
             return self._live(binding, source, joins)
@@ -130,29 +147,29 @@ class LiveRows:
         keys: Sequence[tuple[SQL, SQL]],
         live: ColumnElement[bool] | None = None,
     ) -> ColumnElement[bool]:
-        """That another table has a row with the keys of this one, and that it is live."""
+        """Return the condition that another table has a live row with the keys of this one."""
         own, theirs = zip(*keys, strict=True)
-        # It has the predicate already.
+        # The predicate is in it already.
         rows: Select[Any] = select().options(include_expired())
         if live is not None:
             rows = rows.where(live)
-        same_row = (key == one for one, key in keys)
+        same_row = (key == column for column, key in keys)
         row = rows.add_columns(_ONE).select_from(other).correlate(source).where(*same_row)
         if table_of(other) not in self._unreadable:
             return exists(row)
-        if self.laterally:  # with LIMIT, it stays a table by itself
+        if self.laterally:  # the LIMIT keeps the server from merging the subquery
             return exists(select(_ONE).select_from(row.limit(_ONE).subquery()))
-        found = rows.add_columns(*theirs).distinct().subquery()
-        return tuple_(*own).in_(select(*found.c))
+        live_keys = rows.add_columns(*theirs).distinct().subquery()
+        return tuple_(*own).in_(select(*live_keys.c))
 
     def sealed(self, source: FromClause) -> Any:
-        """The FROM element with every table in it replaced by its live rows."""
+        """Return the FROM element with every table in it replaced by its live rows."""
         if isinstance(source, Join):
             left, right = self.sealed(source.left), self.sealed(source.right)
             if left is source.left and right is source.right:
                 return source
             return copied(source, left=left, right=right)
-        if isinstance(source, FromGrouping):  # without its parentheses, SQLite can't read it
+        if isinstance(source, FromGrouping):  # SQLite needs the parentheses
             element = self.sealed(source.element)
             return source if element is source.element else copied(source, element=element)
         criterion = self.alone(source)
@@ -163,7 +180,7 @@ class JoinKeys:
     """Which rows of a FROM clause come only together with which others, by equal columns.
 
     An inner join, and a condition in WHERE, tie both their sides to each other; a LEFT JOIN ties
-    its right side to the left, for a left row may come alone; a FULL JOIN ties nothing.
+    its right side to the left, because a left row may come alone; a FULL JOIN ties nothing.
     """
 
     def __init__(
@@ -173,7 +190,7 @@ class JoinKeys:
         self._conditions = tuple(conditions)
 
     def lead_to(self, table: Table, keys: Iterable[tuple[SQL, SQL]]) -> bool:
-        """Whether each row with these keys brings along its row of a table, by the keys there."""
+        """Return whether every row with these keys comes with its row of a table, by its keys."""
         reached = [(key, self._reached(own)) for own, key in keys]
         return any(
             all(other.c[str(key.key)] in columns for key, columns in reached)
@@ -183,20 +200,20 @@ class JoinKeys:
         )
 
     def value_of(self, column: SQL, is_admitted: Callable[[SQL], bool]) -> SQL | None:
-        """The parameter that a column equals wherever its row isn't made of NULLs, if there is one.
+        """Return the parameter that a column equals, if there is one; not in rows made of NULLs.
 
         Args:
             column: A column of a table or alias in one of the FROM elements.
-            is_admitted: Whether it may be this parameter, or be found by way of this column.
+            is_admitted: Whether a parameter may be the result, or a column may lead to it.
         """
         reached, waiting = {column}, [column]
         while waiting:
-            one = waiting.pop()
-            for value in self._values.get(one, ()):
+            equal = waiting.pop()
+            for value in self._values.get(equal, ()):
                 if is_admitted(value):
                     return value
-            for other in self._equals.get(one, ()):
-                # Of what a subquery returns, or a text, the column's type doesn't tell everything.
+            for other in self._equals.get(equal, ()):
+                # For columns of subqueries or text, the type isn't the whole truth.
                 is_stored = isinstance(table_of(getattr(other, "table", None)), Table)
                 if other not in reached and is_stored and is_admitted(other):
                     reached.add(other)
@@ -204,7 +221,7 @@ class JoinKeys:
         return None
 
     def _reached(self, column: SQL) -> set[SQL]:
-        """The columns that equal one wherever its row isn't made of NULLs."""
+        """Return the columns that equal one, except in rows that an outer join made of NULLs."""
         reached, waiting = {column}, [column]
         while waiting:
             new = [c for c in self._equals.get(waiting.pop(), ()) if c not in reached]
@@ -235,7 +252,7 @@ class JoinKeys:
         return values
 
     def _tied_conditions(self) -> Iterator[tuple[object, set[SQL] | None]]:
-        """Each condition, with the columns of the rows that come only if it holds; None for all."""
+        """Yield each condition, with the columns of rows that come only if it holds (None: all)."""
         for condition in self._conditions:
             yield condition, None
         for element in self._sources:
@@ -243,7 +260,7 @@ class JoinKeys:
 
 
 def _on_clauses(source: FromClause) -> Iterator[tuple[object, set[SQL]]]:
-    """Each ON clause in a FROM element, with the columns of the rows that come only if it holds."""
+    """Yield each ON clause, with the columns of the rows that come only if it holds."""
     if isinstance(source, FromGrouping):
         yield from _on_clauses(source.element)
     elif isinstance(source, Join):
@@ -255,7 +272,7 @@ def _on_clauses(source: FromClause) -> Iterator[tuple[object, set[SQL]]]:
 
 
 def equal_columns(condition: object) -> Iterator[tuple[SQL, SQL]]:
-    """The pairs of columns that are equal wherever the condition is true."""
+    """Yield the pairs of columns that are equal wherever the condition is true."""
     for left, right in _equal_sides(condition):
         if isinstance(left, ColumnClause) and isinstance(right, ColumnClause):
             yield left, right
@@ -270,10 +287,10 @@ def _equal_sides(condition: object) -> Iterator[tuple[SQL, SQL]]:
 
 
 class Assigned(Grouping[Any]):
-    """What an UPDATE sets a column to, or leaves in it, in a condition of its WHERE clause.
+    """A value of an UPDATE's SET clause, or a column as the UPDATE leaves it, in its WHERE clause.
 
-    It means there what it means in the SET clause, however deep in subqueries it stands: it names
-    tables of the UPDATE, and subqueries of its own are about these. The gate's compiler sees to it.
+    It means the same as in the SET clause, however deep in subqueries it is: it refers to tables of
+    the UPDATE, and subqueries in it depend on these. The gate's compiler ensures this.
     """
 
     __visit_name__ = "ttl_assigned"
@@ -298,11 +315,11 @@ class LiveSource(ClauseElement):
         return self.element._from_objects  # noqa: SLF001 (a subclass's)
 
     def self_group(self, against: Any = None) -> Any:  # noqa: ARG002 - SQLAlchemy's signature
-        """Already in parentheses."""
+        """Return the element itself: it is rendered in parentheses."""
         return self
 
     def visible_name(self, truncated: Callable[[str, Any], str]) -> str:
-        """The name under which the rest of the statement refers to the element.
+        """Return the name by which the rest of the statement refers to the element.
 
         Columns of a table with a schema are spelled ``schema.table.column``, and no subquery can
         take that name: a CompileError.
@@ -317,9 +334,9 @@ class LiveSource(ClauseElement):
 
 
 def unreadable_tables(statement: Resolved, dialect: Dialect) -> frozenset[object]:
-    """The tables of a write that its subqueries can't read, but in a FROM clause of their own.
+    """Return the tables of a write that its subqueries can't read, except in their own FROM clause.
 
-    On MySQL, those that it changes; on MariaDB, that of which it deletes rows by another table.
+    On MySQL these are the tables that it changes; on MariaDB, the table of a DELETE with others.
     """
     is_several = isinstance(statement.statement, Delete) and len(statement.sources) > 1
     if not (is_mysql(dialect) or (is_several and dialect.name in MYSQL_FAMILY)):
@@ -328,7 +345,7 @@ def unreadable_tables(statement: Resolved, dialect: Dialect) -> frozenset[object
 
 
 def binding_of_source(source: object, dialect: Dialect | None = None) -> Binding | None:
-    """The policy of a table, or of the table that an alias or a sample stands for.
+    """Return the policy of a table, or of the table behind an alias or a sample.
 
     A second Table object of a table gets its policy here.
     """
@@ -338,8 +355,38 @@ def binding_of_source(source: object, dialect: Dialect | None = None) -> Binding
     return binding_of(table)
 
 
+def statement_rule_of(table: object) -> StatementRule | None:
+    """Return the rule of a table, as statements meet it; None if it has none."""
+    rule = rule_of(table)
+    return rule if isinstance(rule, StatementRule) else None
+
+
+def outer_joins(plan: Callable[..., Any]) -> Callable[..., Any]:
+    """Let the planner of a joined eager load choose an outer join if rows may have expired."""
+
+    @wraps(plan)
+    def planned(loader: Any, compile_state: Any, *rest: Any) -> Any:
+        result = plan(loader, compile_state, *rest)
+        if any(map(_may_expire, inner_joined(loader, compile_state))):
+            return join_outer(compile_state, result)
+        return result
+
+    return planned
+
+
+def _may_expire(source: FromClause) -> bool:
+    """Return whether a FROM element contains a table with a policy or a rule."""
+    return any(
+        root_binding_of(table) is not None
+        or rule_of(table) is not None
+        or may_get_policy(original(table))
+        for table in visitors.iterate(source)
+        if isinstance(table, Table)
+    )
+
+
 def target_name(target: object) -> str:
-    """What messages call a class (also where its mapper or an alias was given) or a Table."""
+    """Return what messages call a class (also for its mapper or an alias) or a Table."""
     table = table_of(target)
     if isinstance(table, Table):
         return f"Table {table.fullname!r}"

@@ -1,4 +1,4 @@
-"""What an INSERT selects (INSERT FROM SELECT): as rows that the rest of a statement refers to."""
+"""The rows that an INSERT FROM SELECT selects, as a subquery for the rest of a statement."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
 
 _CUT_OFF: Final = re.compile("CHAR|BIT")
-"""PostgreSQL's types whose casts cut off what is too long, where an assignment would refuse it."""
+"""PostgreSQL's types whose casts truncate a value that an assignment would reject as too long."""
 
 
 def selected_rows(statement: Insert, dialect: Dialect) -> FromClause:
-    """What an INSERT selects, as a subquery.
+    """Return the rows that an INSERT selects, as a subquery.
 
-    A literal column has no name there by which the rest of a statement could refer to it, and casts
-    of NULL have the same. And a value, which PostgreSQL takes for one of the column that it is
-    inserted into, becomes text.
+    A literal column has no name there to refer to it by, and casts of NULL all have the same name.
+    And PostgreSQL takes a bare value for one of the column that it is inserted into, but for text
+    in a subquery.
     """
 
     def named(element: Any) -> Any:
@@ -59,9 +59,9 @@ def _is_nameless(element: Any) -> bool:
 
 
 def _typed(selected: list[Any], statement: Insert, dialect: Dialect) -> list[Any]:
-    """What an INSERT selects, with bare values cast to the types of the columns they are for."""
+    """Return the selected columns, with bare values cast to the types of their target columns."""
     keys, columns = selected_columns(statement), statement.table.c
-    if len(keys) != len(selected):  # there is text, which may be more than one
+    if len(keys) != len(selected):  # text may be several columns
         return selected
     pairs = zip(selected, keys, strict=True)
     return [_for_column(element, columns.get(key), dialect) for element, key in pairs]
@@ -79,9 +79,9 @@ def _for_column(element: Any, column: ColumnClause[Any] | None, dialect: Dialect
 
 
 def _without_loss(type_: TypeEngine[Any], dialect: Dialect) -> TypeEngine[Any] | None:
-    """The type that a value for a column is cast to; None where it is left as it is.
+    """Return the type to which a value for a column is cast; None if it is left as it is.
 
-    Unlike a string, an array of them can't be compared with a value that has no type.
+    Unlike a string, an array of strings can't be compared with a value that has no type.
     """
     if isinstance(type_, NullType):
         return None
@@ -93,5 +93,5 @@ def _without_loss(type_: TypeEngine[Any], dialect: Dialect) -> TypeEngine[Any] |
 
 
 def selected_columns(statement: Insert) -> list[str]:
-    """The columns of an INSERT FROM SELECT, in order; empty for any other statement."""
+    """Return the columns of an INSERT FROM SELECT, in order; empty for any other statement."""
     return [compat.column_key(statement, name) for name in compat.selected_names(statement)]

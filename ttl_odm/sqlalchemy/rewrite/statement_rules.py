@@ -1,6 +1,6 @@
-"""What a rule makes of statements: `StatementRule`, the half of `Rule` that the gate asks.
+"""What a rule changes in statements: `StatementRule`, the half of `Rule` that the gate asks.
 
-This module must not know which extensions there are.
+This module must not know which extensions exist.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from ttl_odm.sqlalchemy.policy.rules import Rule, rule_of
+from ttl_odm.sqlalchemy.policy.rules import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     SQL = ColumnElement[Any]
 
 Asked = Literal["live", "expired", "expires_at"]
-"""The public functions that say of a row when it expires."""
+"""The public functions that tell when a row expires."""
 
 
 class Preparation(Protocol):
     """Something to do before a statement."""
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
-        """Do it, and return how many expired rows were in the way and are gone.
+        """Do it, and return how many expired rows were in the way and have been deleted.
 
         `current` (see `KeyReclaimer`): the statement has failed on a row that its transaction
         doesn't see, and this is the second try.
@@ -43,11 +43,11 @@ class Rows(Protocol):
 
     @property
     def laterally(self) -> bool:
-        """Whether a subquery in a FROM clause may be about a row of the query around it."""
+        """Whether a subquery in a FROM clause may depend on a row of the query around it."""
         ...
 
     def alone(self, source: FromClause) -> ColumnElement[bool] | None:
-        """The condition for a table or an alias by itself."""
+        """Return the condition for a table or an alias by itself."""
         ...
 
     def exists(
@@ -57,15 +57,15 @@ class Rows(Protocol):
         keys: Sequence[tuple[SQL, SQL]],
         live: ColumnElement[bool] | None = None,
     ) -> ColumnElement[bool]:
-        """That another table has a row with the keys of this one, and that it is live."""
+        """Return the condition that another table has a live row with the keys of this one."""
         ...
 
 
 class Joins(Protocol):
-    """What is joined to what in a FROM clause: `JoinKeys`."""
+    """The columns by which a FROM clause joins rows: `JoinKeys`."""
 
     def lead_to(self, table: Table, keys: Iterable[tuple[SQL, SQL]]) -> bool:
-        """Whether each row with these keys brings along its row of a table, by the keys there."""
+        """Return whether every row with these keys comes with its row of a table, by its keys."""
         ...
 
 
@@ -78,36 +78,30 @@ class StatementRule(Rule):
     def live(
         self, rows: Rows, source: FromClause, joins: Joins | None
     ) -> ColumnElement[bool] | None:
-        """The condition for a FROM element; None if what it is joined to has it."""
+        """Return the condition for a FROM element; None if a joined element has it."""
 
     @abstractmethod
     def expression(self, asked: Asked, source: FromClause) -> ColumnElement[Any]:
-        """What one of the public functions returns for a FROM element."""
+        """Return the result of one of the public functions for a FROM element."""
 
     @abstractmethod
     def insert(
         self, statement: Insert, rows: Rows, dialect: Dialect
     ) -> tuple[Insert, Preparation | None]:
-        """Let an INSERT add no row that would have expired: return it, and what happens before."""
+        """Return an INSERT that adds no expired row, and what happens before it."""
 
     @abstractmethod
     def update(
         self, statement: Update, target: Target, rows: Rows, dialect: Dialect
     ) -> tuple[Update, Preparation | None]:
-        """Let an UPDATE turn no row into one that would have expired, likewise."""
+        """Return an UPDATE that lets no row expire by its parent, and what happens before it."""
 
     @abstractmethod
     def delete(self, target: Target) -> Preparation | None:
-        """What has to happen before a DELETE."""
+        """Return what has to happen before a DELETE."""
 
     @abstractmethod
     def matched(
         self, criteria: list[ColumnElement[bool]], statement: Resolved, dialect: Dialect
     ) -> tuple[list[ColumnElement[bool]], Preparation | None]:
-        """The conditions for the rows that an UPDATE or DELETE matches, `live` among them."""
-
-
-def statement_rule_of(table: object) -> StatementRule | None:
-    """The rule of a table, as statements meet it; None where it has none."""
-    rule = rule_of(table)
-    return rule if isinstance(rule, StatementRule) else None
+        """Return the conditions for the rows that an UPDATE or DELETE matches, including `live`."""

@@ -1,10 +1,10 @@
-"""What no two rows may have in common, with the forms that databases have of their own.
+"""Uniqueness in a table, with the special indexes of each database.
 
-``Index("u", t.c.email, unique=True, postgresql_where=t.c.deleted_at.is_(None))`` concerns rows that
-meet the condition, so a row comes into it by a change of ``deleted_at`` alone. Each dialect has an
-option of its own; on others it is an index over all rows.
+``Index("u", t.c.email, unique=True, postgresql_where=t.c.deleted_at.is_(None))`` covers only rows
+that meet the condition, so a change of ``deleted_at`` alone can add a row to it. Each dialect has
+an option of its own; on others it is an index over all rows.
 
-``Index("u", t.c.name, unique=True, mysql_length=10)`` of MariaDB and MySQL is over the first
+``Index("u", t.c.name, unique=True, mysql_length=10)`` of MariaDB and MySQL covers the first
 characters of a column: no two rows have the same ten. On other databases it is an index over the
 whole column.
 """
@@ -44,7 +44,7 @@ _QUOTED: Final = re.compile(r"'(?:[^']|'')*'")
 
 
 class IndexCondition(FunctionElement[bool]):
-    """The condition for rows to be in an index, on each dialect that has it; elsewhere, all are."""
+    """The condition for rows to be in an index, on each dialect that has it; elsewhere all are."""
 
     inherit_cache = True
     type = Boolean()
@@ -59,7 +59,7 @@ class IndexCondition(FunctionElement[bool]):
 
     @classmethod
     def of(cls, index: Index) -> IndexCondition | None:
-        """That of an index; None where it has none."""
+        """Return the condition of an index; None if it has none."""
         options = _options(index)
         clauses = {
             name.removesuffix("_where"): text(where) if isinstance(where, str) else where
@@ -69,16 +69,16 @@ class IndexCondition(FunctionElement[bool]):
         return cls(clauses) if clauses else None
 
     def self_group(self, against: Any = None) -> Any:  # noqa: ARG002 (SQLAlchemy's signature)
-        """The condition as it is, without ``= 1``: the database compares it with the index's."""
+        """Return the condition without ``= 1``: the database compares it with the index's."""
         return self
 
     def columns_of(self, table: Table) -> list[Column[Any]]:
-        """The columns that decide whether a row is in the index."""
+        """Return the columns that decide whether a row is in the index."""
         names = {name for clause in self.clauses for name in _names(clause)}
         return [column for column in table.c if column.name.lower() in names]
 
     def nulls_of(self, table: Table) -> set[str]:
-        """The keys of the columns that have to be NULL, whatever the dialect."""
+        """Return the keys of the columns that must be NULL, on every dialect."""
         names = set.intersection(*({*_nulls(clause)} for clause in self.clauses))
         return {column.key for column in table.c if column.name.lower() in names}
 
@@ -87,14 +87,14 @@ class IndexCondition(FunctionElement[bool]):
 def _render_index_condition(element: IndexCondition, compiler: SQLCompiler, **kw: object) -> str:
     for name, clause in zip(element.dialects.split(), element.clauses, strict=True):
         if name == compiler.dialect.name:
-            # As in the index: the database has to recognise it, and knows no parameters.
+            # As in the index, without parameters: the database has to recognise it.
             kw["literal_binds"] = True
             return f"({compiler.process(clause, **kw)})"
     return "1 = 1"
 
 
 def _names(clause: Any) -> Iterator[str]:
-    """The names of columns in a clause, in small letters; of text, all words."""
+    """Yield the names of columns in a clause, in lower case; for text, all words."""
     for element in visitors.iterate(clause):
         if isinstance(element, Column):
             yield element.name.lower()
@@ -103,7 +103,7 @@ def _names(clause: Any) -> Iterator[str]:
 
 
 def _nulls(clause: Any) -> Iterator[str]:
-    """The names of columns that are NULL wherever a clause holds; perhaps not all."""
+    """Yield the names of columns that are NULL wherever a clause holds; perhaps not all."""
     while isinstance(clause, Grouping):
         clause = clause.element
     if isinstance(clause, TextClause):
@@ -123,9 +123,9 @@ def _nulls(clause: Any) -> Iterator[str]:
 
 
 class Unique(NamedTuple):
-    """What no two rows of a table may have in common: columns, or expressions of columns.
+    """Columns, or expressions of columns, whose values no two rows of a table share.
 
-    With a condition, that is so among the rows that meet it.
+    With a condition, only rows that meet it count.
     """
 
     parts: tuple[Any, ...]
@@ -133,7 +133,7 @@ class Unique(NamedTuple):
 
 
 class Prefix(FunctionElement[Any]):
-    """The first characters of a column, or of a value for it; elsewhere all of it."""
+    """The first characters of a column, or of a value for it; on other databases all of it."""
 
     inherit_cache = True
 
@@ -142,8 +142,8 @@ class Prefix(FunctionElement[Any]):
         self.type = column.type
 
     def may_begin(self, column: ColumnElement[Any]) -> ColumnElement[bool]:
-        """A condition that holds for columns which begin like this, and that an index answers."""
-        # Trailing spaces don't count where strings are compared, but for LIKE.
+        """Return a condition for columns that begin like this, which an index can answer."""
+        # Trailing spaces don't count in comparisons, but they do for LIKE.
         text: Any = func.rtrim(self)
         for mark in "|%_":
             text = func.replace(text, mark, f"|{mark}")
@@ -151,13 +151,13 @@ class Prefix(FunctionElement[Any]):
 
 
 class _WithPrefixes(FunctionElement[bool]):
-    """A condition for databases with such indexes; elsewhere it says nothing."""
+    """A condition for databases with such indexes; on others it is always true."""
 
     inherit_cache = True
     type = Boolean()
 
     def self_group(self, against: Any = None) -> Any:  # noqa: ARG002 (SQLAlchemy's signature)
-        """The condition as it is: SQLAlchemy would write ``= 1``, and no index would answer it."""
+        """Return the condition without ``= 1``, with which no index would answer it."""
         return self
 
 
@@ -175,7 +175,7 @@ def _render_with_prefixes(element: _WithPrefixes, compiler: SQLCompiler, **kw: o
 
 
 def index_parts(index: Index) -> tuple[Any, ...]:
-    """What an index is over: columns, their first characters, or expressions."""
+    """Return the parts of an index: columns, their first characters, or expressions."""
     options = _options(index)
     length = options.get("mariadb_length") or options.get("mysql_length")
     if not length:
@@ -191,6 +191,6 @@ def index_parts(index: Index) -> tuple[Any, ...]:
 
 
 def _options(index: Index) -> dict[str, Any]:
-    """What an index has of dialects' options."""
-    # By name, and not by its dialect: to ask for that would import it.
+    """Return the options of dialects that an index has."""
+    # By name, since asking for the options of a dialect would import it.
     return {name: index.dialect_kwargs[name] for name in index.dialect_kwargs}

@@ -1,8 +1,8 @@
 """Upserts: the update half of ON CONFLICT and ON DUPLICATE KEY keeps the contract too.
 
-Expired holders of the keys are deleted just before the statement, so that an upsert which meets one
-is an insert (`ttl_odm.sqlalchemy.keys.taken`). What the statement itself still meets is live, or
-has expired within the moment between: the predicate is in here as well. PostgreSQL and SQLite leave
+Expired holders of the keys are deleted around the statement, so that an upsert which meets one is
+an insert (`ttl_odm.sqlalchemy.keys.write_keys`). Any row that the statement itself still meets is
+live, or has expired a moment ago: so the predicate is here as well. PostgreSQL and SQLite leave
 such a row as it is; on MariaDB and MySQL the statement fails on it, and is tried again.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def gated_on_conflict(
     clause: OnConflictDoUpdate, table: object, dialect: Dialect
 ) -> OnConflictDoUpdate:
-    """PostgreSQL's and SQLite's ``ON CONFLICT DO UPDATE``: stamped, and for live rows only."""
+    """Return PostgreSQL's and SQLite's ``ON CONFLICT DO UPDATE``, stamped, for live rows only."""
     binding = _binding_of(table)
     if binding is None:
         return clause
@@ -52,11 +52,11 @@ def gated_on_conflict(
 def gated_on_duplicate_key(
     clause: OnDuplicateClause, table: object, dialect: Dialect
 ) -> OnDuplicateClause:
-    """MariaDB's and MySQL's ``ON DUPLICATE KEY UPDATE``, which has no WHERE.
+    """Return MariaDB's and MySQL's ``ON DUPLICATE KEY UPDATE``, which has no WHERE, likewise.
 
     Assignments are made in order. The first resets ``_ts`` if the row is live (or leaves a date
-    that no write resets), and fails if not; `ttl_odm.sqlalchemy.gate.execution` then deletes the
-    row and runs the statement again.
+    that no write resets), and fails if it isn't; `ttl_odm.sqlalchemy.gate.execution` then deletes
+    the row and runs the statement again.
     """
     binding = _binding_of(table)
     if binding is None:
@@ -76,10 +76,10 @@ def _live(binding: Binding, dialect: Dialect) -> ColumnElement[bool]:
 
 
 def _binding_of(table: object) -> Binding | None:
-    """The policy of a table; an error for that of a joined subclass.
+    """Return the policy of a table; raise an error for the table of a joined subclass.
 
-    An upsert there would write to rows whose lifetime is in another table, which no such clause can
-    reach: their ``_ts`` would stay, and expired ones be changed.
+    An upsert there would write to rows whose lifetime is in another table, which the clause can't
+    reach: their ``_ts`` would stay, and expired ones would be changed.
     """
     sub = sub_binding_of(table)
     if sub is not None:
@@ -96,13 +96,13 @@ def _binding_of(table: object) -> Binding | None:
 
 
 class _Failure(FunctionElement[Any]):
-    """An error, once it is evaluated for a row: two values where one is due."""
+    """An error when it is evaluated for a row: it has two values where one is allowed."""
 
     inherit_cache = True
 
 
 @compiles(_Failure)
 def _render_failure(element: _Failure, compiler: SQLCompiler, **kw: object) -> str:
-    # Of a column, so that it can't be evaluated beforehand.
+    # It depends on a column, so that it can't be evaluated beforehand.
     column = compiler.process(element.clauses, **kw)
     return f"(SELECT {column} IS NULL UNION SELECT {column} IS NOT NULL)"

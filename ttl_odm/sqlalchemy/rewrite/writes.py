@@ -4,13 +4,13 @@ Mostly that is one table under its own name. But an UPDATE or DELETE may be of a
 and MySQL an UPDATE may be of a join, and set columns of every table that it names; the ORM adds
 conditions to it; and on PostgreSQL it may be a CTE.
 
-SQLAlchemy keeps what is written in several places: in the statement, under columns or under names
-(which are those of attributes where the ORM made it), and in the parameters of an execution. Here
-it goes by column key. ``_ts`` is set by the server's clock. An INSERT gets the stamp as the
-column's default; an UPDATE gets it added to its SET clause while it is compiled. A value that the
-caller supplies for ``_ts`` (a merged object, a row copied from elsewhere) is not stored: it would
-move the row's expiry. The one exception is an execution with ``keep_last_modified=True``, which is
-a bound value in the same SQL.
+SQLAlchemy keeps the written values in several places: in the statement, under columns or under
+names (which are those of attributes if the ORM made it), and in the parameters of an execution.
+This module identifies them by column key. ``_ts`` is set by the server's clock. An INSERT gets the
+stamp as the column's default; an UPDATE gets it added to its SET clause while it is compiled. A
+value that the caller supplies for ``_ts`` (a merged object, a row copied from elsewhere) is not
+stored: it would move the row's expiry. The one exception is an execution with
+``keep_last_modified=True``, which is a bound value in the same SQL.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 
 class Assignment(NamedTuple):
-    """What an UPDATE sets a column to: the column's key, its name there, and a value or SQL."""
+    """A column that an UPDATE sets: its key, its name in the statement, and a value or SQL."""
 
     key: str
     name: Any
@@ -84,11 +84,11 @@ class Target:
 
     Attributes:
         statement: The UPDATE or DELETE, its FROM elements and its WHERE clause.
-        source: What it names the table by: the table itself, or an alias.
+        source: Its FROM element for the table: the table itself, or an alias.
         table: The table.
-        assignments: What an UPDATE sets.
+        assignments: The values that an UPDATE sets.
         parameters: The names of an execution's parameters, which may set columns too.
-        is_first: Whether it is what the statement is of, and not another one that it sets too.
+        is_first: Whether the statement is about this table, and doesn't just set its columns too.
         is_inner: Whether the statement is inside another one.
     """
 
@@ -107,15 +107,15 @@ class Target:
 
     @property
     def written(self) -> set[str]:
-        """The keys of the columns that an UPDATE sets (and perhaps names of other parameters)."""
+        """The keys of the columns that an UPDATE sets, perhaps with names of other parameters."""
         by_themselves = (column.key for column in self.table.c if column.onupdate is not None)
         return {*self.values, *self.parameters, *by_themselves}
 
     @property
     def may_change_keys(self) -> bool:
-        """Whether an UPDATE sets something unique, or that decides whether a row has to be.
+        """Whether an UPDATE may set part of a key, or decide whether a row is in a unique index.
 
-        What is computed from columns may be.
+        Generated columns may change with any column.
         """
         written = self.written
         return any(
@@ -132,8 +132,8 @@ class Target:
 
     @property
     def values(self) -> dict[str, Any]:
-        """What an UPDATE sets, by the keys of the columns."""
-        # The first counts of those by a column and by its name.
+        """The values that an UPDATE sets, by column key."""
+        # If a column is set twice, by itself and by its name, the first value counts.
         return {
             key: as_element(value)
             for key, _, value in reversed(self.assignments)
@@ -142,13 +142,13 @@ class Target:
 
     @property
     def acts(self) -> bool:
-        """Whether an INSERT, UPDATE or DELETE is inside, so that looking for the rows would act."""
+        """Whether an INSERT, UPDATE or DELETE is inside: a query for the rows would write."""
         sql = (value for *_, value in self.assignments if isinstance(value, ColumnElement))
         return has_writes(*self.sources, *self.statement.criteria, *sql)
 
     def rows(self, executions: Sequence[Parameters]) -> Iterator[Row]:
-        """What an UPDATE sets in each execution: values, or SQL."""
-        # There, the compiled parameters have values under the names of their columns.
+        """Yield the values or SQL that an UPDATE sets in each execution."""
+        # The compiled parameters of such a target have values under the names of its columns.
         is_named = not self.is_inner and self.is_first
         named = executions[0] if is_named and executions else ()
         values = [
@@ -161,7 +161,7 @@ class Target:
             yield {**parameters, **row} if is_named else row
 
     def matched(self, parameters: Parameters, *columns: ColumnElement[Any]) -> Select[Any]:
-        """A SELECT of the rows that the statement is about to match."""
+        """Return a SELECT of the rows that the statement is about to match."""
         rows: Select[Any] = select(*columns).select_from(*self.sources)
         return filled(rows.where(*self.statement.criteria), parameters)
 
@@ -169,14 +169,14 @@ class Target:
 def targets_of(
     statement: Resolved, compiler: SQLCompiler, *, is_inner: bool = False
 ) -> list[Target]:
-    """The tables that a statement changes.
+    """Return the tables that a statement changes.
 
-    The compiler is that of the whole statement, inside which it may be a CTE.
+    The compiler is that of the whole statement, in which this one may be a CTE.
     """
     places = [compat.original(leaf) for source in statement.sources for leaf in leaves(source)]
     assigned: list[list[Assignment]] = [[] for _ in places]
     write = statement.statement
-    # Elsewhere it sets columns of one table, whichever name the statement has for them.
+    # On other databases it sets columns of one table, by whatever names the statement has.
     others = places[1:] if compiler.render_table_with_column_in_update_from else []
     if isinstance(write, Update):
         for name, value in compat.assignments(write):
@@ -204,8 +204,8 @@ def targets_of(
 
 
 def filled(statement: Select[Any], parameters: Parameters) -> Select[Any]:
-    """A SELECT made of parts of a statement, with that statement's values for its parameters."""
-    # Only for parameters that wait for a value: the others go by names that the compiler made.
+    """Return a SELECT made of parts of a statement, with that statement's parameter values."""
+    # Only parameters without a value: the others have names that the compiler made.
     required = {
         element.key
         for element in visitors.iterate(statement)
@@ -217,14 +217,14 @@ def filled(statement: Select[Any], parameters: Parameters) -> Select[Any]:
 
 
 def has_writes(*elements: ClauseElement) -> bool:
-    """Whether an INSERT, UPDATE or DELETE is inside (in a CTE), so that evaluating it would act."""
+    """Return whether an INSERT, UPDATE or DELETE is inside (a CTE): evaluation would write."""
     return any(
         isinstance(inner, UpdateBase) for element in elements for inner in visitors.iterate(element)
     )
 
 
 def uniques(table: Table) -> list[Unique]:
-    """The primary key, the unique constraints and the unique indexes of a table."""
+    """Return the primary key, the unique constraints and the unique indexes of a table."""
     return [
         Unique(tuple(table.primary_key.columns)),
         *(Unique(tuple(c.columns)) for c in table.constraints if isinstance(c, UniqueConstraint)),
@@ -237,22 +237,22 @@ def uniques(table: Table) -> list[Unique]:
 
 
 def _is_renamed(value: object) -> bool:
-    """Whether SQLAlchemy names it after its column: it does with values that have no name."""
+    """Return whether SQLAlchemy names a value after its column, as it does with unnamed values."""
     return isinstance(value, BindParameter) and value.unique
 
 
 def plain(value: object, parameters: Parameters) -> object:
-    """A value without SQLAlchemy's wrapping, or SQL."""
+    """Return a value without SQLAlchemy's wrapping, or SQL."""
     if not isinstance(value, BindParameter):
         return value
-    # With a name of its own, it may have another value in each execution.
+    # A value with a name of its own may differ in each execution.
     return value.effective_value if compat.is_anonymous(value) else parameters[value.key]
 
 
 def _known_values(
     statement: Insert | Update, pairs: Iterable[tuple[Any, Any]]
 ) -> list[tuple[str, Any]]:
-    """What a statement sets, by column key, without the columns that get their DEFAULT."""
+    """Return the values that a statement sets, by column key, without columns set to DEFAULT."""
     return [
         (compat.column_key(statement, column), as_element(value))
         for column, value in pairs
@@ -261,19 +261,19 @@ def _known_values(
 
 
 def _is_default(value: object) -> bool:
-    """Whether it is SQL's word for the default of a column."""
+    """Return whether a value is SQL's keyword for the default of a column."""
     return isinstance(value, (TextClause, ColumnClause)) and str(value).upper() == "DEFAULT"
 
 
 def as_element(value: Any) -> Any:
-    """A value, or SQL; of text, an element that can be compared."""
+    """Return a value or SQL; text as an element that can be compared."""
     return Grouping(value) if isinstance(value, TextClause) else value
 
 
 class Stamp(FunctionElement[datetime]):
     """The database's clock at the moment of the write, as a value for ``_ts``.
 
-    Its subclasses are the only other values that the gate takes for ``_ts``.
+    Its subclasses are the only other values that the gate accepts for ``_ts``.
     """
 
     inherit_cache = True
@@ -281,7 +281,7 @@ class Stamp(FunctionElement[datetime]):
 
 
 class StampUntil(Stamp):
-    """A ``_ts`` that makes the row expire exactly at an instant, together with `SecondsUntil`.
+    """A ``_ts`` with which `SecondsUntil` makes the row expire exactly at an instant.
 
     It is less than a second in the past for an instant in the future.
     """
@@ -297,7 +297,7 @@ class SecondsUntil(FunctionElement[int]):
 
 
 class Ago(Stamp):
-    """A number of seconds before the database's now (of negative ones, after it)."""
+    """An instant some seconds before the database's now, or after it if they are negative."""
 
     inherit_cache = True
 
@@ -308,22 +308,22 @@ class Ago(Stamp):
 class Granted(FunctionElement[bool]):
     """In the WHERE clause of a touch: the condition on which it renews a row.
 
-    With RETURNING it is true, and the condition stands in the SET clause, see `IfGranted`: every
-    live row that is asked for is returned.
+    With RETURNING it is true, and the condition is in the SET clause instead (`IfGranted`): every
+    live row that the WHERE clause names is returned.
     """
 
     inherit_cache = True
     type = Boolean()
 
     def self_group(self, against: object = None) -> Any:  # noqa: ARG002 (SQLAlchemy's signature)
-        """As it is: it puts parentheses around itself."""
+        """Return the element itself: it is rendered in parentheses."""
         return self
 
 
 class IfGranted(FunctionElement[Any]):
     """In the SET clause of a touch with a condition: the condition, a new value, the column.
 
-    With RETURNING, rows that don't meet the condition keep what they have.
+    With RETURNING, rows that don't meet the condition keep their value.
     """
 
     inherit_cache = True
@@ -381,7 +381,7 @@ def _render_stamp_until(element: StampUntil, compiler: SQLCompiler, **kw: object
 class WithoutSources(Grouping[Any]):
     """SQL in an UPDATE of a join, in which SQLAlchemy doesn't look for tables.
 
-    It would find those of the join, and name them beside it once more.
+    It would find those of the join, and list them again beside it.
     """
 
     inherit_cache = True
@@ -392,9 +392,9 @@ class WithoutSources(Grouping[Any]):
 
 
 def stamp_unless_kept(binding: Binding, value: ColumnElement[Any]) -> ColumnElement[Any]:
-    """The server's clock, or with ``keep_last_modified`` a value: the old one, or another.
+    """Return the server's clock, or with ``keep_last_modified`` the given value.
 
-    A value that is a `Stamp`, or made of one, is written as it is.
+    A value that is a `Stamp`, or consists of one, is written as it is.
     """
     if isinstance(value, Stamp):
         return binding.instants.stored(value)
@@ -404,7 +404,7 @@ def stamp_unless_kept(binding: Binding, value: ColumnElement[Any]) -> ColumnElem
 
 
 def stamped_update(statement: Update, binding: Binding, target: Target) -> Update:
-    """The UPDATE with ``_ts`` reset in the rows of a target."""
+    """Return the UPDATE with ``_ts`` reset in the rows of a target."""
     if not binding.stamps:
         return statement
     column: Column[Any] = target.source.c[binding.last_modified.key]  # type: ignore[assignment]
@@ -419,7 +419,7 @@ def stamped_update(statement: Update, binding: Binding, target: Target) -> Updat
 
 
 def stamped_insert(statement: Insert, binding: Binding, compiler: SQLCompiler) -> Insert:
-    """The INSERT with a supplied ``_ts`` overruled; without one, the column's default acts."""
+    """Return the INSERT with a supplied ``_ts`` overruled; without one, its default applies."""
     if not binding.stamps:
         return statement
     if compat.selected_names(statement):
@@ -436,12 +436,12 @@ def stamped_insert(statement: Insert, binding: Binding, compiler: SQLCompiler) -
 
 
 def _stamped_selection(statement: Insert, binding: Binding, dialect: Dialect) -> Insert:
-    """The same for an INSERT FROM SELECT."""
+    """Return an INSERT FROM SELECT with the stamp."""
     column, names, rows = binding.last_modified, compat.selected_names(statement), statement.select
     is_stamp = [_is(name, column) for name in names]
     if any(is_stamp):
         values = zip(selected_rows(statement, dialect).c, is_stamp, strict=True)
-        columns = [_inserted_stamp(binding, c) if is_one else c for c, is_one in values]
+        columns = [_inserted_stamp(binding, c) if stamps else c for c, stamps in values]
         return compat.with_selection(statement, names, columns)
     if isinstance(rows, Select) and statement.include_insert_from_select_defaults:
         return statement
@@ -451,7 +451,7 @@ def _stamped_selection(statement: Insert, binding: Binding, dialect: Dialect) ->
 
 
 def _stamped(pairs: list[Pair], binding: Binding, parameters: Collection[str] = ()) -> list[Pair]:
-    """What an INSERT sets a row to, with a supplied ``_ts`` overruled."""
+    """Return the values that an INSERT sets in a row, with a supplied ``_ts`` overruled."""
     column = binding.last_modified
     value = _supplied(pairs, column, parameters)
     if value is None:
@@ -461,7 +461,7 @@ def _stamped(pairs: list[Pair], binding: Binding, parameters: Collection[str] = 
 
 
 def _inserted_stamp(binding: Binding, value: ColumnElement[Any]) -> ColumnElement[Any]:
-    """`stamp_unless_kept` for a new row, which has no old value, so None is nothing to keep."""
+    """`stamp_unless_kept` for a new row, which has no old value: None is not kept."""
     if not binding.instants.native and not isinstance(value, (Stamp, Stored)):
         value = func.coalesce(value, binding.instants.stored(Stamp()))
     return stamp_unless_kept(binding, value)
@@ -470,7 +470,7 @@ def _inserted_stamp(binding: Binding, value: ColumnElement[Any]) -> ColumnElemen
 def _supplied(
     pairs: Iterable[Pair], column: Column[Any], parameters: Collection[str] = ()
 ) -> ColumnElement[Any] | None:
-    """What the caller supplies for a column, by a value in the statement or by a parameter."""
+    """Return the caller's value for a column, from the statement or from a parameter."""
     value = next((value for key, value in pairs if _is(key, column)), None)
     if value is None:
         is_parameter = column.key in parameters
@@ -479,10 +479,10 @@ def _supplied(
 
 
 def typed(value: Any, column: Column[Any]) -> ColumnElement[Any]:
-    """A value, or SQL, that is set in a column, as a part of what is set in its place."""
+    """Return a column's value, or SQL, for use inside an expression that replaces it."""
     if not isinstance(value, ColumnElement):
         return literal(value, column.type)
-    # SQLAlchemy would give it the column's type where it is the whole value, but not in a CASE.
+    # SQLAlchemy gives it the column's type if it is the whole value, but not in a CASE.
     is_untyped = isinstance(value, BindParameter) and isinstance(value.type, NullType)
     return type_coerce(value, column.type) if is_untyped else value
 
@@ -492,14 +492,14 @@ def _is(key: object, column: Column[Any]) -> bool:
 
 
 def _pairs_of(row: Any, table: Table) -> list[Pair]:
-    """A row of a multi-values INSERT: a dict, or a sequence in the order of the table."""
+    """Return a row of a multi-values INSERT, given as a dict or in the order of the table."""
     if isinstance(row, Mapping):
         return list(row.items())
     return [(column.key, value) for column, value in zip(table.c, row, strict=False)]
 
 
 def rows_of(statement: Insert, executions: Sequence[Parameters]) -> Iterator[Row]:
-    """The rows that a statement (no INSERT FROM SELECT) writes: values, or SQL."""
+    """Yield the rows that a statement (no INSERT FROM SELECT) writes: values, or SQL."""
     if compat.value_lists(statement):
         yield from inner_rows(statement, executions[0])
         return
@@ -509,7 +509,7 @@ def rows_of(statement: Insert, executions: Sequence[Parameters]) -> Iterator[Row
 
 
 def inner_rows(statement: Insert | Update, parameters: Parameters) -> Iterator[Row]:
-    """The rows of an INSERT that are in itself, as all are of one inside another statement.
+    """Yield the rows whose values are in an INSERT itself, as they are inside another statement.
 
     The parameters are those of the whole statement.
     """
@@ -522,10 +522,10 @@ def inner_rows(statement: Insert | Update, parameters: Parameters) -> Iterator[R
 def parameters_of(
     statement: Insert | Update, columns: Iterable[Column[Any]]
 ) -> tuple[str, ...] | None:
-    """The names that columns have in the compiled parameters.
+    """Return the names that columns have in the compiled parameters.
 
-    None where one is set by SQL, or by a value of which only SQLAlchemy knows the name: the
-    INSERT that a write-only relationship makes has such.
+    None if SQL sets one, or a value whose name only SQLAlchemy knows: the INSERT of a write-only
+    relationship has such values.
     """
     values = dict(_values_of(statement))
     names = []
@@ -541,7 +541,7 @@ def parameters_of(
 
 
 def is_sql(value: object) -> bool:
-    """Whether a value is for the database to compute."""
+    """Return whether a value is for the database to compute."""
     return isinstance(value, ColumnElement)
 
 
