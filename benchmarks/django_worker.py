@@ -232,7 +232,7 @@ def _rolled_back(write: Callable[[], object]) -> Sample:
 
 def _renewals(tables: Tables) -> dict[str, Sample]:
     """One row's life begins again, without being loaded; by hand, in the very same table."""
-    from ttl_odm.django.policy.binding import table_policy  # noqa: PLC0415 - as said
+    from ttl_odm.django.policy.bindings import table_policy  # noqa: PLC0415 - as said
     from ttl_odm.django.policy.predicate import Predicate  # noqa: PLC0415 - as said
     from ttl_odm.django.time import clock  # noqa: PLC0415 - as said
 

@@ -20,7 +20,7 @@ from django.apps import apps  # noqa: E402 (Django is set up now)
 from django.db import models  # noqa: E402
 
 from ttl_odm.django import TTLModel  # noqa: E402
-from ttl_odm.django.policy.binding import unbind  # noqa: E402
+from ttl_odm.django.policy.bindings import unbind  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -27,7 +27,7 @@ from ttl_odm.django import (
     touch,
 )
 from ttl_odm.django.policies.models import Policy, PolicyChange
-from ttl_odm.django.policy.binding import unbind
+from ttl_odm.django.policy.bindings import unbind
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from django.apps import apps
 from django.db import connections, models
 
 from tests.django_app.shop import models as shop
-from ttl_odm.django.policy.binding import binding_of, unbind
+from ttl_odm.django.policy.bindings import binding_of, unbind
 from ttl_odm.django.time import clock
 
 if TYPE_CHECKING:

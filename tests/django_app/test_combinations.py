@@ -13,7 +13,7 @@ from tests.django_app.data import forget, kill, raw, tables_of
 from ttl_odm import Follows, Partitions, Stored, TTLConfigurationError
 from ttl_odm.combinations import CAPABILITIES
 from ttl_odm.django import Archive, TTLModel, set_policy
-from ttl_odm.django.policy.binding import unbind
+from ttl_odm.django.policy.bindings import unbind
 from ttl_odm.stored.django.changes import begin_policies
 from ttl_odm.sweeper import Sweeper, SweepError
 

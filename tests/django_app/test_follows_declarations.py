@@ -17,7 +17,7 @@ from ttl_odm import ExpiredError, Follows, TTLConfigurationError
 from ttl_odm.django import TTLModel
 from ttl_odm.django.admin import TTLAdminMixin
 from ttl_odm.django.checks import check_policies
-from ttl_odm.django.policy.binding import unbind
+from ttl_odm.django.policy.bindings import unbind
 from ttl_odm.follows.django.following import all_followings, followers_of, following_of
 from ttl_odm.sweeper import Sweeper
 

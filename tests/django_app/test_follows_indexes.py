@@ -16,7 +16,7 @@ from tests.django_app.family.models import Cart
 from ttl_odm import Follows
 from ttl_odm.django import DjangoStore, FollowsIndex
 from ttl_odm.django.management.findings import findings_of
-from ttl_odm.django.policy.binding import unbind
+from ttl_odm.django.policy.bindings import unbind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

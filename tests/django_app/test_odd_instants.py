@@ -14,7 +14,7 @@ from tests.django_app.data import raw, tables_of
 from tests.django_app.shop.models import Nick
 from ttl_odm import TTL, ExpireAfter, ExpireAt
 from ttl_odm.django import include_expired, only_expired
-from ttl_odm.django.policy.binding import binding_of
+from ttl_odm.django.policy.bindings import binding_of
 from ttl_odm.django.sweep.due import ExpiredRows
 from ttl_odm.sweeper import Part, Sweeper
 

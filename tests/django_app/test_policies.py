@@ -40,8 +40,8 @@ from ttl_odm.core.declaration import DeclaredTTL
 from ttl_odm.django import TTLModel, include_expired
 from ttl_odm.django.checks import check_databases, check_policies
 from ttl_odm.django.declare.declaration import declare
-from ttl_odm.django.policy import binding
-from ttl_odm.django.policy.binding import policies_of
+from ttl_odm.django.policy import bindings
+from ttl_odm.django.policy.bindings import policies_of
 from ttl_odm.django.policy.sources import Fixed
 from ttl_odm.django.time.fields import LastModifiedField
 from ttl_odm.sweeper import Sweeper
@@ -55,10 +55,10 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
     """Forget the policies of models that a test declares."""
-    before = dict(binding._policies)
+    before = dict(bindings._policies)
     yield
-    binding._policies.clear()
-    binding._policies.update(before)
+    bindings._policies.clear()
+    bindings._policies.update(before)
 
 
 def test_sessions_expire_by_the_database_and_are_swept(backend: Backend) -> None:
@@ -117,7 +117,7 @@ def test_an_access_token_stays_as_long_as_its_refresh_token(backend: Backend) ->
 def test_rows_without_a_date_are_live_unless_they_are_declared_otherwise(backend: Backend) -> None:
     Link.objects.create(token="never", expires=None)
     assert Link.objects.count() == 1
-    found = binding.binding_of(Link)
+    found = bindings.binding_of(Link)
     assert found is not None
     before = found.default, found.source, Link.__ttl__
     try:

@@ -38,7 +38,7 @@ from ttl_odm import (
 )
 from ttl_odm.core.declaration import DeclaredTTL
 from ttl_odm.django import include_expired, keep_last_modified
-from ttl_odm.django.policy.binding import binding_of
+from ttl_odm.django.policy.bindings import binding_of
 from ttl_odm.django.policy.predicate import Predicate
 from ttl_odm.django.time import clock
 

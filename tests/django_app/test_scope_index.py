@@ -16,7 +16,7 @@ from tests.django_app.test_migrations import run, state_of
 from ttl_odm import Stored
 from ttl_odm.django import AddTTL, TTLIndex, TTLModel
 from ttl_odm.django.checks import of_database, of_model
-from ttl_odm.django.policy.binding import binding_of
+from ttl_odm.django.policy.bindings import binding_of
 from ttl_odm.django.policy.indexes import sweeper_indexes
 from ttl_odm.stored.django import scope_index
 from ttl_odm.stored.django.changes import begin_policies
@@ -177,7 +177,7 @@ def forget(model: Any) -> None:
     """Drop its table, and forget it."""
     from django.apps import apps
 
-    from ttl_odm.django.policy.binding import unbind
+    from ttl_odm.django.policy.bindings import unbind
 
     raw("DROP TABLE IF EXISTS shop_box")
     unbind("shop_box")

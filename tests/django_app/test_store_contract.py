@@ -12,7 +12,7 @@ from django.db.backends.signals import connection_created
 from tests.backends import refusing
 from tests.django_app.data import raw
 from ttl_odm.django import DjangoStore, TTLModel, include_expired
-from ttl_odm.django.policy import binding
+from ttl_odm.django.policy import bindings
 from ttl_odm.django.time import clock
 from ttl_odm.sweeper import Clocked, Counting, Hooking, Leasing
 from ttl_odm.testing import StoreContract, StoreRig
@@ -124,7 +124,7 @@ class DjangoRig(StoreRig):
         for target, model in self._models.items():
             raw(f"DROP TABLE {target}")
             models.signals.pre_delete.disconnect(_receive, sender=model)
-            binding.unbind(target)
+            bindings.unbind(target)
             del model._meta.apps.all_models["shop"][target]
         connections["default"].close()
         connection_created.disconnect(self._note)

@@ -13,7 +13,7 @@ from tests.django_app.data import raw, tables_of
 from tests.sql.zones import AUTUMN, around, drop_zone, in_sql, make_zone
 from ttl_odm import ExpireAt
 from ttl_odm.django.checks import of_database
-from ttl_odm.django.policy.binding import binding_of
+from ttl_odm.django.policy.bindings import binding_of
 from ttl_odm.sweeper import Sweeper, SweepError
 
 if TYPE_CHECKING:

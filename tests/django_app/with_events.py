@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.db import connections
 
 from tests.django_app.shop.models import Seat
-from ttl_odm.django.policy.binding import bindings
+from ttl_odm.django.policy.bindings import bindings
 from ttl_odm.events import EventWorker, events, on_expired
 from ttl_odm.events.django.models import Delivery, Event
 from ttl_odm.events.handlers import handlers

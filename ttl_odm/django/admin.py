@@ -20,7 +20,7 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy as _
 
 from ttl_odm.django.policy import options
-from ttl_odm.django.policy.binding import binding_of, policy_of
+from ttl_odm.django.policy.bindings import binding_of, policy_of
 from ttl_odm.django.policy.sources import INHERITED_AGE
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from django.db.models import Model
     from django.http import HttpRequest
 
-    from ttl_odm.django.policy.binding import AnyQuerySet
+    from ttl_odm.django.policy.bindings import AnyQuerySet
 
 _READS_EXPIRED: Final = "_ttl_odm_reads_expired"
 """The attribute of an expired row that is shown, and of the request for its page."""

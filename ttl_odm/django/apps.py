@@ -24,7 +24,7 @@ class TTLConfig(AppConfig):
         from django.conf import settings  # noqa: PLC0415
 
         from ttl_odm.django import checks  # noqa: PLC0415
-        from ttl_odm.django.policy.binding import (  # noqa: PLC0415
+        from ttl_odm.django.policy.bindings import (  # noqa: PLC0415
             SETTING,
             bind_subclass,
             policies_of,

@@ -13,7 +13,7 @@ from django.db import connections, models, router
 from django.db.models import QuerySet
 
 from ttl_odm.dialects.family import index_name
-from ttl_odm.django.policy.binding import Binding, bindings
+from ttl_odm.django.policy.bindings import Binding, bindings
 from ttl_odm.django.policy.indexes import (
     TTLIndex,
     has_contract_fields,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from django.apps import AppConfig
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.policy.bindings import Model
     from ttl_odm.django.time.fields import AnyField
 
 

@@ -28,7 +28,7 @@ from django.utils.functional import cached_property
 
 from ttl_odm.django.keys.writes import KeyedInsert, KeyedUpdate
 from ttl_odm.django.policy import options
-from ttl_odm.django.policy.binding import policy_in
+from ttl_odm.django.policy.bindings import policy_in
 from ttl_odm.django.policy.predicate import Predicate, RowCondition
 from ttl_odm.django.time.fields import Kept, Stamp
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from django.db.models.expressions import Expression
     from django.db.models.sql.compiler import SQLCompiler, SQLDeleteCompiler, SQLUpdateCompiler
 
-    from ttl_odm.django.policy.binding import TablePolicy
+    from ttl_odm.django.policy.bindings import TablePolicy
     from ttl_odm.django.time.fields import AnyField
 else:
     # Mixins, which `_gated` puts before the class of a backend.

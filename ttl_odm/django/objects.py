@@ -21,7 +21,7 @@ from django.db import models, router
 from ttl_odm.core.lifetime import check_only_if, interval, life_seconds
 from ttl_odm.core.policy import ExpireAt
 from ttl_odm.django.policy import options
-from ttl_odm.django.policy.binding import binding_of, policy_of, table_policy
+from ttl_odm.django.policy.bindings import binding_of, policy_of, table_policy
 from ttl_odm.django.policy.predicate import ExpiresWithin
 from ttl_odm.django.purge.errors import error_of
 from ttl_odm.django.time.fields import Cutoff, Stamp, StampAgo
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ttl_odm.core.lifetime import OnlyIf
-    from ttl_odm.django.policy.binding import AnyQuerySet, Binding, Model
+    from ttl_odm.django.policy.bindings import AnyQuerySet, Binding, Model
 
 M = TypeVar("M", bound=models.Model)
 

@@ -14,7 +14,7 @@ from django.db import connections
 from django.db.models import IntegerField
 
 from ttl_odm.django.management.units import is_read, misread
-from ttl_odm.django.policy.binding import Binding, binding_of
+from ttl_odm.django.policy.bindings import Binding, binding_of
 from ttl_odm.django.policy.predicate import FALSE, TRUE, begun_before, expired_in
 from ttl_odm.django.policy.rules import rules_below
 from ttl_odm.django.purge.errors import store_errors
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ttl_odm.core.policy import TTL, Policy
-    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.policy.bindings import Model
     from ttl_odm.forecast.estimates import Measured
 
 _SECONDS: Final = 600

@@ -18,7 +18,7 @@ from ttl_odm.core.policy import as_policy
 from ttl_odm.django import gate
 from ttl_odm.django.objects import guard
 from ttl_odm.django.policy import associations
-from ttl_odm.django.policy.binding import (
+from ttl_odm.django.policy.bindings import (
     Binding,
     bind,
     bind_subclass,
@@ -32,7 +32,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.declarations import archive_of, hooks_of, purge_of, reject_partitions, sweep_of
 
 if TYPE_CHECKING:
-    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.policy.bindings import Model
 
 
 def install() -> None:

@@ -17,7 +17,7 @@ from ttl_odm.django.objects import (
     own_binding,
     touch,
 )
-from ttl_odm.django.policy.binding import Binding, TablePolicy, binding_of, policy_of
+from ttl_odm.django.policy.bindings import Binding, TablePolicy, binding_of, policy_of
 from ttl_odm.django.purge.errors import error_of
 from ttl_odm.django.time.clock import database_now
 from ttl_odm.django.time.fields import (

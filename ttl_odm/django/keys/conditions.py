@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.sql import InsertQuery, UpdateQuery
 
-    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.policy.bindings import Model
     from ttl_odm.django.time.fields import AnyField
 
 _MOST: Final = 200

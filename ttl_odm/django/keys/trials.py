@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from django.db import DatabaseError
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.policy.bindings import Model
 
 _READ_COMMITTED: Final = {"READ_COMMITTED", "READ_UNCOMMITTED"}
 

@@ -20,7 +20,7 @@ from django.db.models.sql.constants import NO_RESULTS
 
 from ttl_odm.django.keys import conditions, trials
 from ttl_odm.django.policy import options
-from ttl_odm.django.policy.binding import is_historical, policy_in
+from ttl_odm.django.policy.bindings import is_historical, policy_in
 from ttl_odm.django.policy.predicate import Predicate
 from ttl_odm.django.policy.references import referring_keys
 from ttl_odm.django.purge.displace import displace, give_way, give_way_to_upsert
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from django.db.models import Q
     from django.db.models.sql.compiler import SQLCompiler, SQLInsertCompiler, SQLUpdateCompiler
 
-    from ttl_odm.django.policy.binding import TablePolicy
+    from ttl_odm.django.policy.bindings import TablePolicy
     from ttl_odm.django.time.fields import AnyField
 else:
     # Mixins, which the gate puts before the class of a backend.

@@ -13,7 +13,7 @@ from django.db import connections
 from ttl_odm.django.checks import of_database, of_model
 from ttl_odm.django.management.extensions import database_checks
 from ttl_odm.django.management.units import misread
-from ttl_odm.django.policy.binding import binding_of
+from ttl_odm.django.policy.bindings import binding_of
 from ttl_odm.django.policy.indexes import TTLIndex, creation
 from ttl_odm.django.policy.rules import dependents
 from ttl_odm.django.purge.errors import store_errors
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from ttl_odm.django.policy.binding import Binding, Model
+    from ttl_odm.django.policy.bindings import Binding, Model
     from ttl_odm.django.sweep.store import DjangoStore
 
 _MIGRATE: Final = "python manage.py makemigrations, and migrate"

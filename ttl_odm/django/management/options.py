@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.core.management import CommandError
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from ttl_odm.django.policy.binding import bindings
+from ttl_odm.django.policy.bindings import bindings
 from ttl_odm.django.policy.rules import all_rules_below
 from ttl_odm.django.sweep.store import DjangoStore
 from ttl_odm.sweeper.command_line import COMMAND_OPTIONS, Status
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.policy.bindings import Model
     from ttl_odm.sweeper.command_line import Program
 
 NO_MODELS: Final = "These databases contain no model with a policy."

@@ -16,7 +16,7 @@ from ttl_odm.sweeper.units import misread_dates, misread_instants, misread_lifet
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ttl_odm.django.policy.binding import Binding
+    from ttl_odm.django.policy.bindings import Binding
     from ttl_odm.sweeper.units import Misread
 
 _SAMPLE: Final = 500

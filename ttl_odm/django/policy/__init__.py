@@ -1,7 +1,7 @@
 """What ``__ttl__`` means for a table.
 
 - `associations`: which ties of a many-to-many relation a query sees.
-- `binding`: what a policy means for one Django model, and which tables have one.
+- `bindings`: what a policy means for one Django model, and which tables have one.
 - `rules`: the seam for models whose rows expire with rows of another, by no policy of their own.
 - `references`: which foreign keys keep expired rows.
 - `indexes`: `TTLIndex`, by which sweeps find expired rows.

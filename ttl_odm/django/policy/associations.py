@@ -21,7 +21,7 @@ from django.db.models.fields import related_descriptors
 from django.db.models.sql.constants import INNER
 
 from ttl_odm.django.policy import options
-from ttl_odm.django.policy.binding import is_historical, policy_in, table_policy
+from ttl_odm.django.policy.bindings import is_historical, policy_in, table_policy
 from ttl_odm.django.policy.predicate import TRUE, Predicate
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from django.db.models.sql.compiler import SQLCompiler
 
     from ttl_odm.dialects import Family
-    from ttl_odm.django.policy.binding import Binding, Model
+    from ttl_odm.django.policy.bindings import Binding, Model
     from ttl_odm.django.time.fields import SQL, AnyField
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from django.db.models.sql.compiler import SQLCompiler
 
     from ttl_odm.core import Policy
-    from ttl_odm.django.policy.binding import Binding, TablePolicy
+    from ttl_odm.django.policy.bindings import Binding, TablePolicy
     from ttl_odm.django.policy.options import Kind
     from ttl_odm.django.policy.sources import AgeLookup
     from ttl_odm.django.time.fields import SQL

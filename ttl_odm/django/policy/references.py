@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from django.db.models import DO_NOTHING, PROTECT, RESTRICT
 from django.db.models.deletion import get_candidate_relations_to_delete as relations_of
 
-from ttl_odm.django.policy.binding import number_of_policies, table_policy
+from ttl_odm.django.policy.bindings import number_of_policies, table_policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.policy.bindings import Model
 
     Relations = Sequence[tuple[Any, Any]]
     """Foreign keys, each with the field that it refers to."""

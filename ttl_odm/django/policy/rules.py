@@ -16,7 +16,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ttl_odm.django.policy.binding import TablePolicy, policy_of, table_policies, table_policy
+from ttl_odm.django.policy.bindings import TablePolicy, policy_of, table_policies, table_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from django.db.models import Model as Instance
 
     from ttl_odm.core.extension import Extension
-    from ttl_odm.django.policy.binding import Binding, Model, Rejected
+    from ttl_odm.django.policy.bindings import Binding, Model, Rejected
     from ttl_odm.django.policy.options import Kind
     from ttl_odm.django.time.fields import AnyField
     from ttl_odm.errors import TTLConfigurationError

@@ -10,7 +10,7 @@ from ttl_odm.django.time.timestamps import check_session
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from ttl_odm.django.policy.binding import Binding
+    from ttl_odm.django.policy.bindings import Binding
 
 
 def check_timestamps(binding: Binding, connection: BaseDatabaseWrapper) -> None:

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import router
 from django.utils.timezone import make_naive
 
-from ttl_odm.django.policy.binding import binding_of, has_subclass_tables
+from ttl_odm.django.policy.bindings import binding_of, has_subclass_tables
 from ttl_odm.django.time.fields import InstantField
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.declarations import Archive, archive_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.policy.bindings import Model
     from ttl_odm.django.time.fields import AnyField
     from ttl_odm.sweeper import ArchiveSink, Purged
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import models
 from django.db.models.deletion import get_candidate_relations_to_delete as relations_of
 
-from ttl_odm.django.policy.binding import binding_of
+from ttl_odm.django.policy.bindings import binding_of
 from ttl_odm.sweeper import Hooks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.policy.bindings import Model
 
 NO_HOOKS: Final = Hooks()
 

@@ -9,7 +9,7 @@ from django.db import connections
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ttl_odm.django.policy.binding import Binding
+    from ttl_odm.django.policy.bindings import Binding
 
 
 def lock_defaults(bindings: Iterable[Binding], using: str) -> None:

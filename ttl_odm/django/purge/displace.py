@@ -16,7 +16,7 @@ from django.db.models.deletion import Collector, ProtectedError, RestrictedError
 from django.db.models.sql import Query
 
 from ttl_odm.django.policy import options
-from ttl_odm.django.policy.binding import is_historical, table_policy
+from ttl_odm.django.policy.bindings import is_historical, table_policy
 from ttl_odm.django.policy.rules import remove_dependents, rule_of
 from ttl_odm.django.policy.sources import locking
 from ttl_odm.django.purge.cascades import (
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from django.db.models import Model as Instance
     from django.db.models.sql import UpdateQuery
 
-    from ttl_odm.django.policy.binding import AnyQuerySet, Model, TablePolicy
+    from ttl_odm.django.policy.bindings import AnyQuerySet, Model, TablePolicy
     from ttl_odm.sweeper import Hooks
     from ttl_odm.sweeper.hooks import Reason
 

@@ -22,7 +22,7 @@ from django.db.models.deletion import get_candidate_relations_to_delete as relat
 from django.db.models.sql import DeleteQuery
 
 from ttl_odm.django.policy import options
-from ttl_odm.django.policy.binding import binding_of, table_policy
+from ttl_odm.django.policy.bindings import binding_of, table_policy
 from ttl_odm.django.policy.rules import rules_below
 from ttl_odm.django.policy.sources import locking
 from ttl_odm.django.purge.archive import sink_of
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from django.db.models import Model as Instance
 
-    from ttl_odm.django.policy.binding import AnyQuerySet, Model
+    from ttl_odm.django.policy.bindings import AnyQuerySet, Model
     from ttl_odm.django.policy.sources import Scoping
     from ttl_odm.django.time.fields import AnyField
     from ttl_odm.sweeper.hooks import Reason

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import DatabaseError, connections, transaction
 
 from ttl_odm.dialects.errors import is_forbidden
-from ttl_odm.django.policy.binding import table_policy
+from ttl_odm.django.policy.bindings import table_policy
 from ttl_odm.django.policy.rules import Removed, dependents, remove_dependents
 from ttl_odm.django.purge.default_locks import lock_defaults
 from ttl_odm.django.purge.errors import in_short, is_locked, is_refused, is_restricted
@@ -38,7 +38,7 @@ from ttl_odm.sweeper.phases import phase
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ttl_odm.django.policy.binding import AnyQuerySet, Binding, Model
+    from ttl_odm.django.policy.bindings import AnyQuerySet, Binding, Model
     from ttl_odm.django.sweep.walks import Walk
     from ttl_odm.sweeper import BatchRequest, Fact, Purged
 

@@ -20,7 +20,7 @@ from ttl_odm.sweeper import Counted, Part
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ttl_odm.django.policy.binding import AnyQuerySet, Binding
+    from ttl_odm.django.policy.bindings import AnyQuerySet, Binding
 
 
 _ALL_ROWS: Final = ""

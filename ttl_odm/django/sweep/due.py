@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from django.db.models.expressions import Expression
 
     from ttl_odm.dialects import Family
-    from ttl_odm.django.policy.binding import AnyQuerySet, Binding
+    from ttl_odm.django.policy.bindings import AnyQuerySet, Binding
 
     Place: TypeAlias = tuple[Any, Any]
     """What orders a row, and its key: from where a batch goes on. None for a key is before all."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections, router
 
 from ttl_odm.dialects.errors import is_missing_table
-from ttl_odm.django.policy.binding import Binding, bindings
+from ttl_odm.django.policy.bindings import Binding, bindings
 from ttl_odm.django.policy.rules import dependents, rule_of
 from ttl_odm.django.policy.timestamps import check_timestamps
 from ttl_odm.django.purge.archive import sink_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.policy.bindings import Model
     from ttl_odm.sweeper import BatchRequest, BatchResult, Counted, Due, Fact
     from ttl_odm.sweeper.findings import Finding
 

@@ -17,7 +17,7 @@ from ttl_odm.sweeper import Part
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from ttl_odm.django.policy.binding import Binding, Model
+    from ttl_odm.django.policy.bindings import Binding, Model
 
 
 def scope_need(binding: Binding, connection: BaseDatabaseWrapper) -> IndexNeed | None:

@@ -9,7 +9,7 @@ from django.db import connections
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ttl_odm.django.policy.binding import AnyQuerySet
+    from ttl_odm.django.policy.bindings import AnyQuerySet
 
 
 def fetched(

@@ -15,7 +15,7 @@ from ttl_odm.django.policy.sources import DefaultSource
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ttl_odm.django.policy.binding import AnyQuerySet, Binding
+    from ttl_odm.django.policy.bindings import AnyQuerySet, Binding
 
 
 class Keys(NamedTuple):

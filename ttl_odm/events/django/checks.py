@@ -8,7 +8,7 @@ from django.apps import apps
 from django.core import checks
 from django.db import router
 
-from ttl_odm.django.policy.binding import bindings
+from ttl_odm.django.policy.bindings import bindings
 from ttl_odm.events.django import LABEL
 from ttl_odm.events.django.recording import recorder_of
 

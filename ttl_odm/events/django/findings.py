@@ -9,7 +9,7 @@ from django.apps import apps
 from django.db import DEFAULT_DB_ALIAS, connections, router
 
 from ttl_odm.django.management.extensions import database_checks
-from ttl_odm.django.policy.binding import binding_of
+from ttl_odm.django.policy.bindings import binding_of
 from ttl_odm.django.policy.rules import rule_of
 from ttl_odm.events.django import LABEL
 from ttl_odm.events.django.outbox import TableOutbox
@@ -30,7 +30,7 @@ from ttl_odm.events.outbox import Subscription
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.policy.bindings import Model
     from ttl_odm.events.handlers import Handler
     from ttl_odm.sweeper.findings import Finding
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import models
 
 from ttl_odm.core import expiry
-from ttl_odm.django.policy.binding import binding_of, field_named
+from ttl_odm.django.policy.bindings import binding_of, field_named
 from ttl_odm.django.policy.rules import rule_of
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.events.django.outbox import TableOutbox
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from ttl_odm.core import Policy
-    from ttl_odm.django.policy.binding import Binding, Model
+    from ttl_odm.django.policy.bindings import Binding, Model
     from ttl_odm.sweeper import Purged
 
 _DECLARED: Final = "__ttl_on_purged__"

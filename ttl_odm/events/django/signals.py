@@ -20,7 +20,7 @@ from ttl_odm.events.handlers import on_expired
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.policy.bindings import Model
     from ttl_odm.events.expiry import Expiry
 
 __all__ = ["expired"]

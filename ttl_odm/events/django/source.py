@@ -17,7 +17,7 @@ from ttl_odm.events.django.warnings import TableWarnings, warned_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.policy.bindings import Model
 
 
 class EventSource:

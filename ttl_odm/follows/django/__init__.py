@@ -24,7 +24,7 @@ from ttl_odm.follows.django.declaration import follow
 from ttl_odm.follows.django.rule import Followers
 
 if TYPE_CHECKING:
-    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.policy.bindings import Model
     from ttl_odm.follows import Follows
 
 dependents.append(Followers())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.policy.bindings import Model
     from ttl_odm.follows.django.following import Following
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import models
 from django.db.models.fields.related import ForeignObject
 
-from ttl_odm.django.policy.binding import field_named, is_historical, put, table_policy
+from ttl_odm.django.policy.bindings import field_named, is_historical, put, table_policy
 from ttl_odm.django.policy.rules import Links
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.follows import check_options
@@ -21,7 +21,7 @@ from ttl_odm.sweeper.declarations import sweep_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.policy.bindings import Model
     from ttl_odm.django.time.fields import AnyField
     from ttl_odm.follows import Follows
 

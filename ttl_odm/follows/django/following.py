@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from django.db.models import Model as Instance
 
-    from ttl_odm.django.policy.binding import Binding, Model
+    from ttl_odm.django.policy.bindings import Binding, Model
     from ttl_odm.django.policy.rules import Links
     from ttl_odm.django.time.fields import AnyField
     from ttl_odm.follows import Follows, Orphan

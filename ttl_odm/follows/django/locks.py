@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import connections
 
 if TYPE_CHECKING:
-    from ttl_odm.django.policy.binding import AnyQuerySet
+    from ttl_odm.django.policy.bindings import AnyQuerySet
 
 _SHARED: Final = {"postgresql": " FOR KEY SHARE", "mysql": " LOCK IN SHARE MODE"}
 """What locks rows as a foreign key does that is written."""

@@ -22,7 +22,7 @@ from ttl_odm.sweeper import BatchResult, Skip
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ttl_odm.django.policy.binding import Binding, Model
+    from ttl_odm.django.policy.bindings import Binding, Model
     from ttl_odm.follows.django.following import Following
     from ttl_odm.sweeper import BatchRequest
 

@@ -20,7 +20,7 @@ from django.db.models.lookups import Exact, In
 from django.db.models.sql import Query
 from django.db.models.sql.where import AND, WhereNode
 
-from ttl_odm.django.policy.binding import table_policy
+from ttl_odm.django.policy.bindings import table_policy
 from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.policy.predicate import Predicate
 from ttl_odm.django.time import clock
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models import Model as Instance
 
-    from ttl_odm.django.policy.binding import TablePolicy
+    from ttl_odm.django.policy.bindings import TablePolicy
     from ttl_odm.django.time.fields import AnyField
     from ttl_odm.follows.django.following import Key
 

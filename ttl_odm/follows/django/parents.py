@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from django.db.models.sql import DeleteQuery, InsertQuery, UpdateQuery
     from django.db.models.sql.compiler import SQLCompiler
 
-    from ttl_odm.django.policy.binding import AnyQuerySet, Model
+    from ttl_odm.django.policy.bindings import AnyQuerySet, Model
     from ttl_odm.django.time.fields import AnyField
     from ttl_odm.follows.django.following import Key
 

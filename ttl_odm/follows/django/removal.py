@@ -23,7 +23,7 @@ from ttl_odm.sweeper import Hooks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ttl_odm.django.policy.binding import Binding, Model
+    from ttl_odm.django.policy.bindings import Binding, Model
     from ttl_odm.sweeper import Purged
     from ttl_odm.sweeper.hooks import Reason
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from ttl_odm.django.policy import options
-from ttl_odm.django.policy.binding import binding_of
+from ttl_odm.django.policy.bindings import binding_of
 from ttl_odm.django.policy.rules import Removed
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.follows.django import checks, joins, parents
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from django.db.models.sql import DeleteQuery, InsertQuery, Query, UpdateQuery
     from django.db.models.sql.datastructures import Join
 
-    from ttl_odm.django.policy.binding import Binding, Model, Rejected
+    from ttl_odm.django.policy.bindings import Binding, Model, Rejected
     from ttl_odm.django.policy.options import Kind
     from ttl_odm.django.policy.rules import Doomed
     from ttl_odm.sweeper import BatchRequest, BatchResult, Fact

@@ -36,7 +36,7 @@ def tables_of() -> Iterator[Table]:
             f"--models django.apps:apps needs the project's settings: set DJANGO_SETTINGS_MODULE "
             f"({error})"
         ) from error
-    from ttl_odm.django.policy.binding import binding_of  # noqa: PLC0415 (of models that are set up)
+    from ttl_odm.django.policy.bindings import binding_of  # noqa: PLC0415 (once apps are set up)
 
     for model in apps.get_models(include_auto_created=True):
         meta = model._meta

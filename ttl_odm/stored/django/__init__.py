@@ -23,7 +23,7 @@ from ttl_odm.stored.django.lookup import check_scope
 from ttl_odm.stored.django.source import StoredSource
 
 if TYPE_CHECKING:
-    from ttl_odm.django.policy.binding import Binding
+    from ttl_odm.django.policy.bindings import Binding
     from ttl_odm.stored import Stored
 
 

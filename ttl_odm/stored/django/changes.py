@@ -28,7 +28,7 @@ from ttl_odm.core.policy import TTL
 from ttl_odm.core.values import short_repr
 from ttl_odm.dialects.errors import code_of, is_away, is_passing, is_taken
 from ttl_odm.dialects.waits import NOT_AVAILABLE, TRIES, WAITED, races, waits
-from ttl_odm.django.policy.binding import binding_of
+from ttl_odm.django.policy.bindings import binding_of
 from ttl_odm.django.time.fields import Stamp
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.stored.django import lookup
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from ttl_odm.django.policy.binding import Binding
+    from ttl_odm.django.policy.bindings import Binding
     from ttl_odm.stored import Stored, StoredTTL
 
     Model = type[models.Model]

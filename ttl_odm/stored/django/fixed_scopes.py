@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.sql import Query
 
-    from ttl_odm.django.policy.binding import Binding
+    from ttl_odm.django.policy.bindings import Binding
     from ttl_odm.django.time.fields import AnyField
 
 _MOST: Final = 5

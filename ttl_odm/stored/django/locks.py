@@ -18,7 +18,7 @@ from ttl_odm.stored.rows import MAY_SHARE, POLICIES, WHOLE_TABLE
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from ttl_odm.django.policy.binding import Binding
+    from ttl_odm.django.policy.bindings import Binding
 
 
 def lock_row(connection: BaseDatabaseWrapper, binding: Binding) -> None:

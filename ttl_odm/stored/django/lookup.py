@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.sql.compiler import SQLCompiler
 
-    from ttl_odm.django.policy.binding import Binding
+    from ttl_odm.django.policy.bindings import Binding
     from ttl_odm.django.time.fields import SQL, AnyField
 
 APP: Final = "ttl_odm.django.policies"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from ttl_odm.dialects.indexes import IndexNeed, StoredIndex
-    from ttl_odm.django.policy.binding import Binding
+    from ttl_odm.django.policy.bindings import Binding
 
     _Seen = dict[tuple[str, IndexNeed], StoredIndex]
 

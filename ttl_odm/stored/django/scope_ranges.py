@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ttl_odm.dialects.indexes import StoredIndex
-    from ttl_odm.django.policy.binding import AnyQuerySet, Binding
+    from ttl_odm.django.policy.bindings import AnyQuerySet, Binding
     from ttl_odm.stored.scope_walk import Question, Scope
 
 

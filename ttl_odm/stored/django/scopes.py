@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from ttl_odm.dialects.indexes import StoredIndex
-    from ttl_odm.django.policy.binding import Binding
+    from ttl_odm.django.policy.bindings import Binding
     from ttl_odm.stored.scope_walk import Scope, Scopes
 
 

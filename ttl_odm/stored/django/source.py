@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.apps import apps
 from django.db import connections, router
 
-from ttl_odm.django.policy.binding import bindings
+from ttl_odm.django.policy.bindings import bindings
 from ttl_odm.django.policy.sources import AgeLookup, Scoping
 from ttl_odm.django.sweep.walks import SweptSource
 from ttl_odm.stored.django import lookup
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from django.db.models.sql import Query
 
     from ttl_odm.core.policy import TTL
-    from ttl_odm.django.policy.binding import Binding
+    from ttl_odm.django.policy.bindings import Binding
     from ttl_odm.sweeper import Fact
 
 

@@ -20,7 +20,7 @@ from django.db.models import Model
 from ttl_odm.core import expiry
 from ttl_odm.core.policy import TTL
 from ttl_odm.dialects import Family
-from ttl_odm.django.policy.binding import binding_of
+from ttl_odm.django.policy.bindings import binding_of
 from ttl_odm.django.sweep.leases import DjangoLeases
 from ttl_odm.testing.clock import life, not_counted_from_writing
 

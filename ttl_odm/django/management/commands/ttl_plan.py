@@ -11,7 +11,7 @@ from django.core.management import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from ttl_odm.django.management.options import add_option
-from ttl_odm.django.policy.binding import binding_of, bindings
+from ttl_odm.django.policy.bindings import binding_of, bindings
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.forecast import Forecast, planned_policy
 from ttl_odm.forecast.django import measure
@@ -24,7 +24,7 @@ from ttl_odm.sweeper.text import visible, without_controls
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-    from ttl_odm.django.policy.binding import Model
+    from ttl_odm.django.policy.bindings import Model
 
 
 class Command(BaseCommand):
