@@ -1,4 +1,4 @@
-"""Hiding expired rows from readers that don't go through Python: ``enforce=`` of a migration.
+"""``enforce=`` of a migration: hide expired rows from readers outside Python.
 
 An extension for SQLAlchemy's tables; MongoDB's view of live documents is in `ttl_odm.beanie`.
 

@@ -1,12 +1,11 @@
 """``enforce=`` of Alembic's operations: a view of live rows, or row-level security.
 
-Both hold the default ttl as a number, so `op.alter_ttl` makes them anew.
+Both hold the default ttl as a number, so `op.alter_ttl` creates them again.
 
-- `views`: the view, as each database has it;
-- `row_security`: PostgreSQL's policies;
-- `catalogue`: which of both a database has, and by which policy.
+- `enforcement`: the view, as each database has it, and PostgreSQL's row-level security.
+- `catalogue`: which of the two a database has, and for which policy.
 
-`LiveRows` is what Alembic's part of the base asks; see `Aspect`.
+Alembic's part of the base calls `LiveRows`; see `Aspect`.
 """
 
 from __future__ import annotations
@@ -18,25 +17,24 @@ from ttl_odm.alembic.aspects import Aspect
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.live_views.alembic.catalogue import read_names, read_notes
-from ttl_odm.live_views.alembic.row_security import RowSecurity
-from ttl_odm.live_views.alembic.views import live_view
+from ttl_odm.live_views.alembic.enforcement import RowSecurity, live_view
 
 if TYPE_CHECKING:
     from ttl_odm.alembic.aspects import Operation
     from ttl_odm.alembic.runner import Runner
     from ttl_odm.alembic.steps import Steps
-    from ttl_odm.live_views.alembic.views import LiveView
+    from ttl_odm.live_views.alembic.enforcement import LiveView
 
 
 class LiveRows(Aspect):
     """The view and the policies of one table."""
 
     def notes(self) -> set[str]:
-        """What both hold."""
+        """The policies that the view and row-level security hold."""
         return set() if self.connection is None else read_notes(self.connection, self.target)
 
     def check(self, op: Operation, steps: Steps[Any]) -> None:
-        """Refuse what is not a way of enforcing, or none on this database."""
+        """Reject an unknown value of ``enforce=``, or one that this database doesn't support."""
         if op.verb == "drop":
             return
         enforce, view = op.argument("enforce"), op.argument("view")
@@ -52,8 +50,8 @@ class LiveRows(Aspect):
         _refuse_unavailable(enforce, steps.run)
 
     def refuse(self, op: Operation, steps: Steps[Any]) -> None:
-        """Refuse a view, or row-level security, of which nobody knows what it would hold."""
-        # What there is now is what counts: later steps may have another table in its place.
+        """Reject a view or RLS policy whose condition can't be written without the models."""
+        # `_existing` is read here, since later steps may put another table in the place of this.
         is_there, enforce = any(self._existing), op.argument("enforce")
         if op.verb == "drop" or enforce == "off":
             return
@@ -64,14 +62,14 @@ class LiveRows(Aspect):
                 raise MigrationRefusedError(str(error)) from error
 
     def before(self, op: Operation, steps: Steps[Any]) -> None:
-        """Take it off with all else."""
+        """Drop the view or the policies with everything else, if the operation drops the TTL."""
         has_dates = self.target.dates is not None
-        # A script of a table that has its dates is told of a view, or there is none.
+        # For a table with dates of its own, a script assumes no view unless it is named.
         if op.verb == "drop" and not (has_dates and steps.run.offline and not op.argument("view")):
             self._drop(op, steps)
 
     def after(self, op: Operation, steps: Steps[Any]) -> None:
-        """Make it, or take it "off", or make anew what is there, with another default ttl."""
+        """Create the view or the policies, drop them, or replace them with another default ttl."""
         if op.verb == "drop":
             return
         enforce, (view, has_policies) = op.argument("enforce"), self._existing
@@ -92,7 +90,7 @@ class LiveRows(Aspect):
 
     @cached_property
     def _existing(self) -> tuple[str, bool]:
-        """What there is; nothing for a script. See `read_names`."""
+        """The existing view and policies; none for a script. See `read_names`."""
         return ("", False) if self.connection is None else read_names(self.connection, self.target)
 
 

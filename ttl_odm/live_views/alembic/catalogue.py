@@ -1,7 +1,7 @@
-"""The views and the policies by which a database hides expired rows of a table, as it has them.
+"""The views and RLS policies by which a database hides expired rows, read from its catalogue.
 
-They are known by a note in them, whatever their names, and it says which policy they hold: a
-comment, or where a database keeps none of a view, a text in its condition. Only reads.
+A note identifies them, whatever their names, and says which default ttl they hold: a comment, or,
+on databases that store no comment on a view, a text in its condition. This module only reads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ttl_odm.alembic.target_schema import TargetSchema
 
 NOTE: Final = "ttl_odm: live rows by default ttl "
-"""What PostgreSQL's view and policies say of themselves, with the default behind it."""
+"""The note on PostgreSQL's view and policies; the default ttl follows it."""
 
 _OF_TABLE: Final = (
     "JOIN pg_depend d ON d.refobjid = t.oid AND d.refclassid = CAST('pg_class' AS regclass) "
@@ -25,11 +25,11 @@ _OF_TABLE: Final = (
     "JOIN pg_class v ON v.oid = r.ev_class AND v.relkind = 'v' "
     "AND v.relnamespace = t.relnamespace"
 )
-"""Joins a table of PostgreSQL, ``t``, with the views of it, ``v``."""
+"""Joins a table of PostgreSQL, ``t``, with the views that read it, ``v``."""
 
 
 def read_names(connection: Connection, target: TargetSchema) -> tuple[str, bool]:
-    """The name of our view of a table, empty if there is none; and whether policies hide rows."""
+    """Return the name of our view of a table (or ""), and whether RLS policies of ours exist."""
     if connection.dialect.name != "postgresql":
         return min(_noted_views(connection, target), default=""), False
     names = {
@@ -41,7 +41,7 @@ def read_names(connection: Connection, target: TargetSchema) -> tuple[str, bool]
 
 
 def read_notes(connection: Connection, target: TargetSchema) -> set[str]:
-    """Which default ttls the view and the policies of a table hold, as text."""
+    """Return the default ttls that the view and the policies of a table hold, as text."""
     if connection.dialect.name != "postgresql":
         return set(_noted_views(connection, target).values())
     names = {"table": target.plain(connection.dialect)}
@@ -49,24 +49,24 @@ def read_notes(connection: Connection, target: TargetSchema) -> set[str]:
 
 
 def note(target: TargetSchema) -> str:
-    """What a view of MariaDB, MySQL or SQLite says of itself, with the default in it."""
+    """Return the note for a view of MariaDB, MySQL or SQLite, with the default ttl in it."""
     return f"{_note(target.table.name)}{target.noted}"
 
 
 def _noted_views(connection: Connection, target: TargetSchema) -> dict[str, str]:
-    """Our views of a table of MariaDB, MySQL or SQLite, and which default each of them holds."""
+    """Return our views of a table of MariaDB, MySQL or SQLite, each with the default it holds."""
     schema, query = target.table.schema, _MYSQL_VIEWS
     names = {"schema": schema}
     if connection.dialect.name == "sqlite":
         prefix = f"{connection.dialect.identifier_preparer.quote(schema)}." if schema else ""
         names, query = {}, text(f"SELECT name, sql FROM {prefix}sqlite_master WHERE type = 'view'")
     noted = re.compile(rf"{re.escape(_note(target.table.name))}(-?\w+)", re.IGNORECASE)
-    found = ((name, noted.search(sql or "")) for name, sql in connection.execute(query, names))
-    return {name: match[1] for name, match in found if match}
+    matches = ((name, noted.search(sql or "")) for name, sql in connection.execute(query, names))
+    return {name: match[1] for name, match in matches if match}
 
 
 def _note(table: str) -> str:
-    """Without what a literal or a comment might end by."""
+    """Return the note's text, without characters that could end a literal or a comment."""
     word = re.sub(r"\W", "_", table)
     return f"ttl_odm: live rows of {word} by default ttl "
 

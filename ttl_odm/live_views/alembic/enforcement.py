@@ -1,13 +1,16 @@
-"""The view of a table's live rows, TABLE_live or as one calls it, for readers outside Python.
+"""How a database hides expired rows from readers outside Python: a view, or row-level security.
 
-It holds the same predicate as every statement of the gate, rendered as text with the default ttl in
-it, and ``expires_at`` beside the table's columns. By a note it is found again, whatever its name,
-and known for ours: a comment, or where a database keeps none of a view, a condition that is always
-true.
+Both hold the gate's predicate as text, with the default ttl in it.
 
-Rows are written through it as the database can by itself: PostgreSQL and MariaDB take every
-statement, MySQL no INSERT, since a column of the view is computed. SQLite's triggers do it here.
-There is no CHECK OPTION: who lets a row expire may.
+The view of a table's live rows is called TABLE_live unless a migration names it. It has all columns
+of the table, and ``expires_at``. A note in it identifies it as ours, whatever its name: a comment,
+or, on databases that store no comment on a view, a condition that is always true.
+
+Rows can be written through the view as far as the database itself allows: PostgreSQL and MariaDB
+accept every statement, MySQL no INSERT, since a column of the view is computed. On SQLite, triggers
+carry out the writes. There is no CHECK OPTION: a write may let a row expire.
+
+Row-level security is PostgreSQL's. It hides expired rows from users who may not delete them.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import text
 
-from ttl_odm.dialects.postgresql import relation
+from ttl_odm.dialects.family import as_value
+from ttl_odm.dialects.postgresql import block, relation
 from ttl_odm.live_views.alembic.catalogue import NOTE, note
 
 if TYPE_CHECKING:
@@ -29,10 +33,16 @@ EXPIRES_AT: Final = "expires_at"
 
 
 class LiveView(ABC):
-    """The view of one table; see the module."""
+    """The view of one table's live rows."""
 
     def __init__(self, steps: Steps[Any], existing: str, name: str | None) -> None:
-        """Quote the names: of the view there is, and of the one to be; None for the usual one."""
+        """Take the table and the view's names.
+
+        Args:
+            steps: The migration of the table.
+            existing: The name of the view that the database has; empty if it has none.
+            name: The name that the migration gives; None for the existing or the usual one.
+        """
         self._steps = steps
         self._target = steps.target
         self._existing = existing
@@ -40,7 +50,7 @@ class LiveView(ABC):
         self._name = self._quoted(self._plain)
 
     def put(self) -> None:
-        """Make it, or make anew what is there; never over a view of somebody else's."""
+        """Create the view, or replace our existing one; never replace a foreign view."""
         if self._existing not in ("", self._plain):
             self.drop()
         self._put()
@@ -49,14 +59,14 @@ class LiveView(ABC):
     def _put(self) -> None: ...
 
     def drop(self) -> None:
-        """Take off the one there is."""
+        """Drop the existing view."""
         name = self._quoted(self._existing) if self._existing else self._name
         if self._steps.is_there(bool(self._existing)):
             self._steps.run.briefly([f"DROP VIEW IF EXISTS {name}"])
 
     @property
     def _is_replaced(self) -> bool:
-        """Whether one of this name is ours; in a script nobody knows of another."""
+        """Whether a view of this name is ours; a script assumes so."""
         return self._steps.run.offline or self._existing == self._plain
 
     @property
@@ -68,11 +78,11 @@ class LiveView(ABC):
 
     @property
     def _computes(self) -> bool:
-        """Whether ``expires_at`` is the view's, and not the table's own."""
+        """Whether the view computes ``expires_at``, because the table has no such column."""
         return EXPIRES_AT not in {name.lower() for name in self._steps.existing.columns}
 
     def _select(self, columns: str = "", further: str = "") -> str:
-        """Live rows, of all columns unless some are given."""
+        """Return a SELECT of live rows; of all columns, unless some are specified."""
         steps, target = self._steps, self._target
         if not columns:
             computed = f", {self._computed}" if self._computes else ""
@@ -88,7 +98,7 @@ class LiveView(ABC):
 
 
 class _OnPostgreSQL(LiveView):
-    """Where it is a barrier: no function of a reader's sees what it hides."""
+    """A security barrier: no function of a reader's can see hidden rows."""
 
     def _put(self) -> None:
         head = f"{self._create} VIEW {self._name} WITH (security_barrier) AS"
@@ -97,17 +107,18 @@ class _OnPostgreSQL(LiveView):
 
     @property
     def _columns(self) -> str:
-        """Those of the view as it is, and then what the table has got since.
+        """The existing view's columns, followed by columns that the table has got since.
 
-        So it is replaced, with its grants; a new column in their middle PostgreSQL would refuse.
+        In this order the view can be replaced and keeps its grants: PostgreSQL would reject a new
+        column among the old ones.
         """
         steps = self._steps
         if steps.run.offline or not self._is_replaced:
             return ""
         view = {"view": relation(self._target.table.schema, self._plain)}
         before = steps.run.connection.execute(_COLUMNS, view).scalars().all()
-        every = [*steps.existing.columns, *([EXPIRES_AT] if self._computes else [])]
-        names = [*before, *(name for name in every if name not in before)]
+        now = [*steps.existing.columns, *([EXPIRES_AT] if self._computes else [])]
+        names = [*before, *(name for name in now if name not in before)]
         return ", ".join(
             self._computed
             if name == EXPIRES_AT and self._computes
@@ -123,17 +134,17 @@ _COLUMNS: Final = text(
 
 
 class _OnMySQL(LiveView):
-    """Where it asks for the rights of who reads, not for those of who made it."""
+    """MariaDB's and MySQL's view, which checks the reader's rights, not its creator's."""
 
     def _put(self) -> None:
-        # A comment would be lost; a condition of constants costs no row anything.
+        # The note: a comment would be lost, and a condition of constants costs nothing per row.
         select = self._select(further=f" AND '{note(self._target)}' <> ''")
         head = f"{self._create} ALGORITHM = MERGE SQL SECURITY INVOKER VIEW {self._name} AS"
         self._steps.run.briefly([f"{head} {select}"])
 
 
 class _OnSQLite(LiveView):
-    """Where a view takes no writes, but triggers in their place do."""
+    """SQLite's view, which takes no writes by itself: triggers carry them out."""
 
     def _put(self) -> None:
         runner = self._steps.run
@@ -155,17 +166,17 @@ class _OnSQLite(LiveView):
         runner.patiently(put, "the file")
 
     def _triggers(self) -> list[str]:
-        """One for each kind of write; none without a key, by which a row is found again."""
+        """Return a trigger for each kind of write; without a key, rows can only be inserted."""
         steps = self._steps
         pragma = f"PRAGMA {steps.schema}table_xinfo({steps.quote(self._target.table.name)})"
         columns = [
             (steps.quote(name), default, key)
             for _, name, _, _, default, key, hidden in steps.run.connection.exec_driver_sql(pragma)
-            if not hidden  # those that are generated
+            if not hidden  # as generated columns are
         ]
         table = steps.quote(self._target.table.name)
         names = ", ".join(name for name, _, _ in columns)
-        # What was left out is NULL here, and stands for the default.
+        # A column that the INSERT leaves out is NULL here, and gets its default.
         values = ", ".join(
             f"NEW.{name}" if default is None else f"COALESCE(NEW.{name}, ({default}))"
             for name, default, _ in columns
@@ -201,5 +212,65 @@ _VIEWS: Final[Mapping[str, type[LiveView]]] = {
 
 
 def live_view(steps: Steps[Any], existing: str, name: str | None) -> LiveView:
-    """The view of a table on its database; see `LiveView`."""
+    """Return the view of a table on its database; see `LiveView` for the arguments."""
     return _VIEWS[steps.family.family](steps, existing, name)
+
+
+class RowSecurity:
+    """The row-level security policies of one table of PostgreSQL."""
+
+    def __init__(self, steps: Steps[Any]) -> None:
+        """Take the table, and quote the policies' names."""
+        self._steps = steps
+        target = steps.target
+        self._hiding = steps.quote(target.name_of("rls_", "ttl_live"))
+        passing = target.name_of("rls_", "ttl_all")
+        self._passing = steps.quote(passing)
+        self._passing_name = steps.literal(passing)
+        self._oid = f"{as_value(steps.table)}::regclass"
+
+    def drop(self) -> None:
+        """Drop the policies, and disable row-level security unless the table has others."""
+        run, table = self._steps.run, self._steps.table
+        inner = (
+            f"IF EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = {self._oid} "
+            f"AND polname = {self._passing_name}) THEN "
+            f"DROP POLICY {self._passing} ON {table}; "
+            f"IF NOT EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = {self._oid}) THEN "
+            f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY; END IF; END IF"
+        )
+        run.briefly([f"DROP POLICY IF EXISTS {self._hiding} ON {table}", _do_block(inner)])
+
+    def put(self) -> None:
+        """Create the policies: users without the right to DELETE see live rows only.
+
+        Users with that right are the application and the sweeper, which have to see expired rows:
+        the gate deletes them where their keys are needed, and the sweeper purges them. The right is
+        read in a sub-select, once for each statement and not for each row.
+        """
+        steps, table = self._steps, self._steps.table
+        target = steps.target
+        live = target.live(steps.dialect, steps.existing.columns)
+        may_delete = f"(SELECT has_table_privilege({self._oid}, 'DELETE'))"
+        # Where row-level security is on already, its own policies say who may do what.
+        inner = (
+            f"IF NOT (SELECT relrowsecurity FROM pg_class WHERE oid = {self._oid}) THEN "
+            f"CREATE POLICY {self._passing} ON {table} USING (true) WITH CHECK (true); "
+            f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY; END IF"
+        )
+        steps.run.briefly(
+            [
+                f"DROP POLICY IF EXISTS {self._hiding} ON {table}",
+                _do_block(inner),
+                (
+                    f"CREATE POLICY {self._hiding} ON {table} AS RESTRICTIVE FOR SELECT "
+                    f"USING ({may_delete} OR {live})"
+                ),
+                f"COMMENT ON POLICY {self._hiding} ON {table} IS '{NOTE}{target.noted}'",
+            ]
+        )
+
+
+def _do_block(inner: str) -> str:
+    """Return statements of PL/pgSQL as one statement of SQL."""
+    return block(f" BEGIN {inner}; END ", "rls")
