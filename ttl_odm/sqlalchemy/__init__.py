@@ -33,7 +33,7 @@ from ttl_odm.sweeper.declarations import Archive
 if TYPE_CHECKING:
     from ttl_odm.database_sweep.sqlalchemy import database_jobs
     from ttl_odm.guard.sqlalchemy import guard
-    from ttl_odm.guard.sqlalchemy.answers import RawSQLError, RawSQLWarning
+    from ttl_odm.guard.sqlalchemy.reports import RawSQLError, RawSQLWarning
     from ttl_odm.stored.rows import PolicyChange, StoredPolicy
     from ttl_odm.stored.sqlalchemy.changes import policy_changes, set_policy, stored_policies
     from ttl_odm.stored.sqlalchemy.tables import create_policies, policy_tables
@@ -97,8 +97,8 @@ __all__ = [
 # Names that extensions define, which are imported on first use.
 _EXTENSIONS: Final = {
     "PolicyChange": "ttl_odm.stored.rows",
-    "RawSQLError": "ttl_odm.guard.sqlalchemy.answers",
-    "RawSQLWarning": "ttl_odm.guard.sqlalchemy.answers",
+    "RawSQLError": "ttl_odm.guard.sqlalchemy.reports",
+    "RawSQLWarning": "ttl_odm.guard.sqlalchemy.reports",
     "StoredPolicy": "ttl_odm.stored.rows",
     "create_policies": "ttl_odm.stored.sqlalchemy.tables",
     "guard": "ttl_odm.guard.sqlalchemy",

@@ -2,10 +2,9 @@
 
 What needs a parser of SQL is imported when the first engine is guarded.
 
-- `answers`: what an engine may do with raw SQL that leaks, and its error and warning.
 - `engines`: what guards an engine, by its compiler and its execution context.
 - `leaks`: which tables raw SQL means, and whether it has a condition.
-- `callers`: the line of an application that a statement came from.
+- `reports`: how a leak is reported: the error, the warning, the line that sent the SQL.
 - `watcher`: `assert_no_leaks`, for tests.
 """
 
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from sqlalchemy import Engine
 
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.guard.sqlalchemy.answers import Answer
+from ttl_odm.guard.sqlalchemy.reports import Answer
 from ttl_odm.sqlalchemy import compat
 
 if TYPE_CHECKING:

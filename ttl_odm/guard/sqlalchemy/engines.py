@@ -19,9 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Table, literal_column, select
 
-from ttl_odm.guard.sqlalchemy.answers import RawSQLError, RawSQLWarning
-from ttl_odm.guard.sqlalchemy.callers import line_of_user
 from ttl_odm.guard.sqlalchemy.leaks import RawLeaks, is_unknown, leaks_in, leaks_of
+from ttl_odm.guard.sqlalchemy.reports import (
+    SQL_LENGTH,
+    RawSQLError,
+    RawSQLWarning,
+    line_of_user,
+)
 from ttl_odm.guard.tables import Source, replaced
 from ttl_odm.guard.words import Marks
 from ttl_odm.sqlalchemy import compat
@@ -41,7 +45,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine.default import DefaultExecutionContext
     from sqlalchemy.sql.compiler import SQLCompiler
 
-    from ttl_odm.guard.sqlalchemy.answers import Answer
+    from ttl_odm.guard.sqlalchemy.reports import Answer
     from ttl_odm.guard.tables import Kind
 
     Compiler = SQLCompiler
@@ -51,9 +55,6 @@ else:
 
 _TEXTS: Final = 1024
 """Texts of which an engine's guard remembers what they leak."""
-
-_SQL_LENGTH: Final = 300
-"""Characters of a statement that a message has."""
 
 
 def install(engine: Engine, answer: Answer) -> None:
@@ -120,7 +121,7 @@ class Guard:
 
 def _message(leaks: RawLeaks) -> str:
     names = ", ".join(sorted({table.fullname for table in leaks.tables}))
-    sql = shorten(leaks.sql, _SQL_LENGTH)
+    sql = shorten(leaks.sql, SQL_LENGTH)
     if leaks.problem is not None:
         which = f" of {names}" if names else ""
         return (

@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Insert, Join, Select, TableClause, TextClause, event
 from sqlalchemy.exc import UnboundExecutionError
@@ -20,7 +20,6 @@ from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.sql import visitors
 from sqlalchemy.sql.elements import ColumnClause
 
-from ttl_odm.guard.sqlalchemy.callers import line_of_user
 from ttl_odm.guard.sqlalchemy.leaks import (
     is_unknown,
     may_name_tables,
@@ -28,6 +27,7 @@ from ttl_odm.guard.sqlalchemy.leaks import (
     stamp_of,
     tables_named,
 )
+from ttl_odm.guard.sqlalchemy.reports import SQL_LENGTH, line_of_user
 from ttl_odm.guard.tables import parse
 from ttl_odm.guard.words import Marks
 from ttl_odm.sqlalchemy.compat import async_types, from_elements
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
     from ttl_odm.guard.tables import Kind
 
-_SQL_LENGTH: Final = 300
-"""Characters of a statement that a report has."""
-
 
 @dataclass(frozen=True, slots=True)
 class Leak:
@@ -54,7 +51,7 @@ class Leak:
     line: str
 
     def __str__(self) -> str:
-        return f"{', '.join(self.tables)}: {shorten(self.sql, _SQL_LENGTH)}\n    {self.line}"
+        return f"{', '.join(self.tables)}: {shorten(self.sql, SQL_LENGTH)}\n    {self.line}"
 
 
 @contextmanager
