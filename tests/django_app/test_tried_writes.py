@@ -13,7 +13,7 @@ from tests.django_app import project
 from tests.django_app.data import kill, raw, tables_of
 from tests.django_app.shop.models import Concert, Event, Link, Nick, Seat, Session
 from ttl_odm.django import TTLModel
-from ttl_odm.django.keys import trials
+from ttl_odm.django.keys.writes import forget_trials
 from ttl_odm.testing import TTLClock
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _nobody_has_asked() -> Iterator[None]:
-    trials.forget()
+    forget_trials()
     yield
-    trials.forget()
+    forget_trials()
 
 
 CREATES: dict[str, Callable[[], Any]] = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from django.db import models
 
-from ttl_odm.django.app_check import require_app
+from ttl_odm.django.extensions import require_app
 from ttl_odm.django.declare.mixin import TTLModel
 from ttl_odm.django.time.fields import InstantField
 

@@ -21,7 +21,7 @@ from ttl_odm.dialects import index_name
 from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.django.policy.indexes import TTLIndex, sweeper_indexes
-from ttl_odm.django.policy.references import keeping_rows
+from ttl_odm.django.purge.references import keeping_rows
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.fields import LastModifiedField, TTLField
 from ttl_odm.errors import TTLConfigurationError

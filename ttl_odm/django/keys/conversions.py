@@ -9,6 +9,7 @@ that exists already may be less exact. Most values are stored as they are, and n
 from __future__ import annotations
 
 import uuid
+from contextlib import closing
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
@@ -19,7 +20,7 @@ from django.core.exceptions import FieldError
 from django.db import models
 from django.db.models import Func, Value
 
-from ttl_odm.django.keys.trials import name_of, read
+from ttl_odm.django.policy.bindings import schema_and_name
 from ttl_odm.django.time.clock import family_of
 
 if TYPE_CHECKING:
@@ -107,14 +108,27 @@ def _forms_of(connection: BaseDatabaseWrapper, table: str) -> dict[str, str]:
     if monotonic() <= end:
         return forms
     family = family_of(connection)
-    # How one names a table of another schema in Django: '"schema"."table"', in the middle at least.
-    schema, _, own = table.strip('"').rpartition('"."')
-    query = family.column_types_query(schema or None, own)
+    query = family.column_types_query(*schema_and_name(table))
     types = [] if query is None else read(connection, query)
-    every = {str(column): family.stored_form(str(type_)) for column, type_ in types}
-    forms = {column: form for column, form in every.items() if form is not None}
+    by_column = {str(column): family.stored_form(str(type_)) for column, type_ in types}
+    forms = {column: form for column, form in by_column.items() if form is not None}
     _forms[name] = forms, monotonic() + _MAX_AGE
     return forms
+
+
+def name_of(connection: BaseDatabaseWrapper, table: str) -> tuple[str, str, str]:
+    """Return what distinguishes a table from tables of that name in other databases."""
+    return connection.alias, str(connection.settings_dict["NAME"]), table
+
+
+def read(connection: BaseDatabaseWrapper, query: str) -> list[Any]:
+    """Return the rows of a query to the database's catalogue."""
+    connection.ensure_connection()
+    connection.validate_no_broken_transaction()
+    # Not connection.cursor(): tests that count an application's queries would count this one.
+    with connection.wrap_database_errors, closing(connection.create_cursor()) as cursor:
+        cursor.execute(query)
+        return list(cursor.fetchall())
 
 
 def is_kept(value: Any, field: AnyField) -> bool:

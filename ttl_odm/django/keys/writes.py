@@ -1,11 +1,17 @@
-"""INSERT and UPDATE of a table with a policy: where a key is taken, it is freed if it can be.
+"""INSERT and UPDATE of a table with a policy: a key that an expired row holds is freed.
 
-A write is simply tried, in the way that leaves nothing behind if it meets a taken key; only then
-are the expired rows that hold its keys deleted, in its transaction, and it is sent again. Without
-a conflict that costs nothing. Where a table, or a kind of write, knows no such way, the rows are
-deleted first: see `ttl_odm.django.keys.trials`.
+A write is simply tried, in a way that leaves nothing behind if it meets a taken key; only then are
+the expired rows that hold its keys deleted, in its transaction, and it is sent again. Without a
+conflict that costs nothing. Where a table, or a kind of write, can't be tried, the rows are deleted
+first.
 
-Live rows are never touched, whatever they hold.
+Why not every write can be tried: one that meets a taken key would end a transaction of PostgreSQL,
+and on InnoDB leave a shared lock of that key, over which two writers of it block each other. The
+clause that `ttl_odm.dialects.Family` has for an INSERT does neither. The database is asked, once
+for each table, whether something that Django doesn't know of (a trigger, a deferrable key) makes
+that unsafe.
+
+Live rows are never touched, whatever keys they hold.
 """
 
 from __future__ import annotations
@@ -18,22 +24,25 @@ from django.db import DatabaseError, OperationalError, transaction
 from django.db.models.constants import OnConflict
 from django.db.models.sql.constants import NO_RESULTS
 
-from ttl_odm.django.keys import conditions, trials
+from ttl_odm.django.keys import conditions
+from ttl_odm.django.keys.conversions import name_of, read
 from ttl_odm.django.policy import options
-from ttl_odm.django.policy.bindings import is_historical, policy_in
+from ttl_odm.django.policy.bindings import is_historical, policy_in, schema_and_name
 from ttl_odm.django.policy.predicate import Predicate
-from ttl_odm.django.policy.references import referring_keys
 from ttl_odm.django.purge.displace import displace, give_way, give_way_to_upsert
-from ttl_odm.django.purge.errors import is_taken
+from ttl_odm.django.purge.errors import is_denied, is_taken
+from ttl_odm.django.purge.references import referring_keys
+from ttl_odm.django.time.clock import family_of
 from ttl_odm.django.time.fields import Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models import Q
     from django.db.models.sql.compiler import SQLCompiler, SQLInsertCompiler, SQLUpdateCompiler
 
-    from ttl_odm.django.policy.bindings import TablePolicy
+    from ttl_odm.django.policy.bindings import Model, TablePolicy
     from ttl_odm.django.time.fields import AnyField
 else:
     # Mixins, which the gate puts before the class of a backend.
@@ -47,6 +56,11 @@ _TWO_ROWS: Final = 1242
 
 _TAKEN: Final = object()
 """What a trial returns where a key is taken."""
+
+_READ_COMMITTED: Final = {"READ_COMMITTED", "READ_UNCOMMITTED"}
+
+_allowed: dict[tuple[str, str, str], bool] = {}
+"""Whether tables allow trials, as their databases have answered; see `name_of`."""
 
 
 class _Keyed(SQLCompiler):
@@ -93,9 +107,7 @@ class _Keyed(SQLCompiler):
         held: Callable[[], list[Q]],
     ) -> Any:
         """The same in a transaction."""
-        if trial is not None and trials.are_allowed(
-            self.connection, self.query.get_meta().db_table
-        ):
+        if trial is not None and _allows_trials(self.connection, self.query.get_meta().db_table):
             outcome = trial()
             if outcome is not _TAKEN:
                 return outcome
@@ -148,7 +160,7 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
             return self._upsert(write)
         # Of several rows PostgreSQL doesn't say which ones it has left out.
         is_tried = self.connection.vendor != "postgresql" or (
-            len(query.objs) == 1 and trials.fit_isolation(self.connection)
+            len(query.objs) == 1 and _fits_isolation(self.connection)
         )
         trial = partial(self._try, returning_fields) if is_tried else None
         return self._freeing(write, trial, lambda: list(conditions.held_by(query, self.connection)))
@@ -159,18 +171,18 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
         leaves_out = connection.vendor == "postgresql"
         # What it returns is how one sees whether it has left the row out.
         fields = returning_fields or ([meta.pk_fields[0]] if leaves_out else None)
-        self._suffix = trials.suffix(connection, meta.concrete_model)
+        self._suffix = _trial_suffix(connection, meta.concrete_model)
         try:
             returned: Any = super().execute_sql(fields)
             rows = [row for row in returned or () if row is not None]
         except DatabaseError as error:
-            if is_taken(error) or trials.are_declined(connection, meta.db_table, error):
+            if is_taken(error) or _declines_trials(connection, meta.db_table, error):
                 return _TAKEN
             raise
         finally:
             self._suffix = None
         # A trigger that leaves rows out may be there by now, and must not see this one twice.
-        if leaves_out and not rows and trials.are_allowed(connection, meta.db_table, anew=True):
+        if leaves_out and not rows and _allows_trials(connection, meta.db_table, anew=True):
             return _TAKEN
         return rows if returning_fields else []
 
@@ -333,3 +345,63 @@ def _try(write: Callable[[], Any]) -> Any:
         if not is_taken(error):
             raise
         return _TAKEN
+
+
+def _allows_trials(connection: BaseDatabaseWrapper, table: str, *, anew: bool = False) -> bool:
+    """Whether a failed or short write of a table leaves nothing behind.
+
+    Args:
+        connection: That of the write, in its transaction.
+        table: As Django's ``db_table`` has it.
+        anew: Ask the database even if it has answered before.
+    """
+    key = name_of(connection, table)
+    answer = None if anew else _allowed.get(key)
+    if answer is None:
+        family = family_of(connection)
+        rows: list[Any] = []
+        if family.tries_inserts:
+            rows = read(connection, family.takes_tried_inserts(*schema_and_name(table)))
+        answer = _allowed[key] = bool(rows and rows[0][0])
+    return answer
+
+
+def _declines_trials(connection: BaseDatabaseWrapper, table: str, error: DatabaseError) -> bool:
+    """Whether an error is about the clause of a trial; if so, the table's trials end.
+
+    After any other error the database is asked about the table again: meanwhile a key may have been
+    made deferrable.
+    """
+    is_about_clause = is_denied(error)  # an ON DUPLICATE KEY UPDATE, for a user who may not update
+    if is_about_clause:
+        _allowed[name_of(connection, table)] = False
+    else:
+        _allowed.pop(name_of(connection, table), None)
+    return is_about_clause
+
+
+def forget_trials() -> None:
+    """Ask the databases about their tables again, for tests that change tables."""
+    _allowed.clear()
+
+
+def _trial_suffix(connection: BaseDatabaseWrapper, model: Model) -> str | None:
+    """Return the clause behind the VALUES of a tried INSERT; None where it needs none."""
+    template = family_of(connection).on_conflict
+    if template is None:
+        return None
+    quote, meta = connection.ops.quote_name, model._meta
+    column = quote(str(meta.pk_fields[0].column))
+    return template.replace("{table}", quote(meta.db_table)).replace("{column}", column)
+
+
+def _fits_isolation(connection: BaseDatabaseWrapper) -> bool:
+    """Whether a transaction may try INSERTs.
+
+    Above READ COMMITTED, PostgreSQL answers a tried INSERT with a serialization failure if the key
+    belongs to a row that the transaction doesn't see, and other INSERTs with an `IntegrityError`.
+    """
+    if connection.vendor != "postgresql":
+        return True
+    level: Any = getattr(connection, "isolation_level", None)
+    return getattr(level, "name", "READ_COMMITTED") in _READ_COMMITTED

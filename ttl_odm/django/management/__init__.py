@@ -5,7 +5,6 @@
 - `commands.ttl_check`: whether a database is as the models say, and swept; `findings` looks
 - `commands.ttl_pause`, `commands.ttl_resume`: for every sweeper of a lease
 - `commands.ttl_plan`: what expires when, and what another policy would change
-- `extensions`: what extensions bring to `commands.ttl_check`
 - `units`: fields that the policy reads in another unit than they were written in
 - `options`: what they have in common: options, and the databases and models that these select
 

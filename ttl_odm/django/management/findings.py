@@ -11,7 +11,7 @@ from django.core import checks
 from django.db import connections
 
 from ttl_odm.django.checks import of_database, of_model
-from ttl_odm.django.management.extensions import database_checks
+from ttl_odm.django.extensions import database_checks
 from ttl_odm.django.management.units import misread
 from ttl_odm.django.policy.bindings import binding_of
 from ttl_odm.django.policy.indexes import TTLIndex, creation

@@ -1,7 +1,7 @@
-"""The column of names and scopes, as the first migration names it: see `ttl_odm.django.exact`."""
+"""The field of names and scopes, where the first migration expects it; see `ExactField`."""
 
 from __future__ import annotations
 
-from ttl_odm.django.exact import ExactField
+from ttl_odm.django.extensions import ExactField
 
 __all__ = ["ExactField"]

@@ -3,8 +3,7 @@
 - `associations`: which ties of a many-to-many relation a query sees.
 - `bindings`: what a policy means for one Django model, and which tables have one.
 - `rules`: the seam for models whose rows expire with rows of another, by no policy of their own.
-- `references`: which foreign keys keep expired rows.
-- `indexes`: `TTLIndex`, by which sweeps find expired rows.
+- `indexes`: `TTLIndex`, by which sweeps find expired rows; the indexes that a table has.
 - `options`: what a query may ask of the gate; kept on Django's own Query, which hands it on to its
   clones.
 - `sources`: the seam for default ttls that aren't in code.

@@ -480,6 +480,16 @@ def field_named(model: Model, name: str, where: str) -> AnyField:
     )
 
 
+def schema_and_name(table: str) -> tuple[str | None, str]:
+    """Return the schema of a ``db_table``, if it names one, and the table's own name.
+
+    Django puts quotes around a name, so ``"schema"."table"`` is how models name another schema; a
+    common form leaves out the outer quotes.
+    """
+    schema, _, name = table.strip('"').rpartition('"."')
+    return schema or None, name
+
+
 def policies_of(setting: object) -> Iterator[tuple[Model, object, str]]:
     """The models that the setting names, with their policies and where these are declared."""
     if not isinstance(setting, dict):

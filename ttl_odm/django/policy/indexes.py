@@ -21,9 +21,12 @@ from django.db.backends.ddl_references import Statement, Table
 from django.db.models.expressions import Combinable, Expression
 
 from ttl_odm.dialects.family import MAX_NAME, index_name
+from ttl_odm.dialects.indexes import IndexNeed, StoredIndex, stored_index
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
+from ttl_odm.django.policy.bindings import schema_and_name
 from ttl_odm.django.time.clock import family_of
 from ttl_odm.django.time.fields import InstantField, LastModifiedField, TTLField
+from ttl_odm.sweeper import Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -247,3 +250,28 @@ class PartEnd(Expression):
 def has_contract_fields(binding: Binding) -> bool:
     """Whether a model has the fields that our indexes are made for."""
     return isinstance(binding.stamp, LastModifiedField) and isinstance(binding.own, TTLField)
+
+
+def scope_need(binding: Binding, connection: BaseDatabaseWrapper) -> IndexNeed | None:
+    """Return the index that leads a sweep from scope to scope; None where sweeps don't go by scope.
+
+    A model says which index it wants, and not whether its table has it: compare `stored_indexes`.
+    """
+    scope, own, family = binding.scope, binding.own, family_of(connection)
+    if scope is None or own is None or binding.sweep == "scan" or not has_contract_fields(binding):
+        return None
+    if not can_lead(scope, family):
+        return None
+    if isinstance(family, MySQL):
+        return IndexNeed(Part.INHERITING, INHERITED_END, scope=str(scope.column))
+    names = (str(binding.stamp.column), str(own.column), str(scope.column))
+    return IndexNeed(Part.INHERITING, *names)
+
+
+def stored_indexes(connection: BaseDatabaseWrapper, model: Model) -> list[StoredIndex]:
+    """Return the indexes of a model's table as the database's catalogue has them."""
+    query: Any = family_of(connection).indexes_query(*schema_and_name(model._meta.db_table))
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        names = [str(column[0]).lower() for column in cursor.description]
+        return [stored_index(dict(zip(names, row, strict=True))) for row in cursor.fetchall()]

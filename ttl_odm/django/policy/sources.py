@@ -19,6 +19,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from django.db import connections
+
 from ttl_odm.core.values import NEVER
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.core.declaration import DeclaredTTL
     from ttl_odm.core.policy import Policy
+    from ttl_odm.django.policy.bindings import Binding
     from ttl_odm.sweeper import Fact
     from ttl_odm.sweeper.findings import Finding
 
@@ -56,6 +59,22 @@ def locking() -> Iterator[None]:
 def is_locking() -> bool:
     """Whether queries do that at this moment: see `locking`."""
     return _locks.get()
+
+
+def lock_defaults(bindings: Iterable[Binding], using: str) -> None:
+    """Keep the default ttls of tables unchanged until the transaction ends.
+
+    Defaults that Python knows need no lock.
+    """
+    sources = {
+        binding.model._meta.db_table.replace('"', ""): binding.source
+        for binding in bindings
+        if not binding.source.is_known
+    }
+    if not sources or not connections[using].features.has_select_for_update:
+        return
+    for name in sorted(sources):  # in one order, or two transactions deadlock
+        sources[name].lock(using)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 """Removing rows inside a transaction.
 
 - `removal`: removing expired rows for good: for the sweeper, and for writes that take their keys
-- `cascades`: what the database deletes or changes along with a row
-- `default_locks`: locking the defaults by which a transaction deletes
+- `references`: foreign keys: what refers to expired rows, what keeps them, what goes along
 - `displace`: expired rows that are in the way of a write, or of rows that are deleted
 - `archive`: where the rows are kept, ``__ttl_archive__`` in terms of Django's models
 - `errors`: the error for rows that have expired; the sweeper's errors in place of Django's

@@ -18,15 +18,15 @@ from django.db.models.sql import Query
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.bindings import is_historical, table_policy
 from ttl_odm.django.policy.rules import remove_dependents, rule_of
-from ttl_odm.django.policy.sources import locking
-from ttl_odm.django.purge.cascades import (
+from ttl_odm.django.policy.sources import lock_defaults, locking
+from ttl_odm.django.purge.references import (
     NO_HOOKS,
     endangering,
     endangers,
     is_recorded,
     is_silent,
+    referring,
 )
-from ttl_odm.django.purge.default_locks import lock_defaults
 from ttl_odm.django.purge.removal import (
     Removal,
     being_removed,
@@ -35,7 +35,6 @@ from ttl_odm.django.purge.removal import (
     expired_rows,
     locked,
     recorded_error,
-    referring,
     removing,
     sweeping_removal,
     take_file,

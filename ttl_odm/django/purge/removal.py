@@ -18,16 +18,15 @@ from typing import TYPE_CHECKING, Any
 from django.db import DatabaseError, InterfaceError, connections
 from django.db.models import DO_NOTHING, QuerySet, RestrictedError
 from django.db.models.deletion import Collector
-from django.db.models.deletion import get_candidate_relations_to_delete as relations_of
 from django.db.models.sql import DeleteQuery
 
 from ttl_odm.django.policy import options
-from ttl_odm.django.policy.bindings import binding_of, table_policy
+from ttl_odm.django.policy.bindings import binding_of
 from ttl_odm.django.policy.rules import rules_below
 from ttl_odm.django.policy.sources import locking
 from ttl_odm.django.purge.archive import sink_of
-from ttl_odm.django.purge.cascades import endangers, is_recorded
 from ttl_odm.django.purge.errors import UndeletedError
+from ttl_odm.django.purge.references import endangers, is_recorded, referring, relations_of
 from ttl_odm.django.time.clock import database_now
 from ttl_odm.sweeper import HookError, Hooks, Purged, archive, weight
 
@@ -142,13 +141,12 @@ class Removal:
             return False
         links = {own for rule in rules for own in rule.links.own}
         meta: Any = self.root._meta
-        relations: Any = relations_of(meta)
         return (
             not collector._has_signal_listeners(self.root)  # type: ignore[attr-defined]
             and not any(hasattr(field, "bulk_related_objects") for field in meta.private_fields)
             and all(
                 relation.field in links or relation.field.remote_field.on_delete is DO_NOTHING
-                for relation in relations
+                for relation in relations_of(self.root)
             )
         )
 
@@ -339,13 +337,3 @@ def locked(queryset: AnyQuerySet, using: str, *, skip: bool = False) -> AnyQuery
     return queryset.select_for_update(
         skip_locked=skip and features.has_select_for_update_skip_locked
     )
-
-
-def referring(model: Model) -> list[Any]:
-    """The relations by which rows that may have expired refer to those of a model."""
-    relations: Iterable[Any] = relations_of(model._meta)
-    return [
-        relation
-        for relation in relations
-        if table_policy(relation.related_model._meta.db_table) is not None
-    ]

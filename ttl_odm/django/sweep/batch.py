@@ -24,12 +24,12 @@ from django.db import DatabaseError, connections, transaction
 from ttl_odm.dialects.errors import is_forbidden
 from ttl_odm.django.policy.bindings import table_policy
 from ttl_odm.django.policy.rules import Removed, dependents, remove_dependents
-from ttl_odm.django.purge.default_locks import lock_defaults
+from ttl_odm.django.policy.sources import lock_defaults
 from ttl_odm.django.purge.errors import in_short, is_locked, is_refused, is_restricted
-from ttl_odm.django.purge.removal import Removal, expired_rows, locked, referring, take_file
+from ttl_odm.django.purge.references import referring
+from ttl_odm.django.purge.removal import Removal, expired_rows, locked, take_file
 from ttl_odm.django.sweep.due import ExpiredRows
-from ttl_odm.django.sweep.replication import under_origin
-from ttl_odm.django.sweep.transactions import at_once
+from ttl_odm.django.sweep.transactions import at_once, under_origin
 from ttl_odm.django.sweep.walks import walk_of
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip, StoreError
 from ttl_odm.sweeper.facts import latest

@@ -12,8 +12,7 @@ from django.db.models import CharField, Exists, Func, IntegerField, OuterRef, Qu
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.rules import all_rules_below
 from ttl_odm.django.purge.removal import every, expired_rows
-from ttl_odm.django.sweep.due import ExpiredRows, is_off, parts_of
-from ttl_odm.django.sweep.subqueries import fetched, union
+from ttl_odm.django.sweep.due import ExpiredRows, is_off, parts_of, scalars, union
 from ttl_odm.django.sweep.walks import walk_of
 from ttl_odm.sweeper import Counted, Part
 
@@ -40,7 +39,7 @@ def count(binding: Binding, using: str) -> Counted:
     scoping = binding.source.scoping
     if scoping is None:
         expired = [ExpiredRows(binding, using, part).all().order_by() for part in parts]
-        rows, *due = fetched([each.values_list(number) for each in (every, *expired)], using)
+        rows, *due = scalars([query.values_list(number) for query in (every, *expired)], using)
         return Counted(sum(due), rows)
     walk = walk_of(binding, using) if Part.INHERITING in parts else None
     lookups = [every.values_list(Value(_ALL_ROWS, output_field=CharField()), number)]

@@ -18,7 +18,6 @@ from ttl_odm.django.policy.indexes import PartEnd, has_contract_fields
 from ttl_odm.django.policy.rules import dependents, rules_below
 from ttl_odm.django.policy.sources import INHERITED_AGE
 from ttl_odm.django.purge.removal import Removal, expired_rows
-from ttl_odm.django.sweep.subqueries import fetched
 from ttl_odm.django.sweep.walks import Keys, walk_of
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.fields import Cutoff, DatabaseNow
@@ -27,7 +26,7 @@ from ttl_odm.sweeper.findings import Finding, Severity
 from ttl_odm.sweeper.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import TypeAlias
 
     from django.db.models.expressions import Expression
@@ -264,7 +263,7 @@ class ExpiredRows:
         ends = self.after(resume).order_by("ttl_end").values_list("ttl_end")
         # Bookmarks of what they find: PostgreSQL would make one of each row that it passes over.
         lookups = [ends[:1], ends[size : size + 1]]
-        first, beyond = fetched(lookups, self._using, self._as_bookmark)
+        first, beyond = scalars(lookups, self._using, self._as_bookmark)
         return None if first is None else KeyRange(first, beyond)
 
     def within(self, found: KeyRange) -> AnyQuerySet:
@@ -387,3 +386,34 @@ def _longer(life: int | Expression, seconds: int) -> int | Expression:
     if isinstance(life, int):
         return life + seconds
     return Func(life, template=f"({_ITSELF} + {seconds})", output_field=IntegerField())
+
+
+def scalars(
+    queries: Sequence[AnyQuerySet], using: str, form: Callable[[str], str] = str
+) -> tuple[Any, ...]:
+    """Return the single value of each query, all read by one statement without a FROM.
+
+    Args:
+        queries: Querysets of one column and at most one row each.
+        using: The alias of the database.
+        form: Makes the expression to select of each subquery.
+    """
+    subqueries, values = _compiled(queries, using)
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT " + ", ".join(form(f"({sql})") for sql in subqueries), values)
+        row: tuple[Any, ...] = cursor.fetchone()
+    return row
+
+
+def union(queries: Sequence[AnyQuerySet], using: str) -> list[tuple[Any, ...]]:
+    """Return the rows of all the queries, read by one statement."""
+    subqueries, values = _compiled(queries, using)
+    parts = [f"SELECT * FROM ({sql}) AS part" for sql in subqueries]  # noqa: S608 (of Django's)
+    with connections[using].cursor() as cursor:
+        cursor.execute(" UNION ALL ".join(parts), values)
+        return list(cursor.fetchall())
+
+
+def _compiled(queries: Sequence[AnyQuerySet], using: str) -> tuple[list[str], list[Any]]:
+    compiled = [query.query.get_compiler(using).as_sql() for query in queries]
+    return [sql for sql, _ in compiled], [value for _, values in compiled for value in values]

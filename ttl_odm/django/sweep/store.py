@@ -21,8 +21,7 @@ from ttl_odm.django.sweep.batch import purge
 from ttl_odm.django.sweep.counts import count, count_dependents
 from ttl_odm.django.sweep.due import find_due, out_of_reach
 from ttl_odm.django.sweep.leases import DjangoLeases
-from ttl_odm.django.sweep.replication import unlogged
-from ttl_odm.django.sweep.transactions import impatient
+from ttl_odm.django.sweep.transactions import impatient, unlogged
 from ttl_odm.django.time import clock
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import Hooks, MissingTargetError, Pace, Server, StoreError

@@ -1,6 +1,7 @@
-"""A connection in the sweeper's hands: it waits for locks only briefly.
+"""The connection of a sweep: how long it waits for locks, and whether its writes are replicated.
 
-It is the application's own, of the thread that sweeps, and gets its settings back.
+It is the application's own connection, that of the sweeping thread. Each setting is restored at the
+end, also after an error; where that fails, the connection is closed, and Django opens another.
 """
 
 from __future__ import annotations
@@ -8,12 +9,22 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import DatabaseError, InterfaceError, connections, transaction
 
 from ttl_odm.dialects.mysql import NO_WAIT, SHORT_WAITS
 from ttl_odm.dialects.postgresql import milliseconds
+from ttl_odm.dialects.replication import (
+    FIND_ORIGIN,
+    GIVE_ORIGIN_BACK,
+    MAKE_ORIGIN,
+    TAKE_ORIGIN,
+    denial,
+    unlogged_setting,
+)
 from ttl_odm.dialects.sqlite import FILE_WAIT
-from ttl_odm.django.time.timestamps import ZONE, is_fixed
+from ttl_odm.django.policy.timestamps import ZONE, is_fixed
+from ttl_odm.django.purge.errors import in_short, is_forbidden, is_taken
+from ttl_odm.sweeper import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -30,7 +41,7 @@ def impatient(
 ) -> Iterator[bool]:
     """Let statements wait for locks, and run for `timeout` seconds, only so long.
 
-    Yields whether the clocks of the session never change; see `ttl_odm.django.time.timestamps`.
+    Yields whether the clocks of the session never change; see `ttl_odm.django.policy.timestamps`.
 
     `row_wait`: seconds that they wait for a row that somebody holds, if that is to be longer.
 
@@ -90,6 +101,44 @@ def at_once(using: str) -> Iterator[None]:
     _write(connection, waits)
 
 
+@contextmanager
+def unlogged(using: str, *, replicate: bool) -> Iterator[None]:
+    """Let nothing of further transactions be logged for replicas, on MariaDB and MySQL.
+
+    Where a transaction has that for itself (PostgreSQL) see that there is an origin.
+    """
+    connection = connections[using]
+    if replicate:
+        yield
+    elif connection.vendor == "mysql":
+        is_mariadb = bool(getattr(connection, "mysql_is_mariadb", False))
+        name, off = unlogged_setting(is_mariadb=is_mariadb)
+        before = _run(connection, f"SELECT @@{name}")
+        setting = f"SET SESSION {name} = {{:d}}"
+        with _undone(connection, setting.format(off), setting.format(before)):
+            yield
+    else:
+        _make_origin(connection)
+        yield
+
+
+@contextmanager
+def under_origin(using: str, *, replicate: bool) -> Iterator[None]:
+    """Let all that a transaction writes have the origin, on PostgreSQL.
+
+    See `ttl_odm.sqlalchemy.sweep.transactions.under_origin`.
+    """
+    connection = connections[using]
+    if replicate or connection.vendor != "postgresql":
+        yield
+        return
+    with (
+        _undone(connection, TAKE_ORIGIN, GIVE_ORIGIN_BACK),
+        transaction.atomic(using=using),
+    ):
+        yield
+
+
 def _read(connection: BaseDatabaseWrapper, names: Iterable[str]) -> dict[str, Any]:
     form = {"postgresql": "current_setting('{}')", "mysql": "@@{}"}.get(connection.vendor)
     with connection.cursor() as cursor:
@@ -110,3 +159,59 @@ def _write(connection: BaseDatabaseWrapper, settings: Mapping[str, Any]) -> None
         else:
             places = ", ".join(f"{name} = %s" for name in settings)
             cursor.execute(f"SET SESSION {places}", [*settings.values()])
+
+
+@contextmanager
+def _undone(connection: BaseDatabaseWrapper, do: str, undo: str) -> Iterator[None]:
+    """Run a statement, and undo it by another at the end, or close the connection."""
+    is_done = True
+    try:
+        try:
+            with _rights_named(connection):
+                _run(connection, do)
+        except Exception:
+            is_done = False
+            raise
+        try:
+            yield
+        except Exception:
+            if connection.is_usable():
+                _run(connection, undo)
+                is_done = False
+            raise
+        _run(connection, undo)
+        is_done = False
+    finally:
+        if is_done:
+            connection.close()
+
+
+@contextmanager
+def _rights_named(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """Say which right a user lacks, in place of the driver's error."""
+    try:
+        yield
+    except DatabaseError as error:
+        if not is_forbidden(error):
+            raise
+        is_postgresql = connection.vendor == "postgresql"
+        raise StoreError(denial(in_short(error), is_postgresql=is_postgresql)) from error
+
+
+def _make_origin(connection: BaseDatabaseWrapper) -> None:
+    """Make the origin, if there is none yet."""
+    if _run(connection, FIND_ORIGIN):
+        return
+    try:
+        with _rights_named(connection), transaction.atomic(using=connection.alias):
+            _run(connection, MAKE_ORIGIN)
+    except DatabaseError as error:
+        if not is_taken(error):  # somebody else has just made it
+            raise
+
+
+def _run(connection: BaseDatabaseWrapper, statement: str) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        row = cursor.fetchone() if cursor.description else None
+    return row and row[0]

@@ -2,5 +2,4 @@
 
 - `clock`: the database's clock for Django's backends, and the forms that instants have
 - `fields`: the contract's two fields, and the expressions of the clock that may stand in them
-- `timestamps`: sessions of MariaDB and MySQL in which a ``TIMESTAMP`` can't be told from another
 """

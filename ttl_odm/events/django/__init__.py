@@ -81,6 +81,6 @@ def read_from(engine: Any, targets: Any) -> EventSource:
 
 
 def _require_app() -> None:
-    from ttl_odm.django.app_check import require_app  # noqa: PLC0415 (see above)
+    from ttl_odm.django.extensions import require_app  # noqa: PLC0415 (see above)
 
     require_app(APP, "Events")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.apps import apps
 from django.db import DEFAULT_DB_ALIAS, connections, router
 
-from ttl_odm.django.management.extensions import database_checks
+from ttl_odm.django.extensions import database_checks
 from ttl_odm.django.policy.bindings import binding_of
 from ttl_odm.django.policy.rules import rule_of
 from ttl_odm.events.django import LABEL

@@ -12,8 +12,7 @@ from typing import Any
 from django.db import models
 
 from ttl_odm import ExpireAt
-from ttl_odm.django.app_check import require_app
-from ttl_odm.django.exact import ExactField
+from ttl_odm.django.extensions import ExactField, require_app
 from ttl_odm.django.time.fields import InstantField
 from ttl_odm.events.django import APP, LABEL
 from ttl_odm.events.handlers import LONGEST_NAME

@@ -14,7 +14,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.purge.errors import UndeletedError
 from ttl_odm.django.purge.removal import expired_rows, take_file
-from ttl_odm.django.sweep.replication import under_origin
+from ttl_odm.django.sweep.transactions import under_origin
 from ttl_odm.follows.django.following import all_followings
 from ttl_odm.follows.django.removal import FollowersRemoval
 from ttl_odm.sweeper import BatchResult, Skip

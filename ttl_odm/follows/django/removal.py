@@ -16,6 +16,7 @@ from django.db.models import Exists, OuterRef, Q
 from ttl_odm.django.policy.predicate import inherits_in
 from ttl_odm.django.purge import removal
 from ttl_odm.django.purge.errors import UndeletedError
+from ttl_odm.django.purge.references import referring
 from ttl_odm.follows import check_options, sealing_ttl
 from ttl_odm.follows.django.following import Following, followers_of, is_one_of
 from ttl_odm.sweeper import Hooks
@@ -164,7 +165,7 @@ class FollowersRemoval:
 
     def _remove(self, model: Model, keys: Sequence[Any]) -> int:
         """Remove rows; return how many of them need not be chosen again."""
-        for relation in removal.referring(model):
+        for relation in referring(model):
             self._untie(model, relation, keys)
         doomed = removal.Removal(model, self.using, Hooks(), reason=self.reason, below=self.hooks)
         if doomed.is_plain:

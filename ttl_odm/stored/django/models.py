@@ -9,8 +9,7 @@ from typing import Any
 
 from django.db import models
 
-from ttl_odm.django.app_check import require_app
-from ttl_odm.django.exact import ExactField
+from ttl_odm.django.extensions import ExactField, require_app
 from ttl_odm.django.time.fields import InstantField, TTLField
 from ttl_odm.stored.django.lookup import APP, LABEL
 from ttl_odm.stored.rows import CHANGES, LONGEST_SCOPE, POLICIES

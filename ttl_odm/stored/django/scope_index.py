@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from django.db import connections
 
-from ttl_odm.django.sweep.stored_indexes import scope_need, stored_indexes
+from ttl_odm.django.policy.indexes import scope_need, stored_indexes
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper

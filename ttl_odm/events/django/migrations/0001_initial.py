@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from django.db import migrations, models
 
-from ttl_odm.django.exact import ExactField
+from ttl_odm.django.extensions import ExactField
 from ttl_odm.django.time.fields import InstantField
 
 
