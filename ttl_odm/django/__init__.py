@@ -6,8 +6,8 @@
         __ttl__ = 3600
 
 Expired rows are hidden on every path of the ORM (`ttl_odm.django.gate`); ``manage.py ttl_sweep``
-deletes them for good. `TTLModel` is imported when it is asked for: Django forbids models before its
-apps are set up.
+deletes them for good. `TTLModel` is imported on first access, because Django forbids models before
+its apps are set up.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""For the admin: a column with the instant of expiry, and a filter that shows expired rows.
+"""Helpers for the admin: a column with the instant of expiry, a filter that shows expired rows.
 
     @admin.register(WebSession)
     class WebSessionAdmin(TTLAdminMixin, admin.ModelAdmin):
         list_display = ["key", "expires"]
         list_filter = [ExpiryFilter]
 
-Without these the admin hides expired rows like everything else. With them expired rows can be read,
-and nothing else: lists that show some have no actions, and their pages have no buttons to save or
-delete.
+Without these the admin hides expired rows, as all other queries do. With them expired rows can be
+read but not changed: lists that show some have no actions, and their pages have no buttons to save
+or delete.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from ttl_odm.django.policy.bindings import AnyQuerySet
 
 _READS_EXPIRED: Final = "_ttl_odm_reads_expired"
-"""The attribute of an expired row that is shown, and of the request for its page."""
+"""An attribute of expired rows on display, and of the request for the page of one."""
 
 _EXPIRED: Final = ("expired", "all")
-"""The choices of the filter with expired rows."""
+"""The filter's choices that include expired rows."""
 
 
 class ExpiryFilter(admin.SimpleListFilter):
@@ -52,7 +52,7 @@ class ExpiryFilter(admin.SimpleListFilter):
     def __init__(
         self, request: HttpRequest, params: Any, model: type[Model], model_admin: Any
     ) -> None:
-        """Check that the ModelAdmin has the mixin, before Django's own methods."""
+        """Check that the ModelAdmin has the mixin, in front of Django's own class."""
         bases = type(model_admin).__mro__
         if TTLAdminMixin not in bases or bases.index(TTLAdminMixin) > bases.index(admin.ModelAdmin):
             name = type(model_admin).__name__
@@ -64,16 +64,16 @@ class ExpiryFilter(admin.SimpleListFilter):
         super().__init__(request, params, model, model_admin)
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:  # noqa: ARG002
-        """The choices besides live rows."""
+        """Return the choices besides live rows."""
         return [("expired", _("Expired, not purged yet")), ("all", _("Live and expired"))]
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
-        """The same, with "Live" in place of Django's "All"."""
+        """Yield all choices, with "Live" in place of Django's "All"."""
         for number, choice in enumerate(super().choices(changelist)):
             yield choice if number else {**choice, "display": _("Live")}
 
     def queryset(self, request: HttpRequest, queryset: AnyQuerySet) -> AnyQuerySet:  # noqa: ARG002
-        """Let the list read what was chosen."""
+        """Return the rows of the user's choice."""
         if self.value() == "expired":
             return options.only_expired(queryset)
         return options.include_expired(queryset) if self.value() == "all" else queryset
@@ -89,7 +89,7 @@ class TTLAdminMixin:
     readonly_fields: ClassVar[Sequence[str]] = ("expires",)
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> Any:
-        """The actions of a list; none if it shows expired rows."""
+        """Return the actions of a list; none if it shows expired rows."""
         if self._shows_expired(request) or hasattr(request, _READS_EXPIRED):
             return {}
         parent: Any = super()
@@ -98,7 +98,7 @@ class TTLAdminMixin:
         return parent.get_actions(request, action_location=action_location)
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
-        """The list, without editable columns if it shows expired rows."""
+        """Return the list, without editable columns if it shows expired rows."""
         parent: Any = super()
         changelist: ChangeList = parent.get_changelist_instance(request)
         if self._shows_expired(request):
@@ -108,7 +108,7 @@ class TTLAdminMixin:
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> Model | None:
-        """The row of a page; an expired one can be read if the list can show it."""
+        """Return the row of a page; an expired one only if the list can show it."""
         parent: Any = super()
         obj: Model | None = parent.get_object(request, object_id, from_field)
         reads_expired = self._reads_expired(request)
@@ -126,22 +126,22 @@ class TTLAdminMixin:
         return obj
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Whether a user may change a row; nobody may change an expired one."""
+        """Whether a user may change a row; no user may change an expired one."""
         parent: Any = super()
         return not _is_expired(obj) and bool(parent.has_change_permission(request, obj))
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Whether a user may delete a row; nobody may delete an expired one."""
+        """Whether a user may delete a row; no user may delete an expired one."""
         parent: Any = super()
         return not _is_expired(obj) and bool(parent.has_delete_permission(request, obj))
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Whether a user may read a row; those who may change live rows may read expired ones."""
+        """Whether a user may read a row; users who may change live rows may read expired ones."""
         parent: Any = super()
         return bool(parent.has_view_permission(request, None if _is_expired(obj) else obj))
 
     def get_view_on_site_url(self, obj: Model | None = None) -> str | None:
-        """The page of a row on the site; an expired row has none."""
+        """Return the page of a row on the site; None for an expired row."""
         parent: Any = super()
         return None if _is_expired(obj) else parent.get_view_on_site_url(obj)
 
@@ -160,11 +160,11 @@ class TTLAdminMixin:
         return is_chosen or self._reads_expired(request)
 
     def _reads_expired(self, request: HttpRequest) -> bool:
-        """Whether a get_queryset() of the application's has expired rows, like `all_objects`."""
+        """Whether the application's get_queryset() includes expired rows, as `all_objects` does."""
         return options.rows_of(self.get_queryset(request).query) != "live"
 
     def get_queryset(self, request: HttpRequest) -> AnyQuerySet:
-        """Rows with their defaults; without them the column might query for each row."""
+        """Return rows together with their defaults, or the column might query for each row."""
         parent: Any = super()
         rows: AnyQuerySet = parent.get_queryset(request)
         if hasattr(request, _READS_EXPIRED):
@@ -173,7 +173,7 @@ class TTLAdminMixin:
         age = None if binding is None else binding.source.row_age()
         return rows if age is None else rows.annotate(**{INHERITED_AGE: age})
 
-    @admin.display(description=_("expires"), empty_value=_("never"))  # type: ignore[call-overload, untyped-decorator] # a lazy text will do
+    @admin.display(description=_("expires"), empty_value=_("never"))  # type: ignore[call-overload, untyped-decorator] # lazy texts are fine
     def expires(self, obj: Model) -> datetime | None:
         """The instant at which the row expires."""
         if obj.pk is None:

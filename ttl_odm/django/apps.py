@@ -1,4 +1,4 @@
-"""The app ``ttl_odm.django``: puts the gate in place before the first model is declared."""
+"""The app ``ttl_odm.django``: installs the gate before the first model is declared."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.apps import AppConfig
 
 from ttl_odm.django.declare import declaration
 
-# Here, and not in ready(): Django imports every app's config before it imports any models.
+# Not in ready(): Django imports every app's config before any models, so this comes in time.
 declaration.install()
 
 
@@ -19,8 +19,8 @@ class TTLConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Put policies on the models of others, and register the checks."""
-        from django.apps import apps  # noqa: PLC0415 (models are there now)
+        """Put policies on models of other apps, and register the checks."""
+        from django.apps import apps  # noqa: PLC0415 (models are loaded now)
         from django.conf import settings  # noqa: PLC0415
 
         from ttl_odm.django import checks  # noqa: PLC0415
@@ -37,4 +37,4 @@ class TTLConfig(AppConfig):
         for model in apps.get_models(include_auto_created=True):
             bind_subclass(model)
         for policy in table_policies():
-            policy.binding  # noqa: B018 (raises where a rule leads to none)
+            policy.binding  # noqa: B018 (raises where a rule leads to no policy)

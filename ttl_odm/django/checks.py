@@ -1,7 +1,7 @@
-"""System checks: what is declared in a way that works badly, or not at all.
+"""System checks: declarations that work badly, or not at all.
 
-What can't work raises when the model is declared. Here is what needs all models, or the databases'
-settings, to be seen.
+A declaration that can't work raises when the model is declared. The checks here need all models, or
+the databases' settings.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def register() -> None:
-    """Let ``manage.py check`` ask these."""
+    """Register the checks with ``manage.py check``."""
     checks.register(check_policies, checks.Tags.models)
     checks.register(check_databases, checks.Tags.database)
 
@@ -49,7 +49,7 @@ def register() -> None:
 def check_policies(
     app_configs: Sequence[AppConfig] | None = None, **_: object
 ) -> list[checks.CheckMessage]:
-    """Look at every model with a policy."""
+    """Check every model with a policy."""
     labels = None if app_configs is None else {config.label for config in app_configs}
     return [
         message
@@ -62,7 +62,7 @@ def check_policies(
 def check_databases(
     databases: Sequence[str] | None = None, **_: object
 ) -> list[checks.CheckMessage]:
-    """See that the databases keep instants in a way that can be judged, and archives with rows."""
+    """Check that the databases store instants unambiguously, and hold archives with their rows."""
     return [
         message
         for alias in databases or ()
@@ -73,7 +73,7 @@ def check_databases(
 
 
 def of_database(binding: Binding, alias: str) -> Iterator[checks.CheckMessage]:
-    """Look at one model in one database."""
+    """Check one model in one database."""
     connection = connections[alias]
     try:
         clock.now(connection, binding.form)
@@ -88,8 +88,8 @@ def of_database(binding: Binding, alias: str) -> Iterator[checks.CheckMessage]:
         sink_of(binding.model, alias)
     except TTLConfigurationError as error:
         yield checks.Error(str(error), obj=binding.model, id="ttl_odm.E003")
-    if binding.sweep == "index" and not _is_declared_on_the_model(binding):
-        yield from _index_on_anothers(binding, connection)
+    if binding.sweep == "index" and not hasattr(binding.model, "__ttl__"):
+        yield from _missing_index(binding, connection)
     elif binding.sweep == "index" and not _is_indexed(binding):
         if _is_large(binding, connection):
             migrate = "Run makemigrations, or declare __ttl_sweep__ = 'scan'."
@@ -107,15 +107,11 @@ def _is_large(binding: Binding, connection: BaseDatabaseWrapper) -> bool:
     return bool(include_expired(rows).values_list("pk")[SMALL : SMALL + 1])
 
 
-def _is_declared_on_the_model(binding: Binding) -> bool:
-    """Whether it isn't the setting that names the policy, as it does for models of others."""
-    return hasattr(binding.model, "__ttl__")
+def _missing_index(binding: Binding, connection: BaseDatabaseWrapper) -> list[checks.CheckMessage]:
+    """Look for the index of a model whose policy the setting names.
 
-
-def _index_on_anothers(
-    binding: Binding, connection: BaseDatabaseWrapper
-) -> list[checks.CheckMessage]:
-    """Ask the database for the index: nobody can add one to the class of a model of others."""
+    Its class belongs to another app and can't declare the index, so the database is asked.
+    """
     meta, field = binding.model._meta, binding.stamp
     if not _is_large(binding, connection):
         return []
@@ -127,24 +123,24 @@ def _index_on_anothers(
     with connection.schema_editor(collect_sql=True) as editor:
         editor.add_index(binding.model, index)
         editor.remove_index(binding.model, index)
-    there, back = (statement.rstrip(";") for statement in editor.collected_sql)
-    hint = f"Add it to a migration of one of your apps: migrations.RunSQL({there!r}, {back!r})"
+    create, drop = (statement.rstrip(";") for statement in editor.collected_sql)
+    hint = f"Add it to a migration of one of your apps: migrations.RunSQL({create!r}, {drop!r})"
     return [_no_index(binding, hint)]
 
 
 def _index_without_scope(
     binding: Binding, connection: BaseDatabaseWrapper
 ) -> Iterator[checks.CheckMessage]:
-    """Ask the database whether it has an index of before the model had scopes."""
+    """Look in the database for an index that was created before the model had scopes."""
     model, need = binding.model, scope_need(binding, connection)
     if need is None or model._meta.db_table not in connection.introspection.table_names():
         return
-    there = stored_indexes(connection, model)
-    if any(index.leads_to(need) for index in there):
+    existing = stored_indexes(connection, model)
+    if any(index.leads_to(need) for index in existing):
         return
     for index in model._meta.indexes:
-        is_there = any(old.name == index.name and old.leads_to(need.least) for old in there)
-        if isinstance(index, TTLIndex) and is_there:
+        is_old = any(old.name == index.name and old.leads_to(need.least) for old in existing)
+        if isinstance(index, TTLIndex) and is_old:
             statements = index.replacement(model, connection)
             hint = f"Run makemigrations, and migrate. If that changes nothing: {statements}"
             yield _not_by_scope(binding, index.name, hint)
@@ -171,7 +167,7 @@ def _no_index(binding: Binding, hint: str) -> checks.Warning:
 
 
 def of_model(binding: Binding) -> Iterator[checks.CheckMessage]:
-    """Look at one model."""
+    """Check one model."""
     model = binding.model
     try:
         binding.source.check()
@@ -197,14 +193,11 @@ def of_model(binding: Binding) -> Iterator[checks.CheckMessage]:
 
 
 def _indexes_of(binding: Binding) -> Iterator[checks.CheckMessage]:
-    """See that the indexes of a model begin with the field of its scopes."""
-    model = binding.model
-    if binding.sweep != "index":
-        return
+    """Check that the index of a model with scopes begins with their field."""
     scope = binding.scope
-    if scope is None or is_led_by_scope(binding):
+    if binding.sweep != "index" or scope is None or is_led_by_scope(binding):
         return
-    for index in model._meta.indexes:
+    for index in binding.model._meta.indexes:
         if isinstance(index, TTLIndex) and index.fields == [binding.stamp.name]:
             fields = [scope.name, binding.stamp.name]
             hint = f"Leave it out of Meta.indexes, or set its fields to {fields}; then migrate."
@@ -212,17 +205,17 @@ def _indexes_of(binding: Binding) -> Iterator[checks.CheckMessage]:
 
 
 def _is_indexed(binding: Binding) -> bool:
-    """Whether a model declares what the sweeper searches by."""
+    """Whether a model declares the indexes that a sweep searches."""
     model, stamp = binding.model, binding.stamp
     if has_contract_fields(binding):
         ours = [index for index in model._meta.indexes if isinstance(index, TTLIndex)]
-        return len(ours) > 1  # over inheriting rows, and over those with a ttl
+        return len(ours) > 1  # one over inheriting rows, one over rows with their own ttl
     is_indexed = getattr(stamp, "db_index", False) or stamp.unique
     return is_indexed or _leads_an_index(model, stamp)
 
 
 def _of_references(model: Model) -> Iterator[checks.CheckMessage]:
-    """Look at what refers to a model whose rows expire."""
+    """Check the foreign keys to a model whose rows expire."""
     relation: Any
     for relation in model._meta.related_objects:
         field = relation.field
@@ -243,7 +236,7 @@ def _of_references(model: Model) -> Iterator[checks.CheckMessage]:
 
 
 def _of_cascades(model: Model) -> Iterator[checks.CheckMessage]:
-    """Look for foreign keys by which the database deletes rows that are archived or reported."""
+    """Find foreign keys by which the database deletes rows that are archived or reported."""
     by_database = getattr(models, "DB_CASCADE", None)
     if by_database is None or not is_recorded(model):
         return

@@ -1,13 +1,13 @@
 """The gate: every statement that Django compiles gets the predicate and the stamp here.
 
-There is one place through which every path of the ORM passes: `BaseDatabaseOperations.compiler`,
-which hands out the class that turns a Query into SQL. `install` lets it hand out a subclass of that
-class, whichever backend it belongs to. Managers, related managers, prefetching, subqueries, unions,
-the admin, generic views: all of them end up there, and none can be forgotten.
+Every path of the ORM passes through one method, `BaseDatabaseOperations.compiler`, which returns
+the class that turns a Query into SQL. `install` makes it return a subclass of that class, for any
+backend. Managers, related managers, prefetching, subqueries, unions, the admin, generic views: all
+of them end up there, and none can be forgotten.
 
-Reads: a table in FROM gets the predicate in WHERE, a joined one in its ON clause, so that an outer
-join shows an expired row as none. Writes: the predicate in WHERE, the stamp in SET. What frees keys
-is in `ttl_odm.django.keys`.
+In reads, a table in FROM gets the predicate in WHERE, and a joined one in its ON clause, so that an
+outer join finds no row in place of an expired one. In writes, the predicate goes into WHERE, and
+the stamp into SET. `ttl_odm.django.keys` frees the keys of expired rows.
 
 Not covered: ``raw()`` and cursors, whose SQL is written by hand.
 """
@@ -47,13 +47,13 @@ else:
     SQLCompiler = SQLDeleteCompiler = SQLUpdateCompiler = object
 
 _PROMOTED: Final = "_ttl_odm_promoted"
-"""The name that a Query, and its copies, have for whether an inner join became an outer one."""
+"""An attribute of a Query, and of its copies: an inner join has become an outer one."""
 
 _MARK: Final = "_ttl_odm_gate"
 
 
 def install() -> None:
-    """Put the gate into Django, once."""
+    """Install the gate in Django, once."""
     original = BaseDatabaseOperations.compiler
     if getattr(original, _MARK, False):
         return
@@ -69,7 +69,7 @@ def install() -> None:
 
 @functools.cache
 def _gated(compiler: Any) -> Any:
-    """A subclass of a backend's compiler that goes through the gate."""
+    """Return a subclass of a backend's compiler that passes statements through the gate."""
     gates = {
         compilers.SQLInsertCompiler: GatedInsert,
         compilers.SQLUpdateCompiler: GatedUpdate,
@@ -86,7 +86,7 @@ def _and(where: WhereNode | None, condition: Expression) -> WhereNode:
 
 
 class _Gated:
-    """A WHERE clause with predicates behind it, as far as the compiler of a SELECT knows of one."""
+    """A WHERE clause followed by predicates, with as much of a node as a compiler uses."""
 
     def __init__(self, where: WhereNode | None, predicates: Sequence[Predicate]) -> None:
         self._where = where
@@ -106,10 +106,10 @@ class _Gated:
 
 
 class GatedSelect(SQLCompiler):
-    """SELECT, and what is made of it."""
+    """SELECT, and statements compiled as one."""
 
     def get_from_clause(self) -> Any:
-        """FROM, with the predicate of every table in it."""
+        """Return FROM; every table in it gets its predicate."""
         query = self.query
         rows = options.rows_of(query)
         if rows == "all":
@@ -148,15 +148,15 @@ class GatedSelect(SQLCompiler):
             if (policy := policy_in(query, table)) is not None
         ]
         if predicates:
-            # MariaDB's DELETE over several tables comes here too, without a WHERE of its own.
+            # MariaDB's DELETE over several tables has no WHERE yet when it comes here.
             self.where = _Gated(getattr(self, "where", None), predicates)
         return result
 
     def get_related_selections(self, *args: Any, **kwargs: Any) -> Any:
-        """The columns of select_related, with outer joins to rows that may have expired.
+        """Return the columns of select_related; joins to rows that may expire become outer joins.
 
-        Django joins a foreign key that can't be NULL by INNER JOIN: the live row that refers to an
-        expired one would vanish.
+        Django uses INNER JOIN for a foreign key that can't be NULL, and a live row that refers to
+        an expired one would vanish.
         """
         query = self.query
         used = {alias for alias, count in query.alias_refcount.items() if count}
@@ -179,18 +179,18 @@ class GatedSelect(SQLCompiler):
         return related
 
     def get_select_for_update_of_arguments(self) -> list[str]:
-        """The tables that FOR UPDATE names: PostgreSQL locks no optional side of a join."""
-        named: list[str] = super().get_select_for_update_of_arguments()
+        """Return the tables for FOR UPDATE: PostgreSQL can't lock the optional side of a join."""
+        tables: list[str] = super().get_select_for_update_of_arguments()
         query = self.query
         if self.connection.vendor != "postgresql" or not getattr(query, _PROMOTED, False):
-            return named
+            return tables
         quote: Any = getattr(self, "quote_name", None) or self.quote_name_unless_alias  # Django 6.1
         inner = [
             quote(alias)
             for alias, source in query.alias_map.items()
             if query.alias_refcount[alias] and getattr(source, "join_type", INNER) in (None, INNER)
         ]
-        return [name for name in named if name in inner] or inner
+        return [name for name in tables if name in inner] or inner
 
 
 class _GatedJoin:
@@ -211,10 +211,10 @@ class _GatedJoin:
 
 
 class GatedDelete(GatedSelect, SQLDeleteCompiler):
-    """DELETE: of live rows, or of expired ones for those who purge."""
+    """DELETE: of live rows or, in a purge, of expired ones."""
 
     def as_sql(self) -> Any:  # type: ignore[override] # as Django's own
-        """The statement."""
+        """Return the statement."""
         query = self.query
         table = query.get_meta().db_table
         policy = policy_in(query, table)
@@ -226,21 +226,21 @@ class GatedDelete(GatedSelect, SQLDeleteCompiler):
         predicate: Expression = Predicate.of(policy, table, kind, writing=True)
         if kind == "live":
             predicate = policy.live_to_delete(query, str(self.using), predicate)
-        before = query.where
-        query.where = _and(before, predicate)
+        where = query.where
+        query.where = _and(where, predicate)
         try:
             sql, params = super().as_sql()
         finally:
-            query.where = before  # a query may be compiled again
+            query.where = where  # a query may be compiled again
         name = self.connection.ops.quote_name(table)
         head = f"DELETE FROM {name}"  # noqa: S608 (a name that Django quotes)
         if by_key and self.connection.vendor == "mysql" and sql.startswith(head):
-            # MariaDB would rather read, and lock, all of a small table than look keys up.
+            # Otherwise MariaDB scans, and locks, all of a small table instead of looking up keys.
             sql = sql.replace(head, f"DELETE {name} FROM {name} FORCE INDEX (PRIMARY)", 1)
         return sql, params
 
     def execute_sql(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it, once what has to happen before it has happened."""
+        """Run the statement by way of the policy, which may have work to do before."""
         query, run = self.query, functools.partial(super().execute_sql, *args, **kwargs)
         policy = policy_in(query, query.get_meta().db_table)
         return run() if policy is None else policy.delete(query, str(self.using), run)
@@ -250,21 +250,21 @@ class GatedUpdate(KeyedUpdate, GatedSelect, SQLUpdateCompiler):
     """UPDATE: of live rows, whose last modification it resets."""
 
     def as_sql(self) -> Any:  # type: ignore[override] # as Django's own
-        """The statement."""
+        """Return the statement, which stamps the rows."""
         policy = policy_in(self.query, self.query.get_meta().db_table)
         if policy is not None and policy.stamps and not options.root_written(self.query):
             self._stamp(policy)
         return super().as_sql()
 
     def pre_sql_setup(self, *args: Any, **kwargs: Any) -> Any:
-        """Let Django rewrite the WHERE clause first."""
+        """Add the predicate, after Django has rewritten the WHERE clause."""
         result = super().pre_sql_setup(*args, **kwargs)
         query = self.query
         table = query.get_meta().db_table
         policy = policy_in(query, table)
         if policy is None or options.root_written(query):
             return result
-        if not any(isinstance(given, RowCondition) for given in query.where.children):
+        if not any(isinstance(child, RowCondition) for child in query.where.children):
             predicate = Predicate.of(policy, table, "live", writing=True)
             for condition in policy.live_to_update(query, predicate):
                 query.where = _and(query.where, condition)
@@ -286,85 +286,85 @@ class GatedUpdate(KeyedUpdate, GatedSelect, SQLUpdateCompiler):
 
 
 def _stamped(values: list[Any], field: AnyField, fresh: Stamp) -> list[Any]:
-    """The assignments, with the database's clock in place of what somebody may have set."""
+    """Return the assignments with the database's clock in place of a value that was assigned."""
     ours = [value for target, _, value in values if target is field and isinstance(value, Stamp)]
     rest = [value for value in values if value[0] is not field]
     return [*rest, (field, None, ours[0] if ours else fresh)]
 
 
 class GatedInsert(KeyedInsert):
-    """INSERT: of rows that the database's clock stamps, in place of expired ones."""
+    """INSERT: the database's clock stamps the rows, and they may replace expired ones."""
 
-    _given: dict[AnyField, Any] | None = None
-    """The values of the one row, once its fields were asked for them: that may have an effect."""
+    _row_values: dict[AnyField, Any] | None = None
+    """The values of a single row, once read from its fields: reading them may have side effects."""
 
     @cached_property
     def _stamped(self) -> tuple[AnyField, Stamp] | None:
-        """The field that the database's clock stamps, and the stamp."""
+        """The field that the database's clock stamps, and the stamp; None without a stamp."""
         policy = policy_in(self.query, self.query.get_meta().db_table)
         if policy is None or not policy.stamps:
             return None
         return policy.binding.stamp, Stamp.of(policy.binding.form)
 
     def pre_save_val(self, field: AnyField, obj: Model) -> Any:
-        """The value of a field of a row."""
-        if self._given is not None:
-            return self._given[field]
+        """Return the value of a field of a row."""
+        if self._row_values is not None:
+            return self._row_values[field]
         if self._stamped is None or field is not self._stamped[0]:
             return super().pre_save_val(field, obj)
         value = obj.__dict__.get(field.attname)
         return value if isinstance(value, Stamp) else self._stamped[1]
 
     def as_sql(self) -> Any:  # type: ignore[override] # as Django's own
-        """The statement; of one row with the text of an earlier one that had other values."""
+        """Return the statement; a single row reuses the text of an earlier INSERT if possible."""
         query = self.query
         if self._stamped is None or len(query.objs) != 1 or query.on_conflict is not None:
             return super().as_sql()
         obj, stamp = query.objs[0], self._stamped[1]
-        given = [self.pre_save_val(field, obj) for field in query.fields]
-        shape = self._shape(stamp) if _are_values_but(stamp, given) else None
+        values = [self.pre_save_val(field, obj) for field in query.fields]
+        shape = self._shape(stamp) if _is_only_expression(stamp, values) else None
         texts = _texts.setdefault(self.connection, {})
         if shape is not None and shape in texts:
-            values = self._prepared(given, stamp)
-            if not any(hasattr(value, "as_sql") for value in values):
-                return [(texts[shape], values)]
-        self._given = dict(zip(query.fields, given, strict=True))
+            bound = self._prepared(values, stamp)
+            if not any(hasattr(value, "as_sql") for value in bound):
+                return [(texts[shape], bound)]
+        self._row_values = dict(zip(query.fields, values, strict=True))
         try:
             statements = super().as_sql()
         finally:
-            self._given = None
+            self._row_values = None
         if shape is not None and not any(map(_has_placeholder, query.fields)):
             ((sql, params),) = statements
-            if len(params) == len(given) - 1:
+            if len(params) == len(values) - 1:
                 texts[shape] = sql
         return statements
 
     def _shape(self, stamp: Stamp) -> tuple[object, ...]:
-        """What the text goes by where all is values."""
+        """Return what determines the text of an INSERT whose only expression is the stamp."""
         query, returned = self.query, self.returning_fields or ()
         columns = tuple([field.column for field in query.fields])
         returning = tuple([field.column for field in returned])
-        now, _ = stamp.as_sql(self, self.connection)  # a test's own, perhaps
+        now, _ = stamp.as_sql(self, self.connection)  # may be a test's clock
         return query.model, columns, returning, self._suffix, now
 
-    def _prepared(self, given: list[Any], stamp: Stamp) -> tuple[Any, ...]:
-        values = (
+    def _prepared(self, values: list[Any], stamp: Stamp) -> tuple[Any, ...]:
+        prepared = (
             self.prepare_value(field, value)
-            for field, value in zip(self.query.fields, given, strict=True)
+            for field, value in zip(self.query.fields, values, strict=True)
             if value is not stamp
         )
-        return tuple(values)
+        return tuple(prepared)
 
 
 _texts: Final[WeakKeyDictionary[Any, dict[tuple[object, ...], str]]] = WeakKeyDictionary()
-"""INSERTs of one row, by the connection: Django would make one anew each time."""
+"""The texts of INSERTs of one row, by connection and shape: Django compiles each one anew."""
 
 
-def _are_values_but(stamp: Stamp, given: Iterable[Any]) -> bool:
-    expressions = [value for value in given if hasattr(value, "resolve_expression")]
+def _is_only_expression(stamp: Stamp, values: Iterable[Any]) -> bool:
+    expressions = [value for value in values if hasattr(value, "resolve_expression")]
     return len(expressions) == 1 and expressions[0] is stamp
 
 
 def _has_placeholder(field: AnyField) -> bool:
-    """Whether a field writes a text of its own; the second name is that of Django before 6.1."""
+    """Whether a field writes its own placeholder; Django before 6.1 has the second name."""
     return hasattr(field, "get_placeholder_sql") or hasattr(field, "get_placeholder")

@@ -1,14 +1,14 @@
-"""The models of this app: `Lease`, the right to sweep a database; and `TTLModel`, which has none.
+"""`Lease` (the sweepers' lease table) and `TTLModel`, which is abstract.
 
-The table is that of `ttl_odm.sqlalchemy`, so that sweepers of both take turns.
+The table is the one of `ttl_odm.sqlalchemy`, so sweepers of both adapters take turns.
 """
 
 from __future__ import annotations
 
 from django.db import models
 
-from ttl_odm.django.extensions import require_app
 from ttl_odm.django.declare.mixin import TTLModel
+from ttl_odm.django.extensions import require_app
 from ttl_odm.django.time.fields import InstantField
 
 __all__ = ["Lease", "TTLModel"]
@@ -30,10 +30,10 @@ class Lease(models.Model):
     recorded_at = InstantField(null=True)
 
     class Meta:
-        """One table, whichever adapter made it."""
+        """The same table, whichever adapter has created it."""
 
         db_table = "ttl_odm_lease"
 
     def __str__(self) -> str:
-        """Its name."""
+        """Return the lease's name."""
         return self.name

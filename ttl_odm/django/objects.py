@@ -1,12 +1,12 @@
-"""Rows in memory: saving one that has expired is an error, never a new row; querysets of live rows.
+"""Instances and querysets: saving an expired row raises, instead of creating a new one.
 
-Django's ``save()`` runs an UPDATE, and an INSERT if that matched nothing. For an instance that was
-read from a row which has expired since, the INSERT would bring it back to life. So where a policy
-is, an instance that came from the database is only ever updated; if its row is gone, it raises.
+Django's ``save()`` runs an UPDATE, and an INSERT if that matched nothing. For an instance whose row
+has expired since it was read, the INSERT would bring the row back to life. So an instance of a
+model with a policy that came from the database is only ever updated; if its row is gone, ``save()``
+raises.
 
-`TTLQuerySet` has the flags of `ttl_odm.django.policy.options` as methods, for convenience only:
-what hides expired rows is the gate, whatever manager a model has. `touch` renews the rows of any
-queryset.
+`TTLQuerySet` has the flags of `ttl_odm.django.policy.options` as methods, for convenience only: the
+gate hides expired rows, whatever manager a model has. `touch` renews the rows of any queryset.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MARK: Final = "_ttl_odm_guard"
 
 
 def guard(model: Model) -> None:
-    """Let instances of a model raise instead of coming back to life."""
+    """Make ``save()`` of a model raise for an expired row, instead of inserting it again."""
     owner: Any = model
     original = owner._do_update
     if getattr(original, _MARK, False):
@@ -50,14 +50,14 @@ def guard(model: Model) -> None:
 
     @functools.wraps(original)
     def _do_update(self: Instance, base_qs: AnyQuerySet, using: str, *args: Any) -> Any:
-        # What follows is: pk_val, values, update_fields, forced_update, and what Django adds.
+        # args: pk_val, values, update_fields, forced_update, and what later Djangos add.
         policy = table_policy(base_qs.model._meta.db_table)
         if policy is None:
             return original(self, base_qs, using, *args)
         if policy.link is not None:
             fields = policy.binding.model._meta.local_concrete_fields
             names = {name for field in fields for name in (field.name, field.attname)}
-            if args[2] is None or not names.isdisjoint(args[2]):  # the root was written before
+            if args[2] is None or not names.isdisjoint(args[2]):  # save() wrote the root first
                 base_qs = options.after_root(options.include_expired(base_qs))
             return original(self, base_qs, using, *args)
         updated = original(self, base_qs, using, *args)
@@ -72,15 +72,15 @@ def guard(model: Model) -> None:
 
 
 def _was_read_in(obj: Instance, using: str) -> bool:
-    """Whether an instance is of a row of this database, or of a replica's.
+    """Whether an instance was read from this database, or from a replica of it.
 
-    Django lets routers say which databases have the same rows: objects of these may be related.
+    Django's routers say which databases hold the same rows: they allow relations between them.
     """
     if obj._state.db == using:
         return True
-    there = copy(obj)
-    there._state.db = using
-    return bool(router.allow_relation(obj, there))
+    twin = copy(obj)
+    twin._state.db = using
+    return bool(router.allow_relation(obj, twin))
 
 
 def touch(
@@ -108,7 +108,7 @@ def touch(
 
     Raises:
         TTLConfigurationError: The model has no lifetime of its own, or an argument is invalid.
-        TTLError: The policy is one that no write prolongs, or has no lifetimes of rows' own.
+        TTLError: No write extends a life under this policy, or rows can't have their own ttl.
         InvalidTTL: `expire_in` isn't whole, or is over 2147483647.
     """
     model, call = queryset.model, "touch()"
@@ -122,11 +122,12 @@ def touch(
         field = binding.own or stamp
         seconds = life_seconds(expire_in, where=f"{model.__name__}.{field.name}")
         values = _with_life(binding, model, seconds)
-    return queryset.filter(*conditions(binding, at_most_every, only_if, seconds)).update(**values)
+    conditions = _touch_conditions(binding, at_most_every, only_if, seconds)
+    return queryset.filter(*conditions).update(**values)
 
 
 def own_binding(model: Model, call: str) -> Binding:
-    """The policy of a model, of which a call needs one of the model's own."""
+    """Return the policy of a model; raise if it has none of its own, which `call` needs."""
     policy, binding = policy_of(model), binding_of(model)
     where = f"{model.__name__}.{call}: {model.__name__}"
     error = None if policy is None else policy.rejected("lifetime", where)
@@ -141,7 +142,7 @@ def own_binding(model: Model, call: str) -> Binding:
 
 
 def check_extended(binding: Binding, model: Model) -> None:
-    """Reject a touch where no write extends a row's life."""
+    """Reject a touch under a policy by which no write extends a row's life."""
     if not binding.stamps:
         raise TTLError(
             f"{model.__name__}.touch(): with {binding.policy!r} no write renews a row; set "
@@ -149,14 +150,14 @@ def check_extended(binding: Binding, model: Model) -> None:
         )
 
 
-def conditions(
+def _touch_conditions(
     binding: Binding,
     at_most_every: float | timedelta | None,
     only_if: OnlyIf | None,
     seconds: int | None = None,
 ) -> list[models.Q]:
-    """Which rows a touch renews; `seconds` are those of a new life."""
-    granted = []
+    """Return the conditions on the rows that a touch renews; `seconds` is their new life."""
+    conditions = []
     if at_most_every is not None:
         if not binding.stamps:
             raise TTLError(
@@ -164,23 +165,23 @@ def conditions(
                 "was last written; leave at_most_every out."
             )
         cutoff = Cutoff(interval(at_most_every).total_seconds(), binding.form, binding.stamp)
-        granted.append(models.Q((f"{binding.stamp.name}__lte", cutoff)))
+        conditions.append(models.Q((f"{binding.stamp.name}__lte", cutoff)))
     check_only_if(only_if)
     if only_if is None:
-        return granted
+        return conditions
     has_end = binding.has_end
     if only_if in ("has_ttl", "no_ttl"):
-        return [*granted, has_end if only_if == "has_ttl" else ~has_end]
+        return [*conditions, has_end if only_if == "has_ttl" else ~has_end]
     if seconds is None:
-        # How long the life will be makes no difference: what has an end gets a later one.
-        return [*granted, has_end if only_if == "longer" else models.Q(pk__in=[])]
+        # The length of the life makes no difference: a row that has an end gets a later one.
+        return [*conditions, has_end if only_if == "longer" else models.Q(pk__in=[])]
     ends_before = models.Q(ExpiresWithin(binding, seconds))
-    return [*granted, ends_before if only_if == "longer" else ~ends_before]
+    return [*conditions, ends_before if only_if == "longer" else ~ends_before]
 
 
 def _with_life(binding: Binding, model: Model, seconds: int) -> dict[str, Any]:
-    """What gives rows this life."""
-    # A column that isn't ours may keep whole seconds, and is rounded up.
+    """Return the assignments that give rows a life of these seconds."""
+    # A column that isn't ours may hold whole seconds only, and rounds up.
     passed = StampAgo(1 if binding.form == "instant" else 2, binding.form)
     if binding.own is not None:
         stamp = Stamp.of(binding.form) if seconds else passed
@@ -198,7 +199,7 @@ class TTLQuerySet(models.QuerySet[M]):
     """A queryset with methods that choose whether it reads live or expired rows, and `touch`."""
 
     def include_expired(self) -> Self:
-        """Read expired rows too, also those of joined tables; nothing revives them."""
+        """Read expired rows too, also in joined tables; this doesn't revive them."""
         return options.include_expired(self)
 
     def only_expired(self) -> Self:
@@ -228,7 +229,7 @@ class TTLQuerySet(models.QuerySet[M]):
         only_if: OnlyIf | None = None,
         expire_in: float | timedelta | None = None,
     ) -> int:
-        """Do the same from asynchronous code."""
+        """Restart the rows' lifetime, as `touch` does."""
         return await sync_to_async(touch)(
             self, at_most_every=at_most_every, only_if=only_if, expire_in=expire_in
         )
@@ -239,7 +240,7 @@ class TTLQuerySet(models.QuerySet[M]):
 if TYPE_CHECKING:
 
     class TTLManager(models.Manager[M]):
-        """What `from_queryset` makes, as a type checker can see it."""
+        """The result of `from_queryset`, for type checkers."""
 
         def all(self) -> TTLQuerySet[M]: ...  # noqa: D102
         def filter(self, *args: Any, **kwargs: Any) -> TTLQuerySet[M]: ...  # noqa: D102
@@ -270,5 +271,5 @@ class AllObjectsManager(TTLManager[M]):
     """A manager that reads expired rows too."""
 
     def get_queryset(self) -> models.QuerySet[M]:
-        """All rows."""
+        """Return all rows."""
         return options.include_expired(super().get_queryset())

@@ -1,8 +1,8 @@
-"""What happens when a model is declared: its policy is put on its table, or refused.
+"""Puts the policy of each declared model on its table, or rejects it.
 
-Django sends `class_prepared` for every model. Those with a ``__ttl__`` are bound, whatever they
-inherit from; so are subclasses with tables of their own. Models of others get their policies from
-the setting ``TTL_ODM_POLICIES`` once all are there.
+Django sends `class_prepared` for every model. Models with a ``__ttl__`` are bound, whatever they
+inherit from, and so are subclasses with tables of their own. Models of other apps get their
+policies from the setting ``TTL_ODM_POLICIES`` once all models are loaded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ttl_odm.django.policy.bindings import (
 )
 from ttl_odm.django.policy.indexes import has_contract_fields, sweeper_indexes
 from ttl_odm.django.policy.rules import bind_extension
-from ttl_odm.django.purge import displace
+from ttl_odm.django.purge import displacement
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.declarations import archive_of, hooks_of, purge_of, reject_partitions, sweep_of
 
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 
 
 def install() -> None:
-    """Put the gate into Django, and look at every model from now on."""
+    """Install the gate and its companions in Django, and bind every model from now on."""
     gate.install()
-    displace.install()
+    displacement.install()
     associations.install()
     class_prepared.connect(_prepared, dispatch_uid="ttl_odm")
     ModelBase.__setattr__ = _set  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _set(model: type, name: str, value: Any) -> None:
-    """Refuse a default that is not a ttl when it is assigned to a model, not by each query."""
+    """Reject an invalid ``__ttl__`` when it is assigned to a model, rather than in each query."""
     if name == "__ttl__":
         meta = getattr(model, "_meta", None)
         policy = None if meta is None else table_policy(meta.db_table)
@@ -80,7 +80,7 @@ def _prepared(sender: Model, **_: object) -> None:
 
 
 def declare(model: Model, declared: object, *, where: str) -> None:
-    """Put a policy on a model's table; one that is none, or can't work with the model, raises."""
+    """Put a policy on a model's table; raise if it is invalid, or can't work with the model."""
     if isinstance(declared, Extension):
         bind_extension(model, declared, where=where)
         guard(model)
@@ -88,18 +88,18 @@ def declare(model: Model, declared: object, *, where: str) -> None:
     binding = Binding.of(model, declared, where=where, sweep=sweep_of(model))
     purge_of(model, ("delete",))
     reject_partitions(model)
-    archive_of(model)  # whether it fits is seen when all models are there
+    archive_of(model)  # a check compares it with the model once all models are loaded
     hooks_of(model, model._meta.db_table)
     bind(binding)
     guard(model)
     if binding.sweep == "scan" or binding.own is None or not has_contract_fields(binding):
         return
-    # The sweeper's two indexes. Here rather than in the abstract model's Meta, which a class Meta
-    # that doesn't inherit from it would lose.
+    # The sweeper's two indexes. Not in the abstract model's Meta: a class Meta that doesn't inherit
+    # from it would lose them.
     meta = model._meta
     table = meta.db_table.replace('"', "")
     names = {index.name for index in meta.indexes}
     scope = None if binding.scope is None else binding.scope.name
     ours = sweeper_indexes(table, binding.stamp.name, binding.own.name, scope)
     meta.indexes = [*meta.indexes, *(index for index in ours if index.name not in names)]
-    meta.original_attrs["indexes"] = meta.indexes  # where migrations look
+    meta.original_attrs["indexes"] = meta.indexes  # which migrations read

@@ -1,4 +1,4 @@
-"""`TTLModel`: the two contract fields, and what one does with a row's lifetime."""
+"""`TTLModel`: the two contract fields, and methods for a row's lifetime."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ttl_odm.django.objects import (
     own_binding,
     touch,
 )
-from ttl_odm.django.policy.bindings import Binding, TablePolicy, binding_of, policy_of
+from ttl_odm.django.policy.bindings import TablePolicy, policy_of
 from ttl_odm.django.purge.errors import error_of
 from ttl_odm.django.time.clock import database_now
 from ttl_odm.django.time.fields import (
@@ -42,15 +42,15 @@ class TTLModel(models.Model):
     ``__ttl__`` is the default ttl of the table: seconds after the last modification (``int``,
     ``timedelta``), -1 (rows live forever unless they have their own ttl), None (TTL is off, and
     rows' own ttls are ignored), or a `Stored`, which operators change. You can change it while the
-    application runs; every row that inherits it follows at once. The rules are those of Azure
-    Cosmos DB's time to live.
+    application runs; the change applies at once to every row that inherits it. The rules are those
+    of Azure Cosmos DB's time to live.
 
     Further attributes control what happens to expired rows. ``__ttl_archive__`` is where they are
     kept: an `Archive` or an object with ``write()``. ``__ttl_on_purged__`` is the hook to call.
-    ``__ttl_sweep__`` is how they are found: by an ``"index"`` or a ``"scan"``.
+    ``__ttl_sweep__`` is how sweeps find them: by an ``"index"`` or a ``"scan"``.
 
-    With a ``__ttl__`` that names a parent, the model has neither of the two fields: a row lives
-    while its parent does.
+    If ``__ttl__`` names a parent, the model has neither of the two fields: a row lives as long as
+    its parent.
 
     Every save renews the row. `touch` writes at once; the other helpers change the instance, and
     ``save()`` stores it.
@@ -74,7 +74,7 @@ class TTLModel(models.Model):
     all_objects: ClassVar[AllObjectsManager[Any]] = AllObjectsManager()
 
     class Meta:
-        """It has no table of its own."""
+        """No table: subclasses have theirs."""
 
         abstract = True
 
@@ -90,7 +90,7 @@ class TTLModel(models.Model):
 
     @property
     def is_expired(self) -> bool:
-        """Whether the row has expired. Asks the database's clock."""
+        """Whether the row has expired. Queries the database's clock."""
         expired = self._policy.expired_without_end(self)
         if expired is not None:
             return expired
@@ -99,7 +99,7 @@ class TTLModel(models.Model):
 
     @property
     def time_left(self) -> timedelta | None:
-        """How long the row still lives; None means forever. Asks the database's clock."""
+        """How long the row still lives; None means forever. Queries the database's clock."""
         end = self.expires_at
         return None if end is None else expiry.remaining(end, self._database_now())
 
@@ -112,7 +112,7 @@ class TTLModel(models.Model):
         whose WHERE clause checks the condition; it sends no signals.
 
         Args:
-            at_most_every: Seconds; a row that was written more recently is left alone.
+            at_most_every: Seconds, or a timedelta; a row written more recently is left alone.
             only_if: With "longer" or "has_ttl", rows that never expire are left alone; with
                 "no_ttl", all others. With "shorter", every row is left alone, since a touch never
                 shortens a life.
@@ -121,9 +121,9 @@ class TTLModel(models.Model):
             Whether the lifetime was restarted.
 
         Raises:
-            ExpiredError: It has expired.
-            TTLConfigurationError: An argument is none of these.
-            TTLError: The policy is one that no write prolongs.
+            ExpiredError: The row has expired.
+            TTLConfigurationError: An argument is invalid.
+            TTLError: No write extends a life under this policy.
         """
         binding = own_binding(type(self), "touch()")
         check_extended(binding, type(self))
@@ -134,7 +134,7 @@ class TTLModel(models.Model):
         rows = binding.model._base_manager.using(using).filter(pk=self.pk)
         if touch(rows, at_most_every=at_most_every, only_if=only_if):
             setattr(self, binding.stamp.attname, UNREAD)
-            self._state.db = using  # where that is, and not yet on a replica
+            self._state.db = using  # which has the new value; a replica may not have it yet
             return True
         if not rows.exists():
             raise error_of(type(self))(model=self._meta.label, key=self.pk)
@@ -144,7 +144,8 @@ class TTLModel(models.Model):
         """Let the row live forever (ttl -1), regardless of the default.
 
         Raises:
-            TTLError: The policy doesn't allow it. The next three methods raise it too.
+            TTLError: Under this policy a row has no lifetime of its own. So for the next three
+                methods.
         """
         self._check_own("persist()")
         self.ttl = NEVER
@@ -159,8 +160,8 @@ class TTLModel(models.Model):
 
         Args:
             life: Whole seconds. With zero or less the row expires at the save.
-            only_if: A condition, without which the row is left alone: the new life is "longer" or
-                "shorter" than the current one, or the row has a lifetime ("has_ttl") or none
+            only_if: A condition; the row is left alone unless it is met. The new life is "longer"
+                or "shorter" than the current one, or the row has a lifetime ("has_ttl") or none
                 ("no_ttl"). It is checked on the instance, by the database's clock.
 
         Returns:
@@ -182,19 +183,19 @@ class TTLModel(models.Model):
     def expire_at(self, instant: datetime, *, only_if: OnlyIf | None = None) -> bool:
         """Let the row expire at exactly this instant.
 
-        The next save stores the whole seconds that are left, rounded up, and a ``_ts`` so much
-        before the instant. A later save starts that ttl again, as any write does.
+        The next save stores as ttl the whole seconds that are left, rounded up, and as ``_ts`` the
+        instant minus that ttl. A later save starts the ttl again, as any write does.
 
         Args:
             instant: An aware datetime; one in the past lets the row expire with the save.
             only_if: As in `expire_in`.
 
         Returns:
-            Whether the row gets this end.
+            Whether the row will get this end.
 
         Raises:
             InvalidTTL: The datetime is naive, or over 68 years from now. (`persist` lets a row live
-                for ever.)
+                forever.)
         """
         self._check_own("expire_at()")
         where = f"{type(self).__name__}.ttl"
@@ -206,7 +207,7 @@ class TTLModel(models.Model):
         return True
 
     def save_base(self, *args: Any, **kwargs: Any) -> None:
-        """Save; the stamp that the database's clock set is read when it is needed."""
+        """Save; the stamp that the database's clock has set is read on first access."""
         before = self.__dict__.get("last_modified")
         fields = kwargs.get("update_fields")
         if fields is not None and isinstance(before, Stamp):
@@ -222,7 +223,7 @@ class TTLModel(models.Model):
     save_base.alters_data = True  # type: ignore[attr-defined]
 
     def _check_own(self, call: str) -> None:
-        """Refuse to change a ttl that the policy doesn't read."""
+        """Reject a change of a ttl that the policy doesn't read."""
         binding = own_binding(type(self), call)
         if binding.own is None:
             raise TTLError(
@@ -235,12 +236,6 @@ class TTLModel(models.Model):
         policy = policy_of(type(self))
         assert policy is not None  # noqa: S101 (declaring a subclass binds it)
         return policy
-
-    @property
-    def _binding(self) -> Binding:
-        binding = binding_of(type(self))
-        assert binding is not None  # noqa: S101 (declaring a subclass binds it)
-        return binding
 
     def _database_now(self) -> datetime:
         using = self._state.db or router.db_for_read(type(self), instance=self)

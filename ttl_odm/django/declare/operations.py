@@ -1,12 +1,12 @@
-"""`AddTTL`: the contract's fields and indexes on a large table that is in use.
+"""`AddTTL`: adds the contract's fields and indexes to a large table in use.
 
-What ``makemigrations`` writes (two ``AddField``, two ``AddIndex``) is right for any table, and
-quick for a small one. On a large one of PostgreSQL, a column whose default is a clock rewrites the
-table behind an exclusive lock, and each index keeps writers out. `AddTTL` comes to the same schema
-in steps that don't; put it in place of those four operations, in a migration with
+The operations that ``makemigrations`` writes (two ``AddField``, two ``AddIndex``) are right for any
+table, and fast for a small one. On a large table of PostgreSQL, a column whose default is a clock
+rewrites the table under an exclusive lock, and each index blocks writers. `AddTTL` reaches the same
+schema in steps that do neither; put it in place of those four operations, in a migration with
 ``atomic = False``.
 
-Rows that are there begin their life when the migration runs.
+Existing rows begin their life when the migration runs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class AddTTL(Operation):
     """Give a model the fields ``last_modified`` and ``ttl``, and the sweeper's indexes."""
 
-    __module__ = "ttl_odm.django"  # what squashed migrations name, and may rely on
+    __module__ = "ttl_odm.django"  # the path in squashed migrations, which must stay valid
 
     atomic = False
     reduces_to_sql = True
@@ -59,7 +59,7 @@ class AddTTL(Operation):
             model_name: As in Django's own operations.
             sweep: ``"index"``, or ``"scan"`` for no indexes, as in ``__ttl_sweep__``.
             copy_table: Let MySQL enforce the CHECK on ``ttl``, for which it copies the table and
-                blocks writers meanwhile. Otherwise the CHECK is added at once, as NOT ENFORCED.
+                blocks writers meanwhile. Otherwise the CHECK is added instantly, as NOT ENFORCED.
                 The other databases always enforce it.
             by: The field whose values have stored defaults of their own, as in ``Stored(by=...)``.
         """
@@ -82,12 +82,12 @@ class AddTTL(Operation):
         return type(self).__name__, [], kwargs
 
     def describe(self) -> str:
-        """For people."""
+        """Return the description for people."""
         return f"Add a time to live to {self.model_name}"
 
     @property
     def migration_name_fragment(self) -> str:
-        """For the migration's file."""
+        """The part of the migration's file name."""
         return f"{self.model_name.lower()}_ttl"
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
@@ -112,14 +112,14 @@ class AddTTL(Operation):
         from_state: ProjectState,
         to_state: ProjectState,
     ) -> None:
-        """Create them, step by step."""
+        """Create the fields and indexes, step by step."""
         model = to_state.apps.get_model(app_label, self.model_name)
         connection = schema_editor.connection
         if not self.allow_migrate_model(connection.alias, model):
             return
         _warn_of_references(model)
         vendor = clock.family_of(connection).family
-        if vendor == "sqlite":  # which copies the table, as for any column that isn't NULL
+        if vendor == "sqlite":  # which copies the table for any column that isn't NULL
             state = from_state.clone()
             for operation in self._plain(app_label, from_state):
                 before = state.clone()
@@ -141,7 +141,7 @@ class AddTTL(Operation):
                     schema_editor.execute(f"ALTER TABLE {table} {step}", params=None)
                 continue
             if vendor == "postgresql":
-                # One that a failed try has left behind is INVALID, and serves nobody.
+                # An index that a failed attempt has left behind is INVALID, and useless.
                 drop = PostgreSQL().drop_index(quote(index.name), in_transaction=False)
                 schema_editor.execute(drop)
             schema_editor.execute(index.create_sql(model, schema_editor), params=None)
@@ -153,7 +153,7 @@ class AddTTL(Operation):
         from_state: ProjectState,
         to_state: ProjectState,  # noqa: ARG002 (Django's signature)
     ) -> None:
-        """Remove them."""
+        """Remove the fields and indexes."""
         model = from_state.apps.get_model(app_label, self.model_name)
         if not self.allow_migrate_model(schema_editor.connection.alias, model):
             return
@@ -175,7 +175,7 @@ class AddTTL(Operation):
 
 
 def _warn_of_references(model: Model) -> None:
-    """Say which foreign keys will keep expired rows."""
+    """Warn of foreign keys that will keep expired rows."""
     relations: Any = model._meta.related_objects
     for message in filter(None, map(keeping_rows, relations)):
         warnings.warn(" ".join(message), stacklevel=3)
@@ -188,17 +188,17 @@ def _columns(connection: BaseDatabaseWrapper, model: Model) -> tuple[str, str]:
 
 
 def _steps(connection: BaseDatabaseWrapper, model: Model, *, copy_table: bool) -> list[str]:
-    """Add the columns without writing a row, and without a long lock.
+    """Return the steps that add the columns without writing a row, and without a long lock.
 
-    On MariaDB and MySQL anything but an instant change is an error, not a surprise, unless
-    MySQL's copy is asked for.
+    On MariaDB and MySQL a change that isn't instant fails instead of blocking, unless MySQL is
+    allowed to copy the table.
     """
     quote = connection.ops.quote_name
     stamp, ttl = _columns(connection, model)
     if connection.vendor == "postgresql":
         family, check = PostgreSQL(), quote(f"{model._meta.db_table}_ttl_check")
         return [
-            # now() is one value for all rows, so none is written; a clock would rewrite all.
+            # now() is one value for all rows, so no row is written; a clock would rewrite all.
             f"ADD COLUMN {stamp} {family.instant_type} NOT NULL DEFAULT now()",
             f"ALTER COLUMN {stamp} SET DEFAULT {family.stamp}",
             f"ADD COLUMN {ttl} integer",
@@ -206,21 +206,21 @@ def _steps(connection: BaseDatabaseWrapper, model: Model, *, copy_table: bool) -
             family.validate_check(check),
         ]
     name = quote(index_name(model._meta.db_table, "ttl").replace("ix_", "ck_", 1))
-    mysql, began = MySQL(), clock.to_storage(connection, clock.database_now(connection))
+    mysql, start = MySQL(), clock.to_storage(connection, clock.database_now(connection))
     is_mariadb = bool(getattr(connection, "mysql_is_mariadb", False))
     named = mysql.check_name(model._meta.db_table, name, is_mariadb=is_mariadb)
     how = enforced = f", {mysql.INSTANT}"
     if not is_mariadb:
         enforced = f" {mysql.COPY}" if copy_table else f" {mysql.NOT_ENFORCED}{how}"
     return [
-        f"ADD COLUMN {stamp} {mysql.instant_type} NOT NULL DEFAULT {began}{how}",
+        f"ADD COLUMN {stamp} {mysql.instant_type} NOT NULL DEFAULT {start}{how}",
         f"ALTER COLUMN {stamp} SET DEFAULT ({mysql.stamp}){how}",
         f"ADD COLUMN {ttl} integer NULL {named}CHECK ({mysql.ttl_check(ttl)}){enforced}",
     ]
 
 
 def _index_steps(connection: BaseDatabaseWrapper, model: Model, index: TTLIndex) -> list[str]:
-    """Add an index of MariaDB or MySQL, its column first: together they keep writers out."""
+    """Return the steps for an index of MariaDB or MySQL: one step for both would block writers."""
     mysql, virtual = MySQL(), index.parts_of(model).virtual_column
     is_mariadb = bool(getattr(connection, "mysql_is_mariadb", False))
     added = index.addition(model, connection.ops.quote_name)

@@ -1,6 +1,6 @@
-"""The keys of expired rows are free: writes that take them delete the rows that hold them.
+"""The keys of expired rows are free: a write that takes one deletes the row that holds it.
 
-- `writes`: INSERT and UPDATE, and what they do where a key is taken
+- `writes`: INSERT and UPDATE, and what they do if a key is taken
 - `conversions`: what a column stores for a value, where that differs from the value
-- `conditions`: which rows may hold the keys that a write takes
+- `conditions`: which rows may conflict with a write
 """

@@ -1,7 +1,7 @@
-"""Which rows may hold the keys that a write takes, as conditions of Django's.
+"""Which rows may conflict with a write, because they hold a key that it takes: as Q objects.
 
-Which ones do is only narrowed down: any expired row may be purged at any time, so a few more of
-them do no harm. This module must not know when they are looked for, nor how they go.
+The conditions may match more rows than conflict: any expired row may be purged at any time, so a
+few more of them do no harm. This module must not know when the rows are searched or deleted.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from ttl_odm.django.time.fields import AnyField
 
 _MOST: Final = 200
-"""Rows of one condition; SQLite stops at expressions deeper than 1,000."""
+"""Rows in one condition; SQLite rejects expressions deeper than 1,000."""
 
 
 def brings_key(query: InsertQuery) -> bool:
-    """Whether an INSERT may bring a key: one that the database doesn't number by itself."""
-    for field in query.fields:  # the key itself comes first as a rule
+    """Whether an INSERT may set a key that the database doesn't generate."""
+    for field in query.fields:  # the primary key usually comes first
         if field.primary_key:
             return True
     brought = {field.attname for field in query.fields}
@@ -43,12 +43,12 @@ def brings_key(query: InsertQuery) -> bool:
 
 
 def changes_key(query: UpdateQuery) -> bool:
-    """Whether an UPDATE may give a key to a row."""
+    """Whether an UPDATE may change a row's key."""
     return bool(_changed(query))
 
 
 def looks_at_rows(query: UpdateQuery) -> bool:
-    """Whether which keys these are depends on the rows that it matches."""
+    """Whether the keys that an UPDATE sets depend on the rows that it matches."""
     values = _values_of(query)
     return not all(
         key.is_plain and all(is_plain(values.get(name, models.F(name))) for name in key.names)
@@ -56,51 +56,53 @@ def looks_at_rows(query: UpdateQuery) -> bool:
     )
 
 
-def held_by(query: InsertQuery, connection: BaseDatabaseWrapper) -> Iterator[Q]:
-    """Which rows may hold a key that an INSERT brings."""
+def insert_conflicts(query: InsertQuery, connection: BaseDatabaseWrapper) -> Iterator[Q]:
+    """Yield the conditions on rows that may hold a key of an INSERT."""
     model: Any = query.get_meta().concrete_model
     brought = {field.attname for field in query.fields}
     keys = [key for key in _keys(model) if key.is_made_of(brought)]
     stored = storing(connection, model)
     for start in range(0, len(query.objs), _MOST):
         objs = query.objs[start : start + _MOST]
-        held = Q()
+        conflicts = Q()
         for key in keys:
             if key.is_plain:
-                held |= key.restricted(_one_of(key.fields, objs, stored))
+                conflicts |= key.restricted(_one_of(key.fields, objs, stored))
                 continue
             for obj in objs:
                 values = _sent_by(obj, model, stored)
                 made = key.made_of(values, stored)
-                held |= key.restricted(Q(*(Exact(own, value) for own, value in made)))
-        if held:
-            yield held
+                conflicts |= key.restricted(Q(*(Exact(own, value) for own, value in made)))
+        if conflicts:
+            yield conflicts
 
 
-def held_by_change(query: UpdateQuery, connection: BaseDatabaseWrapper) -> Iterator[Q]:
-    """Which rows may hold a key that an UPDATE makes.
+def update_conflicts(query: UpdateQuery, connection: BaseDatabaseWrapper) -> Iterator[Q]:
+    """Yield the conditions on rows that may hold a key that an UPDATE sets.
 
-    The values of its columns are those that are named, also in the CASE of a bulk_update, or that
-    the rows have, or that the database computes for the rows. Each counts by itself.
+    A column of a key gets values of the statement (also in the CASE of a bulk_update), keeps those
+    of the updated rows, or gets what the database computes for these. Each column is matched by
+    itself.
     """
     model: Any = query.get_meta().concrete_model
     stored = storing(connection, model)
     for key in _changed(query):
-        held: list[Q] = []
+        conflicts: list[Q] = []
         if key.is_plain:
             values = _values_of(query)
             for field in key.fields:
                 value = values.get(field.attname, models.F(field.name))
-                held.append(_made(query, field, value, stored))
+                conflicts.append(_with_new_value(query, field, value, stored))
         else:
             new = _new_values(query, stored)
-            held += [Q(In(own, _of_rows(query, made))) for own, made in key.made_of(new, stored)]
-        if all(held):
-            yield key.restricted(functools.reduce(and_, held))
+            parts = key.made_of(new, stored)
+            conflicts += [Q(In(own, _of_rows(query, made))) for own, made in parts]
+        if all(conflicts):
+            yield key.restricted(functools.reduce(and_, conflicts))
 
 
 def _changed(query: UpdateQuery) -> list[_Key]:
-    """The keys that an UPDATE may give to a row."""
+    """Return the keys that an UPDATE may change."""
     values = _values_of(query)
     written = values.keys()
     return [
@@ -116,7 +118,7 @@ def _values_of(query: UpdateQuery) -> dict[str, Any]:
 
 
 def _is_never_null(value: Any) -> bool:
-    """Whether a column that is set to something surely has a value then."""
+    """Whether an assigned value or expression is certain not to be NULL."""
     if isinstance(value, Case):
         return all(map(_is_never_null, (*(case.result for case in value.cases), value.default)))
     if isinstance(value, Cast):
@@ -126,19 +128,19 @@ def _is_never_null(value: Any) -> bool:
     return value is not None and not hasattr(value, "resolve_expression")
 
 
-def _made(
+def _with_new_value(
     query: UpdateQuery, field: AnyField, value: Any, stored: Callable[[Any, AnyField], Any]
 ) -> Q:
-    """Which rows hold a value that a column is set to; none of NULL."""
+    """Return the condition on rows that hold a value to which a column is set; empty for NULL."""
     if is_plain(value):
-        named = [stored(one, field) for one in values_in(value)]
-        return Q((f"{_lookup(field)}__in", named)) if named else Q()
+        plain = [stored(item, field) for item in values_in(value)]
+        return Q((f"{_lookup(field)}__in", plain)) if plain else Q()
     is_kept = isinstance(value, models.F)
     return Q((f"{_lookup(field)}__in", _of_rows(query, value if is_kept else stored(value, field))))
 
 
 def _of_rows(query: UpdateQuery, expression: Any) -> Query:
-    """What the database computes for the rows that an UPDATE matches."""
+    """Return a query of an expression's values in the rows that an UPDATE matches."""
     rows = query.chain(klass=Query)
     rows.clear_ordering(force=True)
     rows.add_annotation(expression, "ttl_odm_taken")
@@ -149,7 +151,7 @@ def _of_rows(query: UpdateQuery, expression: Any) -> Query:
 def _new_values(
     query: UpdateQuery, stored: Callable[[Any, AnyField], Any]
 ) -> dict[models.F, Expression]:
-    """What columns have after an UPDATE, by what stands for them in expressions."""
+    """Return the columns' values after an UPDATE, by the F objects that stand for the columns."""
     values: dict[models.F, Any] = {}
     for field, _, value in query.values:
         new = stored(value.pk if isinstance(value, models.Model) else value, field)
@@ -161,7 +163,7 @@ def _new_values(
 def _sent_by(
     obj: models.Model, model: Model, stored: Callable[[Any, AnyField], Any]
 ) -> dict[models.F, Expression]:
-    """The same of a row that an INSERT brings."""
+    """Return the columns' values in a row of an INSERT, by their F objects."""
     values: dict[models.F, Any] = {}
     for field in model._meta.local_concrete_fields:
         value = obj.__dict__.get(field.attname, models.NOT_PROVIDED)
@@ -174,15 +176,15 @@ def _sent_by(
 
 @dataclass(frozen=True)
 class _Key:
-    """A key of a model's own table, among the rows that meet its condition.
+    """A unique key of a model's own table, perhaps only among rows that meet a condition.
 
     Attributes:
-        parts: What it is over, and what that is computed from: expressions.
-        fields: The fields, if it is over columns that the database doesn't generate.
-        names: The attributes of the fields that it is made of.
-        condition: Which rows have it; None for all.
+        parts: Its columns or expressions, each with the expression that it is computed from.
+        fields: Its fields; empty if the database generates a column of it.
+        names: The attributes of all fields from which it is computed.
+        condition: Which rows have the key; None for all.
         deciding: The attributes of the fields in the condition.
-        nulls: Those of them that have to be NULL.
+        nulls: Those attributes among them that must be NULL.
     """
 
     parts: tuple[tuple[Any, Any], ...]
@@ -194,21 +196,21 @@ class _Key:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is over columns with values of the application's."""
+        """Whether the application sets all of its columns."""
         return bool(self.fields)
 
     def is_made_of(self, brought: Collection[str]) -> bool:
-        """Whether an INSERT of these columns may bring it."""
+        """Whether an INSERT of these columns may set the key."""
         return not self.is_plain or self.names.issubset(brought)
 
-    def restricted(self, held: Q) -> Q:
-        """A condition for rows to hold it, among the rows that have it at all."""
-        return held & self.condition if held and self.condition is not None else held
+    def restricted(self, conflicts: Q) -> Q:
+        """Limit a condition on holders of the key to rows that have the key at all."""
+        return conflicts & self.condition if conflicts and self.condition is not None else conflicts
 
     def made_of(
         self, values: Mapping[models.F, Expression], stored: Callable[[Any, AnyField], Any]
     ) -> Iterator[tuple[Any, Any]]:
-        """Its parts, and what they are of such values."""
+        """Yield the parts of the key, each with what it would be for these values."""
         for own, source in self.parts:
             made = source.replace_expressions(values)
             yield own, stored(made, own.ttl_odm_field) if isinstance(own, _Generated) else made
@@ -266,7 +268,7 @@ def _key(
 
 
 def _certain(condition: Q) -> Iterator[tuple[str, Any]]:
-    """The lookups that hold wherever a condition does; perhaps not all."""
+    """Yield lookups that are true whenever a condition is; not necessarily all of them."""
     if condition.connector == Q.AND and not condition.negated:
         for child in condition.children:
             if isinstance(child, Q):
@@ -276,21 +278,22 @@ def _certain(condition: Q) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(by_name: Mapping[str, Any], *expressions: Any) -> frozenset[str]:
-    """The attributes of the fields in expressions and conditions; of a generated one, its sources'.
+    """Return the attributes of the fields in expressions and conditions.
 
-    Columns may go by the name of the field, of its attribute, or by "pk".
+    A generated field adds the fields of its expression. A name may be that of the field or of its
+    attribute, or "pk".
     """
     fields = {**{field.attname: field for field in by_name.values()}, **by_name}
     fields["pk"] = next((field for field in by_name.values() if field.primary_key), None)
-    found: set[str] = set()
+    attributes: set[str] = set()
     for expression in expressions:
         for name in _names_in(expression):
             field = fields.get(name.split("__", 1)[0])
             if field is not None and field.generated:
-                found |= _attributes(by_name, field.expression)
+                attributes |= _attributes(by_name, field.expression)
             if field is not None:
-                found.add(field.attname)
-    return frozenset(found)
+                attributes.add(field.attname)
+    return frozenset(attributes)
 
 
 def _names_in(expression: Any) -> Iterator[str]:
@@ -307,7 +310,7 @@ def _names_in(expression: Any) -> Iterator[str]:
 
 
 def unique_sets(model: Model) -> Iterator[tuple[tuple[AnyField, ...], Q | None]]:
-    """The columns of each key, as fields, and its condition; without unique expressions."""
+    """Yield the fields of each key, and its condition; keys over expressions are left out."""
     meta = model._meta
     by_name = {field.name: field for field in meta.local_concrete_fields}
     yield tuple(meta.pk_fields), None
@@ -330,10 +333,13 @@ def _one_of(
     objs: Iterable[models.Model],
     stored: Callable[[Any, AnyField], Any],
 ) -> Q:
-    """Rows with one of the values in each of the columns: at least those that conflict."""
-    held = Q()
+    """Return a condition on rows that have one of the values in each column.
+
+    They include all rows that conflict.
+    """
+    conflicts = Q()
     for field in fields:
-        # What pre_save would make (auto_now, files) is in no key; expressions aren't known here.
+        # Values that pre_save makes (auto_now, files) are in no key; expressions have no value yet.
         values = [getattr(obj, field.attname) for obj in objs]
         plain = [
             stored(value, field)
@@ -341,11 +347,11 @@ def _one_of(
             if value is not None and not hasattr(value, "resolve_expression")
         ]
         if any(hasattr(value, "resolve_expression") for value in values):
-            continue  # the database makes it: rows with the rest of the key are at least those
+            continue  # the database computes it: rows with the rest of the key include all
         if not plain:
             return Q()
-        held &= Q((f"{_lookup(field)}__in", plain))
-    return held
+        conflicts &= Q((f"{_lookup(field)}__in", plain))
+    return conflicts
 
 
 def _lookup(field: AnyField) -> str:
@@ -353,7 +359,7 @@ def _lookup(field: AnyField) -> str:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether it is a value, or a CASE of values."""
+    """Whether a value is one of Python's, or a CASE of such values."""
     if isinstance(value, Case):
         return all(map(is_plain, (*(case.result for case in value.cases), value.default)))
     if isinstance(value, Cast):
@@ -362,7 +368,7 @@ def is_plain(value: Any) -> bool:
 
 
 def values_in(value: Any, *, by_key: bool = True) -> Iterator[object]:
-    """The values of what is plain, without NULLs; instances by their primary keys."""
+    """Yield the values in a plain value, without NULLs; instances by their primary keys."""
     if isinstance(value, Value):
         value = value.value
     if isinstance(value, models.Model):
@@ -381,19 +387,18 @@ def values_in(value: Any, *, by_key: bool = True) -> Iterator[object]:
 def _replace_expressions(self: Any, replacements: Any) -> Any:
     clone = self.create(connector=self.connector, negated=self.negated)
     for child in self.children:
-        made = child
+        replaced = child
         if isinstance(child, tuple):
             name, value = child
             path, _, lookup = name.partition("__")
             new = replacements.get(models.F(path))
             if new is not None:
                 is_null = value is None and lookup in ("", "exact")
-                made = new.get_lookup("isnull" if is_null else lookup or "exact")(
-                    new, is_null or value
-                )
+                name = "isnull" if is_null else lookup or "exact"
+                replaced = new.get_lookup(name)(new, is_null or value)
         elif hasattr(child, "replace_expressions"):
-            made = child.replace_expressions(replacements)
-        clone.children.append(made)
+            replaced = child.replace_expressions(replacements)
+        clone.children.append(replaced)
     return clone
 
 

@@ -1,9 +1,9 @@
-"""What the database stores for a value of a key, where that isn't the value itself.
+"""What a column stores for a value of a key, where that differs from the value.
 
-A column rounds, pads and cuts what it is given; a comparison does none of that. Values that may be
-converted are compared as the column stores them, by SQL that its type decides
-(`ttl_odm.dialects.Family.stored_form`). The database says which type that is: a model of a table
-that exists already may be less exact. Most values are stored as they are, and need nothing of this.
+A column rounds, pads and truncates values; a comparison does none of that. So a value that may be
+converted is compared in its stored form, by SQL that depends on the column's type
+(`ttl_odm.dialects.Family.stored_form`). The type comes from the database, because the model of an
+existing table may be less exact. Most values are stored unchanged, and need none of this.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ttl_odm.django.time.fields import AnyField
 
 _MAX_AGE: Final = 300.0
-"""Seconds after which a database is asked for a table's types anew."""
+"""Seconds after which a table's types are read from the database again."""
 
 _INTEGERS: Final = frozenset(
     {
@@ -49,24 +49,24 @@ _KEPT: Final[dict[str, frozenset[type[Any]]]] = {
     "UUIDField": frozenset({uuid.UUID}),
     "BinaryField": frozenset({bytes}),
 }
-"""By the kinds of fields: classes of values that their columns hold exactly."""
+"""Classes of values that columns store exactly, by the kind of field."""
 
 _EXACT: Final = _INTEGERS | _TEXTS | {"BooleanField", "DateField", "UUIDField"}
-"""Kinds of fields whose values a column keeps if SQL of the same kind computes them."""
+"""Kinds of fields whose columns store exactly what SQL of the same kind computes."""
 
 _forms: dict[tuple[str, str, str], tuple[dict[str, str], float]] = {}
-"""Templates of what the columns of tables store, and until when they count; see `name_of`."""
+"""By `name_of` a table: templates of its columns' stored forms, and when these become invalid."""
 
 
 class AsStored(Func):
-    """What a column stores for a value that it is sent, or for what SQL computes."""
+    """The stored form of a value, or of an expression."""
 
     def __init__(self, value: Any, form: str, field: AnyField) -> None:
         super().__init__(value, output_field=field)
         self._form = form
 
     def as_sql(self, compiler: Any, *_: Any, **__: Any) -> Any:
-        """The template around the value, whose parameters it may need several times."""
+        """Return the template with the value, whose parameters it may need several times."""
         sql, params = compiler.compile(self.get_source_expressions()[0])
         form = self._form.replace("%", "%%")
         return form.format(sql), (*params,) * self._form.count("{0}")
@@ -76,14 +76,17 @@ class _Sent(Value):
     """A value as an INSERT sends it."""
 
     def resolve_expression(self, *arguments: Any, **options: Any) -> Any:
-        """Not as a lookup prepares it."""
+        """Resolve for a save, rather than for a lookup."""
         resolved: Any = super().resolve_expression(*arguments, **options)
         resolved.for_save = True
         return resolved
 
 
 def storing(connection: BaseDatabaseWrapper, model: Model) -> Callable[[Any, AnyField], Any]:
-    """What makes of a value, or of an expression, what a column of a model's table stores."""
+    """Return a function that turns a value, or an expression, into its stored form.
+
+    Its arguments are the value and the field of the model.
+    """
     return partial(_as_stored, connection, str(model._meta.db_table))
 
 
@@ -98,7 +101,7 @@ def _as_stored(connection: BaseDatabaseWrapper, table: str, value: Any, field: A
 
 
 def forget() -> None:
-    """Ask anew from now on, for tests that change tables."""
+    """Read all types from the database again, for tests that change tables."""
     _forms.clear()
 
 
@@ -132,13 +135,13 @@ def read(connection: BaseDatabaseWrapper, query: str) -> list[Any]:
 
 
 def is_kept(value: Any, field: AnyField) -> bool:
-    """Whether a column stores a value, or what SQL computes, as it is, whatever the database."""
+    """Whether a column stores a value, or an expression's, unchanged on every database."""
     field = _own(field)
     kind = field.get_internal_type()
     if value is None:
         return True
     if type(field).db_type is not models.Field.db_type:
-        return False  # a type of the application's own
+        return False  # the application's own type
     if hasattr(value, "resolve_expression"):
         return kind in _EXACT and _kind_of(value) in {kind, None}
     if type(value) in _KEPT.get(kind, ()):
@@ -150,7 +153,7 @@ def is_kept(value: Any, field: AnyField) -> bool:
 
 
 def _kind_of(expression: Any) -> str | None:
-    """The kind of the field of what SQL computes; None where Django can't tell."""
+    """Return the kind of an expression's output field; None if Django can't tell."""
     try:
         field: Any = getattr(expression, "_output_field_or_none", None)
     except FieldError:
@@ -159,7 +162,7 @@ def _kind_of(expression: Any) -> str | None:
 
 
 def _own(field: AnyField) -> Any:
-    """The field that says what a column holds: of a foreign key, that of the other table."""
+    """Return the field that determines a column's type; for a foreign key, its target's."""
     target: Any = field
     while getattr(target, "target_field", None) is not None:
         target = target.target_field
@@ -189,4 +192,4 @@ _CHECKS: Final[tuple[tuple[Any, Callable[[Any, Any, str], bool]], ...]] = (
     ((datetime, time), _is_kept_time),
     (timedelta, lambda value, _, __: not value.microseconds),
 )
-"""By classes of values."""
+"""Whether a column stores a value unchanged, by the classes of the value."""

@@ -1,15 +1,14 @@
-"""INSERT and UPDATE of a table with a policy: a key that an expired row holds is freed.
+"""INSERT and UPDATE of a table with a policy: keys that expired rows hold are freed.
 
-A write is simply tried, in a way that leaves nothing behind if it meets a taken key; only then are
-the expired rows that hold its keys deleted, in its transaction, and it is sent again. Without a
-conflict that costs nothing. Where a table, or a kind of write, can't be tried, the rows are deleted
-first.
+A write is simply tried, in a way that leaves nothing behind if a key is taken. Only then are the
+expired rows that hold its keys deleted, in its transaction, and the write is sent again. Without a
+conflict this costs nothing. If a table, or a kind of write, doesn't allow trials, the rows are
+deleted first.
 
-Why not every write can be tried: one that meets a taken key would end a transaction of PostgreSQL,
-and on InnoDB leave a shared lock of that key, over which two writers of it block each other. The
-clause that `ttl_odm.dialects.Family` has for an INSERT does neither. The database is asked, once
-for each table, whether something that Django doesn't know of (a trigger, a deferrable key) makes
-that unsafe.
+A plain write that meets a taken key would end a transaction of PostgreSQL; on InnoDB it would leave
+a shared lock of that key, over which two writers block each other. The clause that
+`ttl_odm.dialects.Family` has for an INSERT avoids both. The database is asked once for each table
+whether something that Django doesn't know of (a trigger, a deferrable key) makes trials unsafe.
 
 Live rows are never touched, whatever keys they hold.
 """
@@ -29,7 +28,7 @@ from ttl_odm.django.keys.conversions import name_of, read
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.bindings import is_historical, policy_in, schema_and_name
 from ttl_odm.django.policy.predicate import Predicate
-from ttl_odm.django.purge.displace import displace, give_way, give_way_to_upsert
+from ttl_odm.django.purge.displacement import displace, give_way, give_way_to_upsert
 from ttl_odm.django.purge.errors import is_denied, is_taken
 from ttl_odm.django.purge.references import referring_keys
 from ttl_odm.django.time.clock import family_of
@@ -49,13 +48,13 @@ else:
     SQLCompiler = SQLInsertCompiler = SQLUpdateCompiler = object
 
 _TRIES: Final = 5
-"""Rounds of an upsert, of which each is spoilt by another row that expires at this very moment."""
+"""Attempts of an upsert; each one fails only if another row expires at that very moment."""
 
 _TWO_ROWS: Final = 1242
-"""MySQL's "subquery returns more than 1 row": how an upsert fails on a row that has expired."""
+"""MySQL's "subquery returns more than 1 row", by which an upsert fails on an expired row."""
 
 _TAKEN: Final = object()
-"""What a trial returns where a key is taken."""
+"""The result of a trial if a key is taken."""
 
 _READ_COMMITTED: Final = {"READ_COMMITTED", "READ_UNCOMMITTED"}
 
@@ -66,37 +65,37 @@ _allowed: dict[tuple[str, str, str], bool] = {}
 class _Keyed(SQLCompiler):
     """A write of a table with a policy that may meet keys of expired rows."""
 
-    query: Any  # django-stubs doesn't know what is read of it here
+    query: Any  # django-stubs lacks some attributes that are read here
 
-    def _displace(self, held: list[Q]) -> int:
+    def _displace(self, conflicts: list[Q]) -> int:
         """Delete expired rows that meet one of the conditions, and return how many."""
         with transaction.atomic(using=self.using, savepoint=False):
-            return displace(self.query.get_meta().concrete_model, str(self.using), held)
+            return displace(self.query.get_meta().concrete_model, str(self.using), conflicts)
 
     def _freeing(
         self,
         write: Callable[[], Any],
         trial: Callable[[], Any] | None,
-        held: Callable[[], list[Q]],
+        conflicts: Callable[[], list[Q]],
     ) -> Any:
-        """Run a write; where a key is taken, delete the expired rows that hold its keys first.
+        """Run a write; if a key is taken, delete the expired rows that hold its keys first.
 
         Args:
-            write: Runs it as it is.
-            trial: Runs it inside a transaction so that a taken key leaves nothing behind, and
-                returns `_TAKEN` then; None where there is no such way.
-            held: Makes the conditions that rows meet which may hold the keys.
+            write: Runs the write unchanged.
+            trial: Runs the write inside a transaction in such a way that a taken key leaves nothing
+                behind, and then returns `_TAKEN`; None if there is no such way.
+            conflicts: Returns the conditions on rows that may hold the keys.
         """
         if self.connection.in_atomic_block:
-            return self._freeing_inside(write, trial, held)
+            return self._freeing_inside(write, trial, conflicts)
         try:
             return write()
-        except DatabaseError as error:  # MySQL's is not an IntegrityError where a key is handed on
+        except DatabaseError as error:  # for a cascaded key, MySQL's isn't an IntegrityError
             if not is_taken(error):
                 raise
             with transaction.atomic(using=self.using, savepoint=False):
                 try:
-                    return self._freeing_inside(write, trial, held)
+                    return self._freeing_inside(write, trial, conflicts)
                 except DatabaseError as another:
                     raise another from error
 
@@ -104,38 +103,36 @@ class _Keyed(SQLCompiler):
         self,
         write: Callable[[], Any],
         trial: Callable[[], Any] | None,
-        held: Callable[[], list[Q]],
+        conflicts: Callable[[], list[Q]],
     ) -> Any:
-        """The same in a transaction."""
+        """Do the same inside a transaction; see `_freeing`."""
         if trial is not None and _allows_trials(self.connection, self.query.get_meta().db_table):
             outcome = trial()
             if outcome is not _TAKEN:
                 return outcome
-        self._displace(held())
+        self._displace(conflicts())
         return write()
 
 
 class KeyedInsert(_Keyed, SQLInsertCompiler):
-    """INSERT, with conflicts or without."""
+    """INSERT, also with ON CONFLICT."""
 
     _suffix: str | None = None
 
     def execute_sql(self, returning_fields: Any = None) -> Any:  # type: ignore[override] # as Django's own
-        """Run it, with the keys that it brings free."""
+        """Run the statement, and free the keys that it sets."""
         write, query = partial(super().execute_sql, returning_fields), self.query
         written = self._written_keys()
         if written:
-            model, held = (
-                query.get_meta().concrete_model,
-                conditions.held_by(query, self.connection),
-            )
+            model = query.get_meta().concrete_model
+            conflicts = conditions.insert_conflicts(query, self.connection)
             with transaction.atomic(using=self.using, savepoint=False):
-                give_way_to_upsert(model, str(self.using), held, written)
+                give_way_to_upsert(model, str(self.using), conflicts, written)
                 return self._insert(write, returning_fields)
         return self._insert(write, returning_fields)
 
     def _written_keys(self) -> list[tuple[Any, Any]]:
-        """The foreign keys to fields that an upsert sets, each with the field."""
+        """Return the foreign keys to fields that an upsert sets, each with the field."""
         query = self.query
         if query.on_conflict != OnConflict.UPDATE or is_historical(query.model):
             return []
@@ -158,19 +155,21 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
             return write()
         if query.on_conflict is not None:
             return self._upsert(write)
-        # Of several rows PostgreSQL doesn't say which ones it has left out.
+        # PostgreSQL doesn't say which of several rows it has skipped.
         is_tried = self.connection.vendor != "postgresql" or (
             len(query.objs) == 1 and _fits_isolation(self.connection)
         )
         trial = partial(self._try, returning_fields) if is_tried else None
-        return self._freeing(write, trial, lambda: list(conditions.held_by(query, self.connection)))
+        return self._freeing(
+            write, trial, lambda: list(conditions.insert_conflicts(query, self.connection))
+        )
 
     def _try(self, returning_fields: Any) -> Any:
-        """Run it, so that a taken key ends no transaction and leaves no lock that others share."""
+        """Run the INSERT; a taken key neither ends the transaction nor leaves a shared lock."""
         connection, meta = self.connection, self.query.get_meta()
-        leaves_out = connection.vendor == "postgresql"
-        # What it returns is how one sees whether it has left the row out.
-        fields = returning_fields or ([meta.pk_fields[0]] if leaves_out else None)
+        skips_rows = connection.vendor == "postgresql"
+        # If the row is skipped, RETURNING returns nothing.
+        fields = returning_fields or ([meta.pk_fields[0]] if skips_rows else None)
         self._suffix = _trial_suffix(connection, meta.concrete_model)
         try:
             returned: Any = super().execute_sql(fields)
@@ -181,24 +180,24 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
             raise
         finally:
             self._suffix = None
-        # A trigger that leaves rows out may be there by now, and must not see this one twice.
-        if leaves_out and not rows and _allows_trials(connection, meta.db_table, anew=True):
+        # Or a new trigger has skipped the row; it must not see the row twice.
+        if skips_rows and not rows and _allows_trials(connection, meta.db_table, anew=True):
             return _TAKEN
         return rows if returning_fields else []
 
     def apply_converters(self, rows: Any, converters: Any) -> Any:
-        """Let there be no row, where Django 5 takes one for granted."""
+        """Allow a missing row, which Django 5 doesn't expect."""
         return super().apply_converters([row for row in rows if row is not None], converters)
 
     def _upsert(self, write: Callable[[], Any]) -> Any:
-        """Delete the expired holders, and then run what conflicts with live ones only."""
+        """Delete expired rows that hold the keys, then run the upsert, which updates live ones."""
         query = self.query
-        held = list(conditions.held_by(query, self.connection))
-        if not held:
+        conflicts = list(conditions.insert_conflicts(query, self.connection))
+        if not conflicts:
             return write()
         with transaction.atomic(using=self.using, savepoint=False):
             for _ in range(_TRIES):
-                self._displace(held)
+                self._displace(conflicts)
                 try:
                     rows = write()
                 except OperationalError as error:
@@ -214,7 +213,7 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
             )
 
     def as_sql(self) -> Any:  # type: ignore[override] # as Django's own
-        """The statement; on a conflict it updates live rows only, and stamps them."""
+        """Return the statement; on a conflict it updates live rows only, and stamps them."""
         query = self.query
         if self._suffix is not None:
             return [(self._with_suffix(sql), params) for sql, params in super().as_sql()]
@@ -244,7 +243,7 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
         return statements
 
     def _with_suffix(self, sql: str) -> str:
-        """A tried INSERT, whose RETURNING stands behind what says so."""
+        """Return a tried INSERT: its clause goes in front of RETURNING."""
         ops: Any = self.connection.ops
         returning = ""
         if self.returning_fields and self.connection.features.can_return_columns_from_insert:
@@ -257,43 +256,43 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
         connection, meta = self.connection, self.query.get_meta()
         live, _ = Predicate.of(policy, meta.db_table, "live", writing=True).as_sql(self, connection)
         quote = connection.ops.quote_name
-        # A policy that doesn't stamp assigns a column to itself, where one is needed at all.
+        # Under a policy without stamps, a column is assigned to itself, if one is needed at all.
         column = quote(str((stamp or meta.pk_fields[0]).column))
         old = f"{quote(meta.db_table)}.{column}"
         fresh = Stamp.of(policy.binding.form).as_sql(self, connection)[0] if stamp else old
         if connection.vendor != "mysql":
             separator = "" if suffix.rstrip().endswith(" SET") else ", "
             return f"{suffix}{f'{separator}{column} = {fresh}' if stamp else ''} WHERE {live}"
-        # MariaDB assigns in order, and has no WHERE here: the first assignment fails on a row that
-        # has expired since its key was freed.
+        # MariaDB has no WHERE here, but assigns in order: the first assignment fails on a row that
+        # has expired since the keys were freed.
         first = f"{column} = IF({live}, {fresh}, (SELECT {old} UNION ALL SELECT {old}))"
         head, _, rest = suffix.partition(" UPDATE ")
         return f"{head} UPDATE {first}{', ' if rest.strip() else ''}{rest}"
 
 
 class KeyedUpdate(_Keyed, SQLUpdateCompiler):
-    """UPDATE of columns that are unique."""
+    """UPDATE, also of unique columns."""
 
     def execute_sql(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it, once the keys that it brings are free."""
+        """Run the statement, and free the keys that it sets."""
         return self._with_free_keys(partial(super().execute_sql, *args, **kwargs))
 
     def execute_returning_sql(self, returning_fields: Any) -> Any:
-        """Run it and read what the database made of expressions, as ``save()`` of Django 6 does."""
+        """Run it and read the results of expressions, as ``save()`` of Django 6 does."""
         django: Any = super()  # whose types are 5.2's
         features: Any = self.connection.features
         write: Callable[[], Any] = partial(django.execute_returning_sql, returning_fields)
         if not returning_fields or not features.can_return_rows_from_update:
-            return write()  # by way of execute_sql()
+            return write()  # which calls execute_sql()
 
         own = dict(self.query.related_updates)
 
         def write_all() -> Any:
-            # Django refuses updates of parents here; that of the policy comes with the statement.
+            # Django rejects updates of parents here, but the policy's comes with the statement.
             self.query.related_updates = dict(own)
             try:
                 rows = write()
-            except EmptyResultSet:  # no live row, as Django has looked it up for the parent's sake
+            except EmptyResultSet:  # Django has looked up the parent's rows: none is live
                 return []
             for related in self.query.get_related_updates():
                 related.get_compiler(self.using).execute_sql(NO_RESULTS)
@@ -303,10 +302,9 @@ class KeyedUpdate(_Keyed, SQLUpdateCompiler):
 
     def _with_free_keys(self, write: Callable[[], Any]) -> Any:
         query = self.query
-        referring = referring_keys(query.model)
         written = [
             (foreign_key, target, value)
-            for foreign_key, target in referring
+            for foreign_key, target in referring_keys(query.model)
             for field, _, value in query.values
             if field is target and not is_historical(query.model)
         ]
@@ -329,16 +327,16 @@ class KeyedUpdate(_Keyed, SQLUpdateCompiler):
         if policy is None or policy.binding.is_off or not conditions.changes_key(query):
             return write()
         trial = None if self.connection.vendor == "postgresql" else partial(_try, write)
-        if conditions.looks_at_rows(query):  # of the query as it is now: Django changes its WHERE
-            known = list(conditions.held_by_change(query, self.connection))
-            return self._freeing(write, trial, lambda: known)
+        if conditions.looks_at_rows(query):  # read now, since Django will change the WHERE
+            conflicts = list(conditions.update_conflicts(query, self.connection))
+            return self._freeing(write, trial, lambda: conflicts)
         return self._freeing(
-            write, trial, lambda: list(conditions.held_by_change(query, self.connection))
+            write, trial, lambda: list(conditions.update_conflicts(query, self.connection))
         )
 
 
 def _try(write: Callable[[], Any]) -> Any:
-    """Run what is undone by itself where it fails."""
+    """Run a write that the database undoes by itself if it fails."""
     try:
         return write()
     except DatabaseError as error:

@@ -1,12 +1,12 @@
-"""Rows that only tie two others together: those of a many-to-many relation.
+"""Association rows, those of a many-to-many relation's own table, called ties here.
 
-Django leaves the far table out of a query where the tie's own column will do: ``filter(guests=7)``,
+Django leaves the far table out of a query if the tie's own column is enough: ``filter(guests=7)``,
 ``Count("guests")``, ``party.guests.count()``. A tie to an expired row would count there. So a join
-from a row to its ties asks for ties whose far row is live; it does so in its ON clause, by what
-Django has for that: `get_extra_restriction`.
+from a row to its ties requires that the tie's far row is live: in its ON clause, by Django's hook
+`get_extra_restriction`.
 
-A query of the ties by their own model sees them all: ``Party.guests.through.objects``, and
-``filter(tagging__tag=7)`` where the application declares that model.
+A query of the ties by their own model sees all of them: ``Party.guests.through.objects``, and
+``filter(tagging__tag=7)`` if the application declares that model.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FAR: Final = "ttl_far"
 
 
 def install() -> None:
-    """Let Django's many-to-many relations see ties to live rows only, once."""
+    """Make Django's many-to-many relations see ties to live rows only; do so once."""
     if hasattr(ManyToManyField, _MARK):
         return
     setattr(ManyToManyField, _MARK, True)
@@ -58,7 +58,7 @@ def _with_live_ties(path_info: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         first, *rest = path_info(self, direct=direct, filtered_relation=filtered_relation)
         far = rest[0].join_field if len(rest) == 1 else None
-        # Before that, models of others have no policies yet, and Django caches what this returns.
+        # Until apps are ready, models may still get policies, and Django caches what this returns.
         if far is None or (apps.ready and not _may_expire(far.related_model)):
             return [first, *rest]
         return [first._replace(join_field=_Ties(first.join_field, far)), *rest]
@@ -73,7 +73,7 @@ def _counting_live_ties(create: Callable[..., Any]) -> Callable[..., Any]:
         ties = manager.constrained_target
 
         def constrained_target(self: Any) -> Any:
-            """The ties alone, if counting them is enough: not where either row may expire."""
+            """Django's queryset of ties alone, for counts; None if either row may expire."""
             may_expire = _may_expire(self.model) or _may_expire(type(self.instance))
             return None if may_expire else ties.fget(self)
 
@@ -88,14 +88,14 @@ def _may_expire(model: Any) -> bool:
 
 
 class _Through:
-    """Stands for a relation, or its field, in a join to ties; equal ones share a join."""
+    """Replaces a relation, or its field, in a join to ties; equal ones share a join."""
 
     def __init__(self, original: Any, far: AnyField) -> None:
         self._original = original
         self._far = far
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # of pickle and copy
+        if name.startswith("__"):  # which pickle and copy look for
             raise AttributeError(name)
         return getattr(self._original, name)
 
@@ -120,19 +120,19 @@ class _Ties(_Through):
 
     @property
     def field(self) -> _TieField:
-        """The foreign key of the ties to the row."""
+        """The ties' foreign key to the row."""
         return _TieField(self._original.field, self._far)
 
     def get_extra_restriction(self, alias: str, _related_alias: str | None) -> LiveFarRow | None:
-        """What the ON clause of the join asks of the ties."""
+        """Return the condition on the ties in the join's ON clause."""
         return _live_far_row(alias, self._far)
 
 
 class _TieField(_Through):
-    """The foreign key by which the ties of a row are found: in a subquery without that row."""
+    """The foreign key by which a subquery that doesn't join the row finds its ties."""
 
     def get_extra_restriction(self, _alias: str | None, related_alias: str) -> LiveFarRow | None:
-        """What the WHERE clause of the subquery asks of the ties."""
+        """Return the condition on the ties in the subquery's WHERE clause."""
         return _live_far_row(related_alias, self._far)
 
 
@@ -147,24 +147,24 @@ class LiveFarRow(Expression):
     conditional = True  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
 
     def __init__(self, key: Col) -> None:
-        """Take the foreign key of the tie."""
+        """Take the tie's foreign key to that row."""
         super().__init__(output_field=BooleanField())
         self._key = key
 
     def get_source_expressions(self) -> list[Any]:
-        """The foreign key, whose alias may change."""
+        """Return the foreign key, whose alias may change."""
         return [self._key]
 
     def set_source_expressions(self, exprs: Any) -> None:
-        """Take it again."""
+        """Set the foreign key."""
         [self._key] = exprs
 
     def relabeled_clone(self, change_map: Mapping[str, str]) -> LiveFarRow:
-        """The same, for another alias."""
+        """Return a copy for another alias."""
         return LiveFarRow(self._key.relabeled_clone(change_map))
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
-        """Render it."""
+        """Return the SQL."""
         query: Any = compiler.query
         far: Any = self._key.target
         [(own, theirs)] = far.related_fields
@@ -180,7 +180,7 @@ class LiveFarRow(Expression):
         return f"EXISTS (SELECT 1 FROM {rows} WHERE {tie} AND {live})", tuple(params)  # noqa: S608
 
     def _is_joined(self, query: Any, table: str) -> bool:
-        """Whether the query joins the far row, with the predicate."""
+        """Whether the query joins the far row, which then has the predicate."""
         return any(
             join.parent_alias == self._key.alias
             and join.table_name == table

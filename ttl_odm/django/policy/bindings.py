@@ -1,13 +1,13 @@
-# ruff: noqa: ARG002 (plain tables need little of what a `TablePolicy` is asked with)
+# ruff: noqa: ARG002 (plain tables need few of the arguments of `TablePolicy`)
 """What a policy means for one Django model, and which tables have one.
 
-A `Binding` is found by the name of a table, because a table is all that a statement knows of a
-join. Models declare it as `TTLModel` does, or the setting ``TTL_ODM_POLICIES`` does it for models
-of others. The default is read whenever a statement is compiled, and Django compiles each time: a
-changed ``__ttl__`` acts at once on every row.
+A `Binding` is found by a table's name, because that is all that a statement knows of a join.
+Models declare policies as `TTLModel` does, and the setting ``TTL_ODM_POLICIES`` declares them for
+models of other apps. The default is read whenever a statement is compiled, and Django compiles each
+time: a changed ``__ttl__`` applies at once to every row.
 
-Historical models (in migrations) are not bound: a migration may run before the columns are there,
-and has to see what it migrates. This module must not know SQL.
+Historical models (in migrations) are not bound: a migration may run before the columns exist, and
+has to see the rows that it migrates. This module must not know SQL.
 """
 
 from __future__ import annotations
@@ -58,9 +58,14 @@ SETTING: Final = "TTL_ODM_POLICIES"
 class Binding:
     """A table's policy, on the concrete model whose table holds its fields.
 
-    `stamp` is the field with the instant, `own` that with a row's own ttl, if rows have one, and
-    `scope` that whose values may have defaults of their own. `source` is where the default comes
-    from.
+    Attributes:
+        model: The model.
+        default: The declared default.
+        stamp: The field with the instant.
+        own: The field with a row's own ttl; None if rows have none.
+        sweep: How sweeps find expired rows.
+        scope: The field whose values may have defaults of their own; None if there is none.
+        source: Where the default comes from.
     """
 
     model: Model
@@ -81,9 +86,9 @@ class Binding:
         sweep: SweepBy,
         is_planned: bool = False,
     ) -> Binding:
-        """Find the fields of a policy on a model, or raise if they aren't there, or don't fit.
+        """Find the fields of a policy on a model; raise if they are missing, or don't fit.
 
-        One that is only planned is what it is, whatever the model declares.
+        A policy that `is_planned` ignores what the model declares.
         """
         policy = as_policy(declared, where=where)
         extension = default_extension(policy)
@@ -110,12 +115,12 @@ class Binding:
 
     @property
     def policy(self) -> Policy:
-        """The policy as it is declared at this moment; raises where that is none."""
+        """The policy as declared at this moment; raises if that is invalid."""
         return self.default.policy
 
     @property
     def form(self) -> Form:
-        """The form that instants have in the column."""
+        """The form of instants in the column; raises for a field that holds none."""
         field, unit = self.stamp, self.policy.unit
         if isinstance(field, InstantField):
             return "instant"
@@ -136,7 +141,7 @@ class Binding:
         )
 
     def _check_digits(self, field: models.DecimalField[Any, Any], per_second: int) -> None:
-        """Refuse to write into a column that would round the clock down."""
+        """Reject a column that would round the clock down in writes."""
         digits = len(str(1_000_000 // per_second)) - 1
         if self.stamps and field.decimal_places < digits:
             raise TTLConfigurationError(
@@ -146,16 +151,16 @@ class Binding:
             )
 
     def expires_at(self, obj: models.Model, age: int | None = None) -> datetime | None:
-        """The instant from which the row of an instance doesn't exist (aware, UTC).
+        """Return the instant from which an instance's row is expired (aware, UTC).
 
-        Of a default that Python doesn't know the database is asked, unless the row was read with
-        the `age` that `DefaultSource.row_age` stands for.
+        A default that Python doesn't know is queried, unless the row was read together with its
+        `age`: see `DefaultSource.row_age`.
         """
-        kept = vars(obj)
+        loaded = vars(obj)
         fields = [field.attname for field in (self.stamp, self.own) if field is not None]
-        unread = [name for name in fields if isinstance(kept.get(name, UNREAD), Unknown)]
+        unread = [name for name in fields if isinstance(loaded.get(name, UNREAD), Unknown)]
         if unread:
-            # What asks for an end wants to know it where that has passed, too.
+            # The end of an expired row is of interest too.
             rows = include_expired(type(obj)._base_manager.using(obj._state.db))
             obj.refresh_from_db(fields=unread, from_queryset=rows)
         instant = getattr(obj, self.stamp.attname)
@@ -163,29 +168,29 @@ class Binding:
         return expires_at(policy, instant=instant, own=self.own_of(obj))
 
     def own_of(self, obj: models.Model) -> Any:
-        """What the row of an instance has, or will have, for its own ttl."""
+        """Return the own ttl that an instance's row has, or will have once saved."""
         own = None if self.own is None else getattr(obj, self.own.attname)
         return own.total_seconds() if isinstance(own, timedelta) else own
 
     @property
     def seconds(self) -> int | None:
-        """The seconds after which an inheriting row expires; None for never, or while TTL is off.
+        """Seconds after which an inheriting row expires; None for never, or while TTL is off.
 
-        0 for a field that holds the instant of expiry itself. Only where Python knows the default.
+        0 if the field holds the instant of expiry itself. Only if Python knows the default.
         """
         seconds = self.default()
         return None if seconds == NEVER else seconds
 
     @property
     def is_off(self) -> bool:
-        """Whether nothing can expire; False where Python doesn't know the default."""
+        """Whether no row can expire; False if Python doesn't know the default."""
         if not self.source.is_known:
-            self.default.policy  # noqa: B018 (raises where Python is to know it now)
+            self.default.policy  # noqa: B018 (raises if the policy has become a fixed one)
             return False
         return self.default() is None
 
     def is_off_for(self, obj: models.Model, using: str) -> bool:
-        """Whether the row of an instance can't expire, by the default that it has now."""
+        """Whether an instance's row can't expire under its present default."""
         if self.source.is_known:
             return self.is_off
         policy = self.source.policy_of(obj, using, None)
@@ -193,7 +198,7 @@ class Binding:
 
     @property
     def is_strict(self) -> bool:
-        """Whether a CHECK keeps what is not a ttl out of the rows' own."""
+        """Whether a CHECK keeps invalid values out of the rows' own ttls."""
         return isinstance(self.own, TTLField)
 
     @property
@@ -203,7 +208,7 @@ class Binding:
 
     @property
     def has_end(self) -> models.Q:
-        """Which rows expire some day, as long as nothing about them changes."""
+        """The condition for rows that will expire some day, if nothing about them changes."""
         none = models.Q(pk__in=[])
         age = self.source.row_age()
         if age is not None:
@@ -236,7 +241,7 @@ class Binding:
 
 
 def _check(policy: Policy, own: AnyField | None, where: str) -> None:
-    """Refuse what a policy says and this adapter doesn't do."""
+    """Reject options of a policy that this adapter doesn't support."""
     if policy.timezone != "UTC":
         raise TTLConfigurationError(
             f"{where}: timezone={policy.timezone!r}: Django's settings USE_TZ and TIME_ZONE "
@@ -263,30 +268,34 @@ def _check(policy: Policy, own: AnyField | None, where: str) -> None:
 
 
 Rejected = Literal["lifetime", "change", "unread", "sweep", "subclass"]
-"""What rows that expire with rows of another table can't have, or do.
+"""What rows that expire with rows of another table can't have.
 
-Their own lifetime; another declaration later on; an end, where they aren't in the database yet; a
-sweep of their table alone; a subclass with a table of its own.
+In this order: a lifetime of their own; a later change of the declaration; an end, as long as they
+aren't in the database; a sweep of their table alone; a subclass with a table of its own.
 """
 
 
 @dataclass(eq=False)
 class TablePolicy:
-    """How a table hangs on a policy, and what statements make of that.
+    """The policy that applies to a table, and its effect on statements.
 
-    `link` is None for the table that holds the fields; for the table of a multi-table subclass it
-    is the field in it that holds the root's primary key. The methods are those of both: rows live
-    by the fields of their own. See `ttl_odm.django.policy.rules` for others.
+    The methods here are those of rows that have a lifetime of their own. For others see
+    `ttl_odm.django.policy.rules`.
+
+    Attributes:
+        binding: The policy.
+        link: None for the table that holds the policy's fields; in the table of a multi-table
+            subclass, the field that holds the root's primary key.
     """
 
     binding: Binding
     link: AnyField | None = None
     has_lifetime: ClassVar[bool] = True
-    """Whether the rows have a lifetime of their own, and go by it alone."""
+    """Whether the rows have a lifetime of their own, and only that decides when they expire."""
 
     @property
     def model(self) -> Model:
-        """The model that declares it."""
+        """The model that declares the policy."""
         return self.binding.model
 
     @property
@@ -295,56 +304,56 @@ class TablePolicy:
         return self.binding.stamps
 
     def is_link(self, relation: AnyField) -> bool:
-        """Whether a foreign key leads the rows to those that they expire with, by a rule."""
+        """Whether a foreign key leads to the rows with which these expire."""
         return False
 
     def is_off_for(self, obj: models.Model, using: str) -> bool:
-        """Whether the row of an instance can't expire, by the default that it has now."""
+        """Whether an instance's row can't expire under its present default."""
         return self.binding.is_off_for(obj, using)
 
     def expires_at(self, obj: models.Model, age: int | None = None) -> datetime | None:
-        """The instant at which the row of an instance expires: see `Binding.expires_at`."""
+        """Return the instant at which an instance's row expires: see `Binding.expires_at`."""
         return self.binding.expires_at(obj, age)
 
     def expired_without_end(self, obj: models.Model) -> bool | None:
-        """Whether the row of an instance has expired; None where its end says that."""
+        """Whether an instance's row has expired; None if its end decides that."""
         return None
 
     def rejected(self, what: Rejected, where: str) -> TTLConfigurationError | None:
-        """The error for what the rows can't have, with the fix; None if they can."""
+        """Return the error, with the fix, for what the rows can't have; None if they can."""
         return None
 
     def condition(
         self, connection: BaseDatabaseWrapper, source: str, kind: Kind, *, writing: bool
     ) -> str | None:
-        """SQL for whether a row is live, or expired; None where its own fields say that."""
+        """Return SQL for whether a row is live, or expired; None if its own fields decide that."""
         return None
 
     def judged_by_joins(self, query: Query, alias: str) -> bool:
-        """Whether another table of a query has a condition that says all of the row, too.
+        """Whether the condition of another table in a query makes the row's own redundant.
 
         In this query every table has its condition.
         """
         return False
 
     def leads_to_parent(self, query: Query, join: Join) -> bool:
-        """Whether a join from live rows leads to a live row in any case."""
+        """Whether a join from live rows always leads to live rows."""
         return False
 
     def live_to_update(self, query: UpdateQuery, live: Expression) -> Sequence[Expression]:
-        """The conditions for the rows that an UPDATE matches, with the one for live rows."""
+        """Return the conditions on the rows that an UPDATE matches, including `live`."""
         return [live]
 
     def live_to_delete(self, query: DeleteQuery, using: str, live: Expression) -> Expression:
-        """The condition for the rows that a DELETE matches, with the one for live rows."""
+        """Return the condition on the rows that a DELETE matches, made of `live`."""
         return live
 
     def insert(self, query: InsertQuery, using: str, write: Callable[[], Any]) -> Any:
-        """Run an INSERT, so that it adds no row that would have expired."""
+        """Run an INSERT in such a way that it adds no expired row."""
         return write()
 
     def update(self, query: UpdateQuery, using: str, write: Callable[[], Any]) -> Any:
-        """Run an UPDATE, so that it turns no row into one that would have expired."""
+        """Run an UPDATE in such a way that it makes no row an expired one."""
         return write()
 
     def delete(self, query: DeleteQuery, using: str, write: Callable[[], Any]) -> Any:
@@ -353,49 +362,53 @@ class TablePolicy:
 
 
 _policies: dict[str, TablePolicy] = {}
+"""By the names of tables."""
 
 
 def table_policy(table: str) -> TablePolicy | None:
-    """How a table hangs on a policy; None if it doesn't."""
+    """Return the policy of a table; None if it has none."""
     return _policies.get(table)
 
 
 def policy_in(query: Query, table: str) -> TablePolicy | None:
-    """How a table in a statement hangs on a policy; None if it doesn't, or in a migration."""
+    """Return the policy of a table in a statement; None if it has none, or in a migration."""
     policy = _policies.get(table)
     return None if policy is None or is_historical(query.get_meta().model) else policy
 
 
 def policy_of(model: Model) -> TablePolicy | None:
-    """How the table of a model hangs on a policy; None if it doesn't, or in a migration."""
+    """Return the policy of a model's table; None if it has none, or in a migration."""
     policy = _policies.get(model._meta.db_table)
     return None if policy is None or is_historical(model) else policy
 
 
 def binding_of(model: Model) -> Binding | None:
-    """The policy of a model's rows, or of the model at the root of its inheritance; None."""
+    """Return the binding of a model, or of the model at the root of its inheritance, or None.
+
+    None also for rows that expire with rows of another table.
+    """
     policy = policy_of(model)
     return policy.binding if policy is not None and policy.has_lifetime else None
 
 
 def is_historical(model: Model) -> bool:
-    """Whether a model is a migration's."""
+    """Whether a model belongs to a migration."""
     return model._meta.apps is not apps
 
 
 def bindings() -> list[Binding]:
-    """Every policy, in the order of declaration."""
+    """Return every binding, in the order of declaration."""
     policies = _policies.values()
     return [policy.binding for policy in policies if policy.has_lifetime and policy.link is None]
 
 
 def table_policies() -> list[TablePolicy]:
-    """What stands for each table, in the order of declaration."""
+    """Return the policies of all tables, in the order of declaration."""
     return list(_policies.values())
 
 
 def number_of_policies() -> int:
-    """How many tables hang on a policy, by which one sees that another was declared."""
+    """Return how many tables have a policy; the number changes with each declaration."""
     return len(_policies)
 
 
@@ -405,12 +418,17 @@ def has_subclass_tables(model: Model) -> bool:
 
 
 def bind(binding: Binding) -> None:
-    """Put a policy on a table, unless it has one, or its rows are part of another table's."""
+    """Put a binding on the table of its model; see `put`."""
     put(TablePolicy(binding))
 
 
 def put(policy: TablePolicy) -> None:
-    """Let a policy stand for the table of its model, unless that has another."""
+    """Put a policy on the table of its model.
+
+    Raises:
+        TTLConfigurationError: Another model has declared one, or a parent's table holds a part of
+            each row.
+    """
     meta = policy.model._meta
     other = _policies.get(meta.db_table)
     if other is not None and other.model is not policy.model:
@@ -428,7 +446,7 @@ def put(policy: TablePolicy) -> None:
 
 
 def bind_subclass(model: Model) -> None:
-    """Let the table of a multi-table subclass hang on the policy of the root, if it has one."""
+    """Apply the root's policy, if it has one, to the table of a multi-table subclass."""
     meta, declares = model._meta, "__ttl__" in vars(model)
     if meta.proxy:
         policy = _policies.get(meta.db_table)
@@ -456,7 +474,7 @@ def bind_subclass(model: Model) -> None:
 
 
 def unbind(table: str) -> None:
-    """Forget a table, for tests that make models."""
+    """Forget the policy of a table, for tests that create models."""
     _policies.pop(table, None)
 
 
@@ -469,7 +487,11 @@ def _several(model: Model, policy: TablePolicy) -> TTLConfigurationError:
 
 
 def field_named(model: Model, name: str, where: str) -> AnyField:
-    """The field of a model's own table that has a name, or its column; raises where none has."""
+    """Return the field of a model's own table by its name, attribute or column.
+
+    Raises:
+        TTLConfigurationError: The model has no such field.
+    """
     local = model._meta.local_concrete_fields
     named = [field for field in local if name in (field.name, field.attname)]
     for field in (*named, *(field for field in local if name == field.column)):
@@ -491,7 +513,7 @@ def schema_and_name(table: str) -> tuple[str | None, str]:
 
 
 def policies_of(setting: object) -> Iterator[tuple[Model, object, str]]:
-    """The models that the setting names, with their policies and where these are declared."""
+    """Yield the models that the setting names, with their policies and where they are declared."""
     if not isinstance(setting, dict):
         raise TTLConfigurationError(
             f"{SETTING} = {setting!r}: give a dict that maps models, such as 'sessions.Session', "

@@ -1,15 +1,16 @@
-"""`TTLIndex`: what lets the sweeper find expired rows without walking the table.
+"""`TTLIndex`: the indexes by which the sweeper finds expired rows without scanning the table.
 
-One of them is over the rows that inherit the default, by the instant that they began; the other is
-over those with a ttl of their own, by its end. Where the values of a field have defaults of their
-own, that field leads the first one, and a sweep comes to the rows of each by its own default.
+A table has two of them. One covers the rows that inherit the default, ordered by the instant at
+which their life began; the other covers the rows with a ttl of their own, ordered by its end. If
+the values of a field have defaults of their own, the first one begins with that field, and a sweep
+finds the rows of each value by its default.
 
 PostgreSQL and SQLite have partial indexes and indexes on expressions. MariaDB has neither, so there
-each is on an invisible virtual column, which the same migration operation adds.
+each index is on an invisible virtual column, which the same migration operation adds.
 
-Django's own operations work with it: ``AddIndex`` (also what ``makemigrations`` writes),
-``RemoveIndex``, ``AddIndexConcurrently``. In a migration with ``atomic = False`` PostgreSQL builds
-it CONCURRENTLY without being asked.
+Django's own operations work with these indexes: ``AddIndex`` (which ``makemigrations`` writes),
+``RemoveIndex``, ``AddIndexConcurrently``. In a migration with ``atomic = False``, PostgreSQL always
+builds them CONCURRENTLY.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ if TYPE_CHECKING:
 class TTLIndex(models.Index):
     """An index for the sweeper.
 
-    On one field, the last modification: over the rows that inherit the default. With a field
-    before it: the same, if the values of that field have defaults of their own. On the last
-    modification and the row's own ttl: over the rows that have one.
+    Its fields decide which rows it covers. The last modification alone: rows that inherit the
+    default. Another field before it: the same rows, if the values of that field have defaults of
+    their own. The last modification and the row's own ttl: rows that have their own ttl.
     """
 
-    __module__ = "ttl_odm.django"  # what migrations name, and may rely on
+    __module__ = "ttl_odm.django"  # the path in migrations, which must stay valid
 
     max_name_length = MAX_NAME
 
@@ -59,7 +60,7 @@ class TTLIndex(models.Index):
         using: str = "",  # noqa: ARG002 (Django's signature)
         **kwargs: Any,
     ) -> Statement:
-        """The statement that creates it."""
+        """Return the statement that creates the index."""
         connection = schema_editor.connection
         quote, family = connection.ops.quote_name, family_of(connection)
         parts = self.parts_of(model)
@@ -78,7 +79,7 @@ class TTLIndex(models.Index):
     def remove_sql(
         self, model: Model, schema_editor: BaseDatabaseSchemaEditor, **kwargs: Any
     ) -> Any:
-        """The statement that drops it."""
+        """Return the statement that drops the index."""
         name = schema_editor.connection.ops.quote_name(self.name)
         if isinstance(family_of(schema_editor.connection), MySQL):
             parts = f"DROP INDEX {name}, DROP COLUMN {self.parts_of(model).virtual_column}"
@@ -87,9 +88,9 @@ class TTLIndex(models.Index):
         return _statement(model, schema_editor, drop)
 
     def replacement(self, model: Model, connection: BaseDatabaseWrapper) -> str:
-        """The statements that replace another index of its name, while others write.
+        """Return the statements that replace another index of this name without blocking writers.
 
-        On MariaDB and MySQL its virtual column is that of the other one.
+        On MariaDB and MySQL the new index uses the virtual column of the old one.
         """
         quote = connection.ops.quote_name
         if connection.vendor == "mysql":
@@ -101,14 +102,14 @@ class TTLIndex(models.Index):
             return f"{drop}; {self.create_sql(model, editor, concurrently=is_concurrent)}"
 
     def addition(self, model: Model, quote: Callable[[str], str]) -> str:
-        """The clause that adds it on MariaDB and MySQL, where its virtual column is there."""
+        """Return the clause that adds the index on MariaDB and MySQL, behind its virtual column."""
         parts, scope = self.parts_of(model), ""
         if parts.scope is not None and can_lead(parts.scope, MySQL()):
             scope = f"{quote(str(parts.scope.column))}, "
         return f"ADD INDEX {quote(self.name)} ({scope}{parts.virtual_column})"
 
     def parts_of(self, model: Model) -> IndexParts:
-        """What it is made of in a model, which may be a migration's."""
+        """Return the fields of a model, also of a migration's, that the index is made of."""
         fields = {field.name: field for field in model._meta.local_concrete_fields}
         named = [fields[name] for name in self.fields]
         own = next(field for field in fields.values() if isinstance(field, TTLField))
@@ -118,7 +119,7 @@ class TTLIndex(models.Index):
 
 
 class IndexParts(NamedTuple):
-    """The fields of a `TTLIndex`: `scope` where the values of one have defaults of their own."""
+    """The fields of a `TTLIndex`; `scope` is the one whose values have defaults of their own."""
 
     scope: AnyField | None
     stamp: AnyField
@@ -127,17 +128,20 @@ class IndexParts(NamedTuple):
 
     @property
     def virtual_column(self) -> str:
-        """MariaDB's and MySQL's column that it is on."""
+        """The virtual column of the index on MariaDB and MySQL."""
         return OWN_END if self.is_own else INHERITED_END
 
 
 def sweeper_indexes(
     table: str, stamp: str = "last_modified", own: str = "ttl", scope: str | None = None
 ) -> list[TTLIndex]:
-    """The two indexes of a table.
+    """Return the two indexes of a table.
 
-    These are its fields: that of the last modification, that of the ttl, and, if there is one, that
-    whose values have defaults of their own.
+    Args:
+        table: The table's name.
+        stamp: The field of the last modification.
+        own: The field of the row's own ttl.
+        scope: The field whose values have defaults of their own, if there is one.
     """
     inheriting = [stamp] if scope is None else [scope, stamp]
     return [
@@ -147,7 +151,7 @@ def sweeper_indexes(
 
 
 def begins_index(model: Model, fields: Sequence[AnyField]) -> bool:
-    """Whether an index, a unique constraint or the primary key begins with fields, in any order."""
+    """Whether an index, unique constraint or primary key begins with the fields, in any order."""
     meta, count = model._meta, len(fields)
     lists = [
         [name for name, _ in index.fields_orders] for index in meta.indexes if _is_whole(index)
@@ -173,23 +177,23 @@ def _is_whole(index: models.Index) -> bool:
 
 
 def target_of(field: AnyField) -> AnyField:
-    """The field itself, or what it refers to in the end."""
+    """Return the field itself; for a foreign key, the field at the end of the references."""
     target: Any = field
     while target.is_relation:
         target = target.target_field
-    found: AnyField = target
-    return found
+    end: AnyField = target
+    return end
 
 
 def can_index(field: AnyField) -> bool:
-    """Whether every database can index a field: MariaDB and MySQL no text of any length."""
+    """Whether every database can index a field: MariaDB and MySQL can't index unlimited text."""
     return not isinstance(target_of(field), (models.TextField, models.BinaryField))
 
 
 def is_led_by_scope(binding: Binding) -> bool:
-    """Whether a model's index over the rows that inherit is as its scopes want it; if it has any.
+    """Whether a model's index over inheriting rows begins with the scope, if it has scopes.
 
-    A class Meta may list an index of the same name.
+    It may not: a class Meta can list an index of the same name.
     """
     scope, stamp = binding.scope, binding.stamp.name
     ours = [index.fields for index in binding.model._meta.indexes if isinstance(index, TTLIndex)]
@@ -197,7 +201,7 @@ def is_led_by_scope(binding: Binding) -> bool:
 
 
 def can_lead(field: AnyField, family: Family) -> bool:
-    """Whether an index may begin with a field: MariaDB and MySQL index no long text."""
+    """Whether an index may begin with a field: MariaDB and MySQL can't index long text."""
     target = target_of(field)
     if not isinstance(target, (models.CharField, models.TextField)):
         return True
@@ -210,45 +214,45 @@ def _statement(model: Model, schema_editor: BaseDatabaseSchemaEditor, template: 
 
 
 def creation(model: Model, index: models.Index, connection: BaseDatabaseWrapper) -> str:
-    """The statement that makes an index, while others write."""
+    """Return the statement that creates an index without blocking writers."""
     with connection.schema_editor(collect_sql=True) as editor:
         is_concurrent = connection.vendor == "postgresql"
         return str(index.create_sql(model, editor, concurrently=is_concurrent))
 
 
 def concurrently(schema_editor: BaseDatabaseSchemaEditor, options: dict[str, Any]) -> str:
-    """What an index statement says, so that others may write meanwhile: on PostgreSQL."""
+    """Return the keyword by which PostgreSQL doesn't block writers, or nothing."""
     connection = schema_editor.connection
-    outside = connection.vendor == "postgresql" and not (
+    is_allowed = connection.vendor == "postgresql" and not (
         connection.in_atomic_block or schema_editor.collect_sql
     )
-    return "CONCURRENTLY " if options.get("concurrently") or outside else ""
+    return "CONCURRENTLY " if options.get("concurrently") or is_allowed else ""
 
 
 class PartEnd(Expression):
-    """What one of the indexes orders by, in a query."""
+    """The expression that orders one of the indexes, for queries."""
 
     def __init__(self, stamp: Combinable, own: Combinable | None = None) -> None:
-        """Name what it is made of: the column of the last modification, and that of the ttl."""
+        """Take the columns: the last modification, and the row's own ttl for the index over it."""
         super().__init__(output_field=InstantField())
         self.sources: list[Any] = [stamp] if own is None else [stamp, own]
 
     def get_source_expressions(self) -> list[Any]:
-        """The columns."""
+        """Return the columns."""
         return self.sources
 
     def set_source_expressions(self, exprs: Sequence[Any]) -> None:
-        """Set them, once they are resolved."""
+        """Set the columns, once resolved."""
         self.sources = list(exprs)
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
-        """Render it, word for word as the index has it."""
+        """Return the SQL, word for word as in the index."""
         stamp, *own = (compiler.compile(source)[0] for source in self.sources)
         return family_of(connection).part_end(stamp, *own), ()
 
 
 def has_contract_fields(binding: Binding) -> bool:
-    """Whether a model has the fields that our indexes are made for."""
+    """Whether a model has the contract's two fields, which `TTLIndex` requires."""
     return isinstance(binding.stamp, LastModifiedField) and isinstance(binding.own, TTLField)
 
 

@@ -1,7 +1,7 @@
-"""What a query may ask of the gate; kept on Django's own Query, which hands it on to its clones.
+"""What a query can ask of the gate; stored on Django's own Query, whose clones keep it.
 
-A queryset of any model, ours or not, can carry these: `include_expired`, `only_expired` and
-`keep_last_modified` return a copy that does.
+A queryset of any model, ours or not, can have these options: `include_expired`, `only_expired` and
+`keep_last_modified` return a copy with one.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ Q = TypeVar("Q", bound="QuerySet[Any, Any]")
 Rows = Literal["live", "all", "expired"]
 
 Kind = Literal["live", "expired"]
-"""What a condition asks of a row."""
+"""What a condition requires of a row."""
 
 _ROWS = "_ttl_odm_rows"
 _KEEPS = "_ttl_odm_keeps"
 _PURGES = "_ttl_odm_purges"
 _ROOT_WRITTEN = "_ttl_odm_root_written"
-
 _ORPHANED = "_ttl_odm_orphaned"
 
 _purged: ContextVar[frozenset[str]] = ContextVar("ttl_odm_purged", default=frozenset())
+_orphaned: ContextVar[frozenset[str]] = ContextVar("ttl_odm_orphaned", default=frozenset())
 
 
 def include_expired(queryset: Q) -> Q:
     """Return a queryset (of any manager) that reads expired rows too, also those of joined tables.
 
-    Reads only: nothing brings an expired row back to life.
+    Only reads are affected: writes still can't revive an expired row.
     """
     return _marked(queryset, _ROWS, "all")
 
@@ -49,46 +49,49 @@ def only_expired(queryset: Q) -> Q:
 def keep_last_modified(queryset: Q) -> Q:
     """Return a queryset whose ``update()`` and ``bulk_update()`` leave ``_ts`` unchanged.
 
-    For view counters and background fix-ups; all other writes reset it.
+    For view counters and background corrections; all other writes reset it.
     """
     return _marked(queryset, _KEEPS, value=True)
 
 
 def for_purge(queryset: Q, *, by_key: bool = False) -> Q:
-    """A queryset whose DELETE takes expired rows only, by their keys where `by_key` says so."""
+    """Return a queryset whose DELETE takes only expired rows; `by_key` if it selects by keys."""
     return _marked(queryset, _PURGES, "by key" if by_key else "any")
 
 
 def after_root(queryset: Q) -> Q:
-    """A queryset whose ``update()`` writes a subclass table of a row just written at its root."""
+    """Return a queryset whose ``update()`` follows a write of the same row at its root.
+
+    So it writes the row of a subclass table without another condition or stamp.
+    """
     return _marked(queryset, _ROOT_WRITTEN, value=True)
 
 
 def rows_of(query: Query) -> Rows:
-    """Which rows a query reads."""
+    """Return which rows a query reads."""
     rows: Rows = getattr(query, _ROWS, "live")
     return rows
 
 
 def keeps_last_modified(query: Query) -> bool:
-    """Whether an UPDATE leaves ``_ts`` alone."""
+    """Whether an UPDATE leaves ``_ts`` unchanged."""
     return hasattr(query, _KEEPS)
 
 
 def purges(query: Query) -> Literal["by key", "any"] | None:
-    """Whether a DELETE takes expired rows, and how it finds them."""
+    """Return how a DELETE of expired rows finds them; None for any other DELETE."""
     how: Literal["by key", "any"] | None = getattr(query, _PURGES, None)
     return how
 
 
 def root_written(query: Query) -> bool:
-    """Whether the row was checked, and stamped, at its root a moment ago."""
+    """Whether the row has just been checked, and stamped, at its root: see `after_root`."""
     return hasattr(query, _ROOT_WRITTEN)
 
 
 @contextmanager
 def purging(tables: frozenset[str]) -> Iterator[None]:
-    """Let DELETEs from these tables take expired rows, and those only."""
+    """Let DELETEs from these tables take only expired rows."""
     token = _purged.set(tables)
     try:
         yield
@@ -97,19 +100,16 @@ def purging(tables: frozenset[str]) -> Iterator[None]:
 
 
 def purged_tables() -> frozenset[str]:
-    """Those of `purging`."""
+    """Return the tables of `purging`."""
     return _purged.get()
-
-
-_orphaned: ContextVar[frozenset[str]] = ContextVar("ttl_odm_orphaned", default=frozenset())
 
 
 @contextmanager
 def deleting_with_parents(tables: frozenset[str]) -> Iterator[None]:
-    """Let DELETEs take rows of these tables that have no parent any more.
+    """Let DELETEs take rows of these tables even if their parents are gone.
 
-    Django's `Collector` has chosen them while they had one, and may delete that first. Rows whose
-    parent has expired since then are left alone, as by any other DELETE.
+    Django's `Collector` has chosen the rows while they had parents, and may delete the parents
+    first. Rows whose parent has expired since then are left alone, as by any other DELETE.
     """
     token = _orphaned.set(tables)
     try:
@@ -119,17 +119,17 @@ def deleting_with_parents(tables: frozenset[str]) -> Iterator[None]:
 
 
 def orphaned_tables() -> frozenset[str]:
-    """Those of `deleting_with_parents`."""
+    """Return the tables of `deleting_with_parents`."""
     return _orphaned.get()
 
 
 def with_orphaned(queryset: Q, tables: frozenset[str]) -> Q:
-    """A queryset whose ``update()`` takes them too: see `deleting_with_parents`."""
+    """Return a queryset whose ``update()`` takes such rows too: see `deleting_with_parents`."""
     return _marked(queryset, _ORPHANED, tables)
 
 
 def orphaned_for(query: Query) -> frozenset[str]:
-    """The tables of `with_orphaned`."""
+    """Return the tables of `with_orphaned`."""
     tables: frozenset[str] = getattr(query, _ORPHANED, frozenset())
     return tables
 

@@ -1,11 +1,11 @@
 """The one predicate: whether a row is live or expired, as SQL.
 
 Reads, writes, the purge of keys and the sweeper all get their condition here, and nowhere else.
-It is made of ranges, because planners can't estimate a COALESCE. Own ttls that are none (0, -2: raw
-SQL, where no CHECK kept them out) read as "no override".
+It consists of ranges, because planners can't estimate a COALESCE. Invalid own ttls (0 or -2, from
+raw SQL on a table without the CHECK) count as "no override".
 
-Django compiles each statement anew, so what this makes is kept: a `Predicate` for each row of a
-statement, and its SQL for each default, with which it is asked for whenever that may have changed.
+Django compiles each statement anew, so results are cached: a `Predicate` for each table or alias,
+and in it the SQL for each default.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ TRUE, FALSE = "1 = 1", "1 = 0"
 _BOOLEAN: BooleanField[bool, bool] = BooleanField()
 
 _SCOPE: Final = re.compile("\0([0-9]+)\0")
-"""Where a text needs one of the scopes that a query fixes, by its number."""
+"""A placeholder for one of the scopes that a query fixes, by its number."""
 
 _MOST_TEXTS: Final = 100
-"""Of one `Predicate`: a test's clock, or a default that is a function, may ask for any number."""
+"""In one `Predicate`: a test's clock, or a function as default, may need any number of them."""
 
 
 class RowCondition(Expression):
     """A condition for rows that the gate adds to a statement."""
 
     def __init__(self) -> None:
-        """It is a boolean."""
+        """Make a boolean expression."""
         super().__init__(output_field=_BOOLEAN)
 
 
@@ -59,7 +59,7 @@ class Predicate(RowCondition):
     def __init__(
         self, policy: TablePolicy, alias: str, kind: Kind, *, writing: bool = False
     ) -> None:
-        """Say which row; when `writing`, it is judged at the moment of the write."""
+        """Take the row's table or alias; `writing` judges the row at the moment of the write."""
         super().__init__()
         self.policy = policy
         self.alias = alias
@@ -70,17 +70,17 @@ class Predicate(RowCondition):
     @staticmethod
     @functools.lru_cache(maxsize=1_000)
     def of(policy: TablePolicy, alias: str, kind: Kind, *, writing: bool = False) -> Predicate:
-        """The same, made once: it is asked for with each statement."""
+        """Return a cached instance, since every statement needs one."""
         return Predicate(policy, alias, kind, writing=writing)
 
     def as_sql(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper
     ) -> tuple[str, tuple[Any, ...]]:
-        """Render it, in parentheses; the only bound values are scopes that the query fixes."""
+        """Return the SQL, in parentheses; the only bound values are scopes that the query fixes."""
         # Aliases stand unquoted before Django 6.1, which has another name for this.
         quote_alias = getattr(compiler, "quote_name", None) or compiler.quote_name_unless_alias
         alias, family = quote_alias(self.alias), clock.family_of(connection)
-        # All that may differ from one time to the next.
+        # Everything on which the text depends.
         binding, present = self.policy.binding, family.present(writing=self.writing)
         declared, source = binding.default, binding.source
         scopes: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ class Predicate(RowCondition):
     def render(
         self, connection: BaseDatabaseWrapper, alias: str, scopes: Sequence[str] = ()
     ) -> str:
-        """Its text for the table, or its alias, quoted, whose rows have these scopes, if any."""
+        """Return the text for a table or alias, quoted, whose rows have these scopes, if any."""
         binding, link = self.policy.binding, self.policy.link
         quote = connection.ops.quote_name
         by_rule = self.policy.condition(connection, alias, self.kind, writing=self.writing)
@@ -124,7 +124,7 @@ class Predicate(RowCondition):
         return f"(EXISTS (SELECT 1 FROM {rows}))"  # noqa: S608 (names that Django quotes)
 
     def _of(self, connection: BaseDatabaseWrapper, source: str, scopes: Sequence[str] = ()) -> str:
-        """The predicate for the table that holds the fields, or its alias, quoted."""
+        """Return the predicate for the table that holds the fields, or its alias, quoted."""
         binding, live = self.policy.binding, self.kind == "live"
         if not live:
             return expired_in(connection, binding, source, scopes, writing=self.writing)
@@ -138,25 +138,25 @@ class Predicate(RowCondition):
 
 
 class ExpiresWithin(Expression):
-    """Whether the row of a query will have expired so many seconds from now, if nothing changes."""
+    """Whether a row of a query will expire within so many seconds, if nothing changes."""
 
     def __init__(self, binding: Binding, seconds: int) -> None:
-        """Say of which table's rows."""
+        """Take the table of the rows, and the seconds from now."""
         super().__init__(output_field=_BOOLEAN)
         self._binding = binding
         self._seconds = seconds
         self._stamp: Any = F(binding.stamp.name)
 
     def get_source_expressions(self) -> list[Any]:
-        """The field with the instant, which stands for its table."""
+        """Return the field with the instant, whose alias is the table's."""
         return [self._stamp]
 
     def set_source_expressions(self, exprs: Sequence[Any]) -> None:
-        """Set it, once it is resolved."""
+        """Set the field, once resolved."""
         (self._stamp,) = exprs
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
-        """Render it."""
+        """Return the SQL."""
         quote_alias = getattr(compiler, "quote_name", None) or compiler.quote_name_unless_alias
         source = quote_alias(self._stamp.alias)
         expired = expired_in(connection, self._binding, source, writing=True, seconds=self._seconds)
@@ -172,7 +172,7 @@ def expired_in(  # noqa: PLR0913 (the pieces of one condition)
     writing: bool = False,
     seconds: int = 0,
 ) -> str:
-    """Whether the row of a table, or of its alias, quoted, is expired so many seconds from now."""
+    """Return SQL for whether a row of a table or alias, quoted, is expired `seconds` from now."""
     if binding.is_off:
         return FALSE
     row = _Row(connection, binding, source, scopes, writing=writing, later=seconds)
@@ -182,14 +182,17 @@ def expired_in(  # noqa: PLR0913 (the pieces of one condition)
 
 
 def inherits_in(connection: BaseDatabaseWrapper, binding: Binding, source: str) -> str:
-    """Whether the row of a table, quoted, has no ttl of its own that counts; of those with one."""
+    """Return SQL for whether a row of a table, quoted, has no valid ttl of its own.
+
+    The table must have a column for it.
+    """
     return _Row(connection, binding, source, writing=True).inherits
 
 
 def begun_before(
     connection: BaseDatabaseWrapper, binding: Binding, source: str, seconds: int
 ) -> str:
-    """Whether the instant that its life counts from was so many seconds ago, or earlier."""
+    """Return SQL for whether a row's life began so many seconds ago, or earlier."""
     return _Row(connection, binding, source, writing=False).passed_since(seconds)
 
 
@@ -198,7 +201,7 @@ def _null_expires(policy: Policy) -> bool:
 
 
 class _Row:
-    """The pieces of the predicate for one row, by a clock that is so many seconds `later`."""
+    """The parts of the predicate for one row, by a clock that is `later` by so many seconds."""
 
     def __init__(  # noqa: PLR0913 (as above)
         self,
@@ -233,33 +236,33 @@ class _Row:
         return clock.ago(self._connection, form, str(seconds), writing=self._writing)
 
     def ahead(self, *, null_lives: bool) -> str:
-        """The end of an inherited life is still to come."""
+        """Whether the end of an inherited life is still to come."""
         if self._looked_up is None:
-            ahead = self._ahead(self._binding.seconds)
+            ahead = self._is_ahead_of(self._ago(self._binding.seconds))
         else:
             ahead = self._ahead_of(self._looked_up)
         nullable = null_lives and self._binding.stamp.null
         return f"{self._stamp} IS NULL OR {ahead}" if nullable else ahead
 
     def passed(self, *, null_expires: bool = False) -> str:
-        """The end of an inherited life has come; NULL says no, unless it expires."""
+        """Whether the end of an inherited life has come; not for NULL, unless `null_expires`."""
         if self._looked_up is not None:
             return self._passed_by(self._looked_up)
-        passed = self._passed(self._binding.seconds)
+        passed = self.passed_since(self._binding.seconds)
         is_null = clock.family_of(self._connection).is_null(self._stamp)
         return f"{is_null} OR ({passed})" if null_expires else passed
 
-    def passed_since(self, seconds: int) -> str:
-        """The instant was so many seconds ago, or earlier; NULL says no."""
-        return self._passed(seconds)
+    def passed_since(self, seconds: int | str | None) -> str:
+        """Whether the instant was so many seconds ago, or earlier; not for NULL."""
+        return self._has_reached(self._ago(seconds))
 
     def _ahead_of(self, lookup: AgeLookup) -> str:
         ahead = self._is_ahead_of(self._ago_by(lookup, lookup.age))
         if lookup.shortest is not None:
-            # Of young rows nobody has to ask what default they have.
+            # The default of a row that is younger than the shortest one isn't looked up.
             of_all = self._ago_by(lookup, lookup.shortest, of_all=True)
             ahead = f"({self._is_ahead_of(of_all)} OR {ahead})"
-        # A column of dates or numbers may hold one before all ages.
+        # A column of dates or numbers may hold an instant to which even `FOREVER` doesn't reach.
         is_instant = self._binding.form == "instant"
         return ahead if is_instant else f"({ahead} OR {lookup.once(lookup.age)} >= {FOREVER})"
 
@@ -272,9 +275,10 @@ class _Row:
         return passed if is_instant else f"{passed} AND {lookup.once(lookup.age)} < {FOREVER}"
 
     def _ago_by(self, lookup: AgeLookup, age: str, *, of_all: bool = False) -> str:
-        """The instant so many seconds ago; computed once where it is that of all rows.
+        """Return the instant at which the life of rows of this age began.
 
-        A write judges each row by the moment when it is written.
+        It is computed once if it is the same for all rows, except that a write judges each row at
+        the moment when it is written.
         """
         age = clock.within_dates(self._connection, self._binding.form, age)
         if self._writing:
@@ -282,17 +286,9 @@ class _Row:
         instant = self._ago(age)
         return f"(SELECT {instant})" if of_all else lookup.once(instant)
 
-    def _ahead(self, seconds: int | str | None) -> str:
-        """Some seconds after the instant are still to come, or there is none."""
-        return self._is_ahead_of(self._ago(seconds))
-
     def _is_ahead_of(self, instant: str) -> str:
         ahead = f"{self._stamp} > {instant}"
         return f"({ahead} OR NOT {self._is_date})" if self._is_date else ahead
-
-    def _passed(self, seconds: int | str | None) -> str:
-        """Some seconds after the instant have passed."""
-        return self._has_reached(self._ago(seconds))
 
     def _has_reached(self, instant: str) -> str:
         passed = f"{self._stamp} <= {instant}"
@@ -300,7 +296,7 @@ class _Row:
 
     @property
     def _is_date(self) -> str | None:
-        """Whether the column holds an instant; None where it always does."""
+        """Whether the column holds an instant; None if it always does."""
         if self._binding.form != "datetime":
             return None
         is_date = clock.family_of(self._connection).is_date(self._stamp)
@@ -308,27 +304,28 @@ class _Row:
 
     @property
     def _no_ttl(self) -> str:
-        """An own ttl that doesn't count."""
-        none = f"{self._own} <= 0"
-        return none if self._counting is None else f"({none} OR NOT ({self._counting}))"
+        """Whether the own ttl is invalid, so that it doesn't count."""
+        invalid = f"{self._own} <= 0"
+        return invalid if self._counting is None else f"({invalid} OR NOT ({self._counting}))"
 
     @property
     def _limit(self) -> str:
-        """What stands beside that it is over 0."""
+        """The further condition on a valid own ttl, besides that it is above 0."""
         return "" if self._counting is None else f" AND {self._counting}"
 
     @property
     def _counting(self) -> str | None:
+        """Whether an own ttl above 0 is valid; None if every one is."""
         family = clock.family_of(self._connection)
         return family.counting_ttl(self._own, is_checked=self._binding.is_strict)
 
     @property
     def _life(self) -> str:
-        """A row's own ttl as seconds to count with."""
+        """A row's own ttl as seconds to calculate with."""
         if self._binding.is_strict:
             return self._own
-        # A field that is not ours may hold what no sum of instants can take.
-        if self._connection.vendor == "postgresql":  # whose product of two int32 is one
+        # A field that is not ours may hold a number that no sum of instants can represent.
+        if self._connection.vendor == "postgresql":  # whose product of two int32 is an int32
             return f"CAST(LEAST({self._own}, {MAX_TTL}) AS bigint)"
         return f"(CASE WHEN {self._own} <= {MAX_TTL} THEN {self._own} ELSE {MAX_TTL} END)"
 
@@ -338,7 +335,7 @@ class _Row:
         return self._looked_up is not None or self._binding.seconds is not None
 
     def ttl_live(self) -> str:
-        """What `ttl_expired` is not, spelled out: NOT would be NULL for a row without a ttl."""
+        """The opposite of `ttl_expired`, written out: NOT would be NULL for a row without a ttl."""
         lookup = self._looked_up
         if lookup is not None and self._own and self._is_compared_at_once:
             return self._live_by_one_lookup(lookup)
@@ -356,18 +353,18 @@ class _Row:
 
     @property
     def _is_compared_at_once(self) -> bool:
-        """Whether `_live_by_one_lookup` is as good as it is short; SQLite scans faster by kinds."""
+        """Whether `_live_by_one_lookup` is applicable and fast: SQLite scans faster by kinds."""
         binding = self._binding
         is_plain = binding.form == "instant" and not binding.stamp.null and binding.is_strict
         return is_plain and self._connection.vendor != "sqlite"
 
     def _live_by_one_lookup(self, lookup: AgeLookup) -> str:
-        """A comparison of what is looked up with the instant that a row's life counts from.
+        """Compare the looked-up default with an instant at which the row's life began.
 
-        For a row that lives by its own ttl this is an instant still to come. For one that has
-        outlived its own it is one before all that a default reaches back to, but for `OFF`: then
-        the row lives all the same. Nothing is looked up for a row that is younger than the shortest
-        default.
+        For a row that lives by its own ttl this is an instant in the future. For a row that has
+        outlived its own ttl it is earlier than any default reaches back, except for `OFF`, under
+        which the row lives anyway. The default of a row that is younger than the shortest one isn't
+        looked up.
         """
         own, start = self._own, self._stamp
         to_come, beyond_forever = self._ago(-FOREVER), self._ago((FOREVER + OFF) // 2)
@@ -383,43 +380,43 @@ class _Row:
         return self._presumed(f"(({reached}) IS NOT TRUE)")
 
     def _live_by_kinds(self, inherits: str) -> str:
-        """An OR of the rows that inherit, those with a ttl of their own, and those with "never"."""
+        """Join the three kinds of rows by OR: those that inherit, have a ttl, or never expire."""
         own = self._own
         odd, late = f" OR {self._no_ttl}", ""
         if self._connection.vendor == "sqlite" and self._binding.is_strict:
-            # What only tables from before the CHECK hold is asked for last: it would cost each row
-            # with a ttl of its own half as much again as all the rest.
+            # Invalid ttls, which only tables older than the CHECK hold, come last: otherwise they
+            # would make each row with a ttl of its own half as expensive again.
             odd, late = "", f"OR ({self._no_ttl} AND ({inherits})) "
         return (
             f"(({own} IS NULL{odd}) AND ({inherits})) "
-            f"OR ({own} > 0 AND {self._ahead(self._life)}{self._limit}) "
+            f"OR ({own} > 0 AND {self._is_ahead_of(self._ago(self._life))}{self._limit}) "
             f"{late}OR {own} IN ({self._nevers})"
         )
 
     def _live_by_halves(self, inherits: str) -> str:
-        """An AND: the row doesn't outlive the default, nor a ttl of its own.
+        """Join two conditions by AND: the row outlives neither the default nor its own ttl.
 
-        PostgreSQL's planner takes conditions for independent of each other. A row's age and what
-        kind of ttl it has are; the three kinds exclude each other, so of an OR of them it would
-        expect up to a quarter too few rows.
+        PostgreSQL's planner assumes that conditions are independent. A row's age and its kind of
+        ttl are; but the three kinds exclude each other, so from an OR of them it would expect up to
+        a quarter too few rows.
         """
         own = self._own
         by_default = [f"({inherits})", f"({own} > 0{self._limit})"]
         lookup = self._looked_up
         if lookup is not None and lookup.shortest is not None:
-            by_default.reverse()  # of rows with a ttl of their own no default is looked up
+            by_default.reverse()  # so rows with a ttl of their own need no lookup
         positive = "".join(f" OR {own} = {never}" for never in self._binding.nevers if never > 0)
-        own_ahead = self._presumed(self._ahead(self._life))
+        own_ahead = self._presumed(self._is_ahead_of(self._ago(self._life)))
         return (
             f"({' OR '.join(by_default)} OR {own} IN ({self._nevers})) "
             f"AND ({own} IS NULL OR {self._no_ttl}{positive} OR {own_ahead})"
         )
 
     def _presumed(self, condition: str) -> str:
-        """The same condition; true of nearly all rows where PostgreSQL's planner can't look at it.
+        """Return a condition in a form that PostgreSQL's planner expects of nearly all rows.
 
-        It would expect an inequality to hold for a third of them, such as one of a sum of columns,
-        or of what a subquery reads.
+        If it can't estimate an inequality, such as one with a sum of columns or a subquery, it
+        expects that a third of the rows meets it.
         """
         if self._connection.vendor != "postgresql":
             return condition
@@ -430,14 +427,14 @@ class _Row:
         return ", ".join(map(str, self._binding.nevers))
 
     def ttl_expired(self) -> str:
-        """A TTL policy's rows that have expired."""
+        """Whether a row with a `TTL` policy has expired."""
         inherited = self.passed() if self._inherits_end else FALSE
         if not self._own:
             return inherited
         own, nevers = self._own, self._binding.nevers
         no_positive = "".join(f" AND {own} <> {never}" for never in nevers if never > 0)
         counts = f"{own} > 0{self._limit}{no_positive}"  # a number of seconds
-        ended = f"{counts} AND {self._passed(self._life)}"
+        ended = f"{counts} AND {self.passed_since(self._life)}"
         lookup = self._looked_up
         if lookup is not None:
             ended += f" AND {lookup.once(lookup.age)} <= {FOREVER}"
@@ -445,6 +442,6 @@ class _Row:
 
     @property
     def inherits(self) -> str:
-        """The row has no ttl of its own that counts."""
+        """Whether the row has no valid ttl of its own."""
         no_never = "".join(f" AND {self._own} <> {never}" for never in self._binding.nevers)
         return f"({self._own} IS NULL OR ({self._no_ttl}{no_never}))"

@@ -1,8 +1,8 @@
-"""The seam for tables whose rows expire with rows of another table, by no policy of their own.
+"""The seam for tables without a policy, whose rows expire with rows of another table.
 
-A `Rule` is the `TablePolicy` of such a table. Each of them leads to a parent, and in the end to a
-table with a policy. `Dependents` removes such rows before the rows that they belong to. Both come
-with an `Extension` that a model declares: nothing of it is imported, or asked, before.
+A `Rule` is the `TablePolicy` of such a table. Each rule leads to a parent, and finally to a table
+with a policy. `Dependents` removes such rows before their parents. Both come with an `Extension`
+that a model declares; until then nothing of an extension is imported or called.
 
 This module must not know which extensions there are.
 """
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Links:
-    """The parent's model, and pairs of a field of the rows and the parent's that it equals.
+    """The parent's model, and pairs of equal fields: one of the rows, one of the parent.
 
-    The parent has a policy of its own, or a `Rule`. Of a subclass with a table of its own it is the
-    model at the root.
+    The parent has a policy of its own, or a `Rule`. If it is a subclass with a table of its own,
+    `parent` is the model at the root.
     """
 
     parent: Model
@@ -48,24 +48,24 @@ class Links:
 
     @property
     def own(self) -> list[AnyField]:
-        """The fields of the rows."""
+        """The rows' fields."""
         return [own for own, _ in self.pairs]
 
     @property
     def theirs(self) -> list[AnyField]:
-        """The fields of the parent."""
+        """The parent's fields."""
         return [theirs for _, theirs in self.pairs]
 
     @property
     def policy(self) -> TablePolicy:
         """The policy, or the rule, of the parent's table."""
         policy = table_policy(self.parent._meta.db_table)
-        assert policy is not None  # noqa: S101 (it was there when the parent was found)
+        assert policy is not None  # noqa: S101 (a parent is found by its policy)
         return policy
 
 
 class Rule(TablePolicy, ABC):
-    """Rows of a table expire with rows of another; the table has no columns for that."""
+    """The policy of a table whose rows expire with rows of another, without columns for it."""
 
     has_lifetime = False
 
@@ -74,15 +74,15 @@ class Rule(TablePolicy, ABC):
 
         Args:
             model: The model.
-            find: Finds the parent, which may be declared later; it raises TTLConfigurationError
-                where that can't be.
+            find: Finds the parent, which may be declared later; raises TTLConfigurationError if
+                there is no suitable one.
         """
         self._model = model
         self._find = find
 
     @cached_property
     def links(self) -> Links:
-        """The parent."""
+        """The parent, and the fields that lead to it."""
         return self._find()
 
     @property
@@ -92,55 +92,59 @@ class Rule(TablePolicy, ABC):
 
     @property
     def model(self) -> Model:
-        """The model that declares it."""
+        """The model that declares the rule."""
         return self._model
 
     @property
     def stamps(self) -> bool:
-        """No: there is no field with an instant."""
+        """False: the table has no field with an instant."""
         return False
 
     @property
     def depth(self) -> int:
-        """How many parents there are up to the rows with a lifetime."""
+        """The number of parents, up to the rows with a lifetime."""
         above = self.links.policy
         return 1 + (above.depth if isinstance(above, Rule) else 0)
 
     def is_link(self, relation: AnyField) -> bool:
-        """Whether it is among the fields that lead to the parent."""
+        """Whether a foreign key is among the fields that lead to the parent."""
         return relation in self.links.own
 
     def is_off_for(self, obj: Instance, using: str) -> bool:  # noqa: ARG002
-        """Whether the rows at the end can't expire; the instance isn't one of them."""
+        """Whether the rows at the root can't expire; the instance isn't one of them."""
         return self.binding.is_off
 
     @abstractmethod
     def condition(
         self, connection: BaseDatabaseWrapper, source: str, kind: Kind, *, writing: bool
     ) -> str:
-        """SQL for whether the row of a table, or of its alias, quoted, is live, or expired."""
+        """Return SQL for whether a row of a table or alias, quoted, is live, or expired."""
 
     @abstractmethod
     def rejected(self, what: Rejected, where: str) -> TTLConfigurationError:
-        """The error for what rows with this rule can't have, with the fix."""
+        """Return the error, with the fix, for what rows with this rule can't have."""
 
     @abstractmethod
     def seal(self, using: str, keys: Sequence[Any]) -> None:
-        """Let the rows stay expired that some expired rows, by primary key, belong to.
+        """Make sure that the parents of some expired rows, by the rows' keys, stay expired.
 
-        These are about to go, and a default that is raised would bring back the others alone.
+        The rows are about to be deleted, and a raised default would revive the parents without
+        them.
         """
 
     @abstractmethod
     def check(self) -> Iterable[CheckMessage]:
-        """Report what ``manage.py check`` finds on the model."""
+        """Report problems of the model to ``manage.py check``."""
 
 
 @dataclass
 class Removed:
-    """The rows that went before others, by table, and whether those were all.
+    """The dependent rows that were removed.
 
-    `purged` is what hooks after the commit are to get of them.
+    Attributes:
+        rows: Their number, by table.
+        purged: What the hooks after the commit receive.
+        is_done: Whether no dependent rows are left.
     """
 
     rows: Counter[str] = field(default_factory=Counter)
@@ -149,7 +153,7 @@ class Removed:
 
 
 class Doomed(Protocol):
-    """Expired rows of one model that are removed after those that belong to them."""
+    """Expired rows of one model that are to be removed after their dependents."""
 
     @property
     def root(self) -> Model:
@@ -158,45 +162,52 @@ class Doomed(Protocol):
 
     @property
     def using(self) -> str:
-        """The alias of the database, with a transaction."""
+        """The alias of the database, in which a transaction runs."""
         ...
 
     @property
     def reason(self) -> Reason:
-        """Why they go."""
+        """Why they are removed."""
         ...
 
     @property
     def hooks_below(self) -> Hooks:
-        """The hooks of rows of other models that go before these."""
+        """The hooks for rows of other models that are removed before these."""
         ...
 
 
 class Dependents(Protocol):
-    """Removes rows with a rule before the rows that they belong to.
+    """Removes rows with a rule before their parents.
 
-    It is asked only about models that rules lead to.
+    It is called only for models to which rules lead.
     """
 
     @property
     def part(self) -> Part:
-        """The further part of a sweep that is left to it."""
+        """The additional part of a sweep that it purges."""
         ...
 
     def remove(self, doomed: Doomed, keys: Sequence[Any], limit: int | None) -> Removed:
-        """Remove what goes before expired rows, by their primary keys; at most so many rows.
+        """Remove the dependents of expired rows.
 
-        If that isn't all, the rows have to stay expired until it is. Raises UndeletedError where a
-        row survives its DELETE.
+        If some are left, the expired rows must stay expired until these are removed, too.
+
+        Args:
+            doomed: The expired rows.
+            keys: Their primary keys.
+            limit: The most dependents to remove; None for all.
+
+        Raises:
+            UndeletedError: A row survives its DELETE.
         """
         ...
 
     def is_due(self, binding: Binding, using: str) -> bool:
-        """Whether there is something in its part."""
+        """Whether its part of a sweep has rows."""
         ...
 
     def facts(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
-        """Return what a dry run reports of rows that go along with expired ones, by table."""
+        """Return a dry run's report of dependents, from their numbers by table."""
         ...
 
     def purge(self, binding: Binding, using: str, request: BatchRequest) -> BatchResult:
@@ -204,27 +215,27 @@ class Dependents(Protocol):
         ...
 
     def check(self, model: Model, connection: BaseDatabaseWrapper) -> Iterator[Finding]:
-        """Report what ``ttl_check`` finds on them in a database."""
+        """Report problems of dependents in a database to ``ttl_check``."""
         ...
 
 
 dependents: Final[list[Dependents]] = []
-"""Those of the extensions that models have asked for."""
+"""One for each extension that a model declares and that has dependents."""
 
 
 def bind_extension(model: Model, declared: Extension, *, where: str) -> None:
-    """Let the package of a declaration put it on the table of a model."""
+    """Let the package of a declaration bind it to the table of a model."""
     import_module(declared.package("django")).bind(model, declared, where=where)
 
 
 def rule_of(model: Model) -> Rule | None:
-    """The rule of a model; None where it has none, or in a migration."""
+    """Return the rule of a model; None if it has none, or in a migration."""
     policy = policy_of(model)
     return policy if isinstance(policy, Rule) else None
 
 
 def rules_below(model: Model) -> list[Rule]:
-    """The rules whose parent is a model, in the order of declaration."""
+    """Return the rules whose parent is a model, in the order of declaration."""
     rules = [policy for policy in table_policies() if isinstance(policy, Rule)]
     if not rules:
         return rules
@@ -233,17 +244,17 @@ def rules_below(model: Model) -> list[Rule]:
 
 
 def all_rules_below(model: Model) -> list[Rule]:
-    """The rules that lead to a model at whatever depth, those of parents before the others."""
+    """Return the rules that lead to a model at any depth, parents' rules first."""
     below = rules_below(model)
     return below + [deeper for rule in below for deeper in all_rules_below(rule.model)]
 
 
 def remove_dependents(doomed: Doomed, keys: Sequence[Any], limit: int | None = None) -> Removed:
-    """Remove what goes before expired rows, by their primary keys."""
+    """Remove the dependents of expired rows, for all extensions; see `Dependents.remove`."""
     removed = Removed()
-    for one in dependents:
-        left = None if limit is None else limit - removed.rows.total()
-        more = one.remove(doomed, keys, left)
+    for remover in dependents:
+        rest = None if limit is None else limit - removed.rows.total()
+        more = remover.remove(doomed, keys, rest)
         removed.rows += more.rows
         removed.purged += more.purged
         if not more.is_done:

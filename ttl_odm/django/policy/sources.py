@@ -1,12 +1,12 @@
 """`DefaultSource`: where the default ttl of a table comes from, the class or the database.
 
-A `Binding` has one. Statements, instances in memory, sweeps and checks ask it, and nobody asks
-which one it is. `Fixed` is all that a model needs whose ``__ttl__`` says the default. The package
-of a `DefaultExtension` brings another, which is imported when the first model declares such a
+A `Binding` has one. Statements, instances in memory, sweeps and checks call it, whichever it is.
+`Fixed` is the source of a model whose ``__ttl__`` contains the default. The package of a
+`DefaultExtension` brings another source, and is imported when the first model declares such a
 default. Its other half, `SweptSource`, is in `ttl_odm.django.sweep.walks`.
 
-Rows with a default of their own, by the value of a field, are a *scope* (`Scoping`). All other rows
-have the table's.
+The rows for which a field has one certain value may have a default of their own: they are a *scope*
+(`Scoping`). All other rows have the table's default.
 
 This module must not know which extensions there are.
 """
@@ -18,8 +18,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
-
-from django.db import connections
 
 from ttl_odm.core.values import NEVER
 
@@ -33,21 +31,20 @@ if TYPE_CHECKING:
 
     from ttl_odm.core.declaration import DeclaredTTL
     from ttl_odm.core.policy import Policy
-    from ttl_odm.django.policy.bindings import Binding
     from ttl_odm.sweeper import Fact
     from ttl_odm.sweeper.findings import Finding
 
 INHERITED_AGE: Final = "ttl_inherited_age"
-"""The attribute that rows have the age in at which they expire by default, if it is looked up."""
+"""The attribute of a row for the age at which it expires by default, if that is looked up."""
 
 _locks: ContextVar[bool] = ContextVar("ttl_odm_locks_defaults", default=False)
 
 
 @contextmanager
 def locking() -> Iterator[None]:
-    """Let queries read the defaults that they look up as these are now, and lock them, shared.
+    """Make queries read current defaults, and lock them in shared mode.
 
-    Otherwise a SELECT reads them as the transaction's snapshot has them.
+    Otherwise a SELECT reads the defaults of the transaction's snapshot.
     """
     token = _locks.set(True)
     try:
@@ -57,70 +54,54 @@ def locking() -> Iterator[None]:
 
 
 def is_locking() -> bool:
-    """Whether queries do that at this moment: see `locking`."""
+    """Whether queries lock the defaults that they read: see `locking`."""
     return _locks.get()
-
-
-def lock_defaults(bindings: Iterable[Binding], using: str) -> None:
-    """Keep the default ttls of tables unchanged until the transaction ends.
-
-    Defaults that Python knows need no lock.
-    """
-    sources = {
-        binding.model._meta.db_table.replace('"', ""): binding.source
-        for binding in bindings
-        if not binding.source.is_known
-    }
-    if not sources or not connections[using].features.has_select_for_update:
-        return
-    for name in sorted(sources):  # in one order, or two transactions deadlock
-        sources[name].lock(using)
 
 
 @dataclass(frozen=True, slots=True)
 class AgeLookup:
-    """How a statement looks up the age at which rows expire that inherit, as SQL.
+    """SQL by which a statement looks up the age at which inheriting rows expire.
 
-    Where that is never the age is `FOREVER`, and `OFF` while TTL is off.
+    The age is `FOREVER` for rows that never expire, and `OFF` while TTL is off.
 
     Attributes:
         age: The age.
-        shortest: An age that no default is below, cheaper to look up than a row's own; None where
-            all rows of the table in the statement have the same default.
+        shortest: A lower bound of all defaults, cheaper to look up than a row's own; None if all
+            rows of the table in the statement have the same default.
     """
 
     age: str
     shortest: str | None
 
     def once(self, expression: str) -> str:
-        """What is made of the age in the form that databases compute once for all rows.
+        """Return an expression of the age in a form that databases compute once for all rows.
 
-        As it is where each row may have another default.
+        If rows may have different defaults, return it unchanged.
         """
         return f"(SELECT {expression})" if self.shortest is None else expression
 
 
 class Scoping(ABC):
-    """Tells rows with a default of their own apart, and reports them."""
+    """Distinguishes rows with a default of their own, and reports them."""
 
     __slots__ = ()
 
     @abstractmethod
     def of_row(self, connection: BaseDatabaseWrapper, source: str) -> str:
-        """SQL for the scope of a row of a table, quoted, where that has a default; else NULL."""
+        """Return SQL for the scope of a row of a table, quoted; NULL if it has no default."""
 
     @abstractmethod
     def fixed_in(
         self, query: Query, alias: str, connection: BaseDatabaseWrapper
     ) -> tuple[str, ...]:
-        """The few scopes that rows of an alias can have by a query's conditions, as stored.
+        """Return the few scopes to which a query's conditions limit the rows of an alias.
 
-        Empty where they may have any.
+        They are in the stored form. Empty if the rows may have any scope.
         """
 
     @abstractmethod
     def numbers(self, rows: QuerySet[Any, Any]) -> QuerySet[Any, Any]:
-        """How many of some rows are of which scope with a default; None stands for all others."""
+        """Return a query of numbers of rows by scope; None stands for scopes without a default."""
 
     @abstractmethod
     def is_used(self, using: str) -> bool:
@@ -128,19 +109,20 @@ class Scoping(ABC):
 
     @abstractmethod
     def due(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
-        """What a count reports of the expired rows of each scope."""
+        """Return a count's report of the expired rows of each scope."""
 
     @abstractmethod
     def deleted(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
-        """What a batch reports of the rows of each scope that it has deleted."""
+        """Return a batch's report of the deleted rows of each scope."""
 
 
 class DefaultSource(ABC):
     """Where the default ttl of a table comes from.
 
     Attributes:
-        is_known: Whether Python knows the default. Where it does, nobody asks for `lock`.
-        scoping: How rows with defaults of their own are told apart; None where all have the same.
+        is_known: Whether Python knows the default. If it does, `lock` isn't called.
+        scoping: How rows with defaults of their own are distinguished; None if all rows have the
+            same default.
     """
 
     is_known: ClassVar[bool]
@@ -152,71 +134,71 @@ class DefaultSource(ABC):
     def looked_up(
         self, connection: BaseDatabaseWrapper, source: str, scopes: Sequence[str] = ()
     ) -> AgeLookup | None:
-        """How they look up the default of a row of a table, or of its alias, quoted.
+        """Return how a statement looks up the default of a row.
 
         Args:
             connection: The connection.
-            source: The table, or its alias.
+            source: The row's table or alias, quoted.
             scopes: SQL for each of the scopes that `Scoping.fixed_in` has found.
 
         Returns:
-            None where Python knows the default.
+            None if Python knows the default.
 
         Raises:
-            TTLConfigurationError: There is no table to read it from.
+            TTLConfigurationError: There is no table to read the default from.
         """
 
     @abstractmethod
     def row_age(self) -> Expression | None:
-        """The age of such a lookup, as an expression of Django's; None where Python knows it."""
+        """Return the looked-up age as an expression of Django's; None if Python knows it."""
 
     # For instances in memory
 
     @abstractmethod
     def policy_of(self, obj: Model, using: str | None, age: int | None) -> Policy:
-        """The policy of the row of an instance, with the default that it has now.
+        """Return the policy of an instance's row, with its present default.
 
         Args:
             obj: The instance.
             using: The alias of the database; None for the instance's own.
-            age: What `row_age` has read with the row; None if it was read without that.
+            age: The value of `row_age` that was read with the row; None if it was not read.
         """
 
     # In transactions that delete
 
     @abstractmethod
     def lock(self, using: str) -> None:
-        """Let nobody change the default until the transaction ends.
+        """Lock the default against changes until the transaction ends.
 
         Raises:
-            TTLConfigurationError: There is no table to read it from.
-            DatabaseError: The database's, which says what its user lacks, if it does.
+            TTLConfigurationError: There is no table to read the default from.
+            DatabaseError: The database's error; it says so if its user lacks a privilege.
         """
 
     # In sweeps
 
     @abstractmethod
     def defaults(self, using: str) -> Iterable[int | None]:
-        """Every default that rows may inherit at this moment."""
+        """Return every default that rows may inherit at this moment."""
 
     @abstractmethod
     def shortest_age(self) -> int | Expression | None:
-        """The age at which the first rows that inherit expire; None if none ever does."""
+        """Return the shortest age at which inheriting rows expire; None if none ever does."""
 
     # In checks
 
     @abstractmethod
     def check(self) -> None:
-        """Raise TTLConfigurationError where there can't be a table to read the default from."""
+        """Raise TTLConfigurationError if there can't be a table to read the default from."""
 
     @abstractmethod
     def findings(self, connection: BaseDatabaseWrapper) -> Iterable[Finding]:
-        """Report what ``ttl_check`` finds on the default in a database."""
+        """Report problems of the default in a database to ``ttl_check``."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fixed(DefaultSource):
-    """The default as a class declares it."""
+    """The default that a class declares."""
 
     default: DeclaredTTL
 
@@ -225,24 +207,24 @@ class Fixed(DefaultSource):
     def looked_up(
         self, connection: BaseDatabaseWrapper, source: str, scopes: Sequence[str] = ()
     ) -> None:
-        """None."""
+        """Return None: Python knows the default."""
 
     def row_age(self) -> None:
-        """None."""
+        """Return None: Python knows the default."""
 
     def policy_of(self, obj: Model, using: str | None, age: int | None) -> Policy:  # noqa: ARG002 (the seam's)
-        """The policy as it is declared now, with what its functions return."""
+        """Return the policy as declared now, with the present values of its functions."""
         return self.default.settled
 
     def lock(self, using: str) -> None:
         """Do nothing: no transaction changes a class."""
 
     def defaults(self, using: str) -> Iterable[int | None]:  # noqa: ARG002 (as above)
-        """As it is declared now."""
+        """Return the default as declared now."""
         return (self.default(),)
 
     def shortest_age(self) -> int | None:
-        """The default, if it lets rows expire."""
+        """Return the default, if it lets rows expire."""
         seconds = self.default()
         return None if seconds == NEVER else seconds
 
@@ -250,5 +232,5 @@ class Fixed(DefaultSource):
         """Do nothing."""
 
     def findings(self, connection: BaseDatabaseWrapper) -> Iterable[Finding]:  # noqa: ARG002 (as above)
-        """None."""
+        """Report nothing."""
         return ()

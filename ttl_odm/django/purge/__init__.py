@@ -1,8 +1,8 @@
 """Removing rows inside a transaction.
 
-- `removal`: removing expired rows for good: for the sweeper, and for writes that take their keys
+- `removal`: removing expired rows for good, for the sweeper and for writes that take their keys
 - `references`: foreign keys: what refers to expired rows, what keeps them, what goes along
-- `displace`: expired rows that are in the way of a write, or of rows that are deleted
-- `archive`: where the rows are kept, ``__ttl_archive__`` in terms of Django's models
-- `errors`: the error for rows that have expired; the sweeper's errors in place of Django's
+- `displacement`: removing expired rows that block a write or a deletion
+- `archive`: ``__ttl_archive__`` in terms of Django's models
+- `errors`: the error for expired rows; Django's errors as the sweeper's
 """

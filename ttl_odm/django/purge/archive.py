@@ -1,8 +1,8 @@
-"""Where the expired rows of a model are kept: ``__ttl_archive__``, in terms of Django's models.
+"""``__ttl_archive__`` in terms of Django's models: where expired rows are kept.
 
-An `Archive` becomes a sink like any other: it gets the values of the rows, in the transaction that
-deletes them, and inserts them into its own table. That table is in the same database, or it would
-not be the same transaction. This module must not know how rows are deleted.
+An `Archive` becomes a sink like any other: it receives the values of the rows in the transaction
+that deletes them, and inserts them into its own table. The table must be in the same database, to
+share the transaction. This module must not know how rows are deleted.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
 
 def sink_of(model: Model, using: str) -> ArchiveSink | None:
-    """What gets a model's rows before they are deleted from a database; None for nothing.
+    """Return the sink for a model's rows before their deletion from a database; None if none.
 
-    It raises TTLConfigurationError where ``__ttl_archive__`` is something else, or doesn't fit.
+    Raises:
+        TTLConfigurationError: ``__ttl_archive__`` isn't an archive, or doesn't fit the model.
     """
     archive = archive_of(model)
     if not isinstance(archive, Archive):
@@ -44,7 +45,7 @@ def sink_of(model: Model, using: str) -> ArchiveSink | None:
     meta = into._meta
     names = {field.attname for field in meta.local_concrete_fields if not field.generated}
     binding = binding_of(into)
-    if binding is not None and binding.stamps:  # its rows begin their life in the archive
+    if binding is not None and binding.stamps:  # rows begin a new life in the archive
         names -= {field.attname for field in (binding.stamp, binding.own) if field is not None}
     missing = [key.name for key in model._meta.pk_fields if key.attname not in names]
     if archive.archived_at not in (None, *(field.name for field in meta.local_concrete_fields)):
@@ -85,8 +86,10 @@ def _model_of(archive: Archive, where: str) -> Model:
 class _Copy:
     """A sink that inserts into a model's table.
 
-    `copies` are the archive's attributes by the columns whose values they get; `archived_at` is its
-    field for the instant of archiving, if it has one.
+    Attributes:
+        into: The archive's model.
+        copies: The archive's attributes, by the columns from which they get their values.
+        archived_at: The archive's field for the instant of archiving, if it has one.
     """
 
     into: Model
@@ -94,7 +97,7 @@ class _Copy:
     archived_at: str | None
 
     def write(self, purged: Purged) -> None:
-        """Insert the rows as they were: no default and no clock of the archive's changes them."""
+        """Insert the rows unchanged: the archive's defaults and clocks don't apply to them."""
         connection: BaseDatabaseWrapper = purged.transaction
         meta = self.into._meta
         as_of: dict[str, object] = {}
@@ -107,7 +110,7 @@ class _Copy:
             obj = self.into(**values, **as_of)
             for field in meta.local_concrete_fields:
                 if field.attname not in values and field.name not in as_of:
-                    # What only the archive has (auto_now) is made as on any other INSERT.
+                    # Fields that only the archive has (auto_now) are set as in any other INSERT.
                     setattr(obj, field.attname, field.pre_save(obj, add=True))
             objs.append(obj)
         fields: list[AnyField] = [

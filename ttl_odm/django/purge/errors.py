@@ -1,6 +1,6 @@
-"""The error for rows that have expired; the sweeper's errors, and what Django's say of a database.
+"""The error for expired rows, and Django's errors: their causes, and the sweeper's in their place.
 
-`ttl_odm.dialects.errors` knows the codes of the drivers' own errors, which Django wraps.
+Django wraps the drivers' errors, whose codes `ttl_odm.dialects.errors` knows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ExpiredError(ttl_odm_errors.ExpiredError, DatabaseError):
 
 
 class UndeletedError(IntegrityError):
-    """Expired rows are still there after their DELETE, which raised no error."""
+    """Expired rows still exist after a DELETE that raised no error."""
 
     def __init__(self, model: Any) -> None:
         super().__init__(
@@ -49,13 +49,13 @@ class UndeletedError(IntegrityError):
 
 @functools.cache
 def error_of(model: Any) -> Any:
-    """The error for a model's rows, which is its ``DoesNotExist`` too."""
+    """Return the error class for a model's rows, which is a subclass of its ``DoesNotExist``."""
     members = {"__module__": __name__, "__doc__": ExpiredError.__doc__}
     return type(f"{model.__name__}Expired", (ExpiredError, model.DoesNotExist), members)
 
 
 def is_refused(error: DatabaseError) -> bool:
-    """Whether it is for a row's sake, so that other rows may go."""
+    """Whether the cause is a row, so that other rows can be deleted."""
     driver_error, operational = error.__cause__ or error, isinstance(error, OperationalError)
     of_data = isinstance(error, (DataError, IntegrityError))
     return not errors.is_passing(driver_error, operational=operational) and errors.is_refused(
@@ -64,34 +64,34 @@ def is_refused(error: DatabaseError) -> bool:
 
 
 def is_locked(error: DatabaseError) -> bool:
-    """Whether somebody else holds a row."""
+    """Whether another transaction has locked a row."""
     return errors.is_locked(error.__cause__ or error)
 
 
 def is_restricted(error: DatabaseError) -> bool:
-    """Whether rows elsewhere refer to it."""
+    """Whether other rows refer to the row."""
     kinds = (ProtectedError, RestrictedError)
     cause = error.__cause__ or error
     return isinstance(error, kinds) or isinstance(cause, kinds) or errors.is_restricted(cause)
 
 
 def is_taken(error: DatabaseError) -> bool:
-    """Whether another row has a key."""
+    """Whether another row holds a key."""
     return errors.is_taken(error.__cause__ or error)
 
 
 def is_denied(error: DatabaseError) -> bool:
-    """Whether the user lacks a privilege."""
+    """Whether the database's user lacks a privilege."""
     return errors.is_denied(error.__cause__ or error)
 
 
 def is_forbidden(error: DatabaseError) -> bool:
-    """Whether a function or a setting is for users with more privileges."""
+    """Whether a function or a setting requires a more privileged user."""
     return errors.is_forbidden(error.__cause__ or error)
 
 
 def in_short(error: DatabaseError | InterfaceError) -> str:
-    """The message, without what holds values of rows."""
+    """Return the message without parts that contain values of rows."""
     return errors.in_short(error)
 
 
@@ -99,8 +99,8 @@ def in_short(error: DatabaseError | InterfaceError) -> str:
 def store_errors() -> Iterator[None]:
     """Raise the sweeper's errors in place of Django's, which become their cause.
 
-    A connection that was lost is closed, so that the next call gets another; so is one to a server
-    that takes no writes, since another may be at its address by then.
+    A lost connection is closed, so that the next call gets another one. So is a connection to a
+    server that takes no writes: another server may have its address by then.
     """
     try:
         yield

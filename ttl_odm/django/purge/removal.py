@@ -1,9 +1,9 @@
-"""Removing expired rows for good: for the sweeper, and for writes that take their keys.
+"""Removing expired rows for good, for the sweeper and for writes that take their keys.
 
-Where nothing hangs on a row (no relation with ``on_delete``, no signal receiver, no hook, no sink,
-no recorded row that the database would delete) one DELETE takes it, with the predicate in it.
-Otherwise the rows are locked, and Django's own `Collector` deletes them, so that cascades,
-``PROTECT``, ``SET_NULL`` and signals are what they are on any other deletion.
+Rows are *plain* if nothing depends on them: no relation with ``on_delete``, no signal receiver, no
+hook, no sink, no recorded row that the database would delete. One DELETE with the predicate removes
+plain rows. Others are locked, and Django's own `Collector` deletes them, so that cascades,
+``PROTECT``, ``SET_NULL`` and signals work as in any other deletion.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 
     from django.db.models import Model as Instance
 
-    from ttl_odm.django.policy.bindings import AnyQuerySet, Model
+    from ttl_odm.django.policy.bindings import AnyQuerySet, Binding, Model
     from ttl_odm.django.policy.sources import Scoping
     from ttl_odm.django.time.fields import AnyField
     from ttl_odm.sweeper.hooks import Reason
 
-sweeping_removal: ContextVar[Removal | None] = ContextVar("ttl_odmsweeping_removal", default=None)
-"""Where a sweep counts rows that go because they refer to its own."""
+sweeping_removal: ContextVar[Removal | None] = ContextVar("ttl_odm_sweeping_removal", default=None)
+"""A sweep's removal, which counts rows that are removed because they refer to its own."""
 
 displacing: ContextVar[bool] = ContextVar("ttl_odm_displacing", default=False)
-"""Whether rows are being deleted because they are in the way of a write."""
+"""Whether rows are being deleted because they block a write."""
 
 _doomed: ContextVar[frozenset[tuple[Model, Any]]] = ContextVar(
     "ttl_odm_doomed", default=frozenset()
@@ -53,9 +53,9 @@ _doomed: ContextVar[frozenset[tuple[Model, Any]]] = ContextVar(
 
 @contextmanager
 def removing(rows: Iterable[tuple[Model, Any]]) -> Iterator[None]:
-    """Note rows, by model and primary key, while rows that refer to them are removed first.
+    """Record rows, by model and primary key, while rows that refer to them are removed first.
 
-    Of a cycle of references none is removed twice.
+    So no row of a reference cycle is removed twice.
     """
     token = _doomed.set(_doomed.get().union(rows))
     try:
@@ -65,30 +65,36 @@ def removing(rows: Iterable[tuple[Model, Any]]) -> Iterator[None]:
 
 
 def being_removed(model: Model) -> set[Any]:
-    """The primary keys of a model's rows that are being removed: see `removing`."""
+    """Return the primary keys of a model's rows that are being removed: see `removing`."""
     return {pk for owner, pk in _doomed.get() if owner is model}
 
 
 def expired_rows(model: Model, using: str) -> AnyQuerySet:
-    """All expired rows of a model, past its managers."""
+    """Return all expired rows of a model, without its managers."""
     return options.only_expired(QuerySet(model=model, using=using))
 
 
 def every(model: Model, using: str) -> AnyQuerySet:
-    """All rows of a model, past its managers."""
+    """Return all rows of a model, expired ones too, without its managers."""
     return options.include_expired(QuerySet(model=model, using=using))
 
 
 @dataclass
 class Removal:
-    """Rows of one model that one transaction removes.
+    """The removal of rows of one model in one transaction.
 
-    `hooks` get a report, those that the model declares included, and `below` one of rows of other
-    models that go before these (None: the same hooks); `archived` counts rows, `loaded`
-    the bytes of those that came to Python, and `referring` the rows of other tables that had
-    expired too and went because they referred to these; `purged` is what hooks after the commit are
-    to get of these. `by_scope` counts those that have expired and are of a scope with a default of
-    its own.
+    Attributes:
+        model: The rows' model.
+        using: The alias of the database.
+        hooks: The hooks for these rows, including those that the model declares.
+        reason: Why the rows are removed.
+        below: The hooks for rows of other models that are removed before these; None for `hooks`.
+        archived: The number of archived rows.
+        referring: By table, the number of expired rows that were removed because they referred to
+            these rows.
+        purged: What the hooks after the commit receive for rows in `referring`.
+        loaded: The bytes of the rows that were loaded into Python.
+        by_scope: The number of expired rows of each scope with a default of its own.
     """
 
     model: Model
@@ -112,17 +118,17 @@ class Removal:
 
     @property
     def hooks_below(self) -> Hooks:
-        """Those of rows of other models that go before these."""
+        """The hooks for rows of other models that are removed before these."""
         return self.hooks if self.below is None else self.below
 
     @property
     def is_referred(self) -> bool:
-        """Whether rows that may have expired can refer to these."""
+        """Whether rows that may have expired can refer to these rows."""
         return bool(referring(self.model))
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing hangs on the rows, so that one statement will do."""
+        """Whether nothing depends on the rows, so that one statement can remove them."""
         reported = self._sink is not None or self.hooks.watches(self._table)
         rows, collector = expired_rows(self.model, self.using), Collector(self.using)
         if reported or endangers(self.model, self.hooks_below):
@@ -131,11 +137,11 @@ class Removal:
 
     @property
     def has_dependents(self) -> bool:
-        """Whether rows of other models expire with these, and go before them."""
+        """Whether rows of other models expire with these, and are removed before them."""
         return bool(rules_below(self.root))
 
     def _is_plain_without(self, collector: Collector) -> bool:
-        """Whether nothing hangs on the rows but what goes before them."""
+        """Whether only rows that are removed before these depend on them."""
         rules = rules_below(self.root)
         if not rules or self.model is not self.root or self.root._meta.parents:
             return False
@@ -151,7 +157,7 @@ class Removal:
         )
 
     def by_statement(self, queryset: AnyQuerySet, *, by_key: bool = False) -> int:
-        """Delete expired rows by one statement, and return how many."""
+        """Delete expired rows by one statement, and return their number."""
         doomed = options.for_purge(queryset, by_key=by_key)
         scoping = None if by_key or self.reason != "expired" else self._scoping
         if scoping is not None and scoping.is_used(self.using):
@@ -159,18 +165,18 @@ class Removal:
         return int(doomed._raw_delete(self.using) or 0)
 
     def by_key(self, keys: Sequence[Any]) -> int:
-        """Delete those of some rows that have expired by one statement, and return how many."""
-        # MariaDB returns nothing of a DELETE that is told its index, and MySQL of none.
+        """Delete rows by their keys if they are expired, in one statement; return their number."""
+        # MariaDB has no RETURNING for a DELETE with an index hint, and MySQL for no DELETE.
         scopes = self.scopes_of(keys)
         expired = expired_rows(self.model, self.using).filter(pk__in=list(keys))
         deleted = self.by_statement(expired, by_key=True) if keys else 0
-        if scopes and deleted < len(keys):  # somebody raised the default in between
+        if scopes and deleted < len(keys):  # a default was raised in between
             scopes -= self.scopes_of(keys)
         self.by_scope += scopes
         return deleted
 
     def _count_scopes(self, doomed: AnyQuerySet, scoping: Scoping) -> int:
-        """Delete what a queryset for a purge finds, and count it by scope."""
+        """Delete the rows of a queryset for a purge, and count them by scope."""
         connection = connections[self.using]
         query = doomed.query.clone()
         query.__class__ = DeleteQuery
@@ -190,19 +196,23 @@ class Removal:
         return scopes.total()
 
     def scopes_of(self, keys: Sequence[Any]) -> Counter[str]:
-        """How many of some rows are of which scope with a default of its own."""
+        """Count rows, by their keys, in each scope with a default of its own."""
         scoping = self._scoping
         if not keys or scoping is None or not scoping.is_used(self.using):
             return Counter()
-        every: AnyQuerySet = options.include_expired(QuerySet(model=self.root, using=self.using))
-        return _named(Counter(dict(scoping.numbers(every.filter(pk__in=list(keys))))))
+        rows = every(self.root, self.using).filter(pk__in=list(keys))
+        return _named(Counter(dict(scoping.numbers(rows))))
 
     def by_objects(self, objs: Sequence[Instance]) -> list[Purged]:
         """Remove rows that this transaction has locked, and report them.
 
-        It returns what the hooks after the commit are to get, and raises HookError where a hook or
-        the archive failed, ProtectedError or RestrictedError where live rows refer to one of them,
-        UndeletedError where one of them survives.
+        Returns:
+            What the hooks after the commit receive.
+
+        Raises:
+            HookError: A hook or the archive failed.
+            ProtectedError: Live rows refer to one of them; RestrictedError means the same.
+            UndeletedError: One of them survives.
         """
         if not objs:
             return []
@@ -214,9 +224,9 @@ class Removal:
             self.archived += len(objs)
         keys = [obj.pk for obj in objs]
         deleted = self._delete(objs)
-        # A trigger may keep rows; a library may mark them, and count them as deleted.
+        # A trigger may keep rows; a library may only mark them, and count them as deleted.
         undeleted = expired_rows(self.model, self.using)
-        if deleted < len(keys):  # or they don't count as expired any more
+        if deleted < len(keys):  # some may be live again
             undeleted = options.include_expired(undeleted)
         if undeleted.filter(pk__in=keys).exists():
             raise UndeletedError(self.model)
@@ -226,16 +236,16 @@ class Removal:
         return [purged]
 
     def undeleted(self, keys: Sequence[Any]) -> list[Any]:
-        """Those of some rows, locked by this transaction, that are there and still expired."""
+        """Return the keys of rows, locked by this transaction, that still exist and are expired."""
         expired = expired_rows(self.model, self.using).filter(pk__in=list(keys))
         return list(expired.values_list("pk", flat=True))
 
     def _delete(self, objs: Sequence[Instance]) -> int:
-        """Delete rows with all that hangs on them, and return how many of these were deleted."""
+        """Delete rows and everything that depends on them; return how many of the rows are gone."""
         collector = Collector(self.using)
-        rows: Any = objs  # whose kind of collection django-stubs has a Protocol for
+        rows: Any = objs  # for which django-stubs requires a narrower Protocol
         family = (self.model, *self.model._meta.all_parents)
-        # What goes because of rows that were displaced counts with what they are displaced for.
+        # Rows that go because of displaced rows count for the sweep that displaces these.
         token = None
         is_displacing = displacing.set(self.reason == "displaced")
         if self.reason == "expired":
@@ -249,8 +259,8 @@ class Removal:
                 _, deleted = collector.delete()
         except (DatabaseError, InterfaceError, HookError):
             raise
-        except Exception as error:  # a signal's receiver, an on_delete of the application's
-            if self.reason == "displaced":  # the application has called it, and wants its own
+        except Exception as error:  # of a signal's receiver, or the application's own on_delete
+            if self.reason == "displaced":  # the application called, and expects its own error
                 raise
             message = f"Deleting {self.model._meta.label} failed: {error}"
             raise HookError(message) from error
@@ -261,10 +271,10 @@ class Removal:
         return deleted.get(self.model._meta.label, 0)
 
     def _check_recorded(self, collector: Any, family: Sequence[Model]) -> None:
-        """Let no cascade of Django's delete live rows of a model with an archive or hooks."""
-        found = [model for model, rows in collector.data.items() if rows]
-        found += [rows.model for rows in collector.fast_deletes if hasattr(rows, "model")]
-        for model in dict.fromkeys(found):
+        """Raise if a cascade of Django's would delete live rows of a recorded model."""
+        models = [model for model, rows in collector.data.items() if rows]
+        models += [rows.model for rows in collector.fast_deletes if hasattr(rows, "model")]
+        for model in dict.fromkeys(models):
             if model in family or not is_recorded(model, self.hooks_below.named):
                 continue
             objs = list(collector.data.get(model, ()))
@@ -293,7 +303,7 @@ class Removal:
 
 
 def recorded_error(model: Model, objs: Sequence[Instance]) -> RestrictedError:
-    """The error for rows that stay for the sake of others, which a cascade would delete."""
+    """Return the error for rows that stay, because a cascade would delete the given rows."""
     return RestrictedError(
         f"Rows of {model._meta.label} refer to it, and a cascade would delete them without their "
         "archive or hooks.",
@@ -302,7 +312,7 @@ def recorded_error(model: Model, objs: Sequence[Instance]) -> RestrictedError:
 
 
 def _named(scopes: Counter[str | None]) -> Counter[str]:
-    """The counts without that of rows that have no scope with a default of its own."""
+    """Return the counts without that of rows in no scope with a default of its own."""
     return Counter({scope: rows for scope, rows in scopes.items() if scope is not None})
 
 
@@ -316,11 +326,27 @@ def untie(expired: AnyQuerySet, field: AnyField) -> None:
         options.after_root(rows).update(**{field.name: None})
 
 
-def take_file(model: Model, using: str) -> None:
-    """Take SQLite's lock for writing, before rows are read that are then deleted.
+def lock_defaults(bindings: Iterable[Binding], using: str) -> None:
+    """Keep the default ttls of tables unchanged until the transaction ends.
 
-    With a write-ahead log others may delete them in between, and a transaction that has read by
-    then can't get the lock any more: SQLite doesn't even wait for it.
+    Defaults that Python knows need no lock.
+    """
+    sources = {
+        binding.model._meta.db_table.replace('"', ""): binding.source
+        for binding in bindings
+        if not binding.source.is_known
+    }
+    if not sources or not connections[using].features.has_select_for_update:
+        return
+    for name in sorted(sources):  # in one order, or two transactions deadlock
+        sources[name].lock(using)
+
+
+def take_file(model: Model, using: str) -> None:
+    """Take SQLite's write lock before rows are read that are then deleted.
+
+    With a write-ahead log, another connection may write in between, and then a transaction that has
+    read can't get the lock any more: SQLite doesn't even wait for it.
     """
     connection = connections[using]
     if connection.vendor == "sqlite":
@@ -330,7 +356,7 @@ def take_file(model: Model, using: str) -> None:
 
 
 def locked(queryset: AnyQuerySet, using: str, *, skip: bool = False) -> AnyQuerySet:
-    """A queryset that locks its rows, where the database can; `skip` those that somebody holds."""
+    """Return a queryset that locks its rows, if the database can; `skip` rows locked elsewhere."""
     features = connections[using].features
     if not features.has_select_for_update:
         return queryset

@@ -1,16 +1,16 @@
-"""Purging one batch of what has expired.
+"""Purging one batch of expired rows.
 
-Where nothing hangs on the rows, one statement deletes what lies between two places of the index,
-and neither rows nor keys come to Python. Where that meets a row that somebody holds, or one that
-can't go, and where rows are deleted as objects, the batch goes by keys: it locks those that nobody
-holds (``SKIP LOCKED``: the sweeper doesn't stand in a queue behind a writer), deletes them with the
-predicate in the DELETE, calls the hooks, and commits. If one of them can't go, because others refer
-to it or a trigger or a signal's receiver raises, the batch is undone, and the sweeper asks for
-smaller ones. The same goes for objects that are still there after they were deleted.
+If nothing depends on the rows, one statement deletes a range of the index, and neither rows nor
+keys are loaded into Python. If that statement meets a locked row, or one that can't be deleted, or
+if rows are deleted as objects, the batch is purged by keys: it locks the free rows (by SKIP LOCKED,
+so the sweeper doesn't queue behind a writer), deletes them with the predicate in the DELETE, calls
+the hooks, and commits. If one of them can't be deleted, because others refer to it, or a trigger or
+a signal's receiver raises, or it still exists afterwards, the batch is rolled back, and the sweeper
+requests smaller ones.
 
-On MySQL, whose shortest wait for a row is a second, every batch goes by keys.
+On MySQL, whose shortest wait for a lock is a second, every batch is purged by keys.
 
-Each batch begins where the one before it ended, so that none walks again over what others left.
+Each batch begins where the one before it ended, so rows that were skipped aren't read again.
 """
 
 from __future__ import annotations
@@ -24,10 +24,15 @@ from django.db import DatabaseError, connections, transaction
 from ttl_odm.dialects.errors import is_forbidden
 from ttl_odm.django.policy.bindings import table_policy
 from ttl_odm.django.policy.rules import Removed, dependents, remove_dependents
-from ttl_odm.django.policy.sources import lock_defaults
 from ttl_odm.django.purge.errors import in_short, is_locked, is_refused, is_restricted
 from ttl_odm.django.purge.references import referring
-from ttl_odm.django.purge.removal import Removal, expired_rows, locked, take_file
+from ttl_odm.django.purge.removal import (
+    Removal,
+    expired_rows,
+    lock_defaults,
+    locked,
+    take_file,
+)
 from ttl_odm.django.sweep.due import ExpiredRows
 from ttl_odm.django.sweep.transactions import at_once, under_origin
 from ttl_odm.django.sweep.walks import walk_of
@@ -44,18 +49,14 @@ if TYPE_CHECKING:
 
 
 _MOST_KEYS: Final = 10_000
-"""That come to Python for one batch."""
+"""The most keys that are loaded into Python for one batch."""
 
 
 def purge(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
     """Purge one batch; see `ttl_odm.sweeper.Store.purge`."""
-    for one in dependents:
-        if request.part is one.part:
-            return one.purge(binding, using, request)
-    return _purge_rows(binding, using, request)
-
-
-def _purge_rows(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
+    for dependent in dependents:
+        if request.part is dependent.part:
+            return dependent.purge(binding, using, request)
     walk = walk_of(binding, using) if request.part is Part.INHERITING else None
     expired = ExpiredRows(binding, using, request.part) if walk is None else walk
     result = _purge_range(binding, using, request, expired)
@@ -68,10 +69,10 @@ def _purge_keys(
     """Purge the next rows by their keys."""
     size = min(request.size, _MOST_KEYS)
     with phase("find"):
-        found = expired.keys(request.resume, size)
-    if found is None or not found.keys:  # as where somebody raised a default in between
-        return BatchResult(0, found and found.resume)
-    keys, resume, again = found
+        next_keys = expired.keys(request.resume, size)
+    if next_keys is None or not next_keys.keys:  # for example, a default was raised in between
+        return BatchResult(0, next_keys and next_keys.resume)
+    keys, resume, again = next_keys
     batch = _Batch(binding, using, request, resume, request.resume or again)
     try:
         try:
@@ -80,7 +81,7 @@ def _purge_keys(
             removal = Removal(binding.model, using, request.hooks)
             if not (is_restricted(error) and removal.is_plain and removal.is_referred):
                 raise
-        # Expired rows may be what refers to these, which Django was told to do nothing about.
+        # Expired rows may refer to these, by foreign keys with DO_NOTHING.
         return batch.run(keys, as_objects=True)
     except HookError as error:
         return batch.undone(keys, Skip.HOOK, error)
@@ -96,35 +97,36 @@ def _purge_range(
 ) -> BatchResult | None:
     """Purge the next rows by their order alone.
 
-    None where something hangs on the rows, where nothing but keys tells more than one batch of them
-    apart, and where one of them can't go.
+    Returns:
+        None if something depends on the rows, if more than a batch of them have the same place in
+        the order, or if one of them can't be deleted: then the batch has to be purged by keys.
     """
     connection, removal = connections[using], Removal(binding.model, using, request.hooks)
     waits = connection.vendor == "mysql" and not getattr(connection, "mysql_is_mariadb", False)
-    # A DELETE that counts by scope returns rows; a database that does so of an INSERT can do that.
+    # To count by scope, a DELETE returns rows; databases that can't, can't for an INSERT either.
     counts = binding.source.scoping is None or connection.features.can_return_columns_from_insert
     is_plain = removal.is_plain and not removal.has_dependents
     if request.part is Part.ALL or waits or not counts or not is_plain:
         return None
     with phase("find"):
-        found: Any = expired.next_range(request.resume, request.size)
-    if found is None:
+        next_range: Any = expired.next_range(request.resume, request.size)
+    if next_range is None:
         return BatchResult(0)
-    if found.is_crowded:
+    if next_range.is_crowded:
         return None
-    batch = _Batch(binding, using, request, found.resume)
+    batch = _Batch(binding, using, request, next_range.resume)
     try:
-        # A purge that a crash undoes is only done again, and nobody has heard of it.
+        # A purge that a crash undoes is simply repeated: nothing has been notified of it.
         with batch.limited(lazily=True), at_once(using):
-            deleted = removal.by_statement(expired.within(found))
+            deleted = removal.by_statement(expired.within(next_range))
     except DatabaseError as error:
         if not (is_refused(error) or is_locked(error)):
             raise
         return None
-    result = BatchResult(deleted, found.resume, facts=_facts(binding, removal))
+    result = BatchResult(deleted, next_range.resume, facts=_facts(binding, removal))
     if connection.vendor == "mysql" or deleted == request.size:
         return result
-    return _with_undeleted(result, binding, using, request, (expired, found))
+    return _with_undeleted(result, binding, using, request, (expired, next_range))
 
 
 def _with_undeleted(
@@ -134,17 +136,17 @@ def _with_undeleted(
     request: BatchRequest,
     rows: tuple[ExpiredRows | Walk, Any],
 ) -> BatchResult:
-    """Add what is left of a range: triggers of PostgreSQL and SQLite keep rows without an error.
+    """Add the rest of a range: triggers of PostgreSQL and SQLite can keep rows without an error.
 
-    By their keys they are told from rows that have expired since.
+    A purge by keys distinguishes these from rows that have expired since.
     """
-    expired, found = rows
+    expired, key_range = rows
     try:
-        if not expired.within(found).exists():
+        if not expired.within(key_range).exists():
             return result
         size = request.size - result.deleted
         rest = _purge_keys(binding, using, replace(request, size=size), expired)
-    except (DatabaseError, StoreError):  # what was deleted is committed, and has to be counted
+    except (DatabaseError, StoreError):  # the deleted rows are committed, and have to be counted
         return result
     return replace(
         rest,
@@ -160,7 +162,15 @@ def _facts(binding: Binding, removal: Removal) -> Mapping[str, Fact]:
 
 @dataclass
 class _Batch:
-    """Rows that were found, to be removed if they are still expired."""
+    """A batch of rows by their keys, which are removed if they are still expired.
+
+    Attributes:
+        binding: Their policy.
+        using: The alias of the database.
+        request: The sweeper's request.
+        resume: Where the next batch begins.
+        again: Where this batch begins.
+    """
 
     binding: Binding
     using: str
@@ -169,7 +179,7 @@ class _Batch:
     again: Any = None
 
     def run(self, keys: Sequence[Any], *, as_objects: bool = False) -> BatchResult:
-        """Remove what nobody holds, report it, and commit."""
+        """Remove the free rows, report them, and commit."""
         removal = Removal(self.binding.model, self.using, self.request.hooks)
         purged: Sequence[Purged] = ()
         undeleted = 0
@@ -182,19 +192,20 @@ class _Batch:
                 if deleted < len(free):
                     undeleted = len(removal.undeleted(free))
             else:
-                with phase("find"):  # as they are before others go
+                with phase("find"):  # before their dependents are removed
                     objs = list(locked(self._rows(keys), self.using, skip=True))
                 before = self._remove_dependents(removal, [obj.pk for obj in objs])
                 objs = objs if before.is_done else []
                 purged = [*removal.by_objects(objs), *removal.purged]
                 deleted = len(objs)
-        left = self.left(keys) if deleted < len(keys) and before.is_done else 0
+        rest = self._still_expired(keys) if deleted < len(keys) and before.is_done else 0
         own = removal.referring.pop(self.request.target, 0)
+        skipped = {Skip.LOCKED: max(0, rest - undeleted), Skip.REFUSED: undeleted}
         return BatchResult(
             deleted + own,
             self.resume if before.is_done else self.again,
             archived=removal.archived,
-            skipped=_some({Skip.LOCKED: max(0, left - undeleted), Skip.REFUSED: undeleted}),
+            skipped={reason: rows for reason, rows in skipped.items() if rows},
             purged=[*before.purged, *purged],
             referring=removal.referring,
             loaded=removal.loaded,
@@ -202,7 +213,7 @@ class _Batch:
         )
 
     def _free(self, removal: Removal, keys: Sequence[Any]) -> Sequence[Any]:
-        """Lock the rows that nobody holds, where the database can pass over the others."""
+        """Lock the free rows, if the database can skip the others."""
         can_skip = connections[self.using].features.has_select_for_update_skip_locked
         if not can_skip and not removal.has_dependents:
             return keys
@@ -211,7 +222,7 @@ class _Batch:
             return list(locked(by_key, self.using, skip=True))
 
     def _remove_dependents(self, removal: Removal, keys: Sequence[Any]) -> Removed:
-        """Remove what goes before rows that are locked; unless that is all of it, these stay."""
+        """Remove dependents of locked rows; if some are left, the locked rows must stay."""
         if not removal.has_dependents:
             return Removed()
         removed = remove_dependents(removal, keys, self.request.size)
@@ -221,14 +232,17 @@ class _Batch:
     def undone(
         self, keys: Sequence[Any], reason: Skip, failure: HookError | RefusedError
     ) -> BatchResult:
-        """Report rows that had to stay."""
-        left = [(key,) for key in keys]
+        """Report a batch that was rolled back."""
         return BatchResult(
-            0, self.resume, skipped={reason: self.left(keys)}, failure=failure, left=left
+            0,
+            self.resume,
+            skipped={reason: self._still_expired(keys)},
+            failure=failure,
+            left=[(key,) for key in keys],
         )
 
-    def left(self, keys: Sequence[Any]) -> int:
-        """How many of the rows are there, and still expired."""
+    def _still_expired(self, keys: Sequence[Any]) -> int:
+        """Return the number of the rows that still exist and are expired."""
         return int(self._rows(keys).count())
 
     def _rows(self, keys: Sequence[Any]) -> AnyQuerySet:
@@ -236,7 +250,7 @@ class _Batch:
 
     @contextmanager
     def limited(self, *, lazily: bool = False) -> Iterator[None]:
-        """The batch's transaction; PostgreSQL commits it `lazily` without waiting for the disk."""
+        """Open the batch's transaction; `lazily` commits it on PostgreSQL before it is on disk."""
         connection = connections[self.using]
         with ExitStack() as ending, transaction.atomic(using=self.using, durable=True):
             take_file(self.binding.model, self.using)
@@ -247,17 +261,17 @@ class _Batch:
             with under_origin(self.using, replicate=self.request.replicate):
                 yield
                 if connection.vendor == "postgresql":
-                    # They are deferred: better now than at the commit.
+                    # Deferred constraints would otherwise fail only at the commit.
                     connection.check_constraints()
             ending.enter_context(phase("commit"))
 
     def _lock_defaults(self) -> None:
-        """Lock the defaults by which rows go, these and such as refer to them."""
+        """Lock the defaults of these rows, and of rows that refer to them at any depth."""
         models: dict[Model, None] = {self.binding.model: None}
-        for model in (waiting := [self.binding.model]):
-            found = [relation.related_model for relation in referring(model)]
-            waiting += [other for other in found if other not in models]
-            models |= dict.fromkeys(found)
+        for model in (queue := [self.binding.model]):
+            others = [relation.related_model for relation in referring(model)]
+            queue += [other for other in others if other not in models]
+            models |= dict.fromkeys(others)
         policies = (table_policy(model._meta.db_table) for model in models)
         try:
             lock_defaults([policy.binding for policy in policies if policy], self.using)
@@ -265,7 +279,3 @@ class _Batch:
             if not is_forbidden(error.__cause__):
                 raise
             raise StoreError(str(error)) from error
-
-
-def _some(skipped: dict[Skip, int]) -> dict[Skip, int]:
-    return {reason: rows for reason, rows in skipped.items() if rows}

@@ -1,4 +1,4 @@
-"""What is due: whether a table has expired rows, since when, and which are next."""
+"""Which rows are due: whether a table has expired rows, since when, and which are next."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from django.db import connections
 from django.db.models import F, Field, Func, IntegerField, Q, QuerySet, Value
 
 from ttl_odm.core import TTL, ExpireAt
-from ttl_odm.django.policy import options
 from ttl_odm.django.policy.indexes import PartEnd, has_contract_fields
 from ttl_odm.django.policy.rules import dependents, rules_below
 from ttl_odm.django.policy.sources import INHERITED_AGE
-from ttl_odm.django.purge.removal import Removal, expired_rows
+from ttl_odm.django.purge.removal import Removal, every, expired_rows
 from ttl_odm.django.sweep.walks import Keys, walk_of
 from ttl_odm.django.time import clock
 from ttl_odm.django.time.fields import Cutoff, DatabaseNow
@@ -35,23 +34,23 @@ if TYPE_CHECKING:
     from ttl_odm.django.policy.bindings import AnyQuerySet, Binding
 
     Place: TypeAlias = tuple[Any, Any]
-    """What orders a row, and its key: from where a batch goes on. None for a key is before all."""
+    """Where a batch begins: the value that orders a row, and its key; None is before all keys."""
 
 _AS_IT_IS: Final[Field[Any, Any]] = Field()
-"""Leaves what a driver reads and takes alone."""
+"""A field that doesn't convert the driver's values."""
 
 _ITSELF: Final = "%(expressions)s"
 
 
 def find_due(binding: Binding, using: str) -> Due | None:
-    """Find out what there is to purge; see `ttl_odm.sweeper.Store.due`."""
+    """Find out which rows are to be purged; see `ttl_odm.sweeper.Store.due`."""
     due = _find_due(binding, using)
     if due is None or not rules_below(binding.model):
         return due
     parts = due.parts
     if Part.INHERITING in parts and Part.OWN not in parts and binding.own is not None:
-        parts = (*parts, Part.OWN)  # where dependents put rows that the first part leaves
-    further = (one.part for one in dependents if one.is_due(binding, using))
+        parts = (*parts, Part.OWN)  # dependents may move rows from the first part to it
+    further = (dependent.part for dependent in dependents if dependent.is_due(binding, using))
     return replace(due, parts=(*parts, *further))
 
 
@@ -61,7 +60,7 @@ def _find_due(binding: Binding, using: str) -> Due | None:
     parts, oldest = [], 0.0
     for part in parts_of(binding):
         if part is Part.ALL:
-            # A NULL that is expired has no age, but the others are in the order of their dates.
+            # An expired NULL has no age, but all others are in the order of their dates.
             dated = ExpiredRows(binding, using, Part.INHERITING) if binding.own is None else None
             oldest_row = None if dated is None else dated.overdue()
             return Due((Part.ALL,), oldest_row, _loads_rows(binding, using))
@@ -73,7 +72,7 @@ def _find_due(binding: Binding, using: str) -> Due | None:
 
 
 def _overdue(binding: Binding, using: str, part: Part) -> float | None:
-    """For how many seconds the first row of a part has been expired; None if there are none."""
+    """Return for how many seconds the first row of a part has been expired; None without rows."""
     walk = walk_of(binding, using) if part is Part.INHERITING else None
     return ExpiredRows(binding, using, part).overdue() if walk is None else walk.overdue()
 
@@ -84,52 +83,52 @@ def is_off(binding: Binding, using: str) -> bool:
 
 
 def _loads_rows(binding: Binding, using: str) -> bool:
-    """Whether rows are deleted as objects, also where nobody has hooks."""
+    """Whether rows are deleted as objects even without hooks."""
     return not Removal(binding.model, using, Hooks()).is_plain
 
 
 def out_of_reach(binding: Binding, using: str) -> list[Finding]:
-    """Find rows that no sweep finds; reads the whole table.
+    """Find rows that no sweep finds; this reads the whole table.
 
-    Reads and the sweeper trust the CHECK and the NOT NULL of the contract's columns, which raw SQL
-    may have switched off.
+    Reads and the sweeper rely on the CHECK and the NOT NULL of the contract's columns, which raw
+    SQL may have disabled.
     """
     connection, own = connections[using], binding.own
     quote, family = connection.ops.quote_name, clock.family_of(connection)
     name = binding.model._meta.db_table
     table, stamp = quote(name), quote(str(binding.stamp.column))
-    wrong = []
+    problems = []
     if own is not None and binding.sweep == "index" and has_contract_fields(binding):
         ttl = quote(str(own.column))
         invalid = f"NOT ({family.ttl_check(ttl)})"
         what = f"with an invalid {own.name}"
-        wrong.append(("invalid-ttl", what, f"SET {ttl} = NULL WHERE {invalid}"))
+        problems.append(("invalid-ttl", what, f"SET {ttl} = NULL WHERE {invalid}"))
     if not binding.stamp.null:
-        nobody = f"without {binding.stamp.name}, which no query returns"
+        what = f"without {binding.stamp.name}, which no query returns"
         present = clock.now(connection, binding.form, writing=True).replace("%%", "%")
         fix = f"SET {stamp} = {present} WHERE {family.is_null(stamp)}"
-        wrong.append(("undated", nobody, fix))
+        problems.append(("undated", what, fix))
     elif not isinstance(binding.policy, ExpireAt):
         present = clock.now(connection, binding.form, writing=True).replace("%%", "%")
-        endless = f"without {binding.stamp.name}, from which their lifetime is counted"
-        wrong.append(("undated", endless, f"SET {stamp} = {present} WHERE {stamp} IS NULL"))
+        what = f"without {binding.stamp.name}, from which their lifetime is counted"
+        problems.append(("undated", what, f"SET {stamp} = {present} WHERE {stamp} IS NULL"))
     findings = []
     with connection.cursor() as cursor:
-        for code, what, change in wrong:
+        for code, what, change in problems:
             _, _, condition = change.partition(" WHERE ")
             cursor.execute(f"SELECT COUNT(*) FROM {table} WHERE {condition}")  # noqa: S608 (quoted)
             (rows,) = cursor.fetchone()
             if rows:
                 message = f"no sweep finds {counted(rows, 'row')} {what}"
                 fix = f"UPDATE {table} {change}"
-                is_promised = code != "undated" or not binding.stamp.null
-                severity = Severity.ERROR if is_promised else Severity.WARNING
+                is_error = code != "undated" or not binding.stamp.null
+                severity = Severity.ERROR if is_error else Severity.WARNING
                 findings.append(Finding(severity, code, name, message, fix))
     return findings
 
 
 def parts_of(binding: Binding) -> list[Part]:
-    """The shares of a table's rows that are purged by themselves."""
+    """Return the parts of a table that are purged separately."""
     policy = binding.policy
     if isinstance(policy, TTL) and binding.own is not None:
         if binding.sweep == "scan" or not has_contract_fields(binding):
@@ -143,10 +142,11 @@ def parts_of(binding: Binding) -> list[Part]:
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """A stretch of a part with rows to delete, as many as a batch may have at most.
+    """A range of a part's rows, of at most the size of a batch.
 
-    It begins with the rows that are ordered by `first`, and ends before those that are ordered by
-    `beyond`; None where it has the last ones.
+    Attributes:
+        first: The value that orders the first rows.
+        beyond: The value that orders the first rows behind the range; None if there are none.
     """
 
     first: Any
@@ -154,12 +154,12 @@ class KeyRange:
 
     @property
     def resume(self) -> Place | None:
-        """Where the next one begins."""
+        """Where the next range begins."""
         return None if self.beyond is None else (self.beyond, None)
 
     @property
     def is_crowded(self) -> bool:
-        """Whether it has more rows, which nothing but their keys tells apart."""
+        """Whether more rows than a batch have the same place, so only keys distinguish them."""
         return bool(self.first == self.beyond)
 
 
@@ -173,49 +173,52 @@ class ExpiredRows:
         self._among: tuple[Any, int | Expression] | None = None
 
     def among(self, scope: Any, life: int | Expression) -> ExpiredRows:
-        """Those of one scope (None: of no scope) among rows that inherit, which live so long."""
+        """Return the rows of one scope (None: of no scope) that inherit, and live for `life`."""
         rows = copy(self)
         rows._among = (scope, life)
         return rows
 
     def before(self, cutoffs: Mapping[Any, Sequence[Any]]) -> AnyQuerySet:
-        """Those of some scopes, in no order; each scope ends at the bookmark that it is under."""
+        """Return the rows of scopes up to a bookmark, in no order.
+
+        Args:
+            cutoffs: The scopes that end at each bookmark.
+        """
         return self._before(self._in_order(), cutoffs)
 
     def every_before(self, cutoffs: Mapping[Any, Sequence[Any]]) -> AnyQuerySet:
-        """The same and, among them, what the predicate knows to live longer."""
-        every: AnyQuerySet = QuerySet(model=self._binding.model, using=self._using)
-        return self._before(self._ordered(options.include_expired(every)), cutoffs)
+        """Return the same rows as `before`, and rows among them that live longer."""
+        return self._before(self._ordered(every(self._binding.model, self._using)), cutoffs)
 
     def _before(self, rows: AnyQuerySet, cutoffs: Mapping[Any, Sequence[Any]]) -> AnyQuerySet:
-        """Those rows of scopes that are before the scopes' ends in the index."""
-        stretches = (
+        """Limit rows to scopes, each up to its bookmark in the index."""
+        ranges = (
             Q(ttl_of__in=values, ttl_end__lte=self._of_bookmark(cutoff))
             for cutoff, values in cutoffs.items()
         )
-        return self._with_scope(rows).filter(reduce(or_, stretches))
+        return self._with_scope(rows).filter(reduce(or_, ranges))
 
     def _with_scope(self, rows: AnyQuerySet) -> AnyQuerySet:
-        """Rows with ``ttl_of``, their scope as a driver has it."""
+        """Add ``ttl_of``, the scope in the driver's form."""
         assert self._binding.scope is not None  # noqa: S101 (or there are no scopes)
         scope = F(self._binding.scope.attname)
         return rows.annotate(ttl_of=Func(scope, template=_ITSELF, output_field=_AS_IT_IS))
 
     def all(self) -> AnyQuerySet:
-        """Those rows, with ``ttl_end``, which orders them."""
+        """Return the rows, with ``ttl_end``, which orders them."""
         rows = self._in_order()
         if self._part is Part.ALL:
             return rows
         return rows.filter(ttl_end__lte=self._cutoff(self._life))
 
     def _cutoff(self, life: int | Expression) -> Cutoff:
-        """What orders a row that has lived so long by now."""
+        """Return the value that orders a row whose life has lasted so long by now."""
         if self._is_by_field:
             return Cutoff(life, self._binding.form, self._binding.stamp)
         return Cutoff(life, "instant", PartEnd(F(self._binding.stamp.name)).output_field)
 
     def _in_order(self) -> AnyQuerySet:
-        """The part's rows with ``ttl_end``; those that live too, as far as their index knows."""
+        """Return the part's rows with ``ttl_end``, without the upper bound of expired ones."""
         rows = self._ordered(expired_rows(self._binding.model, self._using))
         if self._among is None:
             return rows
@@ -236,7 +239,7 @@ class ExpiredRows:
         return rows.filter(**{f"{own}__isnull": True}).annotate(ttl_end=PartEnd(stamp))
 
     def after(self, resume: Any) -> AnyQuerySet:
-        """Those that come after a place (None: all of them), in order."""
+        """Return the rows that come after a place (None: all of them), in order."""
         rows = self.all().order_by("ttl_end", "pk")
         if resume is None:
             return rows
@@ -247,11 +250,11 @@ class ExpiredRows:
         return rows if pk is None else rows.filter(Q(ttl_end__gt=end) | Q(ttl_end=end, pk__gt=pk))
 
     def places(self, resume: Any, size: int) -> list[Place]:
-        """The end and key of each of the first so many of these."""
+        """Return the places of the first rows of `after`, `size` of them."""
         return list(self.after(resume).values_list(self._bookmark, "pk")[:size])
 
     def keys(self, resume: Any, size: int) -> Keys | None:
-        """The keys of the first so many of these; None if there are none."""
+        """Return the keys of the first rows of `after`, `size` of them; None if there are none."""
         places = self.places(resume, size)
         resume = places[-1] if len(places) == size else None
         if not places:
@@ -259,23 +262,23 @@ class ExpiredRows:
         return Keys([pk for _, pk in places], resume, (places[0][0], None))
 
     def next_range(self, resume: Any, size: int) -> KeyRange | None:
-        """The next so many rows, by their order alone; None if there are none."""
+        """Return the range of the next `size` rows, by order alone; None if there are none."""
         ends = self.after(resume).order_by("ttl_end").values_list("ttl_end")
-        # Bookmarks of what they find: PostgreSQL would make one of each row that it passes over.
+        # Bookmarks of the results: inside, PostgreSQL would compute one for each skipped row.
         lookups = [ends[:1], ends[size : size + 1]]
         first, beyond = scalars(lookups, self._using, self._as_bookmark)
         return None if first is None else KeyRange(first, beyond)
 
-    def within(self, found: KeyRange) -> AnyQuerySet:
-        """The rows of a range; of two upper bounds SQLite may search an index for the other one."""
-        rows = self.all() if found.beyond is None else self._in_order()
-        rows = rows.filter(ttl_end__gte=self._of_bookmark(found.first))
-        if found.beyond is None:
+    def within(self, key_range: KeyRange) -> AnyQuerySet:
+        """Return the rows of a range, with one upper bound: SQLite may use the wrong one of two."""
+        rows = self.all() if key_range.beyond is None else self._in_order()
+        rows = rows.filter(ttl_end__gte=self._of_bookmark(key_range.first))
+        if key_range.beyond is None:
             return rows
-        return rows.filter(ttl_end__lt=self._of_bookmark(found.beyond))
+        return rows.filter(ttl_end__lt=self._of_bookmark(key_range.beyond))
 
     def overdue(self) -> float | None:
-        """For how many seconds the first of them has been expired; None if there are none."""
+        """Return for how many seconds the first row has been expired; None if there are none."""
         earliest = clock.earliest(connections[self._using], self._binding.form)
         clamped = f"CASE WHEN {_ITSELF} < {earliest} THEN {earliest} ELSE {_ITSELF} END"
         end: Any = F("ttl_end") if earliest is None else Func(F("ttl_end"), template=clamped)
@@ -294,7 +297,7 @@ class ExpiredRows:
 
     @property
     def _bookmark(self) -> Func:
-        """What orders a row, as any driver can read it; `_of_bookmark` is that again."""
+        """The value that orders a row, in a form for any driver; `_of_bookmark` is the inverse."""
         return Func(F("ttl_end"), template=self._as_bookmark(_ITSELF), output_field=_AS_IT_IS)
 
     def _as_bookmark(self, end: str) -> str:
@@ -307,7 +310,7 @@ class ExpiredRows:
 
     @property
     def _is_by_field(self) -> bool:
-        """Whether the index is on the field itself, as it is without the contract's two."""
+        """Whether the index is on the field itself, because the contract's fields are missing."""
         return self._binding.own is None or not has_contract_fields(self._binding)
 
     @property
@@ -320,9 +323,10 @@ class ExpiredRows:
 
     @property
     def _life(self) -> int | Expression:
-        """How long rows live at least from what orders them; the predicate knows who longer.
+        """How long rows live at least from the value that orders them.
 
-        It is 0 where that is the end itself, as of rows with a ttl.
+        The predicate decides which rows live longer. 0 if that value is the end itself, as for rows
+        with their own ttl.
         """
         if self._part is Part.OWN:
             return 0
@@ -333,22 +337,22 @@ class ExpiredRows:
 
 
 class EndingRows(ExpiredRows):
-    """The live rows of one part that end within so many seconds, in the order of their ends.
+    """The live rows of one part that expire within some seconds, in the order of their ends.
 
-    Where rows differ in their defaults, each is taken to have the shortest.
+    If rows have different defaults, the shortest one is assumed for all.
     """
 
     def __init__(
         self, binding: Binding, using: str, part: Part, seconds: int, *, since: int | None = None
     ) -> None:
-        """Say which.
+        """Select the rows.
 
         Args:
-            binding: The table.
+            binding: The table's policy.
             using: The alias of the database.
             part: The part.
-            seconds: They end in so many seconds from now at the latest.
-            since: They did not so many seconds ago; None for all.
+            seconds: The rows expire within so many seconds from now.
+            since: Leave out rows for which that was true so many seconds ago; None for all rows.
         """
         super().__init__(binding, using, part)
         self._seconds = seconds
@@ -356,11 +360,11 @@ class EndingRows(ExpiredRows):
 
     @property
     def is_followed(self) -> bool:
-        """Whether the order tells which rows end within so many seconds only `since` a while."""
+        """Whether the order can tell which rows are new to the range of seconds; see `since`."""
         return self._part is not Part.ALL and self._binding.source.scoping is None
 
     def page(self, resume: Place | None, size: int) -> list[tuple[Any, Place]]:
-        """The first so many that come after a place (None: of all), each with its own place."""
+        """Return the first `size` rows after a place (None: of all), each with its own place."""
         rows = self.after(resume).annotate(ttl_place=self._bookmark)
         age = self._binding.source.row_age()
         if age is not None:
@@ -368,7 +372,7 @@ class EndingRows(ExpiredRows):
         return [(row, (row.ttl_place, row.pk)) for row in rows[:size]]
 
     def all(self) -> AnyQuerySet:
-        """Those rows, with ``ttl_end``, which orders them."""
+        """Return the rows, with ``ttl_end``, which orders them."""
         rows = super().all()
         if self._since is None or self._part is Part.ALL:
             return rows

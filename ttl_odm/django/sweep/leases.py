@@ -1,7 +1,7 @@
-"""Leases in the table of `Lease`: which sweeper of a database is at work, by the database's clock.
+"""Leases in the table of `Lease`: which sweeper may sweep a database, by the database's clock.
 
-To take one is a single conditional UPDATE, which the database gives to exactly one of any number
-of callers. The table comes with this app's migration.
+A lease is acquired by a single conditional UPDATE, which succeeds for exactly one of any number of
+callers. This app's migration creates the table.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DjangoLeases:
     """`ttl_odm.sweeper.Leases` over an alias of ``DATABASES``."""
 
     def __init__(self, using: str) -> None:
-        """Name the alias."""
+        """Take the alias."""
         self._using = using
 
     @property
@@ -91,13 +91,13 @@ class DjangoLeases:
 
     def finish(self, lease: Lease, history: str) -> bool:
         """As in `Finishing`."""
-        given_back = {"holder": None, "acquired_until": None}
+        released = {"holder": None, "acquired_until": None}
         with self._changing():
-            held = self._held(lease)
-            return bool(held.update(history=history, recorded_at=DatabaseNow(), **given_back))
+            rows = self._held(lease)
+            return bool(rows.update(history=history, recorded_at=DatabaseNow(), **released))
 
     def _take(self, name: str, holder: str, duration: float) -> Lease | None:
-        """Take a lease if there is one of this name, and it is free or has ended."""
+        """Take the lease of this name if its row exists, and it is free or has ended."""
         free = Q(holder__isnull=True) | Q(acquired_until__lte=DatabaseNow())
         until, token = Ahead(duration), F("token") + 1
         with transaction.atomic(using=self._using):
@@ -111,17 +111,17 @@ class DjangoLeases:
         return self._rows.filter(name=lease.name, holder=lease.holder, token=lease.token)
 
     def _make(self, name: str) -> bool:
-        """Make a row, unless there is one; return whether there was none before."""
+        """Create a lease's row, unless it exists; return whether it was missing."""
         if self._rows.filter(name=name).exists():
             return False
         with suppress(IntegrityError), transaction.atomic(using=self._using):
-            # Or somebody else has just made it.
+            # Another sweeper may have created it just now.
             self._rows.create(name=name, token=0, paused=False, history="")
         return True
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Raise the sweeper's errors, and say what to do where the table isn't there."""
+        """Raise the sweeper's errors; if the table is missing, say what to do."""
         with store_errors(), impatient(self._using, row_wait=ROW_WAIT):
             try:
                 yield

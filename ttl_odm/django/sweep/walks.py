@@ -54,7 +54,7 @@ class Walk(Protocol):
         """The rows of the next batch, by their order alone; None if there are none."""
         ...
 
-    def within(self, found: Any) -> AnyQuerySet:
+    def within(self, key_range: Any, /) -> AnyQuerySet:
         """The rows of a range."""
         ...
 

@@ -1,13 +1,13 @@
 """The database's clock for Django's backends, and the forms that instants have.
 
-How each database tells the time is in `ttl_odm.dialects`; this says it in the form that a column is
-kept in, and as Django takes it. It knows nothing of policies or models.
+`ttl_odm.dialects` knows how each database tells the time; this module converts it to the form of a
+column, as Django expects it. It must not know policies or models.
 
-Columns are kept in one of these forms (`Form`):
+A column has one of these forms (`Form`):
 
 * ``instant``: our own column ``_ts``: ``timestamptz`` on PostgreSQL, integer microseconds on
   MariaDB, integer milliseconds on SQLite;
-* ``datetime``: what Django's ``DateTimeField`` stores, in UTC;
+* ``datetime``: the form of Django's ``DateTimeField``, in UTC;
 * ``s``, ``ms``, ``us``: integers since 1970;
 * ``s.f``, ``ms.f``, ``us.f``: the same with a fraction, as floats or decimals.
 """
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 Form = Literal["instant", "datetime", "s", "ms", "us", "s.f", "ms.f", "us.f"]
 
 FRACTIONAL: Final[dict[str, Form]] = {"s": "s.f", "ms": "ms.f", "us": "us.f"}
-"""The forms of columns that aren't of integers, by their units."""
+"""The forms of columns that hold fractions, by unit."""
 
 UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "s.f": 1, "ms.f": 1_000, "us.f": 1_000_000}
-"""So many in a second."""
-
+"""How many of a form's units make a second."""
 
 _LONGEST_INTERVAL: Final = 63_000_000_000
-"""Seconds that MariaDB and MySQL can take from today: what is before the year 1 is NULL."""
+"""Seconds that MariaDB and MySQL can subtract from now: the result is NULL before the year 1."""
 
 _family_named = functools.cache(family_named)
 
 
 def family_of(connection: BaseDatabaseWrapper) -> Family:
-    """What is known of the database of a connection.
+    """Return the family of a connection's database.
 
-    One that is none of ours raises, which is the only safe answer: a statement without the
-    predicate would show expired rows.
+    Raises:
+        TTLConfigurationError: The database isn't supported. No other answer is safe: a statement
+            without the predicate would show expired rows.
     """
     family = _family_named(connection.vendor)
     if family is None:
@@ -60,12 +60,12 @@ def family_of(connection: BaseDatabaseWrapper) -> Family:
 
 
 def now(connection: BaseDatabaseWrapper, form: Form, *, writing: bool = False) -> str:
-    """SQL for the database's present instant, in the form of such a column.
+    """Return SQL for the database's present instant, in the form of a column.
 
-    Where it is for `writing`, it is that of the write, rather than that of the statement's start.
+    With `writing`, it is the moment of the write, rather than the start of the statement.
     """
     family = family_of(connection)
-    if form == "datetime" and connection.vendor != "postgresql":  # where they are instants
+    if form == "datetime" and connection.vendor != "postgresql":  # whose timestamptz is unambiguous
         zone = connection.timezone or get_default_timezone()
         if str(zone) != "UTC":
             raise TTLConfigurationError(
@@ -77,7 +77,7 @@ def now(connection: BaseDatabaseWrapper, form: Form, *, writing: bool = False) -
     return _in_form(family, family.present(writing=writing), form)
 
 
-@functools.lru_cache(maxsize=64)  # a handful, but for a test clock's
+@functools.lru_cache(maxsize=64)  # a handful, except with a test's clock
 def _in_form(family: Family, present: str, form: Form) -> str:
     if form == "instant":
         sql = family.instant(present)
@@ -89,9 +89,9 @@ def _in_form(family: Family, present: str, form: Form) -> str:
 
 
 def ago(connection: BaseDatabaseWrapper, form: Form, seconds: str, *, writing: bool = False) -> str:
-    """SQL for the instant that lies so many seconds (SQL for a whole number) before `now`.
+    """Return SQL for the instant so many seconds (SQL for a whole number) before `now`.
 
-    Always a difference, also of no seconds: SQLite searches no index for a bare CAST.
+    It is always a difference, even for 0 seconds: SQLite uses no index for a bare CAST.
     """
     family, moment = family_of(connection), now(connection, form, writing=writing)
     if form == "datetime":
@@ -104,16 +104,16 @@ def ago(connection: BaseDatabaseWrapper, form: Form, seconds: str, *, writing: b
 
 
 def within_dates(connection: BaseDatabaseWrapper, form: Form, seconds: str) -> str:
-    """SQL for seconds that `ago` takes, of any number of these."""
+    """Return SQL that limits a number of seconds to what `ago` can subtract."""
     if form == "datetime" and connection.vendor == "mysql":
         return f"LEAST({seconds}, {_LONGEST_INTERVAL})"
     return seconds
 
 
 def earliest(connection: BaseDatabaseWrapper, form: Form) -> str | None:
-    """SQL for the first instant that a datetime can be, in the form of such a column.
+    """Return SQL for the first instant of Python's datetime, in the form of a column.
 
-    None where the column holds none before it, as long as it holds a date.
+    None if a date in the column can't be earlier.
     """
     family = family_of(connection)
     if form in UNITS:
@@ -122,12 +122,12 @@ def earliest(connection: BaseDatabaseWrapper, form: Form) -> str | None:
 
 
 def to_storage(connection: BaseDatabaseWrapper, instant: datetime) -> Any:
-    """What a driver stores for an aware datetime in a column of the form ``instant``."""
+    """Return the driver's value for an aware datetime, in the form ``instant``."""
     return family_of(connection).to_storage(instant)
 
 
 def from_storage(connection: BaseDatabaseWrapper, value: datetime | int | None) -> datetime | None:
-    """The aware datetime, in UTC, of what a driver reads from a column of the form ``instant``."""
+    """Return the aware datetime, in UTC, of a driver's value in the form ``instant``."""
     if value is None:
         return None
     if not isinstance(value, datetime):
@@ -138,10 +138,10 @@ def from_storage(connection: BaseDatabaseWrapper, value: datetime | int | None) 
 
 
 def converters(connection: BaseDatabaseWrapper) -> list[Callable[..., Any]]:
-    """`from_storage` as Django calls it for each row, with what doesn't change done before."""
+    """Return `from_storage` in the form that Django calls for each row, prepared for speed."""
     family = family_of(connection)
     if family.per_second is None:
-        if connection.timezone is timezone.utc:  # so are the driver's datetimes
+        if connection.timezone is timezone.utc:  # then the driver's datetimes are in UTC
             return []
         return [lambda value, _expression, _connection: from_storage(connection, value)]
     return [_of_integers(family.per_second)]
@@ -158,7 +158,7 @@ def _of_integers(per_second: int) -> Callable[..., Any]:
 
 
 def database_now(connection: BaseDatabaseWrapper) -> datetime:
-    """The present instant of a database, aware: asks it."""
+    """Query a database for its present instant; the datetime is aware."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {now(connection, 'instant', writing=True)}".replace("%%", "%"))
         row: Any = cursor.fetchone()

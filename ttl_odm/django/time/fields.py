@@ -1,10 +1,11 @@
-"""The contract's two fields, and the expressions of the database's clock that may stand in them.
+"""The contract's two fields, and expressions of the database's clock that may be assigned to them.
 
 `LastModifiedField` is the column ``_ts``, `TTLField` the row's own ttl.
 
-The columns are those of `ttl_odm.sqlalchemy`, so that both can use one table. The gate puts a
-`Stamp` into every INSERT and UPDATE of a table whose policy is a `TTL`; a datetime that somebody
-assigned is replaced, since it is the host's. `DatabaseNow` and its like are for queries of our own.
+The columns are the same as in `ttl_odm.sqlalchemy`, so both adapters can use one table. The gate
+puts a `Stamp` into every INSERT and UPDATE of a table whose policy is a `TTL`, in place of a
+datetime that the application has assigned: that comes from the host's clock. `DatabaseNow` and
+similar expressions are for this library's own queries.
 """
 
 from __future__ import annotations
@@ -37,55 +38,55 @@ if TYPE_CHECKING:
 
     from ttl_odm.django.time.clock import Form
 
-    # What may be assigned, and what is read. At run time Django's fields aren't generic.
+    # The types that may be assigned, and that are read. At run time Django's fields aren't generic.
     _Instant: TypeAlias = models.Field[datetime | Combinable | None, datetime]
     _Seconds: TypeAlias = models.IntegerField[float | timedelta | Combinable | None, int | None]
 
     AnyField: TypeAlias = models.Field[Any, Any]
     SQL: TypeAlias = tuple[str, tuple[()]]
-    """A text to which no values are bound."""
+    """SQL without bound values."""
 else:
     _Instant, _Seconds = models.Field, models.IntegerField
 
 
 _EARLIER = PostgreSQL()
-"""Has the CHECK that SQLite had in earlier releases."""
+"""The family whose CHECK SQLite's tables had in earlier releases."""
 
 
 class Stamp(Expression):
-    """The database's instant, at the moment of the write."""
+    """The database's present instant, at the moment of the write."""
 
     allowed_default = True
     conditional = False  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
 
     def __init__(self, form: Form = "instant") -> None:
-        """Say in which form; see `ttl_odm.django.time.clock`."""
+        """Take the form of the column; see `ttl_odm.django.time.clock`."""
         super().__init__()
         self.form: Form = form
 
     @staticmethod
     @functools.cache
     def of(form: Form) -> Stamp:
-        """The one of a form, made once: each write has it."""
+        """Return the cached stamp of a form, since each write needs one."""
         return Stamp(form)
 
     def resolve_expression(self, *_args: Any, **_kwargs: Any) -> Self:
-        """Itself: there is nothing of a query in it."""
+        """Return the stamp itself: it refers to nothing in a query."""
         return self
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
-        """Render it."""
+        """Return the SQL."""
         return clock.now(connection, self.form, writing=True), ()
 
 
 class Unknown(Stamp):
-    """Stands for what the database has stored and nobody has read since."""
+    """Stands for a value that the database has stored, and that has not been read since."""
 
     allowed_default = False
 
 
 UNREAD: Final = Unknown()
-"""What an instance has in a field that it was loaded without: Django keeps no value there."""
+"""The value of a field that is to be read on first access, like a deferred field."""
 
 
 class StampAgo(Stamp):
@@ -94,38 +95,38 @@ class StampAgo(Stamp):
     allowed_default = False
 
     def __init__(self, seconds: int, form: Form = "instant") -> None:
-        """Say how many (of negative ones, after it), and in which form."""
+        """Take the seconds (negative: after now), and the form of the column."""
         super().__init__(form)
         self.seconds = seconds
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
-        """Render it."""
+        """Return the SQL."""
         return clock.ago(connection, self.form, str(self.seconds), writing=True), ()
 
 
 class StampUntil(Stamp):
-    """An instant from which a row's own ttl leads exactly to another instant.
+    """The ``_ts`` from which a row's own ttl, `SecondsUntil`, leads exactly to a given end.
 
-    ``_ts`` is the end less the seconds that are left, rounded up; `SecondsUntil` is that ttl. Both
-    read the database's clock at the same statement.
+    It is the end minus the seconds that are left, rounded up, which are that ttl. Both read the
+    database's clock in the same statement.
     """
 
     allowed_default = False
 
     def __init__(self, end: datetime) -> None:
-        """Say when; an aware datetime in UTC."""
+        """Take the end, an aware datetime in UTC."""
         super().__init__()
         self.end = end
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
-        """Render it."""
+        """Return the SQL."""
         end, seconds = self._end_and_seconds(connection)
         return f"({end} - {seconds} * {clock.family_of(connection).second})", ()
 
     def _end_and_seconds(self, connection: BaseDatabaseWrapper) -> tuple[str, str]:
         family = clock.family_of(connection)
         instant = family.instant_literal(self.end)
-        # Not clock_timestamp(): two columns have to agree on it.
+        # Not clock_timestamp(): two columns need the same instant.
         return instant, family.seconds_until(instant, clock.now(connection, "instant"))
 
 
@@ -133,27 +134,27 @@ class SecondsUntil(StampUntil):
     """The whole seconds from the database's now to an instant, rounded up, from 1 to `MAX_TTL`."""
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
-        """Render it."""
+        """Return the SQL."""
         return self._end_and_seconds(connection)[1], ()
 
 
 class Kept(Stamp):
-    """The value that is there: the one way to write a row without resetting it."""
+    """The column's present value: the one way to write a row without resetting its stamp."""
 
     allowed_default = False
 
     def __init__(self, column: str) -> None:
-        """Name the column."""
+        """Take the column."""
         super().__init__()
         self.column = column
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
-        """Render it."""
+        """Return the SQL."""
         return connection.ops.quote_name(self.column), ()
 
 
 class _Attribute(DeferredAttribute):
-    """An attribute whose value after a write is only known to the database: asked for when read."""
+    """An attribute whose value is known only to the database after a write: read on access."""
 
     def __get__(self, instance: models.Model | None, cls: type[models.Model] | None = None) -> Any:
         if instance is None:
@@ -164,7 +165,7 @@ class _Attribute(DeferredAttribute):
         return super().__get__(instance, cls)
 
     def __set__(self, instance: models.Model, value: object) -> None:
-        # With a __set__, Python asks __get__ although the instance has a value.
+        # Because of __set__, Python calls __get__ even if the instance has a value.
         attributes: Any = instance.__dict__
         attributes[self.field.attname] = value
 
@@ -176,20 +177,20 @@ class InstantField(_Instant):
     in 2038 and depends on the session's time zone, and integer milliseconds on SQLite.
     """
 
-    __module__ = "ttl_odm.django"  # what migrations name, and may rely on
+    __module__ = "ttl_odm.django"  # the path in migrations, which must stay valid
 
     description = "An instant"
 
     def get_internal_type(self) -> str:
-        """None of Django's own types."""
+        """Return a name that none of Django's own types has."""
         return "InstantField"
 
     def db_type(self, connection: BaseDatabaseWrapper) -> str:
-        """The column's type."""
+        """Return the column's type."""
         return clock.family_of(connection).instant_type
 
     def get_db_converters(self, connection: BaseDatabaseWrapper) -> list[Callable[..., Any]]:
-        """What makes that of what the driver has read: `from_db_value`, or what takes less time."""
+        """Return the converters of a driver's value: `from_db_value`, or faster equivalents."""
         if type(self).from_db_value is not InstantField.from_db_value:  # a subclass's own
             own: list[Callable[..., Any]] = super().get_db_converters(connection)  # type: ignore[misc] # django-stubs has none
             return own
@@ -201,11 +202,11 @@ class InstantField(_Instant):
         expression: Expression,  # noqa: ARG002 (Django's signature)
         connection: BaseDatabaseWrapper,
     ) -> datetime | None:
-        """An aware datetime in UTC."""
+        """Return an aware datetime in UTC."""
         return clock.from_storage(connection, value)
 
     def to_python(self, value: object) -> Any:
-        """What a serializer or a form gives."""
+        """Return a datetime for the input of a serializer or form."""
         if value is None or isinstance(value, datetime) or hasattr(value, "resolve_expression"):
             return value
         try:
@@ -214,7 +215,7 @@ class InstantField(_Instant):
             raise ValidationError(f"{value!r} is not an instant.", code="invalid") from error
 
     def get_prep_value(self, value: object) -> Any:
-        """An aware datetime."""
+        """Return an aware datetime; reject a naive one."""
         value = self.to_python(super().get_prep_value(value))
         if isinstance(value, datetime) and value.tzinfo is None:
             raise ValueError(f"{self.name} = {value!r}: a naive datetime is ambiguous; add tzinfo.")
@@ -226,17 +227,17 @@ class InstantField(_Instant):
         connection: BaseDatabaseWrapper,
         prepared: bool = False,  # noqa: FBT001, FBT002 (Django's signature)
     ) -> Any:
-        """What the driver stores."""
+        """Return the driver's value."""
         value = super().get_db_prep_value(value, connection, prepared)
         return clock.to_storage(connection, value) if isinstance(value, datetime) else value
 
     def value_to_string(self, obj: models.Model) -> str:
-        """For serializers."""
+        """Return the text for serializers."""
         value: object = self.value_from_object(obj)
         return value.isoformat() if isinstance(value, datetime) else ""
 
     def formfield(self, *args: Any, **kwargs: Any) -> Any:
-        """For forms and the admin."""
+        """Return the field for forms and the admin."""
         from django import forms  # noqa: PLC0415 (only forms need it)
 
         kwargs.setdefault("form_class", forms.DateTimeField)
@@ -244,7 +245,10 @@ class InstantField(_Instant):
 
 
 def _has_none(cls: type[models.Model], name: str) -> bool:
-    """Whether a model has none of the two fields, since its ``__ttl__`` is an extension."""
+    """Set a contract field to None if a model's ``__ttl__`` is an extension; return whether it is.
+
+    Such a model has neither of the two fields.
+    """
     if cls._meta.abstract or not isinstance(getattr(cls, "__ttl__", None), Extension):
         return False
     setattr(cls, name, None)
@@ -254,7 +258,7 @@ def _has_none(cls: type[models.Model], name: str) -> bool:
 class LastModifiedField(InstantField):
     """When the row was last written, by the database's clock; the gate sets it on every write.
 
-    The column has the clock as its default too, for programs that write past the gate.
+    The clock is also the column's default, for programs that write without the gate.
     """
 
     __module__ = "ttl_odm.django"
@@ -263,7 +267,7 @@ class LastModifiedField(InstantField):
     descriptor_class = _Attribute
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Take Django's options; the value is nobody's to edit."""
+        """Take Django's options; forms can't edit the field."""
         kwargs.setdefault("db_default", Stamp())
         kwargs.setdefault("editable", False)
         super().__init__(*args, **kwargs)
@@ -274,27 +278,27 @@ class LastModifiedField(InstantField):
         name: str,
         private_only: bool = False,  # noqa: FBT001, FBT002 (Django's signature)
     ) -> None:
-        """Stay out of a model whose ``__ttl__`` is an extension."""
+        """Add the field to a model, unless its ``__ttl__`` is an extension."""
         if not _has_none(cls, name):
             super().contribute_to_class(cls, name, private_only)
 
     def deconstruct(self) -> Any:
-        """What a migration says of it: not what is always so."""
+        """Return the arguments for a migration, without those that are always the same."""
         name, path, args, kwargs = super().deconstruct()
         for option in ("db_default", "editable"):
             kwargs.pop(option, None)
         return name, path, args, kwargs
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:  # noqa: ARG002, FBT001
-        """What is there, without asking the database for it."""
+        """Return the instance's value without reading it from the database."""
         return model_instance.__dict__.get(self.attname)
 
 
 class TTLField(_Seconds):
     """A row's own ttl: whole seconds, -1 (never) or None (inherit the default).
 
-    Anything else raises `InvalidTTL` where it is assigned to a statement, and a CHECK keeps it out
-    of the column whoever writes.
+    Any other value raises `InvalidTTL` in a statement, and a CHECK keeps it out of the column for
+    every program that writes.
     """
 
     __module__ = "ttl_odm.django"
@@ -305,9 +309,9 @@ class TTLField(_Seconds):
     def __init__(self, *args: Any, checks_type: bool = False, **kwargs: Any) -> None:
         """Take Django's options.
 
-        What a migration says of ``checks_type`` is whether SQLite's CHECK is for whole numbers
-        only; without it, it is that of earlier releases. Models needn't say it, and so have
-        ``makemigrations`` replace that.
+        In a migration, ``checks_type`` means that SQLite's CHECK accepts whole numbers only;
+        without it, the CHECK is that of earlier releases. In models it is always on, so
+        ``makemigrations`` replaces an earlier CHECK.
         """
         super().__init__(*args, **kwargs)
         self.checks_type = checks_type
@@ -318,7 +322,7 @@ class TTLField(_Seconds):
         name: str,
         private_only: bool = False,  # noqa: FBT001, FBT002 (Django's signature)
     ) -> None:
-        """An application's own model has the CHECK of this release; a migration's has its own."""
+        """Add the field to a model; outside of migrations it has the CHECK of this release."""
         if _has_none(cls, name):
             return
         super().contribute_to_class(cls, name, private_only)
@@ -326,29 +330,29 @@ class TTLField(_Seconds):
             self.checks_type = True
 
     def deconstruct(self) -> Any:
-        """What a migration says of it."""
+        """Return the arguments for a migration."""
         name, path, args, kwargs = super().deconstruct()
         if self.checks_type:
             kwargs["checks_type"] = True
         return name, path, args, kwargs
 
     def db_check(self, connection: BaseDatabaseWrapper) -> str | None:
-        """The CHECK, inline with the column: as a table constraint MariaDB would copy the table."""
+        """Return the column's CHECK; for a table constraint, MariaDB would copy the table."""
         return None if self._check_name(connection) else self._condition(connection)
 
     def db_type_suffix(self, connection: BaseDatabaseWrapper) -> str | None:
-        """The CHECK where it needs a name, which Django gives to none of a column's."""
+        """Return the CHECK if it needs a name: Django gives none to a column's CHECK."""
         name = self._check_name(connection)
         if name:
             return f"{name}CHECK ({self._condition(connection)})"
-        return None  # as Django has none for a whole number
+        return None  # like Django's integers
 
     def _condition(self, connection: BaseDatabaseWrapper) -> str:
         family = clock.family_of(connection) if self.checks_type else _EARLIER
         return family.ttl_check(connection.ops.quote_name(str(self.column)))
 
     def _check_name(self, connection: BaseDatabaseWrapper) -> str:
-        """See `MySQL.check_name`; empty on other databases."""
+        """Return the name of the CHECK: see `MySQL.check_name`; empty on other databases."""
         family = clock.family_of(connection)
         model = getattr(self, "model", None)
         if model is None or not isinstance(family, MySQL):
@@ -359,20 +363,20 @@ class TTLField(_Seconds):
         return family.check_name(table, quoted, is_mariadb=is_mariadb)
 
     def get_prep_value(self, value: object) -> Any:
-        """Seconds, also of a timedelta; anything may be compared with."""
+        """Return seconds for a comparison, also from a timedelta; any value is allowed."""
         if isinstance(value, timedelta):
             value = value.total_seconds()
         return super().get_prep_value(value)
 
     def get_db_prep_save(self, value: Any, connection: BaseDatabaseWrapper) -> Any:
-        """Seconds, also of a timedelta or integral float. What is not a ttl raises `InvalidTTL`."""
+        """Return seconds to store, also from a timedelta or float; or raise `InvalidTTL`."""
         if value is None or hasattr(value, "as_sql"):
             return value
         checked = row_ttl(value, where=f"{self.model.__name__}.{self.name}")
         return super().get_db_prep_save(checked, connection)
 
     def to_python(self, value: Any) -> Any:
-        """Seconds, of what a form or a serializer gives."""
+        """Return seconds for the input of a form or serializer."""
         try:
             if isinstance(value, str):
                 value = int(value) if value.strip() else None
@@ -380,17 +384,17 @@ class TTLField(_Seconds):
         except (InvalidTTL, ValueError) as error:
             raise ValidationError(
                 f"Give whole seconds from 1 to {MAX_TTL}, -1 for ever, or nothing for the default.",
-                code="ttl",  # a form would say something of its own for "invalid"
+                code="ttl",  # for "invalid", a form would show its own text
             ) from error
 
     def formfield(self, *args: Any, **kwargs: Any) -> Any:
-        """For forms and the admin."""
+        """Return the field for forms and the admin."""
         kwargs.setdefault("help_text", "Seconds; -1 for ever; nothing for the default.")
         return super().formfield(*args, **kwargs)
 
     @property
     def validators(self) -> list[Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """None of IntegerField's: `to_python` is stricter."""
+        """No validators: `to_python` is stricter than those of IntegerField."""
         return []
 
 
@@ -398,11 +402,11 @@ class DatabaseNow(Expression):
     """The database's present instant, as an aware datetime."""
 
     def __init__(self) -> None:
-        """Read it as `InstantField` is read."""
+        """Read the value as that of an `InstantField`."""
         super().__init__(output_field=InstantField())
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
-        """Render it."""
+        """Return the SQL."""
         return clock.now(connection, "instant", writing=True), ()
 
 
@@ -410,12 +414,12 @@ class Ahead(DatabaseNow):
     """An instant so many seconds after the database's now."""
 
     def __init__(self, seconds: float) -> None:
-        """Say how many; fractions count."""
+        """Take the seconds, which may be a fraction."""
         super().__init__()
         self.seconds = seconds
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:  # noqa: ARG002
-        """Render it."""
+        """Return the SQL."""
         now = clock.now(connection, "instant", writing=True)
         family = clock.family_of(connection)
         if family.per_second is None:
@@ -424,19 +428,19 @@ class Ahead(DatabaseNow):
 
 
 class Cutoff(Expression):
-    """The instant so many seconds before the database's now, in the form of a column.
+    """The instant so many seconds before the start of the statement, in the form of a column.
 
-    By the start of the statement: PostgreSQL searches no index for ``clock_timestamp()``.
+    Not before the moment of the comparison: PostgreSQL uses no index for ``clock_timestamp()``.
     """
 
     def __init__(self, seconds: float | Expression, form: Form, output_field: AnyField) -> None:
-        """Say how many, or what looks that up once for all rows."""
+        """Take the seconds, or an expression that looks them up once for all rows."""
         super().__init__(output_field=output_field)
         self.seconds = seconds
         self.form: Form = form
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
-        """Render it."""
+        """Return the SQL."""
         if isinstance(self.seconds, Expression):
             looked_up = clock.within_dates(connection, self.form, compiler.compile(self.seconds)[0])
             return f"(SELECT {clock.ago(connection, self.form, looked_up)})", ()

@@ -1,7 +1,7 @@
-"""Expired rows that are in the way: of a write that takes their keys, or of rows that are deleted.
+"""Expired rows that block a write, because they hold its keys, or the deletion of other rows.
 
-`install` teaches Django's `Collector` one thing: rows that have expired don't keep those that they
-refer to from being deleted; they are purged first.
+`install` teaches Django's `Collector` one thing: expired rows don't prevent the deletion of the
+rows that they refer to; they are purged first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from django.db.models.sql import Query
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.bindings import is_historical, table_policy
 from ttl_odm.django.policy.rules import remove_dependents, rule_of
-from ttl_odm.django.policy.sources import lock_defaults, locking
+from ttl_odm.django.policy.sources import locking
 from ttl_odm.django.purge.references import (
     NO_HOOKS,
     endangering,
@@ -33,6 +33,7 @@ from ttl_odm.django.purge.removal import (
     displacing,
     every,
     expired_rows,
+    lock_defaults,
     locked,
     recorded_error,
     removing,
@@ -58,12 +59,18 @@ _MARK: Final = "_ttl_odm_collector"
 def displace(
     model: Model, using: str, conditions: Sequence[Q], *, sweeping: Removal | None = None
 ) -> int:
-    """Remove the expired rows that are in the way of a write, in its transaction; return how many.
+    """Remove the expired rows that block a write, in its transaction; return their number.
 
-    Or in the way of a sweep: it counts those of its own table by scope.
+    Args:
+        model: The rows' model.
+        using: The alias of the database.
+        conditions: Each of them selects rows.
+        sweeping: The removal of a sweep that the rows block, instead of a write; it counts the rows
+            of its own table by scope.
 
-    It raises IntegrityError where a live row refers to one of them and its ``on_delete`` forbids
-    it, and HookError where a hook or the archive failed.
+    Raises:
+        IntegrityError: A live row refers to one of them, and its ``on_delete`` forbids the removal.
+        HookError: A hook or the archive failed.
     """
     policy = table_policy(model._meta.db_table)
     if policy is None or policy.binding.is_off:
@@ -76,11 +83,11 @@ def displace(
     own = hooks if rule is None else NO_HOOKS
     removal = Removal(model, using, own, reason=reason, below=hooks)
     removed = 0
-    # The database asks what refers to a row, even where Django was told to do nothing about it.
-    hangs = removal.is_referred or removal.has_dependents
-    takes_statements = removal.is_plain and not hangs and rule is None
+    # The database checks references to a row even if Django's on_delete is DO_NOTHING.
+    has_others = removal.is_referred or removal.has_dependents
+    goes_by_statement = removal.is_plain and not has_others and rule is None
     for expired in _with_default_locked(policy, model, using, conditions):
-        if not takes_statements:
+        if not goes_by_statement:
             take_file(model, using)
             with locking():
                 rows = list(locked(expired, using))
@@ -91,8 +98,8 @@ def displace(
             removed += len(objs)
         elif connections[using].vendor != "mysql":
             removed += removal.by_statement(expired)
-        # A DELETE that finds nothing leaves locks on the gap where its row would be, which the
-        # INSERT of somebody else then waits for. So look without locks, and delete by the keys.
+        # A DELETE that finds no row leaves a lock on the gap where the row would be, and another
+        # transaction's INSERT waits for it. So read without locks, and delete by the keys.
         elif keys := list(expired.values_list("pk", flat=True)):
             by_key = expired_rows(model, using).filter(pk__in=keys)
             removed += removal.by_statement(by_key, by_key=True)
@@ -100,27 +107,28 @@ def displace(
 
 
 def give_way(query: UpdateQuery, using: str, written: Sequence[tuple[Any, Any, Any]]) -> None:
-    """Remove the expired rows that keep the rows of an UPDATE from getting other keys.
+    """Remove the expired rows whose foreign keys forbid an UPDATE of the keys of its rows.
 
-    `written` is what refers to rows, which of their fields, and what that is set to.
+    `written` has foreign keys to the rows, the fields that they refer to, and these fields' new
+    values.
     """
     for foreign_key, target, value in written:
         rows: Any = query.chain(klass=Query)
         rows.clear_ordering(force=True)
-        rows.add_q(~Q((target.name, value)))  # a key that stays as it is needs no room
+        rows.add_q(~Q((target.name, value)))  # an unchanged key needs no removal
         rows.set_values([target.attname])
         displace(foreign_key.model, using, [Q((f"{foreign_key.attname}__in", rows))])
 
 
 def give_way_to_upsert(
-    model: Model, using: str, held: Iterable[Q], written: Sequence[tuple[Any, Any]]
+    model: Model, using: str, conflicts: Iterable[Q], written: Sequence[tuple[Any, Any]]
 ) -> None:
-    """Remove the expired rows that keep the rows which an upsert updates from getting other keys.
+    """Remove the expired rows whose foreign keys forbid an upsert's update of keys.
 
-    `held` are conditions for these rows; `written` is what refers to them, and which of their
-    fields.
+    `conflicts` has conditions on the updated rows; `written` has foreign keys to them, and the
+    fields that they refer to.
     """
-    for condition in held:
+    for condition in conflicts:
         rows: AnyQuerySet = QuerySet(model=model, using=using).filter(condition)
         for foreign_key, target in written:
             keys = rows.values(target.attname)
@@ -130,9 +138,9 @@ def give_way_to_upsert(
 def _with_default_locked(
     policy: TablePolicy, model: Model, using: str, conditions: Sequence[Q]
 ) -> Iterator[AnyQuerySet]:
-    """The expired rows that meet each of the conditions.
+    """Yield the expired rows of each condition.
 
-    A default that others may change is locked, once there is a row to delete by it.
+    A default that other transactions may change is locked before the first rows are yielded.
     """
     locks = not policy.binding.source.is_known and connections[using].vendor != "sqlite"
     for condition in conditions:
@@ -146,7 +154,7 @@ def _with_default_locked(
 
 
 def _remove(removal: Removal, objs: list[Instance], sweeping: Removal | None) -> None:
-    """Remove rows as objects, after what goes before them."""
+    """Remove rows as objects, after their dependents."""
     keys = [obj.pk for obj in objs]
     if removal.has_dependents:
         removal.purged += remove_dependents(removal, keys).purged
@@ -165,9 +173,10 @@ def _remove(removal: Removal, objs: list[Instance], sweeping: Removal | None) ->
 
 
 def _with_others(model: Model, using: str, objs: list[Instance]) -> list[Instance]:
-    """Rows, and the expired ones of the same table that refer to them, however long the chain.
+    """Add the expired rows of the same table that refer to these rows, directly or indirectly.
 
-    Those that can go together, that is; of others each goes before what it refers to.
+    Only references that allow a joint deletion count; otherwise a referring row is removed before
+    the row that it refers to.
     """
     is_deferred = connections[using].features.can_defer_constraint_checks
     fields = [
@@ -187,21 +196,21 @@ def _with_others(model: Model, using: str, objs: list[Instance]) -> list[Instanc
 
 
 def install() -> None:
-    """Let Django's Collector purge what has expired before it deletes what that refers to."""
+    """Make Django's Collector purge expired rows before it deletes rows that they refer to."""
     original = Collector.delete
     if getattr(original, _MARK, False):
         return
 
     @functools.wraps(original)
     def delete(self: Collector) -> tuple[int, dict[str, int]]:
-        # How rows that may have expired can refer to what is about to be deleted.
+        # The relations by which expired rows may refer to the rows that are about to be deleted.
         relations: list[tuple[Any, Any]] = [
             (relation, list(instances))
             for model, instances in self.data.items()
             if instances and not is_historical(model)
-            for relation in _in_the_way(model)
+            for relation in _blocking(model)
         ]
-        # Of what goes by one statement nobody but the database would notice.
+        # Fast deletes are single statements, in which only the database notices references.
         for doomed in self.fast_deletes:
             if not hasattr(doomed, "model") or is_historical(doomed.model):
                 continue
@@ -218,7 +227,7 @@ def install() -> None:
         rows = {(model, obj.pk) for model, objs in self.data.items() for obj in objs}
         with removing(rows), transaction.atomic(using=self.using, savepoint=False):
             for relation, instances in relations:
-                _make_way(relation, instances, self.using)
+                _purge_referring(relation, instances, self.using)
             tables = _deleted_with_parents(self)
             if tables:
                 _unlink_with_parents(self, tables)
@@ -230,7 +239,7 @@ def install() -> None:
 
 
 def _deleted_with_parents(collector: Collector) -> frozenset[str]:
-    """The tables of which a collector deletes rows together with their parents, by a rule."""
+    """Return the tables whose rows a collector deletes together with their parents by a rule."""
     models = {model for model, instances in collector.data.items() if instances}
     models |= {queryset.model for queryset in collector.fast_deletes}
     tables = {model._meta.db_table for model in models}
@@ -241,15 +250,15 @@ def _deleted_with_parents(collector: Collector) -> frozenset[str]:
 
 
 def _unlink_with_parents(collector: Collector, tables: frozenset[str]) -> None:
-    """Let a collector's updates take rows that an earlier one has unlinked from their parents.
+    """Let a collector's updates include rows that an earlier update has unlinked from parents.
 
-    InnoDB checks foreign keys row by row, so Django sets those that can be NULL to NULL first.
+    InnoDB checks foreign keys row by row, so Django first sets foreign keys to NULL where it can.
     """
-    batches: Any  # of lists of instances, or of QuerySets
+    batches: Any  # a list of lists of instances, or of QuerySets
     for (field, _), batches in collector.field_updates.items():
         if rule_of(field.model) is None:
             continue
-        instances: Any  # a list, or a QuerySet that may not have been run
+        instances: Any  # a list, or a QuerySet that may not have been evaluated
         for number, instances in enumerate(batches):
             rows = instances
             if not isinstance(rows, QuerySet) or rows._result_cache is not None:
@@ -259,26 +268,27 @@ def _unlink_with_parents(collector: Collector, tables: frozenset[str]) -> None:
 
 
 def _hooks() -> Hooks:
-    """Those of a sweep at work, besides what models declare."""
+    """Return the hooks of the present sweep, if there is one; models declare others."""
     sweeping = sweeping_removal.get()
     return NO_HOOKS if sweeping is None else sweeping.hooks_below
 
 
-def _in_the_way(model: Model) -> list[Any]:
-    """The relations by which expired rows may refer to those of a model, at whatever depth."""
-    found = referring(model)
-    return found + [one for one in endangering(model, _hooks()) if one not in found]
+def _blocking(model: Model) -> list[Any]:
+    """Return the relations by which expired rows may refer to rows of a model, at any depth."""
+    relations = referring(model)
+    further = (relation for relation in endangering(model, _hooks()) if relation not in relations)
+    return [*relations, *further]
 
 
-def _make_way(
+def _purge_referring(
     relation: Any,
     instances: Sequence[Instance] | AnyQuerySet,
     using: str,
     above: frozenset[tuple[Model, Any]] = frozenset(),
 ) -> None:
-    """Purge the expired rows that refer to others, but for those that are being removed already.
+    """Purge the expired rows that refer to instances, except rows that are being removed already.
 
-    InnoDB checks foreign keys row by row, so what can be NULL in these doesn't refer any more.
+    InnoDB checks foreign keys row by row, so the foreign keys of those become NULL if they can.
     """
     model: Model = relation.related_model
     field = relation.field
@@ -288,38 +298,36 @@ def _make_way(
     if doomed and not is_deferred and field.null and field.db_constraint:
         rule = rule_of(model)
         if rule is not None and rule.is_link(field):
-            # Live ones stay what they are until Django unlinks them itself.
+            # Live rows stay unchanged until Django unlinks them itself.
             untie(expired_rows(model, using).filter(referred, pk__in=doomed), field)
         else:
             rows: AnyQuerySet = options.include_expired(QuerySet(model=model, using=using))
             options.after_root(rows.filter(referred, pk__in=doomed)).update(**{field.name: None})
-    condition, sweeping = (
-        referred & ~Q(pk__in=doomed) if doomed else referred,
-        sweeping_removal.get(),
-    )
+    condition = referred & ~Q(pk__in=doomed) if doomed else referred
+    sweeping = sweeping_removal.get()
     removed = displace(model, using, [condition], sweeping=sweeping)
     if removed and sweeping is not None:
         sweeping.referring[model._meta.db_table] += removed
     if is_silent(relation):
-        _make_way_below(model, condition, using, above)
+        _purge_below(model, condition, using, above)
 
 
-def _make_way_below(
+def _purge_below(
     model: Model, condition: Q, using: str, above: frozenset[tuple[Model, Any]]
 ) -> None:
     """Purge the expired rows that refer to rows which the database is about to delete.
 
-    A live row of a recorded model keeps the others, unless somebody is deleting a live one.
+    In a purge, a live row of a recorded model keeps the others; not if the application deletes.
     """
     purges = displacing.get() or sweeping_removal.get() is not None
     keeps = purges and is_recorded(model, _hooks())
-    relations = _in_the_way(model) if endangers(model, _hooks()) else []
+    relations = _blocking(model) if endangers(model, _hooks()) else []
     if not (keeps or relations):
         return
-    left = every(model, using).filter(condition)
-    if keeps and (objs := list(left[:1])):
+    rows = every(model, using).filter(condition)
+    if keeps and (objs := list(rows[:1])):
         raise recorded_error(model, objs)
-    rest = [obj for obj in left if (model, obj.pk) not in above]
+    rest = [obj for obj in rows if (model, obj.pk) not in above]
     below = above | {(model, obj.pk) for obj in rest}
     for relation in relations if rest else ():
-        _make_way(relation, rest, using, below)
+        _purge_referring(relation, rest, using, below)
