@@ -20,8 +20,8 @@ pytestmark = pytest.mark.slow
 
 PINS = {
     ("sqlalchemy", "select"): (11, 3),
-    ("sqlalchemy", "insert_over_expired"): (20, 14),
-    ("sqlalchemy", "touch"): (15, 7),
+    ("sqlalchemy", "insert_over_expired"): (18, 12),
+    ("sqlalchemy", "touch"): (13, 7),
     ("sqlalchemy", "one_batch"): (38, 34),
     ("sqlalchemy", "idle_sweep"): (32, 28),
     ("django", "find"): (10, 8),

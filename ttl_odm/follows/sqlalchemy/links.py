@@ -32,13 +32,13 @@ from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, default_of
 from ttl_odm.sqlalchemy.keys.table_keys import (
     Key,
     as_sql,
+    is_sql,
     with_generated,
     with_sources,
     with_values,
 )
 from ttl_odm.sqlalchemy.rewrite.from_clauses import Assigned
 from ttl_odm.sqlalchemy.rewrite.selections import selected_columns, selected_rows
-from ttl_odm.sqlalchemy.rewrite.writes import is_sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

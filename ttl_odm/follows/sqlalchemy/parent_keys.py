@@ -16,9 +16,10 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.defaults import with_defaults
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
 from ttl_odm.sqlalchemy.keys.insert_conflicts import IgnoredRows
+from ttl_odm.sqlalchemy.keys.table_keys import is_sql
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.rewrite.selections import selected_columns
-from ttl_odm.sqlalchemy.rewrite.writes import filled, has_writes, inner_rows, is_sql, rows_of
+from ttl_odm.sqlalchemy.rewrite.writes import filled, has_writes, inner_rows, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -247,10 +247,9 @@ class GatedCompiler(Compiler):
                     binding, sub = binding_of(target.table), sub_binding_of(target.table)
                     if binding is not None:
                         update_stmt = stamped_update(update_stmt, binding, target)
-                    if sub is not None:
+                    elif sub is not None:
                         _prepare(self, StampedBase.of(sub, target))
-                    rule = statement_rule_of(target.table)
-                    if rule is not None:
+                    elif (rule := statement_rule_of(target.table)) is not None:
                         rows = _live_rows(self)
                         update_stmt, before = rule.update(update_stmt, target, rows, self.dialect)
                         _prepare(self, before)
@@ -286,7 +285,7 @@ class GatedCompiler(Compiler):
         if binding is not None:
             _needs_context(self)
             insert_stmt = stamped_insert(emitted, binding, self)
-        rule = statement_rule_of(table)
+        rule = statement_rule_of(table) if binding is None else None
         if rule is not None:
             insert_stmt, before = rule.insert(emitted, _live_rows(self), self.dialect)
             _prepare(self, before)
@@ -407,7 +406,8 @@ def _only_live(compiler: GatedCompiler, statement: Write, resolved: Resolved) ->
     )
     if not criteria:
         return statement
-    rule = None if compiler.stack else statement_rule_of(resolved.sources[0])
+    first = resolved.sources[0]
+    rule = None if compiler.stack or binding_of(first) else statement_rule_of(first)
     if rule is not None:
         criteria, before = rule.matched(criteria, resolved, compiler.dialect)
         _prepare(compiler, before)

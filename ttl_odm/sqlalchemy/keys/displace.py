@@ -39,7 +39,6 @@ from ttl_odm.sqlalchemy.purge.removal import (
 from ttl_odm.sqlalchemy.purge.statements import (
     PurgeDelete,
     SweepSelect,
-    at_root,
     in_subquery,
     is_one_of,
     lock_defaults,
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
     from sqlalchemy.engine.default import DefaultExecutionContext
 
+    from ttl_odm.sqlalchemy.policy.binding import SubBinding
     from ttl_odm.sqlalchemy.policy.foreign_keys import Consequence
 
     Keys = Sequence[Sequence[Any]]
@@ -140,6 +140,17 @@ def referring(consequence: Consequence, rows: Select[Any]) -> ColumnElement[bool
     """
     refers = and_(in_subquery(consequence.columns, rows), consequence.refers_to_another_row())
     return refers if consequence.change else at_root(sub_binding_of(consequence.table), refers)
+
+
+def at_root(sub: SubBinding | None, condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Return a condition on a joined subclass's table as one on the table with the policy.
+
+    Without a subclass it is that already.
+    """
+    if sub is None:
+        return condition
+    own, roots = zip(*sub.keys, strict=True)
+    return in_subquery(roots, SweepSelect(*own).where(condition))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import exists, literal_column, or_, select
 
 from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN
-from ttl_odm.sqlalchemy.keys.table_keys import as_stored, keys_of
+from ttl_odm.sqlalchemy.keys.table_keys import as_stored, is_sql, keys_of
 from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
-from ttl_odm.sqlalchemy.rewrite.writes import filled, is_sql
+from ttl_odm.sqlalchemy.rewrite.writes import filled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

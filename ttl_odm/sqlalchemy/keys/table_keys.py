@@ -62,7 +62,7 @@ from ttl_odm.sqlalchemy.compat import SQLTemplate
 from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, text_of
 from ttl_odm.sqlalchemy.policy.parameters import include_expired
 from ttl_odm.sqlalchemy.rewrite.unique_indexes import Prefix
-from ttl_odm.sqlalchemy.rewrite.writes import as_element, is_sql, uniques
+from ttl_odm.sqlalchemy.rewrite.writes import as_element, uniques
 from ttl_odm.sqlalchemy.time.clock import clock_of, monotonic
 
 if TYPE_CHECKING:
@@ -95,6 +95,11 @@ _TEXTS: Final = frozenset({String, Text, Unicode, UnicodeText, VARCHAR, NVARCHAR
 """Types of text that is compared as it is; CITEXT isn't one of them, and needs a cast."""
 
 _NUMBER: Final = re.compile(r"-?\d+")
+
+
+def is_sql(value: object) -> bool:
+    """Return whether a value is for the database to compute."""
+    return isinstance(value, ColumnElement)
 
 
 def as_sql(value: Any, column: Column[Any]) -> ColumnElement[Any]:

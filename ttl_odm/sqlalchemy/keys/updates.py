@@ -35,12 +35,11 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.compat import Resolved
 from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, onupdate_of, with_defaults
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
-from ttl_odm.sqlalchemy.keys.table_keys import as_sql, as_stored, keys_of
+from ttl_odm.sqlalchemy.keys.table_keys import as_sql, as_stored, is_sql, keys_of
 from ttl_odm.sqlalchemy.keys.write_keys import TakenKeys
 from ttl_odm.sqlalchemy.rewrite.writes import (
     Assignment,
     Target,
-    is_sql,
     plain,
     rows_of,
     targets_of,

@@ -53,6 +53,7 @@ from ttl_odm.sqlalchemy.compat import (
 from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, default_of, with_defaults
 from ttl_odm.sqlalchemy.keys.displace import (
     KeyReclaimer,
+    at_root,
     must_select_first,
     purge_conditions,
     with_hint,
@@ -63,14 +64,15 @@ from ttl_odm.sqlalchemy.keys.table_keys import (
     as_stored,
     forms_of,
     in_form,
+    is_sql,
     keys_of,
 )
 from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.purge.removal import expired_in
-from ttl_odm.sqlalchemy.purge.statements import PurgeDelete, at_root, in_subquery
+from ttl_odm.sqlalchemy.purge.statements import PurgeDelete, in_subquery
 from ttl_odm.sqlalchemy.rewrite.selections import selected_columns, selected_rows
-from ttl_odm.sqlalchemy.rewrite.writes import has_writes, inner_rows, is_sql, parameters_of, rows_of
+from ttl_odm.sqlalchemy.rewrite.writes import has_writes, inner_rows, parameters_of, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, FromClause, Table
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding
+    from ttl_odm.sqlalchemy.policy.binding import Binding
 
 T = TypeVar("T")
 
@@ -100,17 +100,6 @@ def in_subquery(columns: Sequence[ColumnElement[Any]], rows: Any) -> ColumnEleme
     # of it, unless it merges the two; DISTINCT keeps it from that.
     wrapped = rows.distinct().subquery()
     return (columns[0] if len(columns) == 1 else tuple_(*columns)).in_(select(*wrapped.c))
-
-
-def at_root(sub: SubBinding | None, condition: ColumnElement[bool]) -> ColumnElement[bool]:
-    """A condition on the table of a joined subclass, as one on the table that has the policy.
-
-    Without a subclass it is that already.
-    """
-    if sub is None:
-        return condition
-    own, roots = zip(*sub.keys, strict=True)
-    return in_subquery(roots, SweepSelect(*own).where(condition))
 
 
 def is_one_of(

@@ -531,18 +531,14 @@ def parameters_of(
     names = []
     for column in columns:
         value = values.get(column.key)
-        if is_sql(value) and not (
+        is_sql = isinstance(value, ColumnElement)
+        if is_sql and not (
             isinstance(value, BindParameter) and (value.unique or not compat.is_anonymous(value))
         ):
             return None
-        named = column if value is None or not is_sql(value) or _is_renamed(value) else value
+        named = value if is_sql and not _is_renamed(value) else column
         names.append(str(named.key))
     return tuple(names)
-
-
-def is_sql(value: object) -> bool:
-    """Return whether a value is for the database to compute."""
-    return isinstance(value, ColumnElement)
 
 
 def _values_of(statement: Insert | Update) -> list[tuple[str, Any]]:
