@@ -13,7 +13,7 @@ from typing import Any
 from beanie.odm.utils.init import Initializer
 
 from ttl_odm.beanie import ttl_database
-from ttl_odm.beanie.policy.binding import registry_of
+from ttl_odm.beanie.policy.bindings import registry_of
 
 _every_collection = os.environ["TTL_ODM_POLICY"] == "hour"
 

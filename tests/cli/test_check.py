@@ -19,7 +19,7 @@ from tests.cli.running import CliRunner, run
 from tests.cli.test_policy_command import Base as StoredDefaults
 from tests.migrations.projects import is_mysql
 from ttl_odm import ExpireAt
-from ttl_odm.beanie.policy.binding import declared_policy
+from ttl_odm.beanie.policy.bindings import declared_policy
 from ttl_odm.beanie.policy.sources import outline
 from ttl_odm.beanie.policy.ttl_indexes import wanted_indexes
 from ttl_odm.beanie.sweep.store import MongoStore

@@ -31,7 +31,7 @@ from ttl_odm.beanie import (
     keep_last_modified,
     ttl_database,
 )
-from ttl_odm.beanie.policy.binding import policy_of
+from ttl_odm.beanie.policy.bindings import policy_of
 from ttl_odm.beanie.time.clock import ServerClock
 from ttl_odm.sweeper import AsyncSweeper
 

@@ -12,7 +12,7 @@ from beanie import Document, init_beanie
 from tests.mongo.scratch import scratch
 from tests.mongo.sweeping import Commands
 from ttl_odm.beanie import TTLMixin, ensure_indexes, ttl_database
-from ttl_odm.beanie.policy.binding import collection_of
+from ttl_odm.beanie.policy.bindings import collection_of
 from ttl_odm.stored import Stored
 from ttl_odm.sweeper import AsyncSweeper
 

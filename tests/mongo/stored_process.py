@@ -12,7 +12,7 @@ from tests.mongo.scratch import connect
 from tests.mongo.stored import declared
 from ttl_odm import Stored
 from ttl_odm.beanie import ensure_indexes, set_policy, ttl_database
-from ttl_odm.beanie.policy.binding import collection_of
+from ttl_odm.beanie.policy.bindings import collection_of
 
 
 async def main(url: str, name: str, start: str) -> None:

@@ -20,7 +20,7 @@ from tests.mongo.models import World, opened
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
 from ttl_odm.beanie import TTLMixin, disable, enable, ensure_indexes, repair_strays
 from ttl_odm.beanie.indexes import ensure, live_view
-from ttl_odm.beanie.policy.binding import collection_of
+from ttl_odm.beanie.policy.bindings import collection_of
 from ttl_odm.beanie.policy.predicate import end_of
 from ttl_odm.beanie.policy.ttl_indexes import own_expiry
 from ttl_odm.core import is_expired

@@ -21,7 +21,7 @@ from ttl_odm.beanie import ensure_indexes, ttl_database
 from ttl_odm.beanie.indexes.ensure import ensure_collection
 from ttl_odm.beanie.keys import KeyHolders
 from ttl_odm.beanie.policy import ttl_indexes
-from ttl_odm.beanie.policy.binding import binding_of
+from ttl_odm.beanie.policy.bindings import binding_of
 from ttl_odm.core.values import MAX_TTL
 
 if TYPE_CHECKING:

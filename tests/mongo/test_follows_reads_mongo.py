@@ -221,7 +221,7 @@ async def test_what_waits_in_a_cursor_is_judged_once_more(
 ) -> None:
     from datetime import timedelta
 
-    from ttl_odm.beanie.policy.binding import registry_of
+    from ttl_odm.beanie.policy.bindings import registry_of
 
     cursor = collection_of(Item).find({}).sort("_id", 1)
     assert (await cursor.next())["_id"] == 20

@@ -13,7 +13,7 @@ from beanie import Document, UnionDoc, View, init_beanie
 from tests.mongo.models import World, collection_of, opened
 from ttl_odm import TTLConfigurationError
 from ttl_odm.beanie import TTLMixin, ensure_indexes
-from ttl_odm.beanie.policy.binding import registry_of
+from ttl_odm.beanie.policy.bindings import registry_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field
 from tests.mongo.models import Event, World, collection_of
 from ttl_odm import TTL, ExpireAfter, ExpireAt, InvalidTTL, TTLConfigurationError
 from ttl_odm.beanie import TTLMixin
-from ttl_odm.beanie.policy.binding import Registry, declaration, purge_of
+from ttl_odm.beanie.policy.bindings import Registry, declaration, purge_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -305,20 +305,20 @@ async def test_an_invalid_default_at_run_time_says_which(
 
 
 def test_a_registry_goes_with_its_client() -> None:
-    from ttl_odm.beanie.policy import binding
+    from ttl_odm.beanie.policy import bindings
 
     class Client: ...
 
     gc.collect()  # those of clients that other tests have left
     client = Client()
-    assert isinstance(binding.registry_of(client), Registry)
-    assert binding.registry_of(client) is binding.registry_of(client)
-    before = len(binding._registries)
+    assert isinstance(bindings.registry_of(client), Registry)
+    assert bindings.registry_of(client) is bindings.registry_of(client)
+    before = len(bindings._registries)
 
     del client
     gc.collect()
 
-    assert len(binding._registries) == before - 1
+    assert len(bindings._registries) == before - 1
 
 
 async def test_beanie_does_not_learn_of_settings_that_are_ours(world: World) -> None:

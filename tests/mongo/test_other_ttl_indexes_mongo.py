@@ -18,7 +18,7 @@ from pymongo import IndexModel
 from tests.mongo.scratch import scratch
 from ttl_odm import TTL, ExpireAfter, ExpireAt, Follows, Stored, TTLConfigurationError
 from ttl_odm.beanie import Archive, TTLMixin, ensure_indexes, ttl_database
-from ttl_odm.beanie.policy.binding import collection_of
+from ttl_odm.beanie.policy.bindings import collection_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

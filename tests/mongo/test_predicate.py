@@ -21,7 +21,7 @@ from pymongo import MongoClient
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
 from ttl_odm.beanie.gate.cursors import end_of
 from ttl_odm.beanie.policy.predicate import deciding_fields, expired_expr, live_expr
-from ttl_odm.beanie.rewrite.linked import of_variable
+from ttl_odm.beanie.rewrite.lookups import of_variable
 from ttl_odm.core import MAX_TTL, Policy, is_expired
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from ttl_odm.beanie import (
     set_policy,
     ttl_database,
 )
-from ttl_odm.beanie.policy.binding import collection_of
+from ttl_odm.beanie.policy.bindings import collection_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -13,7 +13,7 @@ from tests.mongo.stored import HOUR, KEY, Carts, carts
 from tests.mongo.test_predicate import JUNK, MISSING, VALID
 from ttl_odm import Stored, TTLConfigurationError
 from ttl_odm.beanie import TTLMixin, ensure_indexes
-from ttl_odm.beanie.policy.binding import declared_policy
+from ttl_odm.beanie.policy.bindings import declared_policy
 from ttl_odm.beanie.policy.commands import RAW
 from ttl_odm.beanie.policy.sources import MOST_SCOPES, outline
 from ttl_odm.beanie.policy.ttl_indexes import wanted_indexes

@@ -20,7 +20,7 @@ from ttl_odm.beanie import TTLMixin, ensure_indexes
 from ttl_odm.beanie.gate.cursors import Lifetime
 from ttl_odm.beanie.gate.handle import Handle
 from ttl_odm.beanie.policy import predicate
-from ttl_odm.beanie.policy.binding import registry_of
+from ttl_odm.beanie.policy.bindings import registry_of
 from ttl_odm.beanie.policy.commands import RawCollection
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.stamps import Stamping

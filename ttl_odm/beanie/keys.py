@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from ttl_odm.beanie.drivers import Collection, Document, Filter, Session
-    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.bindings import Binding
 
 Result = TypeVar("Result")
 

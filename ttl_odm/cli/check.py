@@ -163,6 +163,6 @@ async def _needs_sweeper(app: Application) -> bool:
         from ttl_odm.cli import checks_sql  # noqa: PLC0415 (needs the extra)
 
         return await app.ask(partial(checks_sql.needs_sweeper, targets=app.targets))
-    from ttl_odm.beanie.policy.binding import purge_of  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.beanie.policy.bindings import purge_of  # noqa: PLC0415 (needs the extra)
 
     return not all(purge_of(target.entity) == "native" for target in app.targets)

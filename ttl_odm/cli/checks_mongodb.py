@@ -17,7 +17,7 @@ from ttl_odm.beanie.indexes.changes import Aim
 from ttl_odm.beanie.indexes.sources import IndexedSource
 from ttl_odm.beanie.indexes.strays import Inconsistency
 from ttl_odm.beanie.policy import ttl_indexes
-from ttl_odm.beanie.policy.binding import binding_of, collection_of, policy_of, registry_of
+from ttl_odm.beanie.policy.bindings import binding_of, collection_of, policy_of, registry_of
 from ttl_odm.beanie.policy.commands import (
     BUILD,
     details_of,

@@ -238,7 +238,7 @@ def _second_table(models: Any) -> str | None:
 
 def _documents(models: Any, *, with_ttl: bool) -> list[Target]:
     """List the TTL classes, or all, among document classes that `init_beanie` has seen."""
-    from ttl_odm.beanie.policy.binding import (  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.beanie.policy.bindings import (  # noqa: PLC0415 (needs the extra)
         binding_of,
         check_enforced,
     )
@@ -264,7 +264,7 @@ def _documents(models: Any, *, with_ttl: bool) -> list[Target]:
 
 def _dependents(model: Any) -> Sequence[Target]:
     """List the classes whose documents go with those of a class."""
-    from ttl_odm.beanie.policy.binding import binding_of, collection_of  # noqa: PLC0415
+    from ttl_odm.beanie.policy.bindings import binding_of, collection_of  # noqa: PLC0415
     from ttl_odm.beanie.policy.rules import all_rules_below  # noqa: PLC0415
 
     if binding_of(model) is None:

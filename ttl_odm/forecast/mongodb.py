@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from bson import Int64, ObjectId
 
 from ttl_odm.beanie.policy import binding
-from ttl_odm.beanie.policy.binding import collection_of, expires_itself
+from ttl_odm.beanie.policy.bindings import collection_of, expires_itself
 from ttl_odm.beanie.policy.commands import details_of, first_batch, run
 from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.rules import all_rules_below
 from ttl_odm.beanie.policy.sources import MOST_SCOPES
 from ttl_odm.beanie.policy.ttl_indexes import check as check_policy
-from ttl_odm.beanie.rewrite.linked import counted as stages_counting
+from ttl_odm.beanie.rewrite.lookups import counted as stages_counting
 from ttl_odm.beanie.time import formats
 from ttl_odm.core.policy import TTL, instant_field
 from ttl_odm.errors import TTLConfigurationError

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from beanie import Document
 
-from ttl_odm.beanie.policy.binding import backend_of, declaration, subclasses_of
+from ttl_odm.beanie.policy.bindings import backend_of, declaration, subclasses_of
 from ttl_odm.beanie.policy.rules import rule_on
 from ttl_odm.core.declaration import unenforced
 

@@ -12,7 +12,7 @@ from beanie import Document, View
 
 from ttl_odm.beanie.gate.database import gated
 from ttl_odm.beanie.objects.copies import prepare
-from ttl_odm.beanie.policy.binding import (
+from ttl_odm.beanie.policy.bindings import (
     declaration,
     declared_policy,
     expires_itself,

@@ -24,7 +24,7 @@ from ttl_odm.beanie.declare.mixin import TTLMixin
 from ttl_odm.beanie.objects import lifetime
 from ttl_odm.beanie.objects.cache import TTLFindMany, TTLFindOne
 from ttl_odm.beanie.objects.copies import remember
-from ttl_odm.beanie.policy.binding import collection_of, registry_of, subclasses_of
+from ttl_odm.beanie.policy.bindings import collection_of, registry_of, subclasses_of
 from ttl_odm.beanie.policy.predicate import deciding_fields
 from ttl_odm.core.class_attributes import Overlay
 from ttl_odm.errors import TTLConfigurationError

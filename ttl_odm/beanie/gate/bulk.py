@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Document, Filter
     from ttl_odm.beanie.gate.handle import Handle
     from ttl_odm.beanie.gate.writes import UnlessExpired
-    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.bindings import Binding
     from ttl_odm.beanie.policy.rules import Rule
 
 Request = Any

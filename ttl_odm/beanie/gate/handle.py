@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ttl_odm.beanie.drivers import Collection, Document, Filter
-    from ttl_odm.beanie.policy.binding import Binding, Registry
+    from ttl_odm.beanie.policy.bindings import Binding, Registry
     from ttl_odm.beanie.policy.entries import Backend, Entry, Own
     from ttl_odm.beanie.policy.sources import DefaultSource
     from ttl_odm.beanie.rewrite.stamps import Stamping

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from beanie.migrations.database import DBHandler
 
 from ttl_odm.beanie.gate.database import gated_database
-from ttl_odm.beanie.policy.binding import collection_name, declaration, registry_of
+from ttl_odm.beanie.policy.bindings import collection_name, declaration, registry_of
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from ttl_odm.beanie.gate.cursors import (
 )
 from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
 from ttl_odm.beanie.gate.handle import Handle, is_collated, takes_expired
-from ttl_odm.beanie.policy.binding import registry_of
+from ttl_odm.beanie.policy.bindings import registry_of
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.pipelines import as_duplicate
 

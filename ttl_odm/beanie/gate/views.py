@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import bson
 from beanie import View
 
-from ttl_odm.beanie.policy.binding import subclasses_of
+from ttl_odm.beanie.policy.bindings import subclasses_of
 from ttl_odm.beanie.policy.commands import alter, details_of
 from ttl_odm.beanie.rewrite.pipelines import live_pipeline
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from ttl_odm.beanie.drivers import Collection, Filter, Pipeline
-    from ttl_odm.beanie.policy.binding import Registry
+    from ttl_odm.beanie.policy.bindings import Registry
     from ttl_odm.beanie.policy.entries import Backend
     from ttl_odm.beanie.rewrite.pipelines import Policies
 

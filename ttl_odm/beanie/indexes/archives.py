@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from beanie.exceptions import CollectionWasNotInitialized
 
 from ttl_odm.beanie.indexes.changes import deleted_by, deletes
-from ttl_odm.beanie.policy.binding import registry_of
+from ttl_odm.beanie.policy.bindings import registry_of
 from ttl_odm.beanie.policy.commands import indexes_of
 from ttl_odm.beanie.purge.removal import archive_in, mode_of
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Collection
-    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.bindings import Binding
 
 
 async def check_archive(collection: Collection, binding: Binding) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ttl_odm.beanie.policy.binding import Binding
+from ttl_odm.beanie.policy.bindings import Binding
 from ttl_odm.beanie.policy.commands import BUILD
 from ttl_odm.beanie.policy.ttl_indexes import (
     EXPIRY,

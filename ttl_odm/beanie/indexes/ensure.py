@@ -29,7 +29,7 @@ from ttl_odm.beanie.indexes.sources import IndexedSource
 from ttl_odm.beanie.indexes.strays import examples
 from ttl_odm.beanie.indexes.validator import GUARD, ensure_guard, too_early
 from ttl_odm.beanie.policy import ttl_indexes
-from ttl_odm.beanie.policy.binding import (
+from ttl_odm.beanie.policy.bindings import (
     backend_of,
     binding_of,
     check_enforced,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Collection, Document
     from ttl_odm.beanie.indexes.changes import Step
     from ttl_odm.beanie.indexes.sources import Ensure
-    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.bindings import Binding
     from ttl_odm.beanie.policy.entries import Backend
     from ttl_odm.beanie.policy.rules import Rule
     from ttl_odm.beanie.policy.ttl_indexes import Index, Purge

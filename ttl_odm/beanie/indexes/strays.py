@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ttl_odm.beanie.indexes.validator import too_early
-from ttl_odm.beanie.policy.binding import binding_of, collection_of
+from ttl_odm.beanie.policy.bindings import binding_of, collection_of
 from ttl_odm.beanie.policy.commands import BY_KEY, first_batch, run
 from ttl_odm.beanie.policy.predicate import holds_instant
 from ttl_odm.beanie.policy.ttl_indexes import (
@@ -32,7 +32,7 @@ from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Collection, Document
-    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.bindings import Binding
     from ttl_odm.beanie.policy.ttl_indexes import Expression, Purge
     from ttl_odm.core.policy import ExpireAfter, ExpireAt, Policy
 

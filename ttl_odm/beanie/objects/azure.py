@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from beanie.exceptions import DocumentNotFound
 from pymongo import UpdateOne
 
-from ttl_odm.beanie.policy.binding import binding_of, collection_of
+from ttl_odm.beanie.policy.bindings import binding_of, collection_of
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from beanie.odm.queries.find import FindMany, FindOne, FindQueryResultType
 from beanie.odm.utils.projection import get_projection
 
 from ttl_odm.beanie.objects.renewals import touch_many, touch_one
-from ttl_odm.beanie.policy.binding import binding_of, collection_of, registry_of
+from ttl_odm.beanie.policy.bindings import binding_of, collection_of, registry_of
 from ttl_odm.beanie.policy.predicate import deciding_fields, end_of, has, never_expires
 from ttl_odm.beanie.rewrite.pipelines import keeps
 from ttl_odm.core.expiry import is_expired

@@ -30,7 +30,7 @@ from ttl_odm.beanie.gate.writes import watching
 from ttl_odm.beanie.objects import azure
 from ttl_odm.beanie.objects.copies import copy_of, forget, remember
 from ttl_odm.beanie.policy import predicate
-from ttl_odm.beanie.policy.binding import (
+from ttl_odm.beanie.policy.bindings import (
     binding_of,
     collection_of,
     policy_of,

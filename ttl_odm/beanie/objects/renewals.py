@@ -17,7 +17,7 @@ from pymongo import ReturnDocument
 
 from ttl_odm.beanie.objects import azure
 from ttl_odm.beanie.objects.lifetime import MILLISECOND, just_passed, own_life, policy_now
-from ttl_odm.beanie.policy.binding import collection_of
+from ttl_odm.beanie.policy.bindings import collection_of
 from ttl_odm.beanie.policy.predicate import change_is, modified_within
 from ttl_odm.beanie.time import formats
 from ttl_odm.beanie.time.formats import stored_expr

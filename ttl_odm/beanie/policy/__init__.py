@@ -1,7 +1,6 @@
 """What ``__ttl__`` means for a collection.
 
-- `binding`: which policy a collection has, and the one way to it: from a class, or from a
-  collection.
+- `bindings`: which policy each collection has, by its class and in its client's registry.
 - `commands`: database commands on one collection, the same for PyMongo's asynchronous driver and
   Motor.
 - `entries`: what a client's registry keeps of a collection whose documents expire.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cas
 
 from beanie.exceptions import CollectionWasNotInitialized
 
-from ttl_odm.beanie.policy.binding import collection_of, registry_of
+from ttl_odm.beanie.policy.bindings import collection_of, registry_of
 from ttl_odm.beanie.policy.entries import Entry
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import beanie
 
     from ttl_odm.beanie.drivers import Collection, Document, Filter, Session
-    from ttl_odm.beanie.policy.binding import Binding, Registry
+    from ttl_odm.beanie.policy.bindings import Binding, Registry
     from ttl_odm.beanie.policy.commands import RawCollection
     from ttl_odm.beanie.policy.entries import Backend
     from ttl_odm.beanie.policy.ttl_indexes import Index

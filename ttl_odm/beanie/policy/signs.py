@@ -13,7 +13,7 @@ from beanie import Document
 from beanie.exceptions import CollectionWasNotInitialized
 from pymongo.errors import OperationFailure
 
-from ttl_odm.beanie.policy.binding import (
+from ttl_odm.beanie.policy.bindings import (
     collection_name,
     collection_of,
     declaration,

@@ -26,7 +26,7 @@ from pymongo import ReadPreference, WriteConcern
 from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 
-from ttl_odm.beanie.policy.binding import collection_of, registry_of
+from ttl_odm.beanie.policy.bindings import collection_of, registry_of
 from ttl_odm.beanie.policy.commands import BY_KEY, RAW, RawCollection, as_datetime
 from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.rules import remove_dependents
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from bson.raw_bson import RawBSONDocument
 
     from ttl_odm.beanie.drivers import Collection, Document
-    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.bindings import Binding
     from ttl_odm.beanie.policy.sources import OwnScopes
     from ttl_odm.core.policy import Policy
     from ttl_odm.sweeper.hooks import Reason

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from bson import Timestamp
 
-from ttl_odm.beanie.policy.binding import expires_itself
+from ttl_odm.beanie.policy.bindings import expires_itself
 from ttl_odm.beanie.policy.predicate import deciding_fields
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, own_expiry
 from ttl_odm.beanie.rewrite.filters import mentions

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from bson.raw_bson import RawBSONDocument
 
     from ttl_odm.beanie.drivers import Filter
-    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.bindings import Binding
     from ttl_odm.beanie.policy.commands import RawCollection
     from ttl_odm.beanie.policy.sources import Scoping
     from ttl_odm.beanie.purge.removal import Mode

@@ -43,7 +43,7 @@ from ttl_odm.beanie.policy.ttl_indexes import (
     own_branches,
     wanted_indexes,
 )
-from ttl_odm.beanie.rewrite.linked import descend
+from ttl_odm.beanie.rewrite.lookups import descend
 from ttl_odm.beanie.sweep.ages import age_of, reached
 from ttl_odm.beanie.sweep.walks import walk_by
 from ttl_odm.beanie.time.clock import instant_of
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ttl_odm.beanie.drivers import Collection, Database, Document, Filter, Pipeline
-    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.bindings import Binding
     from ttl_odm.beanie.policy.sources import DefaultSource
     from ttl_odm.beanie.policy.ttl_indexes import Index
     from ttl_odm.beanie.sweep.walks import Walk, WalkedRange

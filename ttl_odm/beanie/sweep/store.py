@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import beanie
 from pymongo.asynchronous.database import AsyncDatabase
 
-from ttl_odm.beanie.policy.binding import (
+from ttl_odm.beanie.policy.bindings import (
     binding_of,
     check_enforced,
     collection_of,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ttl_odm.beanie.drivers import Collection, Database
-    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.bindings import Binding
     from ttl_odm.beanie.policy.rules import Rule
     from ttl_odm.beanie.purge.removal import Mode
     from ttl_odm.beanie.sweep.due import Layout

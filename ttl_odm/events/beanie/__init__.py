@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from beanie.exceptions import CollectionWasNotInitialized
 
-from ttl_odm.beanie.policy.binding import binding_of, collection_of
+from ttl_odm.beanie.policy.bindings import binding_of, collection_of
 from ttl_odm.beanie.sweep.store import open_store
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.beanie.outbox import CollectionOutbox

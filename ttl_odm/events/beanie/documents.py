@@ -13,7 +13,7 @@ from beanie import Document
 from bson import DBRef
 from bson.binary import UUID_SUBTYPE, Binary
 
-from ttl_odm.beanie.policy.binding import (
+from ttl_odm.beanie.policy.bindings import (
     binding_of,
     collection_name,
     declaration,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ttl_odm.beanie.drivers import Filter
-    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.bindings import Binding
     from ttl_odm.core import Policy
 
 _NOTHING: Final = object()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from ttl_odm.beanie.policy.binding import collection_of, purge_of
+from ttl_odm.beanie.policy.bindings import collection_of, purge_of
 from ttl_odm.beanie.policy.predicate import end_of
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.events.beanie.collections import (
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from beanie import Document
 
     from ttl_odm.beanie.drivers import Filter
-    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.bindings import Binding
 
 recorders: WeakSet[Recorder] = WeakSet()
 """Those of all classes that have events."""

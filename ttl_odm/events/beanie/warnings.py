@@ -21,7 +21,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import ReadPreference
 from pymongo.errors import PyMongoError
 
-from ttl_odm.beanie.policy.binding import collection_of
+from ttl_odm.beanie.policy.bindings import collection_of
 from ttl_odm.beanie.policy.commands import BY_KEY, KeyRange, RawCollection, as_datetime
 from ttl_odm.beanie.policy.predicate import end_of, expired_expr, live_expr
 from ttl_odm.beanie.purge.errors import is_away, store_errors

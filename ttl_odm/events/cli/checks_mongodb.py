@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from beanie import Document
 from beanie.exceptions import CollectionWasNotInitialized
 
-from ttl_odm.beanie.policy.binding import collection_of, registry_of, subclasses_of
+from ttl_odm.beanie.policy.bindings import collection_of, registry_of, subclasses_of
 from ttl_odm.cli.errors import in_one_line
 from ttl_odm.events.beanie import recorded_in
 from ttl_odm.events.beanie.outbox import CollectionOutbox

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ttl_odm.beanie.objects.copies import prepare
-from ttl_odm.beanie.policy.binding import is_same_class, registry_of
+from ttl_odm.beanie.policy.bindings import is_same_class, registry_of
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.follows.beanie.following import Following, check_field
 from ttl_odm.follows.beanie.options import check_options

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import beanie
 
     from ttl_odm.beanie.drivers import Collection
-    from ttl_odm.beanie.policy.binding import Registry
+    from ttl_odm.beanie.policy.bindings import Registry
     from ttl_odm.beanie.policy.entries import Backend
     from ttl_odm.follows import Follows
 

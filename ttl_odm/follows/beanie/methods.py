@@ -33,7 +33,7 @@ from ttl_odm.beanie.gate import bulk, writes
 from ttl_odm.beanie.gate.handle import takes_expired, takes_keep
 from ttl_odm.beanie.keys import KeyHolders, until_free
 from ttl_odm.beanie.rewrite import filters
-from ttl_odm.beanie.rewrite.linked import expression
+from ttl_odm.beanie.rewrite.lookups import expression
 from ttl_odm.beanie.rewrite.operators import sent
 from ttl_odm.errors import TTLError
 from ttl_odm.follows.beanie import stages

@@ -19,7 +19,7 @@ from ttl_odm.beanie.gate.handle import Handle
 from ttl_odm.beanie.policy.errors import ExpiredError
 from ttl_odm.beanie.policy.predicate import modified_within
 from ttl_odm.beanie.rewrite import filters
-from ttl_odm.beanie.rewrite.linked import expression
+from ttl_odm.beanie.rewrite.lookups import expression
 from ttl_odm.core.policy import TTL
 from ttl_odm.follows.beanie.stages import having, judged, keys_in, mentions_links
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from beanie import Document
 from beanie.exceptions import CollectionWasNotInitialized
 
-from ttl_odm.beanie.policy.binding import (
+from ttl_odm.beanie.policy.bindings import (
     collection_of,
     declaration,
     is_same_class,

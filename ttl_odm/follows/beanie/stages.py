@@ -18,7 +18,7 @@ from bson import DBRef
 from ttl_odm.beanie.policy.entries import Judged
 from ttl_odm.beanie.policy.predicate import deciding_fields, end_of, value_at
 from ttl_odm.beanie.rewrite import filters
-from ttl_odm.beanie.rewrite.linked import expression, of_variable
+from ttl_odm.beanie.rewrite.lookups import expression, of_variable
 from ttl_odm.beanie.rewrite.pipelines import live_stages
 from ttl_odm.errors import TTLError
 

@@ -73,7 +73,7 @@ def collections(
 
 
 def _of_class(table: Table, model: type) -> Table:
-    from ttl_odm.beanie.policy.binding import declaration  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.beanie.policy.bindings import declaration  # noqa: PLC0415 (needs the extra)
 
     declared = declaration(model)
     return replace(

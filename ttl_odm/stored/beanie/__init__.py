@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ttl_odm.beanie.policy.binding import declared_policy
+from ttl_odm.beanie.policy.bindings import declared_policy
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.stored.beanie.source import StoredSource
 
 if TYPE_CHECKING:
-    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.bindings import Binding
     from ttl_odm.stored import Stored
 
 

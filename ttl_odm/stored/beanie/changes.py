@@ -10,7 +10,7 @@ from bson import ObjectId
 from pydantic import TypeAdapter, ValidationError
 
 from ttl_odm.beanie.indexes.ensure import ensure_collection
-from ttl_odm.beanie.policy.binding import binding_of, collection_of
+from ttl_odm.beanie.policy.bindings import binding_of, collection_of
 from ttl_odm.core.values import lenient_ttl, short_repr
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.stored.beanie import turns

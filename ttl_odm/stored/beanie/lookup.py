@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection as Collection_
 
     from ttl_odm.beanie.drivers import Collection, Document, Filter
-    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.bindings import Binding
     from ttl_odm.beanie.policy.commands import RawCollection
     from ttl_odm.core.policy import Policy
     from ttl_odm.stored import Stored

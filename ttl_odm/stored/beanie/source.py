@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection
     from ttl_odm.beanie.indexes.sources import Ensure
-    from ttl_odm.beanie.policy.binding import Binding
+    from ttl_odm.beanie.policy.bindings import Binding
     from ttl_odm.beanie.policy.commands import RawCollection
     from ttl_odm.core.policy import Policy
     from ttl_odm.stored.beanie.scope_ranges import ScopeWalk

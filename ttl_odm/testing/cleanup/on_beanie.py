@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ttl_odm.beanie.policy.binding import collection_of
+from ttl_odm.beanie.policy.bindings import collection_of
 from ttl_odm.beanie.policy.commands import RawCollection
 
 

@@ -28,8 +28,8 @@ from ttl_odm.beanie.gate.cursors import Lifetime
 from ttl_odm.beanie.gate.handle import Handle
 from ttl_odm.beanie.indexes.ensure import SECONDS
 from ttl_odm.beanie.objects.lifetime import _lifetime_of
-from ttl_odm.beanie.policy import binding as bindings
-from ttl_odm.beanie.policy.binding import policy_of
+from ttl_odm.beanie.policy import bindings
+from ttl_odm.beanie.policy.bindings import policy_of
 from ttl_odm.beanie.policy.commands import (
     RawCollection,
     as_datetime,

@@ -1,6 +1,6 @@
-"""Documents with a rule and those that they belong to: pipelines that look from one to the other.
+"""Stages that go from parents to the documents that expire with them.
 
-Pure functions. This module must not know drivers, nor who asks.
+Pure functions. This module must not know drivers or callers.
 """
 
 from __future__ import annotations
