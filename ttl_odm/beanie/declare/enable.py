@@ -1,11 +1,11 @@
-"""`enable` and `disable`: a policy on document classes that aren't ours, their source untouched.
+"""`enable` and `disable`: policies for document classes whose source can't be changed.
 
-A class gets ``__ttl__`` and so on as if it had declared them. One without `TTLMixin` also gets
-what the mixin does for Beanie: `set_collection`, which puts the policy on the collection; query
-classes that know when to leave Beanie's cache alone; and a `save` that doesn't store an expired
-document anew, for which reads and writes remember what was stored. With Beanie's soft delete it
-gets a `delete` that doesn't either, and a `hard_delete` that answers like it. What it doesn't get
-is the mixin's fields and methods.
+A class gets ``__ttl__`` and similar attributes as if it had declared them. A class without
+`TTLMixin` also gets what the mixin does for Beanie: a `set_collection` that puts the policy on the
+collection; query classes that know when to bypass Beanie's cache; and a `save` that doesn't insert
+an expired document again, for which reads and writes remember what was stored. If the class uses
+Beanie's soft delete, its `delete` doesn't insert one either, and its `hard_delete` reports expired
+documents as `delete` does. The class doesn't get the mixin's fields and methods.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from beanie.odm.documents import DocumentWithSoftDelete
 from beanie.odm.queries.find import FindMany, FindOne
 
 from ttl_odm.beanie.declare import declaration
-from ttl_odm.beanie.declare.classes import enforcing, is_enforced
-from ttl_odm.beanie.declare.mixin import TTLMixin
 from ttl_odm.beanie.objects import lifetime
 from ttl_odm.beanie.objects.cache import TTLFindMany, TTLFindOne
 from ttl_odm.beanie.objects.copies import remember
@@ -96,15 +94,14 @@ def disable(target: Any) -> None:
 
 
 def _machinery(target: type[Document]) -> dict[str, object]:
-    if issubclass(target, TTLMixin):
-        return {}
-    if is_enforced(target):
+    """Return the methods that a class needs; none if it has `TTLMixin` or was enabled before."""
+    if declaration.is_enforced(target):
         return {}
     plain: Any = getattr(target.set_collection, "__func__")  # noqa: B009 (typed as a function)
 
-    @enforcing
+    @declaration.enforcing
     def set_collection(cls: type[Document], collection: Collection) -> None:
-        """Take the collection that Beanie gives, gated, and put the policy on it."""
+        """Gate the collection that Beanie gives, and put the policy on it."""
         declaration.check_collection(cls)
         plain(cls, declaration.bind(cls, collection))
 
@@ -117,7 +114,7 @@ def _machinery(target: type[Document]) -> dict[str, object]:
         "insert_many": _inserting(lifetime.insert_many, target.insert_many),
     }
     if issubclass(target, DocumentWithSoftDelete):
-        for name in ("delete", "hard_delete"):  # the first of them saves
+        for name in ("delete", "hard_delete"):  # `delete` saves the document
             attributes[name] = lifetime.run_as(lifetime.delete, getattr(target, name))
     if target._find_one_query_class is FindOne:
         attributes["_find_one_query_class"] = TTLFindOne
@@ -146,7 +143,7 @@ def _remembering(save_state: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def _check(target: type[Document]) -> None:
-    """Refuse what cannot work."""
+    """Reject a policy that the class declares wrongly, or whose fields it doesn't have."""
     policy = declaration.checked_policy(target)
     if target.model_config.get("extra") == "allow":
         return
@@ -165,13 +162,13 @@ def _check(target: type[Document]) -> None:
 
 
 def _bind_again(target: type[Document]) -> None:
-    """Put the policy on the collections of a class, and of those under it, that have one."""
+    """Put the policy on the collections of a class and its subclasses, if Beanie made any."""
     for model in (target, *subclasses_of(target)):
         try:
             collection = collection_of(model)
-        except (CollectionWasNotInitialized, AttributeError):  # Beanie hasn't seen it yet
+        except (CollectionWasNotInitialized, AttributeError):  # before init_beanie()
             continue
-        if is_enforced(model):
+        if declaration.is_enforced(model):
             model.set_collection(collection)  # type: ignore[no-untyped-call]
         else:
             database = collection.database

@@ -1,4 +1,4 @@
-"""`TTLMixin`: what a Beanie document gets, and what one does with its lifetime."""
+"""`TTLMixin`: the fields and methods of documents with a lifetime."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError, WithJsonSch
 from pydantic_core.core_schema import CoreSchema, no_info_plain_validator_function
 
 from ttl_odm.beanie.declare import declaration
-from ttl_odm.beanie.declare.classes import enforcing
 from ttl_odm.beanie.objects import lifetime
 from ttl_odm.beanie.objects.cache import TTLFindMany, TTLFindOne
 from ttl_odm.beanie.objects.copies import keeps_state, remember
@@ -43,33 +42,33 @@ _AWARE, _NAIVE = datetime(1970, 1, 1, tzinfo=timezone.utc), datetime(1970, 1, 1)
 _any_instant = TypeAdapter(datetime)
 
 
-# Pydantic's own mark of JSON is lost in Document.__init__, which takes what has become of it.
+# Pydantic's own mark of JSON is lost in Document.__init__, which gets parsed values.
 _reads_json: ContextVar[bool] = ContextVar("ttl_odm_reads_json", default=False)
 
 
 def _as_date(value: object) -> datetime | None:
-    """Read a stored ``_ts``: what is not a date is none, as it is for the predicate.
+    """Return a stored ``_ts`` as an aware datetime; None for any other type, as in the predicate.
 
-    Instants as JSON has them are read in JSON only.
+    Text is read as an instant only if it comes from JSON.
     """
     if isinstance(value, str) and _reads_json.get() and "T" in value:
         with suppress(ValidationError):
             value = _any_instant.validate_python(value)
     if not isinstance(value, datetime):
         return None
-    # Runs for each document that is read: replace(tzinfo=...) takes four times as long.
+    # Runs for each document that is read: replace(tzinfo=...) would take four times as long.
     return _AWARE + (value - _NAIVE) if value.tzinfo is None else value
 
 
 class _AsDate:
-    """Has pydantic call `_as_date`, and nothing around it, which would cost as much again."""
+    """Makes pydantic call `_as_date` alone; a validator around it would double the cost."""
 
     @staticmethod
     def __get_pydantic_core_schema__(source: object, handler: object) -> CoreSchema:
         return no_info_plain_validator_function(_as_date)
 
 
-# Inside Optional, so that lazy parsing, which knows a field's type only, has it too.
+# Inside Optional, so that lazy parsing uses it too, which sees only the type of a field.
 _LastModified = Annotated[
     datetime, _AsDate, WithJsonSchema({"type": "string", "format": "date-time"})
 ]
@@ -100,7 +99,7 @@ class TTLMixin(_Base):
     __ttl_purge__: ClassVar[str]
 
     last_modified: Optional[_LastModified] = Field(default=None, alias="_ts")  # noqa: UP045
-    ttl: _Lenient = Field(default=None, alias="ttl")  # which no alias generator renames
+    ttl: _Lenient = Field(default=None, alias="ttl")  # an alias that no generator renames
 
     _find_one_query_class: ClassVar[type] = TTLFindOne
     _find_many_query_class: ClassVar[type] = TTLFindMany
@@ -110,19 +109,19 @@ class TTLMixin(_Base):
         super().__pydantic_init_subclass__(**kwargs)
         declaration.check(cls)
         declaration.drop_unused_fields(cls, TTLMixin)
-        if issubclass(cls, DocumentWithSoftDelete):  # goes past `delete`, to Document's own
+        if issubclass(cls, DocumentWithSoftDelete):  # it bypasses our `delete`
             cls.hard_delete = lifetime.run_as(lifetime.delete, cls.hard_delete)  # type: ignore[method-assign]
 
     @classmethod
     def set_database(cls, database: Database) -> None:
-        """Take the database that Beanie gives, in which it makes the collection next."""
+        """Check the class before Beanie makes its collection in this database."""
         declaration.check_collection(cls)
         super().set_database(database)  # type: ignore[no-untyped-call]
 
     @classmethod
-    @enforcing
+    @declaration.enforcing
     def set_collection(cls, collection: Collection) -> None:
-        """Take the collection that Beanie gives, gated, and put the policy on it."""
+        """Gate the collection that Beanie gives, and put the policy on it."""
         declaration.check_fields(cls, TTLMixin)
         super().set_collection(declaration.bind(cls, collection))  # type: ignore[no-untyped-call]
 
@@ -171,14 +170,14 @@ class TTLMixin(_Base):
         @classmethod
         def find(cls, *args: Any, **options: Any) -> Any: ...  # noqa: D102
 
-    # What its lifetime is
+    # The lifetime
 
     @property
     def expires_at(self) -> datetime | None:
         """The instant at which the document expires (aware, UTC); None for never.
 
-        Of a document that expires with its parent it is the parent's, where a fetched link has
-        that; otherwise ask the database: `await ttl_odm.beanie.expires_at(document)`.
+        For a document that expires with its parent, it is the end of the parent, if that was
+        fetched by a link; otherwise ask the database: `await ttl_odm.beanie.expires_at(document)`.
         """
         return lifetime.end_of(self)
 
@@ -190,7 +189,7 @@ class TTLMixin(_Base):
         shortly before the instant of expiry (at most one round trip). Reads and writes always use
         the server's own clock.
         """
-        end = lifetime.end_of(self)  # a field of the user's may be called expires_at
+        end = lifetime.end_of(self)  # not self.expires_at: a user's field may have that name
         return end is not None and expiry.is_expired(end, lifetime.latest_now(self))
 
     @property
@@ -234,8 +233,8 @@ class TTLMixin(_Base):
     # Beanie's writes
 
     def _save_state(self) -> None:
-        # Beanie's own, for each document that is read, takes longer to see that there is nothing to
-        # do than `remember` takes for all it does.
+        # Runs for each document that is read. Beanie's own method takes longer to see that there is
+        # nothing to save than `remember` takes altogether.
         if keeps_state(type(self)):
             super()._save_state()
         remember(self)
@@ -257,7 +256,7 @@ class TTLMixin(_Base):
     async def update(self, *args: Any, **kwargs: Any) -> Self:
         """Update the document, as Beanie does. `ExpiredError` if it has expired.
 
-        So does `save()`, which comes here; but it inserts what was never stored, or was deleted.
+        `save()` calls this; it inserts a document that was never stored, or was deleted.
         """
         return await lifetime.write(self, super().update, *args, **kwargs)
 

@@ -23,7 +23,7 @@ from unittest.mock import patch
 from beanie import Document
 from bson import DatetimeMS
 
-from ttl_odm.beanie.declare.classes import is_enforced
+from ttl_odm.beanie.declare.declaration import is_enforced
 from ttl_odm.beanie.gate.cursors import Lifetime
 from ttl_odm.beanie.gate.handle import Handle
 from ttl_odm.beanie.indexes.ensure import SECONDS
