@@ -37,7 +37,7 @@ from tests.mongo.models import collection_of
 from tests.mongo.scratch import connect
 from ttl_odm.beanie import TTLMixin, ensure_indexes, ttl_database
 from ttl_odm.beanie.policy.bindings import registry_of
-from ttl_odm.beanie.policy.errors import ExpiredError
+from ttl_odm.beanie.purge.errors import ExpiredError
 from ttl_odm.beanie.sweep.store import MongoStore
 from ttl_odm.sweeper import AsyncSweeper
 

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from ttl_odm.beanie.declare.enable import disable, enable
 from ttl_odm.beanie.declare.mixin import TTLMixin
-from ttl_odm.beanie.gate.database import ttl_database
+from ttl_odm.beanie.gate.database import keep_lifetimes, ttl_database
 from ttl_odm.beanie.gate.handle import keep_last_modified
-from ttl_odm.beanie.gate.migrations import keep_lifetimes
 from ttl_odm.beanie.indexes.ensure import ensure_indexes
 from ttl_odm.beanie.indexes.strays import find_strays, repair_strays
 from ttl_odm.beanie.objects.ends import expires_at
@@ -29,7 +28,7 @@ from ttl_odm.beanie.objects.lifetime import (
     persist,
     touch,
 )
-from ttl_odm.beanie.policy.errors import ExpiredError
+from ttl_odm.beanie.purge.errors import ExpiredError
 from ttl_odm.sweeper.declarations import Archive
 
 if TYPE_CHECKING:

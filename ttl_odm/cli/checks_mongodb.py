@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from bson import json_util
 
 from ttl_odm.beanie import find_strays
-from ttl_odm.beanie.indexes.archives import check_archive
+from ttl_odm.beanie.gate.handle import sign_of_ttl
 from ttl_odm.beanie.indexes.changes import Aim
-from ttl_odm.beanie.indexes.sources import IndexedSource
+from ttl_odm.beanie.indexes.ensure import check_archive
 from ttl_odm.beanie.indexes.strays import Inconsistency
 from ttl_odm.beanie.policy import ttl_indexes
 from ttl_odm.beanie.policy.bindings import binding_of, collection_of, policy_of, registry_of
@@ -26,7 +26,7 @@ from ttl_odm.beanie.policy.commands import (
     run,
 )
 from ttl_odm.beanie.policy.rules import dependents, rules_below
-from ttl_odm.beanie.policy.signs import sign_of_ttl
+from ttl_odm.beanie.policy.sources import IndexedSource
 from ttl_odm.cli.errors import in_one_line
 from ttl_odm.cli.extensions import mongodb_findings
 from ttl_odm.core.policy import TTL, ExpireAt, instant_field

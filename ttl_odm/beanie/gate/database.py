@@ -1,16 +1,25 @@
-"""`ttl_database`: the database that `init_beanie` is given."""
+"""The gated databases: `ttl_database` for `init_beanie`, `keep_lifetimes` for migrations.
+
+``beanie migrate`` opens its own client, and its iterative migrations replace whole documents: with
+classes that don't know of lifetimes, or with classes of which each write restarts the lifetime. So
+a migration gets a gated database whose collections keep lifetimes as they are.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from beanie.migrations.database import DBHandler
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
 from ttl_odm.beanie.gate.pymongo import TTLCollection, TTLDatabase
+from ttl_odm.beanie.policy.bindings import collection_name, declaration, registry_of
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
+    from beanie import Document
+
     from ttl_odm.beanie.policy.entries import Backend
 
 
@@ -43,15 +52,67 @@ def ttl_database(
         raise TTLConfigurationError(
             f"ttl_database(backend={backend!r}): give 'mongodb', 'documentdb' or 'cosmos'."
         )
-    return gated_database(database, backend, guard=guard)
+    return _gated_database(database, backend, guard=guard)
 
 
-def gated_database(database: Any, backend: Backend, *, guard: bool = False) -> Any:
-    """Return what `ttl_database` does, whoever enforces the policies of its collections."""
+def keep_lifetimes(*models: type[Document]) -> None:
+    """Make the running Beanie migrations keep the lifetimes of documents.
+
+    Call it at the top of a migration; ``beanie migrate`` imports all migrations before it runs the
+    first one. Whichever classes the migrations use to write these collections, ``_ts`` and
+    ``_exp`` stay, as does the ttl unless the migration writes it. New documents are stamped, and
+    the TTL indexes stay even if a migration drops indexes. Nothing is hidden: expired documents
+    that are not deleted yet are migrated like the others. Outside a migration this does nothing.
+
+    Args:
+        models: The application's own classes, with their policies.
+
+    Raises:
+        TTLConfigurationError: One of them has no policy.
+    """
+    for model in models:
+        if declaration(model) is None:
+            raise TTLConfigurationError(
+                f"keep_lifetimes({model.__name__}): it has no lifetime. Pass the application's "
+                "own class, which has __ttl__."
+            )
+    handler: Any = DBHandler
+    database = handler.get_db()
+    if database is None:
+        return
+    handler.database = _gated_database(database, "migrations")
+    registry = registry_of(database.client)
+    for model in models:
+        registry.bind(model, database.name, collection_name(model), "migrations")
+
+
+def gated(collection: Any, backend: Backend = "mongodb") -> Any:
+    """Return a collection as `ttl_database` gives it; one that is gated already is returned as is.
+
+    Raises:
+        TTLConfigurationError: It belongs to neither driver.
+    """
+    if isinstance(collection, AsyncCollection):
+        if isinstance(collection, TTLCollection):
+            return collection
+        return TTLCollection(_gated_database(collection.database, backend), collection)
+    if _is_motor(collection):
+        from ttl_odm.beanie.gate.motor import TTLMotorCollection  # noqa: PLC0415 - Beanie 1 only
+
+        if isinstance(collection, TTLMotorCollection):
+            return collection
+        database = _gated_database(collection.database, backend)
+        return TTLMotorCollection(database, collection.name, _delegate=collection.delegate)
+    raise TTLConfigurationError(
+        f"{collection!r} is neither a collection of PyMongo's asynchronous API nor of Motor."
+    )
+
+
+def _gated_database(database: Any, backend: Backend, *, guard: bool = False) -> Any:
     if isinstance(database, AsyncDatabase):
         return TTLDatabase(database, backend, guard=guard)
     if _is_motor(database):
-        from motor.motor_asyncio import AsyncIOMotorDatabase  # noqa: PLC0415 - Beanie 2 has none
+        from motor.motor_asyncio import AsyncIOMotorDatabase  # noqa: PLC0415 - Beanie 1 only
 
         from ttl_odm.beanie.gate.motor import TTLMotorDatabase  # noqa: PLC0415 - as above
 
@@ -60,24 +121,6 @@ def gated_database(database: Any, backend: Backend, *, guard: bool = False) -> A
     raise TTLConfigurationError(
         f"ttl_database({database!r}): pass an AsyncDatabase of PyMongo, or for Beanie 1 an "
         "AsyncIOMotorDatabase of Motor."
-    )
-
-
-def gated(collection: Any, backend: Backend = "mongodb") -> Any:
-    """Return a collection as `ttl_database` gives it, the same one if it is gated already."""
-    if isinstance(collection, AsyncCollection):
-        if isinstance(collection, TTLCollection):
-            return collection
-        return TTLCollection(gated_database(collection.database, backend), collection)
-    if _is_motor(collection):
-        from ttl_odm.beanie.gate.motor import TTLMotorCollection  # noqa: PLC0415 - the same
-
-        if isinstance(collection, TTLMotorCollection):
-            return collection
-        database = gated_database(collection.database, backend)
-        return TTLMotorCollection(database, collection.name, _delegate=collection.delegate)
-    raise TTLConfigurationError(
-        f"{collection!r} is neither a collection of PyMongo's asynchronous API nor of Motor."
     )
 
 

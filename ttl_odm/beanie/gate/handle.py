@@ -1,7 +1,7 @@
-"""One collection, as all of the gate knows it: the plain one, its policy, its stamps, the clock.
+"""One collection, as the gate sees it: the plain one, its policy, its stamps, the clock.
 
-What is done with answers, and how writes are sent, is the business of those who take a `Handle`.
-The two options of ttl_odm on single operations are taken out here, before a driver sees them:
+The modules that take a `Handle` process answers and send writes. The two options of ttl_odm on
+single operations are removed here, before a driver sees them:
 
 - ``include_expired=True`` on reads: `Event.find(..., include_expired=True)`;
 - ``keep_last_modified=True`` on writes whose keyword arguments reach the driver, and
@@ -22,11 +22,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bson.codec_options import DatetimeConversion, TypeRegistry
 from pymongo import WriteConcern
+from pymongo.errors import OperationFailure
 
 from ttl_odm.beanie.gate import views
+from ttl_odm.beanie.policy.bindings import forgotten_class
+from ttl_odm.beanie.policy.commands import indexes_of
 from ttl_odm.beanie.policy.entries import Judged
 from ttl_odm.beanie.policy.predicate import range_of_live
-from ttl_odm.beanie.policy.signs import sign_of_ttl
+from ttl_odm.beanie.policy.ttl_indexes import is_ours
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.pipelines import live_pipeline, names_in
 from ttl_odm.beanie.rewrite.stamps import empty_timestamps, stamping_of
@@ -46,8 +49,11 @@ if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
 
 _MARGIN: Final = timedelta(minutes=5)
-"""How far the server's clock may stand behind what the driver takes it for: it was set back, or
-another member of the replica set has answered. Within it the expression alone decides."""
+"""How far the server's clock may be behind the driver's estimate, as it was set back or another
+member of the replica set answered. Within this margin only the expression decides."""
+
+_UNLISTED: Final = {13, 166}
+"""Unauthorized and CommandNotSupportedOnView: the codes for indexes that can't be listed."""
 
 _keeping: ContextVar[bool] = ContextVar("ttl_odm_keep_last_modified", default=False)
 
@@ -66,23 +72,23 @@ def keep_last_modified() -> Iterator[None]:
 
 
 def takes_keep(options: Document) -> bool:
-    """Take ``keep_last_modified`` out of a write's options, and say what holds for the write."""
+    """Remove ``keep_last_modified`` from a write's options, and return whether it applies."""
     keep: bool | None = options.pop("keep_last_modified", None)
     return _keeping.get() if keep is None else keep
 
 
 def takes_expired(options: Document) -> bool:
-    """Take ``include_expired`` out of a read's options, and say what it is."""
+    """Remove ``include_expired`` from a read's options, and return its value."""
     return bool(options.pop("include_expired", False))
 
 
 def is_collated(options: Filter) -> bool:
-    """Say whether an operation has a collation of its own."""
+    """Return whether an operation has its own collation."""
     return options.get("collation") is not None
 
 
 class Handle:
-    """One collection, and what the gate has to know to read and write it."""
+    """One collection, and what the gate needs to read and write it."""
 
     def __init__(
         self,
@@ -93,12 +99,12 @@ class Handle:
         backend: Backend,
         guard: bool = False,
     ) -> None:
-        """Remember them; the policy is looked up at each operation."""
+        """Store the arguments; the policy is looked up at each operation."""
         self.plain = plain
         self.registry = registry
         self.database = database
         self.backend: Backend = backend
-        # What a guarded one reaches: itself, and what its pipelines have named so far.
+        # With a guard: the collection and all that its pipelines have named so far.
         self._reached = {(database, plain.name)} if guard else None
         options = plain.codec_options
         self.gives_plain_documents = (
@@ -109,12 +115,12 @@ class Handle:
 
     @property
     def binding(self) -> Binding | None:
-        """The collection's policy, None where it has none."""
+        """The collection's policy, None if it has none."""
         return self.registry.find(self.database, self.plain.name)
 
     @property
     def entry(self) -> Entry | None:
-        """What stands on the collection, a policy or a rule; None where nothing does."""
+        """The collection's policy or rule, None if it has neither."""
         return self.registry.entry(self.database, self.plain.name)
 
     @property
@@ -125,7 +131,7 @@ class Handle:
 
     @property
     def policy(self) -> Policy | None:
-        """How its documents expire at this moment, None where ttl_odm doesn't enforce that."""
+        """The policy at this moment, None if ttl_odm doesn't enforce one."""
         binding = self.binding
         return None if binding is None else binding.enforced
 
@@ -143,14 +149,14 @@ class Handle:
         return filters.values_of(filter, scoping.field)
 
     def policy_of(self, scopes: Collection_[Any] | None) -> Policy | None:
-        """Return the policy, of a few scopes if they are given, without the defaults of others."""
+        """Return the policy; for a few scopes, without the defaults of others."""
         binding = self.binding
         if scopes is None or binding is None or binding.enforced_by_others:
             return self.policy
         return binding.source.policy_of(scopes)
 
     def policy_over(self, documents: Sequence[Filter]) -> Policy | None:
-        """Return the policy, without defaults that none of these documents has."""
+        """Return the policy without defaults that none of these documents has."""
         binding = self.binding
         field = None if binding is None or binding.source.is_known else binding.scope
         if field is None or "." in field:
@@ -162,13 +168,13 @@ class Handle:
 
     @property
     def outline(self) -> Policy | None:
-        """The same in all that doesn't hang on a default which isn't in code."""
+        """The policy with -1 for a default that isn't in code."""
         binding = self.binding
         return None if binding is None or binding.enforced_by_others else binding.outline
 
     @property
     def stamping(self) -> Stamping | None:
-        """How writes are stamped at this moment, None where they are not."""
+        """How writes are stamped at this moment, None if they are not."""
         return _stamping(self.binding)
 
     @property
@@ -184,7 +190,7 @@ class Handle:
         return None if binding is None else binding.enforced
 
     def own_named(self, database: str | None, collection: str) -> Own:
-        """Return what decides about the documents of any collection of the client."""
+        """Return the policy or the stages that judge documents of any collection of the client."""
         entry = self.registry.entry(*self._reach(database, collection))
         return None if entry is None else entry.judged(self.database)
 
@@ -201,9 +207,9 @@ class Handle:
     def unknown(self, pipeline: object = ()) -> list[tuple[DefaultSource, Collection]]:
         """Return the defaults that have to be read before an operation, and their collections.
 
-        That of this collection, and those of the ones that a pipeline reaches.
+        They belong to this collection and to those that a pipeline reaches.
         """
-        if not self.registry.has_unknown:  # for nearly everybody that is all
+        if not self.registry.has_unknown:  # as in most applications
             return []
         if not pipeline:
             binding = self.binding
@@ -221,22 +227,22 @@ class Handle:
         ]
 
     def unknown_to_view(self, command: Any) -> list[tuple[DefaultSource, Collection]]:
-        """Return the same for the view that a database command makes, if it makes one."""
+        """Return these defaults for the view that a database command creates, if it creates one."""
         pipeline = views.read_by(command) if self.registry.has_unknown else []
         return self.unknown(pipeline) if pipeline else []
 
     async def know(self, pipeline: object = ()) -> None:
-        """Prepare for an operation: know the defaults that aren't in code."""
+        """Read the defaults that an operation needs and that aren't in code."""
         for source, collection in self.unknown(pipeline):
             await source.see(collection)
 
     async def know_view(self, command: Any) -> None:
-        """The same before a database command."""
+        """Read the defaults that a database command needs."""
         for source, collection in self.unknown_to_view(command):
             await source.see(collection)
 
     def check_complete(self, method: str, pipeline: object = ()) -> None:
-        """Reject a read that is complete before anything can be asked, if a default has to be."""
+        """Reject a read that is built before a default can be read, if it needs one."""
         for source, collection in self.unknown(pipeline):
             source.check_complete(method, collection.full_name)
 
@@ -246,14 +252,14 @@ class Handle:
         return self.registry.clock.reached()
 
     async def now_to_stamp(self, update: object) -> datetime | None:
-        """Return an instant that the server has reached, where it can't tell it by itself."""
+        """Return an instant that the server has reached, None if the server can stamp by itself."""
         stamping = self.stamping
         if stamping is None or not (stamping.needs_now or empty_timestamps(update)):
             return None
         return await self.now()
 
     async def ready(self) -> None:
-        """Prepare for a read: know the server's clock, and have a view defined as it should be."""
+        """Prepare for a read: read the server's clock, or correct the definition of a view."""
         if self.is_gated:
             await self.registry.clock.refresh(self.plain.database)
         else:
@@ -261,7 +267,7 @@ class Handle:
         await self.check_reach()
 
     async def check_reach(self) -> None:
-        """Refuse collections without a policy whose documents expire, if this one is guarded."""
+        """With a guard, reject collections without a policy whose documents expire."""
         if self._reached is None:
             return
         known = self.registry.without_ttl
@@ -291,23 +297,23 @@ class Handle:
     def filter_to_write(self, filter: Filter, *, collated: bool = True) -> Filter:
         """Return the filter for a write; `collated` says whether it may have a collation.
 
-        That of a time series takes no expression, only fields that many measurements share, and
-        what has expired stays so whatever is written there.
+        A write to a time series takes no expression, only fields that many measurements share. That
+        is safe: no write there makes an expired measurement live.
         """
         binding, policy = self.binding, self.policy_of(self.scopes_in(filter, collated=collated))
         is_series = binding is not None and policy is not None and binding.is_time_series
         live = filters.live_filter(filter, None if is_series else policy)
         if binding is not None and binding.backend == "documentdb" and "$expr" not in live:
-            # Without one it takes no $$NOW in an update of many.
+            # documentdb rejects $$NOW in an update of many whose filter has no $expr.
             return {**live, "$expr": True}
         return live
 
     def ranged(self, live: Filter, names: Iterable[str]) -> Filter:
-        """Return a filter that matches the same live documents, by a range of an index.
+        """Return a filter that matches the same live documents, and allows a range of an index.
 
-        Only where the query is about the date by which they expire, so that an index on it may be
-        in use: by the range alone MongoDB would take one, and walk nearly all of it. `names` are
-        the fields it sorts by.
+        The range is added only if the query filters or sorts by the date of expiry (`names` are the
+        fields it sorts by), so that it may use an index on that date anyway. The range alone would
+        make MongoDB choose such an index and read nearly all of it.
         """
         policy, clock = self.policy, self.registry.clock
         if policy is None or isinstance(policy, TTL) or not clock.is_known:
@@ -333,7 +339,7 @@ class Handle:
         return [{"$match": self.ranged(stages[0]["$match"], after.get("$sort", ()))}, *stages[1:]]
 
     def command_for(self, command: Any) -> Any:
-        """Return a database command, in which a view's pipeline sees live documents only."""
+        """Return a database command with a view's pipeline changed to see live documents only."""
         if not isinstance(command, Mapping) or "viewOn" not in command:
             return command
         source = self.own_named(None, command["viewOn"])
@@ -342,3 +348,22 @@ class Handle:
 
 def _stamping(binding: Binding | None) -> Stamping | None:
     return None if binding is None else stamping_of(binding.outline, binding.backend)
+
+
+async def sign_of_ttl(collection: Collection) -> str | None:
+    """Return why the documents of a collection without a policy seem to expire, None if they don't.
+
+    The signs are a class in this process that Beanie doesn't know, and an index of ours. No gate
+    protects such a collection: reads show expired documents, and writes are not stamped.
+    """
+    model = forgotten_class(collection.name)
+    if model is not None:
+        return f"{model.__module__}.{model.__qualname__} was not given to init_beanie()"
+    try:
+        names = [index["name"] for index in await indexes_of(collection)]
+    except OperationFailure as error:
+        if error.code in _UNLISTED:
+            return None
+        raise
+    ours = ", ".join(sorted(filter(is_ours, names)))
+    return f"no document class with a ttl has it here, but it has {ours}" if ours else None

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Document, Filter
     from ttl_odm.beanie.gate.handle import Handle
-    from ttl_odm.beanie.policy.errors import ExpiredError
+    from ttl_odm.beanie.purge.errors import ExpiredError
     from ttl_odm.beanie.rewrite.stamps import Update
 
     UnlessExpired: TypeAlias = Callable[[], Awaitable[ExpiredError | None]]

@@ -1,7 +1,7 @@
-"""What has to be done to turn the indexes that are there into those that are wanted.
+"""Which commands turn a collection's indexes into the needed ones.
 
-Pure: listIndexes' answer goes in, commands come out, or the reason why there can be none. Nothing
-here talks to a server, and no command touches an index that is not ours.
+Pure: the reply of listIndexes goes in, and commands come out, or an error with the reason why there
+can be none. Nothing here talks to a server, and no command touches an index of the application's.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class Step:
     """One command, and what it does to the indexes of these names.
 
-    `spares`: whether MongoDB deletes nothing after it that it would have kept before.
+    `spares`: whether MongoDB deletes no document after it that it would have kept before it.
     """
 
     outcome: Literal["created", "changed", "removed"]
@@ -47,12 +47,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """The indexes that a collection shall have.
+    """The indexes that a collection needs.
 
-    `declared`: what its class declares, a policy or an extension; None where it declares nothing,
-    so that nobody can say by which TTL indexes documents are deleted too early. `rebuild`: whether
-    an index of ours with another definition may be built again. `can_change`: whether the server
-    has collMod for expireAfterSeconds.
+    Attributes:
+        collection: The name of the collection.
+        indexes: The indexes.
+        declared: What its class declares, a policy or an extension. None if it declares nothing:
+            then no TTL index of the application's contradicts it.
+        rebuild: Whether an index of ours with another definition may be rebuilt.
+        can_change: Whether the server can change expireAfterSeconds by collMod.
     """
 
     collection: str
@@ -62,11 +65,11 @@ class Aim:
     can_change: bool
 
     def relied_on(self, existing: Sequence[Document]) -> dict[str, str]:
-        """Find the user's own indexes that do just what one of ours would do.
+        """Find the application's indexes that replace some of ours.
 
-        Gives their names by those of ours that are not needed because of them. One that deletes by
-        another rule than the declared one is an error, whatever field it is on, and even while it
-        is being built; as long as it is, nothing relies on it.
+        Returns their names, by the names of our indexes that aren't needed because of them. A TTL
+        index that deletes by another rule than the declared one is an error, whatever its field,
+        even while it is being built. Until it is built, it replaces none of ours.
         """
         names: dict[str, str] = {}
         for theirs in existing:
@@ -81,7 +84,7 @@ class Aim:
         return names
 
     def _same_as(self, theirs: Document) -> str:
-        """Name the index of ours that deletes just what a TTL index of the user's does."""
+        """Return the name of our index that deletes the same as the application's TTL index."""
         for index in self.indexes:
             if (
                 index.is_on_every_document
@@ -98,17 +101,17 @@ class Aim:
         )
 
     def steps(self, existing: Sequence[Document]) -> Iterator[Step]:
-        """Give the commands that lead to the aim, or towards it; none when it is reached.
+        """Yield the commands that reach the aim, or come nearer to it; none if it is reached.
 
-        Those that spare documents come first: an index of an earlier policy may delete what the new
-        one keeps, while a pause in deleting harms nobody, as expired documents are out of sight
-        anyway. After them MongoDB deletes only what has expired by the earlier policy and by the
-        new one: that is the moment to show documents by the new one.
+        Commands that spare documents come first: an index of an earlier policy may delete documents
+        that the new one keeps, while a pause in deleting does no harm, since expired documents are
+        hidden anyway. After them MongoDB deletes only documents that have expired by both policies;
+        from then on, reads may go by the new one.
 
-        An index that is being built is waited for, by creating it once more as it is: the client
-        that began may be gone, and no other command but a drop is possible meanwhile. One that
-        isn't needed is dropped, which ends its build, before MongoDB deletes by it. What else has
-        to be done shows when no index is being built any more.
+        To wait for an index that is being built, it is created again as it is: the client that
+        started the build may be gone, and meanwhile the server accepts no other command than a
+        drop. A build that isn't needed is dropped before MongoDB deletes by it. The other commands
+        follow when no index is being built any more.
         """
         ours = {index["name"]: index for index in existing if is_ours(index["name"])}
         relied_on = self.relied_on(existing)
@@ -118,7 +121,7 @@ class Aim:
         if not self.rebuild:
             again -= {name for name in again if not _differs(ours[name], needed[name].least)}
         if any([*ours[name]["key"]][-1] != needed[name].field for name in again):
-            # `_exp` counted from that field.
+            # `_exp` was counted from the old field, so its index has to be rebuilt too.
             again |= {
                 name for name in kept if (needed[name].field, needed[name].seconds) == (EXPIRY, 0)
             }
@@ -128,33 +131,33 @@ class Aim:
                 "because the policy now needs a different field or filter. Rebuilding reads the "
                 "whole collection: call ensure_indexes(..., rebuild=True) at a convenient time."
             )
-        off = {
+        changed = {
             name: _is_longer(ours[name], needed[name])
             for name in sorted(kept - again)
             if ours[name].get("expireAfterSeconds") != needed[name].seconds
         }
         if not self.can_change:
-            again, off = again | off.keys(), {}
+            again, changed = again | changed.keys(), {}
         doomed = (ours.keys() - needed.keys()) | again
         building = {name: index for name, index in ours.items() if BUILD in index}
         for name in sorted(doomed - building.keys()):
             yield self._removal((name,), name)
         if building:
-            yield from self._build_steps(building, doomed, off)
+            yield from self._build_steps(building, doomed, changed)
             return
-        for name, is_longer in sorted(off.items(), key=lambda change: not change[1]):
+        for name, is_longer in sorted(changed.items(), key=lambda item: not item[1]):
             change = {"name": name, "expireAfterSeconds": needed[name].seconds}
             command = {"collMod": self.collection, "index": change}
             yield Step("changed", (name,), command, spares=is_longer)
         new = [index for name, index in needed.items() if name not in ours or name in again]
-        if new:  # in one command, so that the collection is read once for all of them
+        if new:  # one command, so that the server reads the collection once
             documents = [index.document() for index in new]
             yield self._creation([index.name for index in new], documents)
 
     def _build_steps(
-        self, building: Mapping[str, Document], doomed: AbstractSet[str], off: Collection[str]
+        self, building: Mapping[str, Document], doomed: AbstractSet[str], changed: Collection[str]
     ) -> Iterator[Step]:
-        """Give the commands that end builds or, where all of them are needed, wait for them."""
+        """Yield the commands that end builds or, if all of them are needed, wait for them."""
         doomed_builds = [building[name][BUILD] for name in sorted(doomed & building.keys())]
         for build in dict.fromkeys(doomed_builds):
             names = sorted(name for name, index in building.items() if index[BUILD] == build)
@@ -163,7 +166,7 @@ class Aim:
             documents = [{**index} for index in building.values()]
             for document in documents:
                 del document[BUILD]
-            yield self._creation(building, documents, spares=any(name in off for name in building))
+            yield self._creation(building, documents, spares=bool(building.keys() & {*changed}))
 
     def _removal(self, names: tuple[str, ...], index: str | list[str]) -> Step:
         return Step("removed", names, {"dropIndexes": self.collection, "index": index}, spares=True)
@@ -175,7 +178,7 @@ class Aim:
         return Step("created", tuple(names), command, spares)
 
     def without_scope(self, existing: Sequence[Document]) -> Iterator[str]:
-        """Name the indexes of ours that a sweep can do with, and that a rebuild makes better."""
+        """Yield the names of our indexes that lack the scope: sweeps can use them, but slowly."""
         ours = {index["name"]: index for index in existing}
         for index in self.indexes:
             theirs = ours.get(index.name)
@@ -185,7 +188,7 @@ class Aim:
                 yield index.name
 
     def in_the_way(self, existing: Sequence[Document]) -> str | None:
-        """Name the index of the user's own because of which the server refuses one of ours."""
+        """Return the name of the application's index that makes the server reject one of ours."""
         for theirs in existing:
             name: str = theirs["name"]
             if is_ours(name) or BUILD in theirs:
@@ -196,9 +199,9 @@ class Aim:
 
 
 def check_ttl_index(theirs: Document, collection: str, entry: Entry | None) -> None:
-    """Refuse a TTL index that the application is about to create, if it contradicts its classes.
+    """Reject a TTL index that the application is about to create, if it contradicts its classes.
 
-    A default that isn't in code isn't known here, so that `ensure_indexes` has to compare.
+    If the default isn't in code, it is unknown here; `ensure_indexes` compares the two later.
     """
     if entry is None or entry.enforced_by_others:
         return
@@ -212,27 +215,27 @@ def check_ttl_index(theirs: Document, collection: str, entry: Entry | None) -> N
 
 
 def deletes(existing: Document) -> bool:
-    """Say whether MongoDB deletes by an index: a hashed one may say so, or a 2dsphere, in vain."""
+    """Return whether MongoDB deletes by an index; in a hashed or 2dsphere index it never does."""
     directions = existing["key"].values()
     is_ordered = all(isinstance(direction, (int, float)) for direction in directions)
     return is_ordered and "expireAfterSeconds" in existing
 
 
 def deleted_by(existing: Document) -> str:
-    """Say what MongoDB deletes by a TTL index, and when."""
+    """Return a text for what MongoDB deletes by a TTL index, and when."""
     condition = existing.get("partialFilterExpression")
     some = "documents" if condition is None else f"documents that match {dict(condition)!r}"
     return f"{some} {existing['expireAfterSeconds']} s after {next(iter(existing['key']))!r}"
 
 
 def _is_longer(existing: Document, index: Index) -> bool:
-    """Say whether MongoDB would delete later by an index than it does by one that is there."""
+    """Return whether MongoDB would delete later by an index than by the existing one."""
     before = existing.get("expireAfterSeconds")
     return before is not None and index.seconds is not None and index.seconds > before
 
 
 def _differs(existing: Document, index: Index) -> bool:
-    """Say whether more than a number of seconds is different."""
+    """Return whether more than the number of seconds is different."""
     return (
         not has_key(existing, index)
         or existing.get("partialFilterExpression") != index.filter

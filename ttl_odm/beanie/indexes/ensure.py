@@ -1,12 +1,15 @@
 """`ensure_indexes`: bring a collection's ``__ttl_*`` indexes to what its policy needs.
 
-An application calls this once, when it starts, perhaps in many processes at the same time: whoever
-meets another's change looks again, until nothing is left to do. Indexes that ttl_odm did not make
-are never touched.
+An application calls this once, when it starts, perhaps in many processes at the same time. A
+process that meets the change of another looks at the indexes again, until nothing is left to do.
+Indexes that ttl_odm did not create are never touched.
 
-From a time-series collection MongoDB deletes by one number of seconds, without an index. So the one
-policy it can have is `ExpireAfter` on its time field. MongoDB deletes a bucket of measurements when
-its last one has expired: never early, and late by up to the bucket's span.
+From a time-series collection MongoDB deletes by one number of seconds, without an index. So its
+only possible policy is `ExpireAfter` on its time field. MongoDB deletes a bucket of measurements
+when its last one has expired: never early, and late by up to the bucket's span.
+
+MongoDB must not delete from an archive either, whose documents a class means to keep. If the
+archive's own class has a policy, `ensure_indexes` of that class checks its indexes.
 
 This module must not know how documents are read and written: it runs database commands only.
 """
@@ -16,16 +19,16 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from beanie.exceptions import CollectionWasNotInitialized
 from pymongo.errors import OperationFailure
 
-from ttl_odm.beanie.indexes.archives import check_archive
-from ttl_odm.beanie.indexes.changes import Aim
+from ttl_odm.beanie.indexes.changes import Aim, deleted_by, deletes
 from ttl_odm.beanie.indexes.live_view import details_and_views, ensure_view
-from ttl_odm.beanie.indexes.sources import IndexedSource
 from ttl_odm.beanie.indexes.strays import examples
 from ttl_odm.beanie.indexes.validator import GUARD, ensure_guard, too_early
 from ttl_odm.beanie.policy import ttl_indexes
@@ -44,6 +47,8 @@ from ttl_odm.beanie.policy.commands import (
     indexes_of,
 )
 from ttl_odm.beanie.policy.rules import rule_on
+from ttl_odm.beanie.policy.sources import IndexedSource
+from ttl_odm.beanie.purge.removal import archive_in, mode_of
 from ttl_odm.core.policy import TTL, ExpireAfter
 from ttl_odm.errors import TTLConfigurationError, TTLError
 
@@ -52,10 +57,10 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection, Document
     from ttl_odm.beanie.indexes.changes import Step
-    from ttl_odm.beanie.indexes.sources import Ensure
     from ttl_odm.beanie.policy.bindings import Binding
     from ttl_odm.beanie.policy.entries import Backend
     from ttl_odm.beanie.policy.rules import Rule
+    from ttl_odm.beanie.policy.sources import Ensure
     from ttl_odm.beanie.policy.ttl_indexes import Index, Purge
     from ttl_odm.core.policy import Policy
 
@@ -63,7 +68,7 @@ Done = tuple[str, str]  # an outcome, and the name of an index
 Show: TypeAlias = "Callable[[Step | None], Awaitable[None]]"
 
 SECONDS = "expireAfterSeconds"
-"""What a time-series collection has in the place of an index."""
+"""The option that a time-series collection has in place of an index."""
 
 _NEEDED_BY: Final[Mapping[Backend, Callable[[Policy, Purge], tuple[Index, ...]]]] = {
     "cosmos": ttl_indexes.azure_indexes,
@@ -72,7 +77,7 @@ _NEEDED_BY: Final[Mapping[Backend, Callable[[Policy, Purge], tuple[Index, ...]]]
 _CANNOT_CREATE_INDEX = 67
 _INVALID_OPTIONS = 72
 _CONFLICTS = {85, 86}  # IndexOptionsConflict, IndexKeySpecsConflict
-# Somebody else is at the same index: NamespaceNotFound, IndexNotFound, WriteConflict,
+# Another client is changing the same index: NamespaceNotFound, IndexNotFound, WriteConflict,
 # ConflictingOperationInProgress, IndexBuildAborted, BackgroundOperationInProgressForNamespace.
 _RACES = {26, 27, 112, 117, 276, 12587}
 _ROUNDS = 30
@@ -84,14 +89,14 @@ class IndexReport:
     """What was done to one collection.
 
     Attributes:
-        collection: Its name, with the database's.
-        created: Names of indexes (or ``__ttl_guard``, the validator, or of a view).
-        changed: Those whose number of seconds is another now.
-        removed: Those that are no longer needed, or were dropped to be built again.
-        unchanged: Those that were right.
-        relied_on: Indexes of the user's own that do just what the policy needs.
-        left_to_sweeper: Which expired documents MongoDB will not delete by itself. The text of the
-            report says so when an index is created or changed.
+        collection: The name of the collection, with the database's.
+        created: The names of indexes (or ``__ttl_guard``, the validator, or the name of a view).
+        changed: The indexes whose number of seconds was changed.
+        removed: The indexes that are no longer needed, or were dropped to be rebuilt.
+        unchanged: The indexes that were right.
+        relied_on: The application's own indexes that do just what the policy needs.
+        left_to_sweeper: Which expired documents MongoDB will not delete by itself. The report's
+            text mentions them if an index was created or changed.
     """
 
     collection: str
@@ -113,7 +118,7 @@ class IndexReport:
         texts = [f"{what} {', '.join(names)}" for what, names in parts.items() if names]
         text = f"{self.collection}: {'; '.join(texts) or 'nothing to do'}"
         if not (self.left_to_sweeper and (self.created or self.changed)):
-            return text  # the same at every start of an application: nobody has to read it again
+            return text  # an unchanged collection's report shouldn't repeat this at each start
         return (
             f"{text}. MongoDB doesn't delete {', or '.join(self.left_to_sweeper)}: a sweeper does."
         )
@@ -209,7 +214,7 @@ async def ensure_indexes(
 
 
 async def _ensure(binding: Binding, ensure: Ensure[IndexReport]) -> IndexReport:
-    """Do it for a policy that the class declares."""
+    """Ensure the indexes of a policy whose default is in code."""
     policy = binding.wanted
     is_ours = binding.purge == "native" and not binding.is_left_to_service
 
@@ -220,8 +225,35 @@ async def _ensure(binding: Binding, ensure: Ensure[IndexReport]) -> IndexReport:
     return await ensure(policy, show=show)
 
 
-def _check_view(binding: Binding, view: str | bool) -> None:  # noqa: FBT001 (as it was given)
-    """Refuse a view that could not be kept."""
+async def check_archive(collection: Collection, binding: Binding) -> None:
+    """Reject a TTL index on the archive of a collection.
+
+    One on the field with the time of archiving is allowed: it is how an application limits its
+    archive.
+
+    Raises:
+        TTLConfigurationError: MongoDB deletes documents of the archive by another date.
+    """
+    archive = mode_of(binding, collection.name).archive
+    if archive is None:
+        return
+    with suppress(CollectionWasNotInitialized, AttributeError):  # Beanie hasn't seen its class yet
+        into = archive_in(collection.database, archive)
+        if registry_of(into.database.client).find(into.database.name, into.name) is not None:
+            return
+        for index in await indexes_of(into):
+            if deletes(index) and next(iter(index["key"])) != archive.archived_at:
+                raise TTLConfigurationError(
+                    f"The TTL index {index['name']!r} of {into.name!r}, the archive of "
+                    f"{binding.model.__name__}, makes MongoDB delete {deleted_by(index)}. Drop it. "
+                    "To limit how long the archive keeps documents, declare it as a document class "
+                    "with a __ttl__, or put the index on the field that "
+                    "Archive(..., archived_at=...) names."
+                )
+
+
+def _check_view(binding: Binding, view: str | bool) -> None:  # noqa: FBT001 (an argument of ours)
+    """Reject a view that couldn't be kept up to date."""
     policy, why = binding.declared, None
     if binding.backend != "mongodb":
         why = f"is only for MongoDB itself, and this is backend={binding.backend!r}"
@@ -247,12 +279,23 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
 ) -> IndexReport:
     """Create, change and remove the ``__ttl_*`` indexes of one collection; see `ensure_indexes`.
 
-    The collection is PyMongo's or Motor's, or the gate's; `scope` is `Binding.scope`, and documents
-    with a `rule` have no policy. No policy removes what an earlier one has left.
-    Another number of seconds needs no rebuild. `show` is called before each step, and with None
-    when there are no more: from the first step that doesn't spare, MongoDB deletes nothing any more
-    that lives by the policy, and may then delete what lived by an earlier one. `begin_view` is
-    called before a view is changed, which is before what is shown.
+    Without a policy, the indexes of an earlier one are removed. Another number of seconds needs no
+    rebuild.
+
+    Args:
+        collection: The collection of either driver, gated or not.
+        policy: Its policy, None if it has none.
+        purge: Who deletes.
+        backend: What the collection is on.
+        scope: `Binding.scope`.
+        rule: The rule of documents without a policy.
+        rebuild: As in `ensure_indexes`, like the next two.
+        guard: See there.
+        view: See there.
+        show: Called before each step, and with None after the last one. From the first step that
+            doesn't spare documents, MongoDB deletes no document that is live by this policy, but
+            may delete documents that were live by an earlier one.
+        begin_view: Called before a view is changed, which is before that moment.
     """
     views: list[Document] = []
     if backend == "mongodb":
@@ -316,7 +359,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
 async def _reach(
     collection: Collection, aim: Aim, policy: Policy | None, advance: Show, backend: Backend
 ) -> tuple[dict[str, str], list[Done]]:
-    """Apply steps until there are none, looking again whenever somebody else was faster."""
+    """Apply steps until there are none; look again if another client was faster."""
     done: list[Done] = []
     lost: OperationFailure | None = None
     for _ in range(_ROUNDS):
@@ -327,7 +370,7 @@ async def _reach(
             return aim.relied_on(existing), done
         for step in steps:
             await advance(step)
-            # MongoDB must not delete by an `_exp` that nobody has kept right.
+            # MongoDB must not delete by an `_exp` that no write has maintained.
             is_risky = step.outcome == "created" and _deleting_by_expiry(aim) & {*step.names}
             early = too_early(policy) if isinstance(policy, TTL) and is_risky else None
             if early is not None and (keys := await examples(collection, early)):
@@ -350,11 +393,11 @@ async def _reach(
 async def _take(
     collection: Collection, aim: Aim, step: Step, existing: list[Document], backend: Backend
 ) -> OperationFailure | None:
-    """Run one step; return the server's error if somebody else was faster."""
+    """Run one step; return the server's error if another client was faster."""
     try:
         await alter(collection, step.command, backend)
     except OperationFailure as error:
-        # It will never work, or it may be nothing but a race.
+        # Either this can never succeed, or it was only a race.
         name = aim.in_the_way(existing) if error.code in _CONFLICTS else None
         if name is not None:
             raise TTLConfigurationError(
@@ -389,10 +432,10 @@ async def _ensure_seconds(  # noqa: PLR0913 (one by keyword)
     *,
     backend: Backend,
 ) -> bool:
-    """Set a time-series collection's expireAfterSeconds to the policy's; say if it was changed.
+    """Set a time-series collection's expireAfterSeconds to the policy's; return if it changed.
 
-    No policy leaves everything as it is: nobody can tell who has set it. MongoDB deletes no single
-    measurement by its date, so no other policy is possible, and no sweeper.
+    Without a policy the option stays, since it may be the application's own. MongoDB deletes no
+    single measurement by its date, so no other policy is possible, and no sweeper.
     """
     if policy is None:
         await advance(None)

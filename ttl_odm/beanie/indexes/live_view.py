@@ -1,10 +1,11 @@
-"""A view of a collection's live documents, for readers that go past the gate.
+"""A view of a collection's live documents, for readers that bypass the gate.
 
-mongosh, BI tools and programs in other languages read it in the collection's place. The server
-judges by its own clock (``$$NOW``) whenever it is read, by the condition of the gate. A comment in
-its pipeline says that it is ours; a view without it is never touched.
+mongosh, BI tools and programs in other languages read it instead of the collection. At each read
+the server judges the documents by its own clock (``$$NOW``) and the gate's condition. A comment in
+the pipeline marks the view as ours; a view without it is never touched.
 
-The default is in it as a number, so it is kept like the TTL indexes, with each call.
+The view contains the default as a number, so each call of `ensure_indexes` updates it, like the TTL
+indexes.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ _AS_STORED: Final[CodecOptions[Any]] = CodecOptions(tz_aware=True)
 
 
 async def details_and_views(collection: Collection) -> tuple[Document, list[Document]]:
-    """Return what listCollections says of a collection, and of all views of it, by one command."""
+    """Return listCollections' entries for a collection and for all its views, by one command."""
     name = collection.name
     either = {"$or": [{"name": name}, {"options.viewOn": name}]}
     listing = {"listCollections": 1, "filter": either, "cursor": {"batchSize": 10_000}}
-    found = await first_batch(collection, listing)
-    views = [other for other in found if other["name"] != name]
-    return next((one for one in found if one["name"] == name), {}), views
+    entries = await first_batch(collection, listing)
+    views = [entry for entry in entries if entry["name"] != name]
+    return next((entry for entry in entries if entry["name"] == name), {}), views
 
 
 async def ensure_view(  # noqa: PLR0913 (all but three by keyword)
@@ -50,24 +51,24 @@ async def ensure_view(  # noqa: PLR0913 (all but three by keyword)
     begin: Callable[[], Awaitable[None]],
     backend: Backend,
 ) -> list[tuple[str, str]]:
-    """Make, correct and drop our views of a collection; return what was done to which.
+    """Create, change and drop our views of a collection; return what was done to which.
 
     Args:
         collection: The collection, gated or not.
-        views: What listCollections says of its views.
-        policy: Its policy. Without one, or while TTL is off, ours are dropped.
-        view: The name of one that there shall be, True for the usual one, False for none, None to
-            keep what there is.
-        begin: What is called before anything is changed.
+        views: listCollections' entries for its views.
+        policy: Its policy. Without one, or if TTL is off, our views are dropped.
+        view: The name of a view to have, True for the usual name, False for no view, None to keep
+            the existing ones.
+        begin: Called before the first change.
         backend: What the collection is on.
     """
-    # The gate would put its condition before ours.
+    # Bypasses the gate, which would add its condition to the view's pipeline.
     plain = collection.database.client[collection.database.name][collection.name]
     is_over = policy is None or never_expires(policy) or view is False
     needed = None if policy is None or is_over else _pipeline(policy)
-    ours = {each["name"]: each["options"]["pipeline"] for each in views if _is_ours(each)}
-    wanted = f"{plain.name}_live" if view is True else view
-    is_new = needed is not None and bool(wanted) and wanted not in ours
+    ours = {entry["name"]: entry["options"]["pipeline"] for entry in views if _is_ours(entry)}
+    target = f"{plain.name}_live" if view is True else view
+    is_new = needed is not None and bool(target) and target not in ours
     if is_new or any(pipeline != needed for pipeline in ours.values()):
         await begin()
     done = []
@@ -80,14 +81,14 @@ async def ensure_view(  # noqa: PLR0913 (all but three by keyword)
         else:
             await alter(plain, {"collMod": name, "viewOn": plain.name, "pipeline": needed}, backend)
             done.append(("changed", name))
-    if needed is not None and wanted and wanted not in ours:
-        await _create(plain, wanted, needed, backend)
-        done.append(("created", wanted))
+    if needed is not None and target and target not in ours:
+        await _create(plain, target, needed, backend)
+        done.append(("created", target))
     return done
 
 
 def _pipeline(policy: Policy) -> Pipeline:
-    """The pipeline as the server gives it back."""
+    """Return the view's pipeline as listCollections returns it."""
     stages = [{"$match": {"$comment": LIVE_VIEW, "$expr": live_expr(policy)}}]
     stored: Pipeline = bson.decode(bson.encode({"stages": stages}), _AS_STORED)["stages"]
     return stored
@@ -116,5 +117,5 @@ async def _drop(plain: Collection, name: str, backend: Backend) -> None:
     try:
         await alter(plain, {"drop": name}, backend)
     except OperationFailure as error:
-        if error.code != NAMESPACE_NOT_FOUND:  # somebody else was faster
+        if error.code != NAMESPACE_NOT_FOUND:  # else another client was faster
             raise

@@ -1,11 +1,11 @@
-"""Documents that nobody who writes through ttl_odm would leave behind, found and fixed.
+"""Inconsistent documents that other programs left behind, found and fixed.
 
-mongosh and programs in other languages may set ``ttl`` to anything, leave out ``_ts``, or change
-either and leave ``_exp`` as it was. What each of these means is defined (`Inconsistency`); here
-they are counted, and ``_exp``, which follows from the other two, is made right. Nothing else is
-fixed: what somebody meant by a ttl of "20" is not for us to guess.
+mongosh and programs in other languages may set ``ttl`` to anything, omit ``_ts``, or change either
+without ``_exp``. The effect of each of these is defined (`Inconsistency`). This module counts such
+documents, and corrects ``_exp``, which follows from the other two fields. It corrects nothing else:
+what a program meant by a ttl of "20" can't be known.
 
-Finding reads the whole collection once. It goes past the gate, so expired documents count too.
+Finding them reads the whole collection once, past the gate, so expired documents count too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NOTHING = ["missing", "null", "undefined"]
 
 
 class Inconsistency(Enum):
-    """A kind of document that is not as it should be, and what happens to it."""
+    """A kind of inconsistent document, and what happens to it."""
 
     UNDATED = "no date to count from: never expires"
     SEVERAL_DATES = "an array to count from: never expires, but MongoDB deletes by its first date"
@@ -53,7 +53,7 @@ class Inconsistency(Enum):
 
     @property
     def is_repairable(self) -> bool:
-        """Whether it follows from the document itself how it should be."""
+        """Whether the right value follows from the document itself."""
         return self in (Inconsistency.TOO_EARLY, Inconsistency.TOO_LATE, Inconsistency.IDLE)
 
 
@@ -63,7 +63,7 @@ class Strays:
 
     Attributes:
         kind: What is wrong with them.
-        count: How many there are.
+        count: The number of such documents.
         examples: The ``_id`` of a few of them.
     """
 
@@ -77,8 +77,8 @@ class StrayReport:
     """What was found in one collection.
 
     Attributes:
-        collection: Its name, with the database's.
-        found: Kinds of which there are any; a document may be of several.
+        collection: The name of the collection, with the database's.
+        found: The kinds that occur; a document may be of several kinds.
     """
 
     collection: str
@@ -87,11 +87,11 @@ class StrayReport:
     def __str__(self) -> str:
         if not self.found:
             return f"{self.collection}: no strays"
-        lines = [
-            f"  {kind.count:,}: {kind.kind.value} (such as {', '.join(map(repr, kind.examples))})"
-            for kind in self.found
-        ]
-        return "\n".join([f"{self.collection}:", *lines])
+        lines = [f"{self.collection}:"]
+        for strays in self.found:
+            examples = ", ".join(map(repr, strays.examples))
+            lines.append(f"  {strays.count:,}: {strays.kind.value} (such as {examples})")
+        return "\n".join(lines)
 
 
 async def find_strays(model: type) -> StrayReport:
@@ -163,8 +163,8 @@ async def find_in(
 async def repair_in(collection: Collection, policy: Policy) -> int:
     """Set ``_exp`` to what follows from ``_ts`` and the document's own ttl, or remove it.
 
-    In short batches by ``_id``; it may be interrupted and begun again. Last modifications stay.
-    Returns how many documents were changed.
+    Works in short batches by ``_id``, and may be interrupted and restarted. Last modifications
+    stay. Returns the number of changed documents.
     """
     check(policy)
     if not isinstance(policy, TTL) or policy.override is None or policy.unit is not None:
@@ -182,9 +182,9 @@ async def repair_in(collection: Collection, policy: Policy) -> int:
 
 
 async def _next_keys(collection: Collection, wrong: Expression, after: Document) -> list[object]:
-    """Return a batch of keys in their order, those after a key, whatever its type."""
-    # An expression's $gt is a bound of the index that types don't limit, as {_id: {$gt: ...}} would
-    # be, and unlike `min` it is in the stable API.
+    """Return the next keys of wrong documents, in their order, after a key of any type."""
+    # Unlike {_id: {$gt: ...}}, the $gt of an expression is a bound of the index across types, and
+    # unlike `min` it is in the stable API.
     later = [{"$gt": ["$_id", {"$literal": after["_id"]}]}] if after else []
     command: Document = {
         "find": collection.name,
@@ -226,7 +226,7 @@ def _kinds(policy: Policy, purge: Purge) -> dict[Inconsistency, Expression]:
         own = f"${policy.override}"
         is_whole = {"$eq": [own, {"$trunc": [own]}]}
         is_invalid = {"$not": [{"$and": [has_own_number(policy), is_whole]}]}
-        branches = [  # one after the other: $trunc fails on what is not a number
+        branches = [  # in this order: $trunc fails on values that are not numbers
             {"case": {"$in": [{"$type": own}, _NOTHING]}, "then": False},
             {"case": {"$not": [{"$in": [{"$type": own}, list(NUMBERS)]}]}, "then": True},
             {"case": {"$in": [own, [NEVER, *policy.never]]}, "then": False},
@@ -244,7 +244,7 @@ def _kinds(policy: Policy, purge: Purge) -> dict[Inconsistency, Expression]:
 
 
 def _has_no_date(policy: ExpireAfter | ExpireAt) -> Expression:
-    """There is something, but no date; nothing at all is what a declaration speaks of."""
+    """Return the expression for values that aren't dates; the policy covers missing values."""
     field = f"${policy.field}"
     is_date = holds_instant(policy, "$$this")
     branches = [

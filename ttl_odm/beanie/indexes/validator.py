@@ -1,12 +1,12 @@
-"""A validator that keeps other writers from making MongoDB delete a document too early.
+"""A validator that keeps other programs from making MongoDB delete too early.
 
-``_exp`` follows from ``_ts`` and ``ttl``. The gate keeps it right; mongosh, or a program in
-another language, that gives a document more time and knows nothing of ``_exp`` leaves the old one
-behind, and MongoDB deletes the document at the old instant. With the guard the server refuses
-such a write (code 121, DocumentValidationFailure). A writer passes it by setting ``_exp`` to
-``_ts + ttl`` or later, or by removing it.
+``_exp`` follows from ``_ts`` and ``ttl``, and the gate maintains it. If mongosh or a program in
+another language gives a document more time but doesn't change ``_exp``, MongoDB deletes the
+document at the old instant. With this guard the server rejects such a write (code 121,
+DocumentValidationFailure). A program passes it by setting ``_exp`` to ``_ts + ttl`` or later, or by
+removing it.
 
-This module must not know indexes, nor touch a validator that it did not make.
+This module must not know indexes, nor touch a validator that it did not create.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ GUARD = "__ttl_guard"
 
 
 def too_early(policy: TTL) -> Document:
-    """Return the expression that is true where ``_exp`` would delete what still lives.
+    """Return the expression that is true for documents that ``_exp`` would delete while live.
 
-    It fails on no document, and uses nothing that a validator may not use.
+    It fails on no document, and uses only operators that a validator may use.
     """
     expiry, right = f"${EXPIRY}", own_expiry(policy)
     is_date = {"$eq": [{"$type": expiry}, "date"]}
@@ -44,7 +44,7 @@ def too_early(policy: TTL) -> Document:
 
 def validator(policy: TTL) -> Document:
     """Return the collection's validator."""
-    # An array has no life to end, but MongoDB would delete by the earliest date in it.
+    # With an array a document never expires, but MongoDB would delete by its earliest date.
     several_dates = {"$isArray": [f"${policy.last_modified}"]}
     return {"$comment": GUARD, "$expr": {"$not": [{"$or": [several_dates, too_early(policy)]}]}}
 
@@ -57,10 +57,10 @@ async def ensure_guard(
     guard: bool | None,
     backend: Backend,
 ) -> str | None:
-    """Add, correct or remove the guard of a collection, and say which; None if nothing was done.
+    """Create, change or remove the guard of a collection; return which, None for nothing.
 
-    Without a policy there is no TTL index on ``_exp``, so nothing to guard. `guard` None leaves it
-    as it is.
+    Without a policy there is no TTL index on ``_exp``, so nothing to guard. With `guard` None the
+    guard stays as it is.
     """
     is_ours = existing.get("$comment") == GUARD
     if guard is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ttl_odm.beanie.drivers import on_primary
 from ttl_odm.beanie.policy import predicate
 from ttl_odm.beanie.policy.bindings import binding_of, collection_of
-from ttl_odm.beanie.policy.errors import ExpiredError
+from ttl_odm.beanie.purge.errors import ExpiredError
 from ttl_odm.beanie.policy.predicate import deciding_fields
 from ttl_odm.beanie.policy.rules import rule_of
 from ttl_odm.errors import TTLConfigurationError

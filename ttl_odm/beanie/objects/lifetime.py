@@ -36,7 +36,7 @@ from ttl_odm.beanie.policy.bindings import (
     policy_of,
     registry_of,
 )
-from ttl_odm.beanie.policy.errors import ExpiredError
+from ttl_odm.beanie.purge.errors import ExpiredError
 from ttl_odm.beanie.policy.predicate import change_is, deciding_fields, modified_within, value_at
 from ttl_odm.beanie.policy.rules import rule_of
 from ttl_odm.beanie.time import formats

@@ -1,12 +1,15 @@
-"""Which policy a collection has, and the one way to it: from a class, or from a collection.
+"""Which policy each collection has, by its class and in its client's registry.
 
-The policy is read from the class at each operation: a changed ``__ttl__`` acts at once. But where
-MongoDB itself deletes, a life must not get longer before `ensure_indexes` has told the server, or
-reads would show what its monitor deletes: until then the policy that it goes by is in force. A
-default that isn't in code is the one that was noted last; who needs it has it noted before
-(`DefaultSource.see`). A `Registry`, one for each client, knows which class a collection belongs to:
-it has the collections of all databases by name, so that a pipeline which starts at any of them
-finds the policies of those it looks into.
+The policy is read from the class at each operation, so a changed ``__ttl__`` applies at once. There
+is one exception: if MongoDB itself deletes, documents must not live longer before `ensure_indexes`
+has changed the indexes, or reads would show documents that MongoDB deletes. Until then the policy
+of the indexes stays in force.
+
+A default that isn't in code is the one that was read last; an operation that needs it reads it
+before (`DefaultSource.see`).
+
+A `Registry`, one per client, has the collections of all databases by name, so that a pipeline which
+starts at any of them finds the policies of those it looks into.
 
 This module must not know what is done to filters, pipelines or documents.
 """
@@ -22,6 +25,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
 
+from beanie import Document
 from beanie.exceptions import CollectionWasNotInitialized
 
 from ttl_odm.beanie.policy.entries import GATED, Backend, Entry
@@ -56,24 +60,27 @@ _NOTHING: Final = object()
 _DAY: Final = 86_400
 
 PURGES: Final[tuple[Purge, ...]] = ("native", "sweeper")
-"""What ``__ttl_purge__`` may be."""
+"""The values of ``__ttl_purge__``."""
 
 
 class Binding(Entry):
-    """A collection's policy, as the root of the classes that share the collection declares it.
+    """A collection's policy, as declared by the root of the classes that share the collection.
 
-    `source` is where the default comes from.
-    `deleting` is the policy by which MongoDB itself deletes, as far as this process knows: what was
-    declared in the beginning, and then what `ensure_indexes` sees to. None where it doesn't.
+    Attributes:
+        model: The class.
+        backend: Who enforces the policy.
+        source: Where the default comes from.
+        deleting: The policy by which MongoDB itself deletes, as far as this process knows: first
+            the declared one, later that of the last `ensure_indexes`. None if it doesn't delete.
     """
 
     def __init__(self, model: type, backend: Backend) -> None:
-        """Remember the class; its ``__ttl__`` is read when a policy is asked for."""
+        """Store the class; its ``__ttl__`` is read at each use of the policy."""
         self.model = model
         self.backend: Backend = backend
         self.deleting: Policy | None = None
         self._default = DeclaredTTL(model, read=partial(declaration, model), refine=self._refined)
-        self._waiting: Policy | None = None
+        self._announced: Policy | None = None
         self._outline: tuple[Policy, Policy] | None = None
         declared = default_extension(declared_policy(model))
         if declared is None:
@@ -83,20 +90,20 @@ class Binding(Entry):
 
     @property
     def policy(self) -> Policy:
-        """How documents expire at this moment; functions have been asked for their defaults.
+        """The policy in force at this moment, with the results of functions as defaults.
 
-        Of a default that isn't in code what was noted last.
+        A default that isn't in code is the one that was read last.
 
         Raises:
-            TTLError: Nothing was noted.
+            TTLError: It was never read.
         """
         if not self.source.is_known:
             return self.source.policy
         policy, deleting = self._default.settled, self.deleting
         if deleting is None or policy is deleting or _lasts_no_longer(policy, deleting):
             return policy
-        if policy != self._waiting:  # once
-            self._waiting = policy
+        if policy != self._announced:  # log it once
+            self._announced = policy
             name = self.model.__name__
             logger.warning(
                 "%s: %r is not in force yet, because MongoDB deletes by %r: await "
@@ -107,20 +114,20 @@ class Binding(Entry):
 
     @property
     def enforced(self) -> Policy | None:
-        """The same; None where the service does it, or in a migration nobody."""
+        """The policy in force; None if ttl_odm doesn't enforce it."""
         return None if self.enforced_by_others else self.policy
 
     def judged(self, reader: str) -> Policy | None:
-        """The same, wherever it is read from."""
+        """Return the policy in force, whatever the reading database."""
         del reader
         return self.enforced
 
     def check_shared(self, model: type, declared: Policy | None) -> None:
-        """Nothing: two policies are compared when the second class is bound."""
+        """Do nothing: `Registry.bind` compares the policies of two classes."""
 
     @property
     def outline(self) -> Policy:
-        """The same as `policy` in all that doesn't hang on a default which isn't in code."""
+        """The policy in force, but with -1 for a default that isn't in code."""
         if self.source.is_known:
             return self.policy
         declared = self.declared
@@ -130,23 +137,23 @@ class Binding(Entry):
 
     @property
     def scope(self) -> str | None:
-        """The field whose values may have defaults of their own; None if there is none."""
+        """The field whose values may have their own defaults; None if there is none."""
         scoping = self.source.scoping
         return None if scoping is None else scoping.field
 
     @property
     def is_left_to_service(self) -> bool:
-        """Whether the service stamps, hides and deletes its documents, and nobody else can."""
+        """Whether the service stamps, hides and deletes the documents; nothing else can."""
         return expires_itself(self.backend)
 
     @property
     def has_ranges(self) -> bool:
-        """Whether its server finds documents by ranges of indexes (min and max)."""
+        """Whether the server supports ranges of indexes in finds (min and max)."""
         return self.backend != "documentdb"
 
     @property
     def wanted(self) -> Policy:
-        """How they shall expire, as soon as MongoDB knows."""
+        """The declared policy, which is in force once MongoDB deletes by it."""
         return self.source.policy
 
     @property
@@ -157,7 +164,7 @@ class Binding(Entry):
 
     @property
     def declared(self) -> Policy:
-        """How documents expire, as the class declares it at this moment.
+        """The policy that the class declares at this moment.
 
         Raises:
             TTLConfigurationError: The default was in code before, and isn't now, or the reverse.
@@ -174,39 +181,39 @@ class Binding(Entry):
 
     @property
     def purge(self) -> Purge:
-        """Who deletes what has expired: "native" (MongoDB itself) or "sweeper"."""
+        """Who deletes expired documents: "native" (MongoDB itself) or "sweeper"."""
         return purge_of(self.model)
 
 
 def expires_itself(backend: Backend) -> bool:
-    """Say whether a backend stamps, hides and deletes documents itself: Azure Cosmos DB (RU)."""
+    """Return whether a backend stamps, hides and deletes itself: Azure Cosmos DB (RU)."""
     return backend == "cosmos"
 
 
 def declaration(model: type, *, default: object = None) -> object:
-    """Return what a class declares: its nearest ``__ttl__`` or ``Settings.ttl``, or the default."""
+    """Return a class's nearest ``__ttl__`` or ``Settings.ttl``, or the default."""
     return _nearest(model, "__ttl__", "ttl", default=default)
 
 
 def purge_of(model: type) -> Purge:
-    """Return its nearest ``__ttl_purge__`` or ``Settings.ttl_purge``."""
+    """Return a class's nearest ``__ttl_purge__`` or ``Settings.ttl_purge``, "native" for none."""
     declared = _nearest(model, "__ttl_purge__", "ttl_purge", default="native")
     return declarations.purge_of(model, PURGES, declared)
 
 
 def reject_partitions(model: type) -> None:
-    """Reject ``__ttl_partition__`` or ``Settings.ttl_partition``: there are none in MongoDB."""
+    """Reject ``__ttl_partition__`` and ``Settings.ttl_partition``: MongoDB has no partitions."""
     declared = _nearest(model, "__ttl_partition__", "ttl_partition", default=None)
     declarations.reject_partitions(model, declared)
 
 
 def declared_policy(model: type) -> Policy:
-    """Return the policy that a class declares, as it is meant for stored documents."""
+    """Return the policy that a class declares, adapted to what Beanie stores (`as_stored`)."""
     return _declared(model).policy
 
 
 def _lasts_no_longer(policy: Policy, other: Policy) -> bool:
-    """Say whether no document lives longer by one policy than by another."""
+    """Return whether no document lives longer by one policy than by the other."""
     if isinstance(policy, TTL) and isinstance(other, TTL):
         if other.limit is not None:
             is_limited = policy.limit is not None and _lasts_no_longer(policy.limit, other.limit)
@@ -216,10 +223,10 @@ def _lasts_no_longer(policy: Policy, other: Policy) -> bool:
 
 
 def _length(policy: Policy) -> float:
-    """Return the seconds of a default, or what is longer than all others."""
+    """Return the seconds of a default; for no end, a number greater than all of them."""
     if not isinstance(policy, TTL):
         return policy.seconds if isinstance(policy, ExpireAfter) else 0
-    if policy.default is None:  # ttls of documents don't count either
+    if policy.default is None:  # TTL is off, also for documents with a ttl
         return math.inf
     return MAX_TTL + 1 if policy.default == NEVER else policy.default
 
@@ -229,9 +236,9 @@ def _declared(model: type) -> DeclaredTTL:
 
 
 def as_stored(model: type, policy: Policy) -> Policy:
-    """Return a policy for a class as it is meant for stored documents.
+    """Return a class's policy, adapted to what Beanie stores.
 
-    Beanie stores a ``date`` as the midnight that begins it, but it lasts until the next one.
+    Beanie stores a ``date`` as its first midnight, but the day ends at the next one.
     """
 
     def holds_days(field: str) -> bool:
@@ -263,7 +270,7 @@ def _mentions_date(annotation: object) -> bool:
 
 
 def _nearest(model: type, attribute: str, setting: str, *, default: object) -> object:
-    # Not get_settings(): Beanie keeps what it knows, and drops `ttl`.
+    # Not get_settings(): Beanie drops settings that it doesn't know, such as `ttl`.
     for base in model.__mro__:
         own = base.__dict__
         if attribute in own:
@@ -275,7 +282,7 @@ def _nearest(model: type, attribute: str, setting: str, *, default: object) -> o
 
 
 class Registry:
-    """The policies of one client's collections, and that client's view of the server's clock."""
+    """The policies of one client's collections, and its estimate of the server's clock."""
 
     def __init__(self) -> None:
         """Start without policies."""
@@ -283,30 +290,31 @@ class Registry:
         self.has_unknown = False
         """Whether any collection has, or had, a default that isn't in code."""
         self.without_ttl: set[tuple[str, str]] = set()
-        """Collections without a policy in which nothing expires, as far as somebody has looked."""
+        """Collections without a policy, by database and name, that show no sign of expiry."""
         self.has_rules = False
         """Whether any collection has, or had, an entry that isn't a policy."""
         self._entries: dict[tuple[str, str], Entry] = {}
-        self._left: dict[tuple[str, str], Policy] = {}
+        self._remaining: dict[tuple[str, str], Policy] = {}
+        """Policies by which MongoDB still deletes in collections that have none any more."""
 
     def bind(self, model: type, database: str, collection: str, backend: Backend) -> Binding:
         """Put a class's policy on a collection."""
         place = database, collection
         known = self.find(*place)
         if known is not None and known.backend == "migrations":
-            return known  # the application's class tells, not that of a migration
+            return known  # the application's class decides, not the migration's
         binding = Binding(model, backend)
         if known is not None and not is_same_class(known.model, model):
             _check_same(known, binding, collection)
             binding = binding if issubclass(known.model, model) else known
-        _check_same(binding, binding, collection)  # reads both, and so checks them
+        _check_same(binding, binding, collection)  # checks the binding by reading its attributes
         entry = self._entries.get(place)
         if entry is not None and backend != "migrations":
             entry.check_shared(model, binding.declared)
-        left = self._left.pop(place, None)
-        deleting = left if known is None else known.deleting
+        remaining = self._remaining.pop(place, None)
+        deleting = remaining if known is None else known.deleting
         if not binding.source.is_known:
-            # Who changes it, and `ensure_indexes`, see to it that MongoDB deletes by it.
+            # Here `ensure_indexes` and each change of the default adapt the indexes.
             self.has_unknown, deleting = True, None
         elif deleting is None and binding.purge == "native" and backend in GATED:
             deleting = binding.declared
@@ -315,33 +323,33 @@ class Registry:
         return binding
 
     def bind_rule(self, database: str, collection: str, rule: Entry) -> None:
-        """Put what isn't a policy on a collection, in the place of what was there."""
+        """Put a rule on a collection, replacing its policy or earlier rule."""
         self.unbind(database, collection)
         self._entries[database, collection] = rule
         self.has_rules = True
 
     def unbind(self, database: str, collection: str) -> None:
-        """Take away what stands on a collection, but remember by what MongoDB deletes there."""
+        """Remove the policy or rule of a collection, but remember how MongoDB deletes there."""
         entry = self._entries.pop((database, collection), None)
         if isinstance(entry, Binding) and entry.deleting is not None:
-            self._left[database, collection] = entry.deleting
+            self._remaining[database, collection] = entry.deleting
 
     def forget(self, database: str, collection: str) -> None:
-        """Take note that MongoDB deletes nothing any more in a collection without a policy."""
-        self._left.pop((database, collection), None)
+        """Record that MongoDB no longer deletes from a collection without a policy."""
+        self._remaining.pop((database, collection), None)
 
     def entry(self, database: str, collection: str) -> Entry | None:
-        """Return what stands on a collection, None where nothing does."""
+        """Return the policy or rule of a collection, None if it has neither."""
         return self._entries.get((database, collection))
 
     def entries(self) -> tuple[Entry, ...]:
-        """Return what stands on all collections."""
+        """Return the policies and rules of all collections."""
         return tuple(self._entries.values())
 
     def find(self, database: str, collection: str) -> Binding | None:
-        """Return a collection's policy, None where it has none."""
+        """Return a collection's policy, None if it has none."""
         entry = self._entries.get((database, collection))
-        return entry if type(entry) is Binding else None  # each operation asks
+        return entry if type(entry) is Binding else None  # runs in each operation
 
 
 def registry_of(client: object) -> Registry:
@@ -358,7 +366,7 @@ _registries: dict[int, Registry] = {}
 
 
 def is_same_class(one: type, other: type) -> bool:
-    """Say whether two classes are one: that of a notebook's cell, or of a module, read again."""
+    """Return whether two classes are the same, defined again by a notebook's cell or a reload."""
     names = [(model.__module__, model.__qualname__) for model in (one, other)]
     return one is other or names[0] == names[1]
 
@@ -374,14 +382,26 @@ def _check_same(one: Binding, other: Binding, collection: str) -> None:
 
 
 def subclasses_of(base: type[Model]) -> Iterator[type[Model]]:
-    """Give all classes under a class that this process knows."""
+    """Yield all subclasses of a class, direct or not."""
     for model in base.__subclasses__():
         yield model
         yield from subclasses_of(model)
 
 
+def forgotten_class(collection: str) -> type | None:
+    """Return a class with a policy for this collection that `init_beanie` hasn't seen, if any."""
+    for model in subclasses_of(Document):
+        if collection_name(model) != collection or declaration(model) is None:
+            continue
+        try:
+            collection_of(model)
+        except (CollectionWasNotInitialized, AttributeError):
+            return model
+    return None
+
+
 def collection_name(model: type) -> str:
-    """Return the name of a class's collection, which Beanie itself knows from `init_beanie` on."""
+    """Return the name of a class's collection, also before `init_beanie`."""
     settings_of = (base.__dict__.get("Settings") for base in model.__mro__)
     roots = zip(model.__mro__, settings_of, strict=True)
     owner: Any = next((base for base, own in roots if getattr(own, "is_root", False)), model)
@@ -390,7 +410,7 @@ def collection_name(model: type) -> str:
 
 
 def collection_of(document: Any) -> Collection:
-    """Return the gated collection of a document, or of its class."""
+    """Return the gated collection of a document or of its class."""
     is_motor = not hasattr(document, "get_pymongo_collection")
     name = "get_motor_collection" if is_motor else "get_pymongo_collection"
     collection: Collection = getattr(document, name)()
@@ -399,26 +419,28 @@ def collection_of(document: Any) -> Collection:
 
 def backend_of(collection: Collection) -> Backend | None:
     """Return the backend that `ttl_database` was given; None if the database isn't gated."""
-    # A driver's database has any attribute: a collection.
+    # On a driver's database every unknown attribute is a collection.
     backend: Any = getattr(collection.database, "ttl_backend", None)
     return cast("Backend", backend) if isinstance(backend, str) else None
 
 
 def policy_of(model: type) -> Policy:
-    """Return how the documents of a class expire at this moment."""
+    """Return the policy of a class at this moment, also before `init_beanie`."""
     extension = extension_of(model)
     if extension is not None:
         raise TTLConfigurationError(
             f"{model.__name__} documents have no lifetime of their own: {extension!r}."
         )
     binding = None
-    with suppress(CollectionWasNotInitialized, AttributeError):  # Beanie hasn't seen it yet
-        binding = _binding_at(collection_of(model))
+    with suppress(CollectionWasNotInitialized, AttributeError):  # before init_beanie()
+        collection = collection_of(model)
+        database = collection.database
+        binding = registry_of(database.client).find(database.name, collection.name)
     return _declared(model).settled if binding is None else binding.policy
 
 
 def extension_of(model: type) -> Extension | None:
-    """Return what a class declares that isn't a lifetime, None where it is one, or nothing."""
+    """Return the extension that a class declares instead of a lifetime, if any."""
     declared = declaration(model)
     return declared if isinstance(declared, Extension) else None
 
@@ -431,7 +453,7 @@ def check_enforced(model: type) -> None:
 
 
 def entry_of(model: type) -> Entry | None:
-    """Return what stands on the collection of a document class, None where nothing does."""
+    """Return the policy or rule of a document class's collection, None if it has neither."""
     try:
         collection = collection_of(model)
     except CollectionWasNotInitialized as error:
@@ -443,11 +465,6 @@ def entry_of(model: type) -> Entry | None:
 
 
 def binding_of(model: type) -> Binding | None:
-    """Return the policy of a document class, None where it has none."""
+    """Return the policy of a document class, None if it has none."""
     entry = entry_of(model)
     return entry if type(entry) is Binding else None
-
-
-def _binding_at(collection: Collection) -> Binding | None:
-    database = collection.database
-    return registry_of(database.client).find(database.name, collection.name)

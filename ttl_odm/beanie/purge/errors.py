@@ -1,7 +1,7 @@
-"""Which errors of MongoDB pass by themselves, and how each reads in one line.
+"""`ExpiredError` as Beanie's users know it, and which errors of MongoDB are transient.
 
-The sweeper tries again after a `TransientStoreError` and gives a collection up after any other
-error. Drivers tell the two apart by classes, labels and codes.
+The sweeper tries again after a `TransientStoreError`, and gives up a collection after any other
+error. Drivers distinguish the two by classes, labels and codes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from beanie.exceptions import DocumentNotFound
 from bson.errors import BSONError
 from pymongo.errors import (
     ConnectionFailure,
@@ -20,6 +21,7 @@ from pymongo.errors import (
     WaitQueueTimeoutError,
 )
 
+from ttl_odm import errors
 from ttl_odm.sweeper.store import kind_of_error
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ _PASSING: Final = frozenset(
     }
 )
 _AWAY: Final = frozenset({6, 7, 89, 91, 189, 9001, 10107, 11600, 11602, 13435, 13436})
-"""Those of them that mean: there is no server, or it is none that takes writes yet."""
+"""Codes of `_PASSING` by which there is no server, or none that accepts writes yet."""
 
 _SECONDARY: Final = frozenset({10107, 13435})
 
@@ -73,6 +75,10 @@ _LABELS: Final = (
     "UnknownTransactionCommitResult",
     "RetryableWriteError",
 )
+
+
+class ExpiredError(errors.ExpiredError, DocumentNotFound):
+    """The document has expired, so it no longer exists."""
 
 
 @contextmanager
@@ -88,20 +94,20 @@ def store_errors() -> Iterator[None]:
 
 
 def is_secondary(error: BaseException) -> bool:
-    """Whether the server takes no writes, because it isn't the primary."""
+    """Return whether the server rejects writes because it isn't the primary."""
     details = error.details if isinstance(error, (NotPrimaryError, OperationFailure)) else None
     return isinstance(details, Mapping) and details.get("code") in _SECONDARY
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether the server was lost, or can't be reached."""
+    """Return whether the server was lost, or can't be reached."""
     return isinstance(error, ConnectionFailure) or (
         isinstance(error, OperationFailure) and error.code in _AWAY
     )
 
 
 def is_passing(error: BaseException | None) -> bool:
-    """Whether trying again may help."""
+    """Return whether trying again may help."""
     if isinstance(error, (ConnectionFailure, WaitQueueTimeoutError)):
         return True
     if not isinstance(error, PyMongoError):
@@ -112,16 +118,16 @@ def is_passing(error: BaseException | None) -> bool:
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether a transaction gave up because another one holds a document."""
+    """Return whether a transaction was aborted because another one holds a document."""
     return isinstance(error, OperationFailure) and error.code == WRITE_CONFLICT
 
 
 def in_short(error: BaseException) -> str:
-    """The server's message, without its details: these hold values of documents."""
+    """Return the server's message in one line, without details, which hold values of documents."""
     details = error.details if isinstance(error, OperationFailure) else None
     if details and details.get("writeErrors"):
         details = details["writeErrors"][0]
     text = str((details or {}).get("errmsg") or error)
-    # A key that is held twice; what a timed-out client knows of its servers.
+    # Cut off the key of a duplicate, and what a client reports about its servers after a timeout.
     text = re.split(r" dup key:|, Topology Description|, full error:", text, maxsplit=1)[0]
     return text.split("\n", 1)[0]

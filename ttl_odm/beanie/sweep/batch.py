@@ -1,12 +1,14 @@
-"""Purging one batch of a collection.
+"""How one batch of a collection is purged.
 
-A batch takes the next documents of a stage (`due.stages_of`), in one of two ways. A *window* is the
-piece of the index that holds so many of them, deleted by one command; a *list* is the documents
-themselves, found and then deleted by their keys, where somebody is to know of them, where they are
-counted by scopes that have a default of their own, where the index has no windows, as one
-that scopes lead, or where somebody else holds a document of the window. Whichever it is, the
-command that deletes decides again what has expired. A list is deleted at once, or as much of it as
-will go.
+A batch takes the next documents of a stage (`due.stages_of`), in one of two ways:
+
+- A *window* is the piece of the index that holds that many documents. One command deletes it.
+- A *list* is the documents themselves, found and then deleted by their keys. It is used for hooks,
+  archives and dependents, to count by scopes, on an index without windows (an index that scopes
+  lead), and if another client holds a document of the window. It is deleted as a whole, or in as
+  large pieces as possible.
+
+In both cases the deleting command decides again which documents have expired.
 """
 
 from __future__ import annotations
@@ -24,8 +26,7 @@ from ttl_odm.beanie.policy.rules import dependents, rules_below
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, has_wrong_expiry, own_expiry
 from ttl_odm.beanie.purge.errors import in_short, is_conflict, is_passing
 from ttl_odm.beanie.purge.removal import Removed, Remover, Rows, transaction
-from ttl_odm.beanie.sweep.ages import age_of, first_date
-from ttl_odm.beanie.sweep.due import Action, Resume, stages_of
+from ttl_odm.beanie.sweep.due import Action, Resume, age_of, first_date, stages_of
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import (
@@ -55,18 +56,18 @@ if TYPE_CHECKING:
     _Work: TypeAlias = Callable[[RawCollection, Rows], Awaitable[Removed]]
 
 _INVALID: Final = 121
-"""A validator refused a document."""
+"""The code of the error by which a validator rejects a document."""
 _WALKED: Final = 10
-"""Documents that are looked at, for each that a batch may delete, where a collection is walked."""
+"""Documents read per document that a batch may delete, if the collection is walked."""
 
 
 async def purge(
     place: RawCollection, binding: Binding, mode: Mode, layout: Layout, request: BatchRequest
 ) -> BatchResult:
     """Purge one batch; see `ttl_odm.sweeper.AsyncStore.purge`."""
-    owner = next((one for one in dependents if one.part is request.part), None)
-    if owner is not None:
-        return await owner.purge(place, request)
+    for extension in dependents:
+        if extension.part is request.part:
+            return await extension.purge(place, request)
     server = await place.server()
     source = binding.source
     await source.see(place.collection, anew=True)
@@ -76,7 +77,7 @@ async def purge(
     remover = Remover(name, mode, policy, request.hooks, server.now, scopes=scopes, limit=limit)
     is_atomic = server.has_transactions and not layout.is_capped
     where = "a capped collection" if layout.is_capped else "a server that is not a replica set"
-    # Hooks and archives would miss documents, or could not be undone.
+    # Otherwise hooks and archives would miss documents, or couldn't be undone.
     if remover.needs_transaction and binding.purge == "native":
         raise TTLConfigurationError(
             f"MongoDB deletes most documents of {name!r} itself, without calling hooks: declare "
@@ -124,7 +125,7 @@ class _Batch:
             self.stage = replace(self.stage, range=rest)
 
     async def run(self) -> BatchResult:
-        """Purge them, or see to their ``_exp``."""
+        """Purge the documents, or correct their ``_exp``."""
         if self.stage.kind is Action.FIX:
             return await self._fix()
         if self.stage.kind is Action.WALK:
@@ -133,7 +134,7 @@ class _Batch:
 
     @asynccontextmanager
     async def _working(self) -> AsyncIterator[RawCollection]:
-        """Give the place in a transaction, where there are transactions."""
+        """Yield the collection in a transaction, or as it is if the server has none."""
         if self.is_atomic:
             async with transaction(self.place) as inside:
                 await self._hold(inside)
@@ -142,7 +143,7 @@ class _Batch:
             yield self.place
 
     async def _hold(self, place: RawCollection) -> None:
-        """Keep a default that isn't in code as it is until the commit."""
+        """Keep a default that isn't in code unchanged until the commit."""
         try:
             held = await self.binding.source.hold(place, self.policy)
         except OperationFailure as error:
@@ -158,19 +159,19 @@ class _Batch:
     # Windows
 
     async def _by_window(self) -> BatchResult | None:
-        """Delete what is in the next window.
+        """Delete the next window.
 
-        None where the index has none, where one moment has more than a batch, where documents are
-        counted by scope, or where somebody else holds a document of it.
+        None if that needs a list: the index has no windows, one instant has more documents than a
+        batch, documents are counted by scope or removed with others, or another client holds one.
         """
-        reach, most, known = self.stage.range, self.size, self.layout.several_keys
+        reach, known = self.stage.range, self.layout.several_keys
         if not isinstance(reach, KeyRange) or not self.stage.branches or self.stage.is_undated:
             return None
         goes_by_key = self.remover.needs_transaction or self.remover.scopes is not None
-        if goes_by_key or self.remover.limit is not None:  # where others go first
+        if goes_by_key or self.remover.limit is not None:  # dependents are removed first
             return None
-        # An array of dates has several entries. Once an index has seen one, the server searches it
-        # by one of two bounds only, which may lead it over all that lives.
+        # An array of dates has several entries. Once an index has had one, the server uses only one
+        # of two bounds, so it may read the entries of all live documents.
         if (index := str(reach.index)) not in known:
             known[index] = await is_multikey(self.place, index)
         if known[index]:
@@ -178,7 +179,7 @@ class _Batch:
         fields = {reach.field: 1, "_id": 0}
         with phase("find"):
             last = await self.place.find(
-                {}, skip=most, limit=1, projection=fields, **reach.bounds()
+                {}, skip=self.size, limit=1, projection=fields, **reach.bounds()
             )
         high = last[0][reach.field] if last else reach.high
         if last and int(high) <= int(reach.low):
@@ -197,7 +198,7 @@ class _Batch:
     # Lists
 
     async def _by_list(self, condition: Filter, work: _Work) -> BatchResult:
-        """Do work on the next documents, found by their keys and their places in the index."""
+        """Do work on the next documents of the range, chosen by their keys."""
 
         async def commit(rows: Rows) -> Removed:
             async with self._working() as place:
@@ -216,19 +217,19 @@ class _Batch:
                 rows = await reach.find(self.place, {**others, **condition}, **clauses)
         outcome = _Outcome()
         await outcome.reach(rows, commit)
-        if outcome.has_more_dependents:  # the same once more
+        if outcome.has_more_dependents:  # the same documents again
             resume: Resume | None = replace(self.resume, batch=self.resume.batch + 1)
         else:
             resume = self._after(rows, outcome.left)
         result = outcome.result(resume, self.binding.source.scoping)
         if not is_walk:
             return result
-        # No index has said how late they are.
+        # A walk has no index from which `due` could read the age of the oldest document.
         ages = (age_of(self.policy, row, self.remover.as_of) for row in rows)
         return replace(result, oldest=max(ages, default=None))
 
     def _after(self, rows: Rows, left: Rows) -> Resume | None:
-        """Return where to go on: at the last document, since others may have the same place."""
+        """Return the next batch's beginning: at the last document, whose place others may share."""
         if len(rows) < self.size:
             return None
         low = self._place_of(rows[-1])
@@ -242,17 +243,17 @@ class _Batch:
         )
 
     def _place_of(self, row: RawBSONDocument) -> Any:
-        """Return the key of a document's first entry in the index; None if it isn't a date."""
+        """Return the value of a document's first entry in the index; None if it isn't a date."""
         reach = self.stage.range
         if not isinstance(reach, KeyRange):
             return reach.place_of(row)
         field = reach.field
         return row["_id"] if field == "_id" else first_date(value_at(row, field))
 
-    # The others
+    # Walks and fixes
 
     async def _walk(self) -> BatchResult:
-        """Delete what has expired in the next slice of the collection."""
+        """Delete the expired documents in the next slice of the collection."""
         reach = self.stage.range
         assert isinstance(reach, KeyRange)  # noqa: S101 (no other is walked)
         with phase("find"):
@@ -261,7 +262,7 @@ class _Batch:
                 ahead = await self.place.find(
                     {}, skip=skipped, limit=1, projection=fields, **reach.bounds()
                 )
-            else:  # of the same type: from the last of each type on, the rest is one slice
+            else:  # reads keys of one type; after the last of them, the rest is one slice
                 ahead = await self.place.find(
                     {"_id": {"$gte": reach.low}},
                     skip=skipped,
@@ -277,7 +278,7 @@ class _Batch:
         return result
 
     async def _fix(self) -> BatchResult:
-        """Let ``_exp`` follow from the rest of documents again, so that they are found in time."""
+        """Compute ``_exp`` again, so that the documents are found when they expire."""
         assert isinstance(self.policy, TTL)  # noqa: S101 (no other policy has that stage)
         wrong = {"$expr": has_wrong_expiry(self.policy)}
         stages = [{"$set": {EXPIRY: own_expiry(self.policy)}}]
@@ -290,15 +291,11 @@ class _Batch:
         return BatchResult(0, (await self._by_list(wrong, fix)).resume)
 
 
-def _may_pass(error: Exception) -> bool:
-    return isinstance(error, TransientStoreError) or is_passing(error)
-
-
 @dataclass(slots=True)
 class _Outcome:
-    """What was done, in transactions that were committed, and what wasn't.
+    """The result of committed transactions, and of those that failed.
 
-    What is `left` is still there. `purged` is for the hooks after the commit.
+    `left` are the documents that were not deleted; `purged` is for the hooks after the commit.
     """
 
     deleted: int = 0
@@ -313,22 +310,23 @@ class _Outcome:
     has_more_dependents: bool = False
 
     async def reach(self, rows: Rows, work: Callable[[Rows], Awaitable[Removed]]) -> None:
-        """Do work on documents; where somebody holds one of them, on ever fewer.
+        """Do work on documents; if another client holds one of them, on ever fewer.
 
-        The work is done and committed, or it raises and nothing is done.
+        `work` commits, or raises and changes nothing.
         """
         waiting = [rows] if rows else []
         while waiting:
-            some = waiting.pop()
+            chosen = waiting.pop()
             try:
-                removed = await work(some)
+                removed = await work(chosen)
             except Exception as error:
                 reason = Skip.LOCKED
-                if is_conflict(error) and len(some) > 1:
-                    # Somebody may hold a single document only.
-                    middle = len(some) // 2
-                    waiting += [some[middle:], some[:middle]]
+                if is_conflict(error) and len(chosen) > 1:
+                    # The other client may hold a single document only.
+                    middle = len(chosen) // 2
+                    waiting += [chosen[middle:], chosen[:middle]]
                     continue
+                is_transient = isinstance(error, TransientStoreError) or is_passing(error)
                 if isinstance(error, HookError):
                     self.failure, reason = self.failure or error, Skip.HOOK
                 elif isinstance(error, OperationFailure) and error.code == _INVALID:
@@ -336,11 +334,11 @@ class _Outcome:
                         self.failure or RefusedError.by(error, in_short(error)),
                         Skip.REFUSED,
                     )
-                # If only time ran out: what is done can't be undone any more.
-                elif not (is_conflict(error) or (self.deleted and _may_pass(error))):
+                # A transient error after a commit: the result so far has to be reported.
+                elif not (is_conflict(error) or (self.deleted and is_transient)):
                     raise
-                self.left += some
-                self.skipped[reason] += len(some)
+                self.left += chosen
+                self.skipped[reason] += len(chosen)
                 continue
             self.deleted += removed.deleted
             self.archived += removed.archived
@@ -356,7 +354,7 @@ class _Outcome:
                 waiting.append(removed.rest)
 
     def result(self, resume: Resume | None, scoping: Scoping | None) -> BatchResult:
-        """Return it as the sweeper wants it."""
+        """Return it as a `BatchResult`."""
         return BatchResult(
             self.deleted,
             resume,

@@ -1,12 +1,14 @@
-"""Where expired documents are, and which of them are due: for how long, and how many.
+"""Where expired documents are, how many there are, and for how long they have been expired.
 
 They are at the beginning of the indexes that `ttl_odm.beanie.policy.ttl_indexes` describes, in the
-order in which they expired. Documents with a ttl of their own that have no ``_exp``, because it is
-not valid or because nobody could tell when they were written, are at the beginning of the second
-one, before all dates. So a sweep goes through ranges of these indexes, part by part (`stages_of`).
-Where scopes have defaults of their own, and lead the first index, a `Walk` has the ranges. Without
-these indexes a collection is walked by its keys. What is due costs one look at the first entry of
-each range; only a dry run or a fuse wants documents counted.
+order in which they expired. A document with its own ttl but without ``_exp``, because that ttl is
+invalid or the write couldn't compute ``_exp``, is at the beginning of the second index, before all
+dates. So a sweep goes through ranges of these indexes, part by part (`stages_of`). If scopes have
+defaults of their own and lead the first index, a `Walk` returns the ranges. Without these indexes a
+collection is walked by its keys.
+
+Finding what is due reads the first entry of each range. Documents are counted only for a dry run or
+a fuse.
 """
 
 from __future__ import annotations
@@ -30,8 +32,10 @@ from ttl_odm.beanie.policy.commands import (
 )
 from ttl_odm.beanie.policy.predicate import (
     expired_expr,
+    kind_of,
     never_expires,
     shortest_default,
+    value_at,
 )
 from ttl_odm.beanie.policy.rules import dependents, rules_below
 from ttl_odm.beanie.policy.ttl_indexes import (
@@ -44,9 +48,9 @@ from ttl_odm.beanie.policy.ttl_indexes import (
     wanted_indexes,
 )
 from ttl_odm.beanie.rewrite.lookups import descend
-from ttl_odm.beanie.sweep.ages import age_of, reached
 from ttl_odm.beanie.sweep.walks import walk_by
 from ttl_odm.beanie.time.clock import instant_of
+from ttl_odm.core.expiry import effective_ttl, own_ttl
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.core.values import NEVER
 from ttl_odm.sweeper import Counted, Due, Part
@@ -68,13 +72,16 @@ _FIRST_DATE: Final = DatetimeMS(-(2**63))
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a collection is like; a capped one takes no transaction.
+    """How a sweep can go through a collection.
 
-    `indexes` has the name of each index by which a sweep can go, and the first date that can be in
-    it, by its field; it is empty if the collection has to be walked. Of a time series nobody
-    deletes single documents. `walk` leads through the one that scopes lead. `several_keys` is what
-    has been found out about indexes: whether a document is in one more than once, because of an
-    array.
+    Attributes:
+        indexes: By field, the name of the index that a sweep uses, and the first date that can be
+            in it. Empty if the collection has to be walked.
+        is_capped: Whether it is capped, so that transactions can't write to it.
+        is_deleted_by_bucket: Whether it is a time series, from which only MongoDB deletes.
+        walk: The ranges of the index that scopes lead, if there is such an index.
+        several_keys: By index, whether it has several entries for one document, because of an
+            array. Filled in as batches ask the server.
     """
 
     indexes: Mapping[str, tuple[str, DatetimeMS]]
@@ -85,23 +92,29 @@ class Layout:
 
 
 class Action(Enum):
-    """What is to be done in a range."""
+    """What a batch does in a range."""
 
     PURGE = "purge"
+    """Delete the expired documents of a range by date, which are nearly all of it."""
+
     WALK = "walk"
-    """As well; but what has expired stands among what has not."""
+    """Delete the expired documents of a range by key, where they stand among live ones."""
 
     FIX = "fix"
-    """Whatever is still there lives, and is here because of a wrong ``_exp``."""
+    """Correct ``_exp``: the documents still in the range are live, and their ``_exp`` is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexRange:
-    """A range of an index, and what is to be done in it.
+    """A range of an index, and what a batch does in it.
 
-    The branches are filters that together match what is in the index, and of which each proves to
-    the server that the index has it all; there may be none. Where its documents have one default,
-    `policy` is that of theirs alone: of a thousand defaults the expression for all is long.
+    Attributes:
+        kind: What to do.
+        range: The range.
+        branches: Filters that together match all documents in the index. Each of them implies the
+            filter of a partial index. May be empty.
+        policy: The policy of the range's documents if they have one default; the expression for a
+            thousand defaults would be long.
     """
 
     kind: Action
@@ -110,21 +123,24 @@ class IndexRange:
     policy: TTL | None = None
 
     def expired(self, policy: Policy) -> Filter:
-        """Return the filter for what has expired here by the policy of all documents."""
+        """Return the filter for the range's expired documents; `policy` is the collection's."""
         return {"$expr": expired_expr(self.policy or policy)}
 
     @property
     def is_undated(self) -> bool:
-        """Whether it is about what comes before all dates."""
+        """Whether it ends before the first date."""
         return isinstance(self.range, KeyRange) and isinstance(self.range.low, MinKey)
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where a batch of a part goes on: in which of its stages, and from where in its range.
+    """Where the next batch of a part begins.
 
-    None for the range's beginning. `left` are keys of documents at exactly that place that the
-    batches before have left; so many batches there were.
+    Attributes:
+        stage: The number of the stage.
+        low: The place in its range; None for the beginning.
+        left: The keys of documents at exactly that place which earlier batches left behind.
+        batch: The number of batches before.
     """
 
     stage: int = 0
@@ -134,22 +150,22 @@ class Resume:
 
 
 async def layout_of(collection: Collection, binding: Binding, *, is_walked: bool) -> Layout:
-    """Look at a collection; where it is walked, its indexes don't matter."""
+    """Read the layout of a collection; without its indexes if it will be walked."""
     details = await details_of(collection)
     is_series = details.get("type") == "timeseries"
     is_capped = bool(details.get("options", {}).get("capped"))
     indexes: dict[str, tuple[str, DatetimeMS]] = {}
     scope_index = None
     if not (is_series or is_walked):
-        # Those of the policy, whoever is to delete by them; none if one is missing.
+        # The policy's indexes, for either kind of purge; unused unless all of them exist.
         policy, scope = binding.outline, binding.scope
         native = wanted_indexes(policy, "native", scope)
         for existing in await indexes_and_builds_of(collection, binding.backend):
             for index in (*native, *wanted_indexes(policy, "sweeper", scope)):
-                is_led = index.scope is not None and _is(existing, index)
+                is_led = index.scope is not None and _matches(existing, index)
                 if is_led:
                     scope_index = str(existing["name"])
-                if is_led or (index.field not in indexes and _is(existing, index.least)):
+                if is_led or (index.field not in indexes and _matches(existing, index.least)):
                     filtered = existing.get("partialFilterExpression", {}).get(index.field, {})
                     first = DatetimeMS(filtered["$gte"]) if "$gte" in filtered else _FIRST_DATE
                     indexes[index.field] = (str(existing["name"]), first)
@@ -160,14 +176,14 @@ async def layout_of(collection: Collection, binding: Binding, *, is_walked: bool
     return Layout(indexes, is_capped, is_series, walk)
 
 
-def _is(existing: Document, index: Index) -> bool:
-    """Say whether an index is one of a policy's, or one of the application's own like it."""
+def _matches(existing: Document, index: Index) -> bool:
+    """Return whether an existing index, ours or the application's, can serve as a policy's."""
     if not has_key(existing, index) or existing.get("hidden") or BUILD in existing:
         return False
     if "collation" in existing and not is_ours(existing["name"]):  # perhaps not the collection's
         return False
-    matches = existing.get("partialFilterExpression")
-    return matches == index.filter or (matches is None and index.is_on_every_document)
+    partial = existing.get("partialFilterExpression")
+    return partial == index.filter or (partial is None and index.is_on_every_document)
 
 
 def parts_of(policy: Policy, layout: Layout) -> tuple[Part, ...]:
@@ -178,15 +194,15 @@ def parts_of(policy: Policy, layout: Layout) -> tuple[Part, ...]:
     never = shortest == NEVER
     has_own = isinstance(policy, TTL) and policy.override is not None
     has_limit = isinstance(policy, TTL) and policy.limit is not None
-    there = {Part.INHERITING: not never, Part.OWN: has_own, Part.CAPPED: has_limit}
-    parts = tuple(part for part, is_there in there.items() if is_there)
+    has_part = {Part.INHERITING: not never, Part.OWN: has_own, Part.CAPPED: has_limit}
+    parts = tuple(part for part in has_part if has_part[part])
     return parts if layout.indexes or not parts else (Part.ALL,)
 
 
 def stages_of(
     policy: Policy, layout: Layout, part: Part, now: DatetimeMS
 ) -> tuple[IndexRange, ...]:
-    """Return what a sweep goes through for a part; nothing if the indexes for it are gone."""
+    """Return the ranges that a sweep goes through for a part; none if their indexes are gone."""
     if part is Part.ALL:
         return (IndexRange(Action.WALK, KeyRange(BY_KEY, "_id", MinKey())),)
     dated = policy.limit if isinstance(policy, TTL) and part is Part.CAPPED else policy
@@ -195,8 +211,8 @@ def stages_of(
     if not isinstance(dated, TTL):
         name, first = layout.indexes[dated.field]
         seconds = dated.seconds if isinstance(dated, ExpireAfter) else 0
-        # Without branches: applications do have arrays here, on whose entries a condition with two
-        # bounds uses one of them only.
+        # Without branches: applications do have arrays here, and on the entries of an array MongoDB
+        # uses only one of a condition's two bounds.
         reach = KeyRange(name, dated.field, first, reached(now, seconds))
         undated = IndexRange(Action.PURGE, KeyRange(name, dated.field, MinKey(), first))
         has_undated = isinstance(dated, ExpireAt) and dated.null == "expired"
@@ -213,7 +229,7 @@ def stages_of(
 
 
 def _inheriting(policy: TTL, layout: Layout, now: DatetimeMS) -> Iterator[IndexRange]:
-    """Give the ranges of those that inherit."""
+    """Yield the ranges of the documents that inherit the default."""
     shortest = shortest_default(policy)
     if layout.walk is not None:
         for own, reach in layout.walk.ranges(policy, now):
@@ -225,7 +241,7 @@ def _inheriting(policy: TTL, layout: Layout, now: DatetimeMS) -> Iterator[IndexR
 
 
 async def find_due(place: RawCollection, policy: Policy, layout: Layout) -> Due | None:
-    """Find out what there is to purge; see `ttl_odm.sweeper.AsyncStore.due`."""
+    """Find the parts with expired documents; see `ttl_odm.sweeper.AsyncStore.due`."""
     if layout.is_deleted_by_bucket or never_expires(policy):
         return None
     parts = parts_of(policy, layout)
@@ -247,9 +263,9 @@ async def find_due(place: RawCollection, policy: Policy, layout: Layout) -> Due 
 
 
 def _joined(stages: Sequence[IndexRange]) -> IndexRange | None:
-    """Return several stages that are one range of an index as one; None if they aren't.
+    """Return several stages as one if they are adjacent ranges of an index, otherwise None.
 
-    So an idle sweep asks once for all of them.
+    An idle sweep then needs one find for all of them.
     """
     if len(stages) < 2:  # noqa: PLR2004 (several)
         return None
@@ -269,7 +285,7 @@ def _joined(stages: Sequence[IndexRange]) -> IndexRange | None:
 async def _ages(
     place: RawCollection, policy: Policy, stage: IndexRange, now: DatetimeMS
 ) -> list[float]:
-    """Return for how long the first document has expired; nothing where there is nothing to do."""
+    """Return how long the range's first document has been expired; nothing for an empty range."""
     reach, expired = stage.range, stage.expired(policy)
     if not isinstance(reach, KeyRange):
         return await reach.ages(place, policy, expired, now)
@@ -280,7 +296,7 @@ async def _ages(
     if not first:
         return []
     age = age_of(policy, first[0], now)
-    if age == 0.0 and due is not expired:  # it lives, but others behind it may not
+    if age == 0.0 and due is not expired:  # it is live, but documents behind it may not be
         others = await place.find(expired, limit=1, **reach.bounds())
         age = age_of(policy, others[0], now) if others else 0.0
     return [age]
@@ -289,68 +305,70 @@ async def _ages(
 async def count(
     place: RawCollection, policy: Policy, layout: Layout, source: DefaultSource
 ) -> Counted:
-    """Count what there is to purge; see `ttl_odm.sweeper.AsyncCounting`.
+    """Count the expired documents, and all; see `ttl_odm.sweeper.AsyncCounting`.
 
-    No command says both numbers at once. Where documents came or went between them, that of all is
-    an estimate.
+    No command returns both numbers at once. If documents were added or deleted in between, the
+    number of all documents is an estimate.
     """
-    before = await _all(place)
+    before = await _count_all(place)
     scoping, scopes = source.scoping, source.own_scopes(policy)
-    due = await _due(place, policy, layout, None if scopes is None else scopes.number)
-    rows = await _all(place)
+    due = await _count_due(place, policy, layout, None if scopes is None else scopes.number)
+    rows = await _count_all(place)
     facts = {} if scoping is None else scoping.due({} if scopes is None else scopes.named(due))
     return Counted(due.total(), rows, is_estimated=rows != before, facts=facts)
 
 
 async def with_dependents(place: RawCollection, policy: Policy, due: Due) -> Due:
-    """Return what there is to do, with what there is for the sake of dependents."""
+    """Add the parts that dependents need to what is due."""
     if not rules_below(place.collection):
         return due
     parts = list(due.parts)
     if Part.INHERITING in parts and isinstance(policy, TTL) and policy.override is not None:
-        # Where documents go that have too many dependents for one batch.
+        # A document with too many dependents for one batch is moved to this part.
         parts = list(dict.fromkeys([Part.INHERITING, Part.OWN, *parts]))
-    parts += [one.part for one in dependents if await one.is_due(place)]
+    parts += [extension.part for extension in dependents if await extension.is_due(place)]
     return replace(due, parts=tuple(parts))
 
 
 async def count_facts(place: RawCollection, policy: Policy, layout: Layout) -> dict[str, Fact]:
-    """Count what goes along with expired documents, as facts of a dry run."""
+    """Count the dependents of expired documents, as facts of a dry run."""
     rows = await _count_dependents(place, policy, layout)
-    return {name: fact for one in dependents for name, fact in one.facts(rows).items()}
+    facts: dict[str, Fact] = {}
+    for extension in dependents:
+        facts |= extension.facts(rows)
+    return facts
 
 
 async def _count_dependents(place: RawCollection, policy: Policy, layout: Layout) -> dict[str, int]:
-    """Count the dependents of expired documents, by collection, as far as there are any."""
-    found: dict[str, int] = {}
+    """Count the dependents of expired documents by collection, without zeros."""
+    counts: dict[str, int] = {}
     if not rules_below(place.collection) or not parts_of(policy, layout):
-        return found
+        return counts
     expired: Pipeline = [{"$match": {"$expr": expired_expr(policy)}}]
     waiting = [(place.collection, expired)]
-    for collection, stages in waiting:  # which grows
+    for collection, stages in waiting:  # grows in the loop
         for rule in rules_below(collection):
             along = [*stages, *descend(rule)]
             waiting.append((place.beside(rule.collection).collection, along))
             counted = await place.aggregate([*along, {"$count": "n"}])
-            number = int(counted[0]["n"]) if counted else 0
-            if number:
-                found[rule.collection] = number
-    return found
+            if counted and (number := int(counted[0]["n"])):
+                counts[rule.collection] = number
+    return counts
 
 
-async def _all(place: RawCollection) -> int:
+async def _count_all(place: RawCollection) -> int:
     return int((await place.run({"count": place.collection.name}))["n"])
 
 
-async def _due(
+async def _count_due(
     place: RawCollection, policy: Policy, layout: Layout, by: Document | None
 ) -> Counter[Any]:
-    """Count them by an expression; None for all as one."""
+    """Count the expired documents by the value of an expression; None counts them as one."""
     due: Counter[Any] = Counter()
     parts = parts_of(policy, layout)
     if layout.is_deleted_by_bucket or not parts:
         return due
-    # What is past its limit may be in another part as well.
+    # A document past its limit may be in another part as well.
     if Part.ALL in parts or Part.CAPPED in parts:
         return await place.count({"$expr": expired_expr(policy)}, by=by)
     now = (await place.server()).now
@@ -363,10 +381,10 @@ async def _due(
 
 
 def _countable(policy: Policy, stage: IndexRange) -> Iterator[list[Filter]]:
-    """Give conditions that together match each document of a stage once.
+    """Yield conditions that together match each document of a stage once.
 
-    They have one bound each, and say what the index holds: an aggregation takes no range of an
-    index, as a find does.
+    An aggregation can't use a range of an index, as a find can. So each condition has one bound,
+    and implies the filter of a partial index.
     """
     if stage.kind is not Action.PURGE:
         return
@@ -377,13 +395,46 @@ def _countable(policy: Policy, stage: IndexRange) -> Iterator[list[Filter]]:
     where: Filter = {field: None if stage.is_undated else {"$lt": stage.range.high}}
     others: list[Filter] = [{field: array}] if stage.is_undated else []
     if field == EXPIRY and isinstance(policy, TTL):
-        others.append({str(policy.override): array})  # no ttl: it inherits, and is counted there
+        others.append({str(policy.override): array})  # not a ttl: it inherits, and is counted there
     for branch in stage.branches or ({},):
         yield [branch, where, *({"$nor": [other]} for other in others)]
         others.append(branch)
 
 
 async def now(database: Database) -> datetime:
-    """Return the database's present instant."""
+    """Return the server's present instant."""
     reply = await command_in(database, {"hello": 1})
     return as_datetime(instant_of(reply))
+
+
+def age_of(policy: Policy, row: Filter, now: DatetimeMS) -> float:
+    """Return the seconds since a document expired; 0.0 if it is live, or has no valid date.
+
+    Unlike `ttl_odm.core.expires_at` it doesn't end with the year 9999.
+    """
+    if isinstance(policy, TTL):
+        if policy.limit is not None:
+            is_on = policy.default_of(kind_of(row, policy)) is not None
+            limited = age_of(policy.limit, row, now) if is_on else 0.0
+            return max(limited, age_of(policy.unlimited, row, now))
+        own = None if policy.override is None else row.get(policy.override)
+        seconds = effective_ttl(policy.default_of(kind_of(row, policy)), own_ttl(policy, own))
+        moment = row.get(policy.last_modified)
+    else:
+        seconds = policy.seconds if isinstance(policy, ExpireAfter) else 0
+        moment = first_date(value_at(row, policy.field))
+    if seconds is None or not isinstance(moment, DatetimeMS):
+        return 0.0
+    return max(int(now) - int(moment) - seconds * 1000, 0) / 1000
+
+
+def first_date(value: object) -> DatetimeMS | None:
+    """Return a date, or the earliest date in an array; None if there is none."""
+    values = value if isinstance(value, list) else [value]
+    dates = [date for date in values if isinstance(date, DatetimeMS)]
+    return min(dates, key=int, default=None)
+
+
+def reached(now: DatetimeMS, seconds: int) -> DatetimeMS:
+    """Return the end of the range of dates at least so many seconds ago; it is exclusive."""
+    return DatetimeMS(int(now) - seconds * 1000 + 1)

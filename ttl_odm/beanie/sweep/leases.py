@@ -1,8 +1,8 @@
-"""Leases in a collection: which sweeper of a database is at work, by the server's own clock.
+"""Leases in a collection: which sweeper of a database works, by the server's clock.
 
-A lease is a document of ``ttl_odm_lease``. To take it is one conditional findAndModify, which the
-server gives to exactly one of any number of callers. Whatever is decided here lasts: it is
-acknowledged by a majority of the replica set, so that a failover takes no lease back.
+A lease is a document of ``ttl_odm_lease``. It is acquired by one conditional findAndModify, which
+succeeds for exactly one of any number of callers. A majority of the replica set acknowledges each
+change, so that a failover undoes none.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class CollectionLeases:
     """`ttl_odm.sweeper.AsyncLeases` in a collection."""
 
     def __init__(self, database: Database) -> None:
-        """Name the database, of either driver; the collection is made when a lease is taken."""
+        """Use a database, of either driver; the first lease creates the collection."""
         self._database = database
 
     async def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
@@ -48,8 +48,8 @@ class CollectionLeases:
             except OperationFailure as error:
                 if error.code != _FAILED_TO_PARSE:
                     raise
-                lease = None  # documentdb, where there is no such collection yet
-            if lease is None:  # perhaps there is none of that name yet
+                lease = None  # documentdb, if the collection doesn't exist yet
+            if lease is None:  # perhaps the lease doesn't exist yet
                 update = {"q": {"_id": name}, "u": {"$setOnInsert": {"token": 0}}, "upsert": True}
                 command = {"update": NAME, "updates": [update]}
                 if "upserted" in await command_in(self._database, command):
@@ -104,7 +104,7 @@ class CollectionLeases:
         return lease
 
     async def _change(self, chosen: Document, changes: Document, *, upsert: bool = False) -> bool:
-        """Change a lease; say whether there was one to change."""
+        """Change a lease, and return whether there was one to change."""
         update = {"q": chosen, "u": [{"$set": changes}], "upsert": upsert}
         command = {"update": NAME, "updates": [update], "writeConcern": _MAJORITY}
         with store_errors():
@@ -112,7 +112,7 @@ class CollectionLeases:
 
 
 def _granted(name: str, row: Filter, duration: float) -> Lease:
-    """Return the lease whose document was granted a moment ago, and so long before its end."""
+    """Return the lease of a document that has just been changed for so many seconds."""
     left, recorded_at = round(duration * 1000), row.get("recorded_at")
     ago = None if recorded_at is None else int(row["acquired_until"]) - left - int(recorded_at)
     state = _state(row, left, ago)
@@ -120,7 +120,7 @@ def _granted(name: str, row: Filter, duration: float) -> Lease:
 
 
 def _state(row: Filter, left: int, ago: int | None) -> LeaseState:
-    """Return the state that a document tells, with milliseconds by the server's clock."""
+    """Return the state that a document describes; `left` and `ago` are milliseconds."""
     holder = row.get("holder") if left else None
     return LeaseState(
         holder,

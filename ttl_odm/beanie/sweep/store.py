@@ -1,7 +1,7 @@
-"""The sweeper's store for MongoDB: `MongoStore`, over PyMongo's asynchronous driver or Motor.
+"""`MongoStore`, the sweeper's store over PyMongo's asynchronous driver or Motor.
 
-Its targets are the collections of Beanie's document classes, in one database. Thin: each method
-looks a target up, and hands it to the functions of `due` and `batch`.
+Its targets are the collections of Beanie's document classes in one database. Each method looks up a
+target and passes it to functions of `due` and `batch`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import beanie
 from pymongo.asynchronous.database import AsyncDatabase
 
-from ttl_odm.beanie.policy.bindings import (
-    binding_of,
-    check_enforced,
-    collection_of,
-)
+from ttl_odm.beanie.policy.bindings import binding_of, check_enforced, collection_of
 from ttl_odm.beanie.policy.commands import RawCollection, command_in
 from ttl_odm.beanie.policy.rules import rule_of
 from ttl_odm.beanie.purge.errors import store_errors
@@ -52,7 +48,7 @@ _PACE: Final = Pace(start=1_000, lowest=50, highest=5_000, target=0.1)
 
 
 def open_store(database: Any, targets: Any) -> MongoStore:
-    """Make the store of a database, of either driver; the entry points of ``ttl_odm.stores``."""
+    """Return the store of a database, of either driver; an entry point of ``ttl_odm.stores``."""
     is_motor = any(base.__name__ == "AsyncIOMotorDatabase" for base in type(database).__mro__)
     if isinstance(database, AsyncDatabase) or is_motor:
         return MongoStore(database, targets)
@@ -70,42 +66,42 @@ class _Target:
     binding: Binding
 
     async def policy(self) -> Policy:
-        """How documents expire, at this moment."""
+        """Return the policy, with a default that was read just now."""
         await self.binding.source.see(self.collection, anew=True)
         return self.binding.policy
 
     @property
     def mode(self) -> Mode:
-        """What the class says of its expired documents."""
+        """The archive and the hooks that the class declares."""
         return mode_of(self.binding, self.collection.name)
 
     def place(self, timeout: float | None = None) -> RawCollection:
-        """Return where commands are sent, each of which may take so many seconds."""
+        """Return the collection for commands, each of which may take so many seconds."""
         has_ranges = self.binding.has_ranges
         return RawCollection(self.collection, timeout=timeout, has_ranges=has_ranges)
 
     async def layout(self) -> Layout:
-        """Look at the collection; its indexes don't matter where it is read as a whole."""
+        """Read the layout of the collection; without its indexes if it will be walked."""
         is_walked = sweep_of(self.binding.model) == "scan" or not self.binding.has_ranges
         return await layout_of(self.collection, self.binding, is_walked=is_walked)
 
 
 class MongoStore:
-    """A `ttl_odm.sweeper.AsyncStore`, with all that a store may offer."""
+    """A `ttl_odm.sweeper.AsyncStore` with all optional methods."""
 
     def __init__(self, database: Database, models: Any) -> None:
-        """Look at the targets; see `open_store`."""
+        """Check the targets; see `open_store`."""
         self._database = database
         self._models = models
         self._targets: dict[str, _Target] = {}
         self._layouts: dict[str, Layout] = {}
         self.targets()
-        for target in self._targets.values():  # a slip is found now, not at three in the morning
+        for target in self._targets.values():  # report mistakes now, not at 3 a.m.
             _ = target.mode, sweep_of(target.binding.model)
 
     @property
     def database(self) -> Database:
-        """What it was made with."""
+        """The database that it was created with."""
         return self._database
 
     @property
@@ -115,21 +111,21 @@ class MongoStore:
 
     @property
     def backend(self) -> str:
-        """MongoDB."""
+        """The name of the database system."""
         return "mongodb"
 
     @property
     def leases(self) -> CollectionLeases:
-        """In a collection of the same database."""
+        """The leases in a collection of the same database."""
         return CollectionLeases(self._database)
 
     @property
     def hooks(self) -> Hooks:
-        """What the classes declare as ``__ttl_on_purged__``."""
+        """The hooks that the classes declare as ``__ttl_on_purged__``."""
         return sum((target.mode.hooks for target in self._targets.values()), Hooks())
 
     def targets(self) -> Sequence[str]:
-        """Name the collections; looked for each time, since a list may have grown."""
+        """Return the names of the collections, each time anew, since the list may have grown."""
         targets: dict[str, _Target] = {}
         rules = []
         for model in _classes(self._models):
@@ -152,9 +148,9 @@ class MongoStore:
         return list(targets)
 
     async def due(self, target: str) -> Due | None:
-        """Find what has expired in a collection; None while its TTL is off.
+        """Find the expired documents of a collection; None if its TTL is off.
 
-        None as well for a time series, of which MongoDB deletes whole buckets.
+        Also None for a time series, from which MongoDB deletes whole buckets.
         """
         swept = self._targets[target]
         with store_errors():
@@ -176,7 +172,7 @@ class MongoStore:
             return await purge(place, target.binding, target.mode, layout, request)
 
     async def count(self, target: str) -> Counted:
-        """Count what has expired in a collection, and estimate how many documents it has."""
+        """Count the expired documents of a collection, and all its documents."""
         swept = self._targets[target]
         with store_errors():
             layout = await swept.layout()
@@ -184,7 +180,7 @@ class MongoStore:
             return await count(swept.place(), policy, layout, swept.binding.source)
 
     async def count_facts(self, target: str) -> dict[str, Fact]:
-        """Count what goes along with the expired documents of a collection."""
+        """Count the dependents of the expired documents of a collection."""
         swept = self._targets[target]
         with store_errors():
             place, policy, layout = swept.place(), await swept.policy(), await swept.layout()
@@ -196,7 +192,7 @@ class MongoStore:
             return await now(self._database)
 
     async def server(self) -> Server:
-        """Return the server that answers to the reads of the database."""
+        """Return the server that the database's reads go to."""
         with store_errors():
             reply = await command_in(self._database, {"hello": 1})
         return Server(reply.get("me"), bool(reply.get("isWritablePrimary")))
@@ -215,18 +211,18 @@ def _classes(models: Any) -> Iterator[type]:
 
 
 def _rule_of(model: type) -> Rule | None:
-    """Return the rule of a class, whose documents are deleted with those that it leads to."""
+    """Return the rule of a class whose documents are deleted with their parents."""
     if not issubclass(model, beanie.Document):
         raise TTLConfigurationError(f"{model.__name__} is not a Beanie document class.")
     check_enforced(model)
     rule = rule_of(model)
     if rule is not None:
-        rule.check()  # a slip is found now
+        rule.check()
     return rule
 
 
 def _target_of(model: type) -> _Target:
-    """Return what a class has to be swept."""
+    """Return the target that a class declares."""
     binding = binding_of(model)
     if binding is None:
         raise TTLConfigurationError(

@@ -1,6 +1,6 @@
 """How a sweep goes from one default of a collection to the next: `Walk`.
 
-`SweptSource` is the half of `DefaultSource` that sweeps ask for it.
+`SweptSource` is the part of a `DefaultSource` that sweeps ask for a `Walk`.
 
 This module must not know which extensions there are.
 """
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class WalkedRange(Protocol):
-    """The documents that have one default, up to their end, in an index that scopes lead.
+    """The expired documents with one default, in an index that scopes lead.
 
-    It has no bounds, as a `KeyRange` has: it isn't one piece of the index.
+    It is not one piece of the index, so unlike a `KeyRange` it has no bounds.
     """
 
     @property
@@ -37,19 +37,19 @@ class WalkedRange(Protocol):
 
     @property
     def order(self) -> str:
-        """The field that the index has them in the order of."""
+        """The field whose order the documents have in the index."""
         ...
 
     def after(self, low: Any) -> Self:
-        """Return the rest of it, from a `place_of`."""
+        """Return the rest of the range, beginning at a `place_of`."""
         ...
 
     def place_of(self, row: Filter) -> Any:
-        """Return where to go on behind a document; None for where this begins."""
+        """Return the place of a document; None for the beginning of this range."""
         ...
 
     def condition(self) -> Document:
-        """Return the filter for what is in it."""
+        """Return the filter for the documents in the range."""
         ...
 
     async def find(
@@ -58,32 +58,32 @@ class WalkedRange(Protocol):
         filter: Filter,  # noqa: A002 (MongoDB's name for it)
         **clauses: Any,
     ) -> list[RawBSONDocument]:
-        """Find documents in it, in its order."""
+        """Find documents in the range, in its order."""
         ...
 
     async def ages(
         self, place: RawCollection, policy: Policy, expired: Filter, now: DatetimeMS
     ) -> list[float]:
-        """Return for how many seconds the first documents of scopes have been expired."""
+        """Return how many seconds the first documents of scopes have been expired."""
         ...
 
 
 class Walk(Protocol):
-    """How a sweep goes from one default to the next, by an index that scopes lead."""
+    """The way from one default to the next in an index that scopes lead."""
 
     def ranges(self, policy: TTL, now: DatetimeMS) -> Iterable[tuple[TTL, WalkedRange]]:
-        """Return the ranges of all documents that inherit, each with the policy of its own."""
+        """Return the ranges of all documents that inherit a default, each with its own policy."""
         ...
 
 
 class SweptSource(DefaultSource):
-    """A source of defaults that a sweep has a way to, from one to the next."""
+    """A source of several defaults, through which a sweep goes one by one."""
 
     @abstractmethod
     async def walk(self, place: RawCollection, index: str) -> Walk:
-        """Return that way, by an index that scopes lead, after a look at it."""
+        """Return the walk through an index that scopes lead, after asking the server about it."""
 
 
 async def walk_by(place: RawCollection, source: DefaultSource, index: str) -> Walk | None:
-    """How a sweep goes through the defaults of a collection by an index; None where it doesn't."""
+    """Return the walk through a collection's defaults by an index; None if its source has none."""
     return await source.walk(place, index) if isinstance(source, SweptSource) else None

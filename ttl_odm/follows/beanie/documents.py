@@ -14,7 +14,7 @@ from bson import DBRef
 from ttl_odm.beanie.drivers import on_primary
 from ttl_odm.beanie.policy import predicate
 from ttl_odm.beanie.policy.bindings import collection_of
-from ttl_odm.beanie.policy.errors import ExpiredError
+from ttl_odm.beanie.purge.errors import ExpiredError
 from ttl_odm.errors import TTLError
 from ttl_odm.follows.beanie.stages import FOLLOWED, having, judged, keys_in
 

@@ -16,7 +16,7 @@ import bson
 from pymongo import ReadPreference
 
 from ttl_odm.beanie.gate.handle import Handle
-from ttl_odm.beanie.policy.errors import ExpiredError
+from ttl_odm.beanie.purge.errors import ExpiredError
 from ttl_odm.beanie.policy.predicate import modified_within
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.lookups import expression

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ttl_odm.beanie.policy.commands import is_multikey
 from ttl_odm.beanie.policy.predicate import value_at
 from ttl_odm.beanie.policy.ttl_indexes import inheriting_branches
-from ttl_odm.beanie.sweep.ages import age_of, reached
+from ttl_odm.beanie.sweep.due import age_of, reached
 from ttl_odm.core.values import NEVER
 
 if TYPE_CHECKING:

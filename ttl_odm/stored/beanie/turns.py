@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection, Document
     from ttl_odm.beanie.indexes.changes import Step
-    from ttl_odm.beanie.indexes.sources import Ensure
+    from ttl_odm.beanie.policy.sources import Ensure
     from ttl_odm.core.policy import Policy
     from ttl_odm.stored.beanie.lookup import StoredDefault
 
