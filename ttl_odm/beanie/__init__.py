@@ -20,10 +20,10 @@ from ttl_odm.beanie.gate.database import keep_lifetimes, ttl_database
 from ttl_odm.beanie.gate.handle import keep_last_modified
 from ttl_odm.beanie.indexes.ensure import ensure_indexes
 from ttl_odm.beanie.indexes.strays import find_strays, repair_strays
-from ttl_odm.beanie.objects.ends import expires_at
 from ttl_odm.beanie.objects.lifetime import (
     expire_at,
     expire_in,
+    expires_at,
     inherit_ttl,
     persist,
     touch,

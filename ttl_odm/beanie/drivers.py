@@ -1,7 +1,7 @@
-"""Documents, and what this adapter uses of the two drivers: the types that all its rooms share.
+"""The types of documents and of the two drivers, which all rooms of this adapter share.
 
-PyMongo's asynchronous classes and Motor's have no base in common, but the same methods. Where a
-value may be of either, it is annotated as PyMongo's.
+PyMongo's asynchronous classes and Motor's have no common base, but the same methods. A value that
+may be of either driver is annotated as PyMongo's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pymongo.asynchronous.database import AsyncDatabase
 
 Document: TypeAlias = dict[str, Any]
-"""A document as BSON has it: also a part of a command, of a pipeline, or a call's options."""
+"""A BSON document, also one in a command or a pipeline; or the options of a call."""
 Filter: TypeAlias = Mapping[str, Any]
 """A document that is only read."""
 Projection: TypeAlias = Filter | Sequence[str]
@@ -25,11 +25,11 @@ Pipeline: TypeAlias = list[Document]
 Collection: TypeAlias = "AsyncCollection[Document]"
 Database: TypeAlias = "AsyncDatabase[Document]"
 Session: TypeAlias = Any
-"""An AsyncClientSession, or Motor's AsyncIOMotorClientSession: callers pass it as what it is."""
+"""An AsyncClientSession, or Motor's AsyncIOMotorClientSession."""
 
 
 def on_primary(collection: Collection) -> Collection:
-    """Return a collection, gated or not, for reads that must know of all writes before them.
+    """Return a collection, gated or not, for reads that must see all earlier writes.
 
     An application may send its own reads to secondaries, which lag behind.
     """

@@ -19,7 +19,7 @@ from beanie.odm.documents import DocumentWithSoftDelete
 from beanie.odm.queries.find import FindMany, FindOne
 
 from ttl_odm.beanie.declare import declaration
-from ttl_odm.beanie.objects import lifetime
+from ttl_odm.beanie.objects import document_writes
 from ttl_odm.beanie.objects.cache import TTLFindMany, TTLFindOne
 from ttl_odm.beanie.objects.copies import remember
 from ttl_odm.beanie.policy.bindings import collection_of, registry_of, subclasses_of
@@ -108,14 +108,14 @@ def _machinery(target: type[Document]) -> dict[str, object]:
     attributes: dict[str, object] = {
         "set_collection": classmethod(set_collection),
         "_save_state": _remembering(target._save_state),
-        "save": lifetime.run_as(lifetime.save, target.save),
-        "insert": lifetime.run_as(lifetime.insert, target.insert),
-        "insert_one": _inserting(lifetime.insert_one, target.insert_one),
-        "insert_many": _inserting(lifetime.insert_many, target.insert_many),
+        "save": document_writes.run_as(document_writes.save, target.save),
+        "insert": document_writes.run_as(document_writes.insert, target.insert),
+        "insert_one": _inserting(document_writes.insert_one, target.insert_one),
+        "insert_many": _inserting(document_writes.insert_many, target.insert_many),
     }
     if issubclass(target, DocumentWithSoftDelete):
         for name in ("delete", "hard_delete"):  # `delete` saves the document
-            attributes[name] = lifetime.run_as(lifetime.delete, getattr(target, name))
+            attributes[name] = document_writes.run_as(document_writes.delete, getattr(target, name))
     if target._find_one_query_class is FindOne:
         attributes["_find_one_query_class"] = TTLFindOne
     if target._find_many_query_class is FindMany:

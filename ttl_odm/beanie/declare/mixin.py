@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError, WithJsonSch
 from pydantic_core.core_schema import CoreSchema, no_info_plain_validator_function
 
 from ttl_odm.beanie.declare import declaration
-from ttl_odm.beanie.objects import lifetime
+from ttl_odm.beanie.objects import document_writes, lifetime
 from ttl_odm.beanie.objects.cache import TTLFindMany, TTLFindOne
 from ttl_odm.beanie.objects.copies import keeps_state, remember
 from ttl_odm.core import expiry
@@ -110,7 +110,7 @@ class TTLMixin(_Base):
         declaration.check(cls)
         declaration.drop_unused_fields(cls, TTLMixin)
         if issubclass(cls, DocumentWithSoftDelete):  # it bypasses our `delete`
-            cls.hard_delete = lifetime.run_as(lifetime.delete, cls.hard_delete)  # type: ignore[method-assign]
+            cls.hard_delete = document_writes.run_as(document_writes.delete, cls.hard_delete)  # type: ignore[method-assign]
 
     @classmethod
     def set_database(cls, database: Database) -> None:
@@ -241,28 +241,28 @@ class TTLMixin(_Base):
 
     async def insert(self, *args: Any, **kwargs: Any) -> Self:
         """Insert the document; see Beanie's own method."""
-        return await lifetime.insert(self, super().insert, *args, **kwargs)
+        return await document_writes.insert(self, super().insert, *args, **kwargs)
 
     @classmethod
     async def insert_one(cls, document: Any, *args: Any, **kwargs: Any) -> Any:
         """Insert a document; see Beanie's own method."""
-        return await lifetime.insert_one(super().insert_one, document, *args, **kwargs)
+        return await document_writes.insert_one(super().insert_one, document, *args, **kwargs)
 
     @classmethod
     async def insert_many(cls, documents: Any, *args: Any, **kwargs: Any) -> InsertManyResult:
         """Insert documents; see Beanie's own method."""
-        return await lifetime.insert_many(super().insert_many, documents, *args, **kwargs)
+        return await document_writes.insert_many(super().insert_many, documents, *args, **kwargs)
 
     async def update(self, *args: Any, **kwargs: Any) -> Self:
         """Update the document, as Beanie does. `ExpiredError` if it has expired.
 
         `save()` calls this; it inserts a document that was never stored, or was deleted.
         """
-        return await lifetime.write(self, super().update, *args, **kwargs)
+        return await document_writes.write(self, super().update, *args, **kwargs)
 
     async def replace(self, *args: Any, **kwargs: Any) -> Self:
         """Replace the stored document, as Beanie does. `ExpiredError` if it has expired."""
-        return await lifetime.replace(self, super().replace, *args, **kwargs)
+        return await document_writes.replace(self, super().replace, *args, **kwargs)
 
     async def delete(self, *args: Any, **kwargs: Any) -> DeleteResult | None:
         """Delete the document, as Beanie does. `ExpiredError` if it has expired.
@@ -270,8 +270,8 @@ class TTLMixin(_Base):
         `DeleteRules.DELETE_LINKS` raises no such error and continues, since an expired document is
         already gone.
         """
-        return await lifetime.delete(self, super().delete, *args, **kwargs)
+        return await document_writes.delete(self, super().delete, *args, **kwargs)
 
     async def sync(self, *args: Any, **kwargs: Any) -> None:
         """Reload the document, as Beanie does. `ExpiredError` if it has expired."""
-        return await lifetime.write(self, super().sync, *args, **kwargs)
+        return await document_writes.write(self, super().sync, *args, **kwargs)

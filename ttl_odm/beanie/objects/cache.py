@@ -1,10 +1,9 @@
-"""Beanie's queries: a cache of results (``use_cache``) bounded by what is in it, and `touch`.
+"""Beanie's queries: their cache of results (``use_cache``), bounded by expiry, and their `touch`.
 
-Beanie lets a class name its query classes; ours see to it that the class's cache is one that
-forgets results as soon as one of their documents has expired, and that queries which want expired
-documents leave the cache alone. What doesn't say when it expires (projections, fetched links,
-aggregations) is not cached. Of a default that isn't in code counts what was noted
-of late.
+Beanie lets a class name its query classes. Ours replace the class's cache by one that drops a
+result as soon as one of its documents has expired. Queries for expired documents bypass it. Results
+that don't contain their expiry (projections, fetched links, aggregations) are not cached. If the
+default isn't in code, the cache is used only while the default was read recently.
 
 This module must not know how the gate works.
 """
@@ -36,10 +35,10 @@ if TYPE_CHECKING:
 
 
 class ExpiringCache(LRUCache):
-    """A cache, in the place of Beanie's, that gives no result with an expired document."""
+    """A cache, in place of Beanie's, that returns no result with an expired document."""
 
     def __init__(self, cache: LRUCache, model: type[Document]) -> None:
-        """Take over the settings of a cache."""
+        """Copy the settings of a cache."""
         super().__init__(cache.capacity, cache.expiration_time)
         self._model = model
 
@@ -52,7 +51,7 @@ class ExpiringCache(LRUCache):
         return value
 
     def set(self, key: str, value: Any) -> None:
-        """Keep a result that says when it expires."""
+        """Store a result whose expiry is known."""
         if self._lives(value):
             super().set(key, value)
 
@@ -63,7 +62,7 @@ class ExpiringCache(LRUCache):
         policy = binding.policy
         if value is None or never_expires(policy):
             return True
-        if not _is_told(self._model, policy):
+        if not _has_expiry(self._model, policy):
             return False
         client = collection_of(self._model).database.client
         clock = registry_of(client).clock
@@ -74,15 +73,15 @@ class ExpiringCache(LRUCache):
         return all(_lives(result, policy, now) for result in results)
 
 
-# Beanie has two classes for this, with no common base that counts.
+# Beanie's two query classes have no useful common base.
 _AnyQuery: Any = object
 
 
 class _Query(_AnyQuery):  # type: ignore[misc]
-    """What both of our queries do besides; stands before Beanie's own class."""
+    """The common part of our query classes; comes before Beanie's class in the MRO."""
 
     def __init__(self, document_model: type[Document]) -> None:
-        """Make a query; see Beanie's own."""
+        """Create a query, and replace the cache of its class; see Beanie's own."""
         super().__init__(document_model)
         cache = document_model._cache
         if isinstance(cache, LRUCache) and not isinstance(cache, ExpiringCache):
@@ -90,9 +89,9 @@ class _Query(_AnyQuery):  # type: ignore[misc]
 
     @property
     def ignore_cache(self) -> bool:
-        """Whether the cache is left alone: it is for whole documents of the class, by themselves.
+        """Whether to bypass the cache, which holds only whole documents of the class.
 
-        A part of one may not say when it expires, and of others nobody can tell.
+        A part of a document may lack its expiry, and the policies of fetched documents are unknown.
         """
         is_whole = self.projection_model is self.document_model and not self.fetch_links
         return self._ignores_cache or not is_whole or _wants_expired(self)
@@ -103,7 +102,7 @@ class _Query(_AnyQuery):  # type: ignore[misc]
 
     async def count(self) -> int:
         """Count what the query finds."""
-        if _wants_expired(self) and not self.fetch_links:  # Beanie 1 would forget the wish
+        if _wants_expired(self) and not self.fetch_links:  # Beanie 1 drops this option
             pages = {name: getattr(self, f"{name}_number", 0) for name in ("limit", "skip")}
             options = {name: number for name, number in pages.items() if number}
             return await collection_of(self.document_model).count_documents(
@@ -114,24 +113,24 @@ class _Query(_AnyQuery):  # type: ignore[misc]
 
     def update(self, *args: Any, **kwargs: Any) -> Any:
         """Update what the query finds."""
-        _refuse_expired(self)
+        _reject_expired(self)
         return super().update(*args, **kwargs)
 
     def upsert(self, *args: Any, **kwargs: Any) -> Any:
         """Update what the query finds, or insert."""
-        _refuse_expired(self)
+        _reject_expired(self)
         return super().upsert(*args, **kwargs)
 
     def delete(self, *args: Any, **kwargs: Any) -> Any:
         """Delete what the query finds."""
-        _refuse_expired(self)
+        _reject_expired(self)
         return super().delete(*args, **kwargs)
 
 
 if TYPE_CHECKING:
 
     class _Mixed:
-        """Nothing: with a base that nobody knows, a checker would know nothing of the queries."""
+        """An empty base: with an unknown base, checkers would know nothing about the queries."""
 else:
     _Mixed = _Query
 
@@ -168,7 +167,7 @@ class TTLFindOne(_Mixed, FindOne[FindQueryResultType]):  # pyright: ignore[repor
                 `expire_in`, gives documents no ttl of their own; or an argument is invalid. On
                 Azure Cosmos DB always.
         """
-        _refuse_expired(self)
+        _reject_expired(self)
         document: FindQueryResultType | None = await touch_one(
             self, at_most_every, only_if, expire_in, session
         )
@@ -176,7 +175,7 @@ class TTLFindOne(_Mixed, FindOne[FindQueryResultType]):  # pyright: ignore[repor
 
     async def replace_one(self, *args: Any, **kwargs: Any) -> Any:
         """Replace what the query finds."""
-        _refuse_expired(self)
+        _reject_expired(self)
         return await super().replace_one(*args, **kwargs)
 
 
@@ -200,7 +199,7 @@ class TTLFindMany(_Mixed, FindMany[FindQueryResultType]):  # pyright: ignore[rep
             The number of documents that were renewed. Those that a condition leaves alone don't
             count.
         """
-        _refuse_expired(self)
+        _reject_expired(self)
         return await touch_many(self, at_most_every, only_if, expire_in, session)
 
     def aggregate(self, *args: Any, **kwargs: Any) -> Any:
@@ -208,7 +207,7 @@ class TTLFindMany(_Mixed, FindMany[FindQueryResultType]):  # pyright: ignore[rep
         if _wants_expired(self):
             kwargs.setdefault("include_expired", True)
         query = super().aggregate(*args, **kwargs)
-        query.ignore_cache = True  # it may give parts of documents, and those of other classes
+        query.ignore_cache = True  # the result may have parts of documents, and other classes
         return query
 
 
@@ -216,7 +215,7 @@ def _wants_expired(query: Any) -> bool:
     return bool(query.pymongo_kwargs.get("include_expired"))
 
 
-def _refuse_expired(query: Any) -> None:
+def _reject_expired(query: Any) -> None:
     if _wants_expired(query):
         raise TTLError(
             "include_expired=True is only for reads: an expired document can't be changed or "
@@ -224,8 +223,8 @@ def _refuse_expired(query: Any) -> None:
         )
 
 
-def _is_told(model: type[Document], policy: Policy) -> bool:
-    """Say whether the documents of a class, as Beanie asks for them, say when they expire.
+def _has_expiry(model: type[Document], policy: Policy) -> bool:
+    """Return whether Beanie's projection for a class contains the deciding fields.
 
     Without its `ttl` a document looks like one that inherits the default.
     """
@@ -236,6 +235,6 @@ def _is_told(model: type[Document], policy: Policy) -> bool:
 
 def _lives(result: object, policy: Policy, now: datetime) -> bool:
     if not isinstance(result, Mapping) or not has(result, deciding_fields(policy)[0]):
-        return False  # nobody can tell
+        return False  # its expiry is unknown
     end = end_of(result, policy)
     return end is None or not is_expired(end, now)

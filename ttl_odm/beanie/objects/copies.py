@@ -1,15 +1,15 @@
-"""What a document in memory knows of the stored one that it is a copy of: its key, and its end.
+"""What a document in memory knows of the stored document that it is a copy of: its key and its end.
 
-Beanie's `save()` is an upsert: it inserts what it doesn't find. For a document that was read or
-written before, and has expired since, that would bring the old content back; for one that was never
-stored it is right. So a document remembers that it was stored, under which key, and with which
-values of the fields that say when it expires: a date that was changed in memory must not hide that
-the stored one has passed.
+Beanie's `save()` is an upsert: it inserts a document that it doesn't find. That is right for a
+document that was never stored. If it was stored, and has expired since, the insert would bring its
+old content back. So a document remembers that it was stored, under which key, and with which values
+of the fields that decide when it expires: a date that was changed in memory must not hide that the
+stored date has passed.
 
-Beanie calls `_save_state` after each read and each write, which has to be quick. It does so, too,
-for what a link is given, which may never have been stored: so the parsing of links is replaced when
-ttl_odm is imported. What is remembered is a private attribute of pydantic's, so that copies and
-pickles have it; it is equal to any other, so that documents are compared as before.
+Beanie calls `_save_state` after each read and each write, so it has to be quick. Beanie also calls
+it for the value of a link, which may never have been stored; so the parsing of links is replaced
+when ttl_odm is imported. A `Copy` is a private attribute of pydantic's, so copies and pickles of
+the document have it. All `Copy` objects are equal, so documents compare as they do without ttl_odm.
 
 This module must not know how the gate works.
 """
@@ -17,6 +17,8 @@ This module must not know how the gate works.
 from __future__ import annotations
 
 from copy import deepcopy
+from datetime import date, datetime, timezone
+from enum import Enum
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 
@@ -25,31 +27,37 @@ from beanie.odm import fields as beanie_fields
 from beanie.odm.utils.parsing import parse_obj
 from pydantic import BaseModel, PrivateAttr
 
+from ttl_odm.beanie.policy.predicate import deciding_fields, value_at
+from ttl_odm.core.policy import TTL
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from ttl_odm.beanie import drivers
+    from ttl_odm.core.policy import Policy
+
 _COPY: Final = "_ttl_copy"
 _READER: Final = "_ttl_reader"
-"""The attribute of a class with what reads the key and the fields that decide, all at once."""
+"""The attribute of a class with the function that reads the key and all deciding fields."""
 _ALIASES: Final = "_ttl_aliases"
-"""The attribute of a class with the names that MongoDB has for the fields that decide."""
+"""The attribute of a class with the stored names of the deciding fields."""
 _STAMP: Final = "_ttl_stamp"
-"""The attribute of a class with the name of the field that nobody sets but the server."""
+"""The attribute of a class with the name of the field that only the server sets."""
 
 _OWN_STATE: Final = "_ttl_own_state"
-"""The attribute of a class that says whether others than Beanie save a state of documents."""
+"""The attribute of a class that says whether code other than Beanie's saves a state."""
 
-# A lazy model looks at each attribute by Python, which would take most of the time here.
+# A lazy model intercepts attributes in Python, which would take most of the time here.
 _attribute_of: Final = object.__getattribute__
 
 
 class Copy(tuple[Any, ...]):
-    """The key of a stored document, and its values in the fields by which it expires."""
+    """The key of a stored document, and its values in the fields that decide when it expires."""
 
     __slots__ = ()
 
     is_certain = True
-    """False where a transaction may not have been committed, or a bulk writer has yet to write."""
+    """False if the write's transaction may be rolled back, or a bulk writer hasn't written yet."""
 
     def __eq__(self, other: object) -> bool:
         return other is None or isinstance(other, Copy)
@@ -62,7 +70,7 @@ class Copy(tuple[Any, ...]):
         return self[0]
 
     def row(self, model: type) -> dict[str, Any]:
-        """The values, as they are in memory, by the names that MongoDB has for them."""
+        """Return the values, as they were in memory, by their stored names."""
         return dict(zip(getattr(model, _ALIASES), self[1:], strict=True))
 
 
@@ -72,13 +80,13 @@ class _Doubtful(Copy):
 
 
 _DELETED: Final = (None,)
-"""What is remembered of a document that was deleted; nothing if it was never read nor written."""
+"""The copy of a document that was deleted. (One that was never read or written has no copy.)"""
 
 
 def prepare(model: Any, fields: Iterable[str], *, stamp: str | None) -> None:
-    """Have the documents of a class remember what they have in these fields.
+    """Make the documents of a class remember their values in these fields.
 
-    `stamp` is the one of them that has no value before the document is stored.
+    `stamp` is the field that has no value before the document is stored.
     """
     tops = {field.partition(".")[0] for field in fields}
     deciding = {
@@ -96,20 +104,20 @@ def prepare(model: Any, fields: Iterable[str], *, stamp: str | None) -> None:
     setattr(model, _STAMP, stamp)
     owners = [base for base in model.__mro__ if "_save_state" in vars(base)]
     setattr(model, _OWN_STATE, len(owners) > 2)  # noqa: PLR2004 (the mixin's, and Beanie's)
-    # Not by the mixin, whose `model_post_init` would then stand before the user's own.
+    # Not declared in the mixin, whose `model_post_init` would then hide the user's own.
     model.__private_attributes__.setdefault(_COPY, PrivateAttr(default=None))
 
 
 def keeps_state(model: Any) -> bool:
-    """Say whether anybody saves the state of a class's documents."""
+    """Return whether the state of a class's documents is saved, by Beanie or by other code."""
     settings = model._document_settings
     return settings is None or settings.use_state_management or getattr(model, _OWN_STATE, True)
 
 
 def remember(document: Any, *, is_certain: bool = True, **known: object) -> None:
-    """Take note that a document is stored, as it is in memory but for what is known better.
+    """Note that a document is stored, with its values in memory, or those of `known`.
 
-    What isn't certain remains so if it is noted again without a change.
+    An uncertain copy stays uncertain if it is noted again without a change.
     """
     model = type(document)
     read = getattr(model, _READER, None)
@@ -126,16 +134,16 @@ def remember(document: Any, *, is_certain: bool = True, **known: object) -> None
 
 
 def forget(document: Any) -> None:
-    """Take note that a document was deleted."""
+    """Note that a document was deleted."""
     if getattr(type(document), _READER, None) is not None:
         document.__pydantic_private__[_COPY] = Copy(_DELETED)
 
 
 def copy_of(document: Any) -> Copy | None:
-    """Return what a document remembers of the stored one; None if it was never stored.
+    """Return what a document remembers of the stored document; None if it was never stored.
 
-    As far as anybody can know: one that was parsed lazily has what was read. One that came as JSON,
-    or was read by the driver, has a stamp that only a stored document gets.
+    A document that was parsed lazily still has what was read. A document without a copy, from JSON
+    or the driver, counts as stored if it has the stamp that only stored documents get.
     """
     model, private, key = type(document), document.__pydantic_private__ or {}, document.id
     read = getattr(model, _READER, None)
@@ -152,7 +160,7 @@ def copy_of(document: Any) -> Copy | None:
 
 
 def _parse_linked(model: Any, data: Any, *args: Any, **kwargs: Any) -> Any:
-    """Parse what a link was given: documents, those of ``$lookup``, or a user's own dicts."""
+    """Parse the value of a link: a document, one from ``$lookup``, or a dict of the user's."""
     known = getattr(data, "__pydantic_private__", None) or {}
     copy = known.get(_COPY)
     document: Any = parse_obj(model, data, *args, **kwargs)
@@ -170,7 +178,7 @@ def _key_alone(values: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 class _Unshared:
-    """Reads values that may change in place, so that they don't; links never change."""
+    """Reads copies of values that may change in place; links never do."""
 
     def __init__(self, read: Callable[[Any], tuple[Any, ...]]) -> None:
         self._read = read
@@ -185,8 +193,62 @@ class _Unshared:
 
 
 def _changes_in_place(annotation: object) -> bool:
-    """Say whether values of a type may change without being replaced."""
+    """Return whether values of a type may change in place."""
     if isinstance(annotation, type) and not get_args(annotation):
         return issubclass(annotation, (list, dict, set, BaseModel))
     origin = get_origin(annotation)
     return origin in (list, dict, set) or any(map(_changes_in_place, get_args(annotation)))
+
+
+def learn(document: Document, row: drivers.Filter, policy: Policy) -> None:
+    """Set the fields that decide when a document expires to those of the stored document."""
+    created = policy.created if isinstance(policy, TTL) else None  # we never change it
+    for field in deciding_fields(policy):
+        name = None if field == created else _attribute(type(document), field)
+        if name is None:
+            continue
+        value = row.get(field)
+        if isinstance(value, datetime) and value.tzinfo is None:
+            value = value.replace(tzinfo=timezone.utc)
+        setattr(document, name, value)
+        if document._saved_state is not None and field in document._saved_state:
+            document._saved_state[field] = value
+    copy = copy_of(document)
+    remember(document, is_certain=copy is None or copy.is_certain)
+
+
+def lifetime_of(document: Document, policy: Policy, copy: Copy | None = None) -> drivers.Document:
+    """Return the fields that decide when a document expires, with their values in memory.
+
+    If a copy is given, its values take precedence.
+    """
+    fields = deciding_fields(policy)
+    names = {field: _attribute(type(document), field) for field in fields}
+    if None in names.values():  # a field of an embedded document
+        dumped = document.model_dump(by_alias=True)
+        held = {field: value_at(dumped, field) for field in fields}
+    else:
+        held = {field: getattr(document, str(name)) for field, name in names.items()}
+    if copy is not None:
+        row = {name: _dumped(value) for name, value in copy.row(type(document)).items()}
+        held |= {field: value_at(row, field) for field in fields if field.partition(".")[0] in row}
+    return {field: _as_stored(value) for field, value in held.items()}
+
+
+def _dumped(value: object) -> object:
+    return value.model_dump(by_alias=True) if isinstance(value, BaseModel) else value
+
+
+def _as_stored(value: object) -> object:
+    """Return what Beanie stores for a value, as far as it matters for expiry."""
+    if isinstance(value, list):
+        return [_as_stored(element) for element in value]
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day, tzinfo=timezone.utc)
+    return value.value if isinstance(value, Enum) else value
+
+
+def _attribute(model: type[Document], field: str) -> str | None:
+    """Return the attribute for a stored field, None if there is none."""
+    fields = model.model_fields.items()
+    return next((name for name, info in fields if (info.alias or name) == field), None)

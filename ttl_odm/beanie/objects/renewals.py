@@ -1,8 +1,8 @@
-"""`touch` of a query: documents are renewed, and one is read with it, without being loaded before.
+"""How `touch` of a query renews documents without loading them.
 
-Many are renewed by ``update_many``, one by ``find_one_and_update``. The second returns a live
-document also if a condition leaves it as it is, so that the caller can tell it from one that is
-gone.
+Many are renewed by ``update_many``, one by ``find_one_and_update``. The latter also returns a live
+document that a condition leaves unchanged, so that the caller can distinguish it from a missing
+one.
 
 This module must not know how the gate works.
 """
@@ -15,8 +15,14 @@ from beanie.odm.utils.parsing import parse_obj
 from beanie.odm.utils.projection import get_projection
 from pymongo import ReturnDocument
 
-from ttl_odm.beanie.objects import azure
-from ttl_odm.beanie.objects.lifetime import MILLISECOND, just_passed, own_life, policy_now
+from ttl_odm.beanie.objects.lifetime import (
+    MILLISECOND,
+    azure_error,
+    is_on_azure,
+    just_passed,
+    own_life,
+    policy_now,
+)
 from ttl_odm.beanie.policy.bindings import collection_of
 from ttl_odm.beanie.policy.predicate import change_is, modified_within
 from ttl_odm.beanie.time import formats
@@ -38,17 +44,17 @@ if TYPE_CHECKING:
 
 
 class _Renewal(NamedTuple):
-    """What a touch sets, as expressions by field, and on which conditions, by which policy."""
+    """What a touch writes: expressions by field, under conditions, by a policy."""
 
     policy: Policy
     fields: dict[str, Any]
     conditions: list[drivers.Document]
     is_plain: bool
-    """Whether the gate's own stamp does it, with a constant for a ttl."""
+    """Whether the gate's own stamp and constant fields suffice."""
 
     @property
     def update(self) -> drivers.Document | drivers.Pipeline:
-        """The update of documents that meet the conditions."""
+        """The update for documents that meet the conditions."""
         return {"$set": self.fields} if self.is_plain else [{"$set": self.fields}]
 
 
@@ -59,7 +65,7 @@ async def touch_many(
     life: float | timedelta | None,
     session: Session,
 ) -> int:
-    """Renew what a query finds; return the number of documents that were."""
+    """Renew the documents that a query finds; return the number of renewed documents."""
     model = query.document_model
     if query.skip_number or query.limit_number:
         raise TTLConfigurationError(
@@ -67,12 +73,12 @@ async def touch_many(
             "and limit out."
         )
     renewal = await _renewal(model, at_most_every, only_if, life)
-    wanted = query.get_filter_query()
+    query_filter = query.get_filter_query()
     if renewal.conditions:
-        wanted = {"$and": [wanted, {"$expr": {"$and": renewal.conditions}}]}
-    collection: Any = collection_of(model)  # the gate's, which has more options
+        query_filter = {"$and": [query_filter, {"$expr": {"$and": renewal.conditions}}]}
+    collection: Any = collection_of(model)  # gated, so it has more options
     result = await collection.update_many(
-        wanted,
+        query_filter,
         renewal.update,
         session=session or query.session,
         keep_last_modified=not renewal.is_plain,
@@ -89,7 +95,7 @@ async def touch_one(
     life: float | timedelta | None,
     session: Session,
 ) -> Any:
-    """Renew the document that a query finds, and return it; None if there is none that lives."""
+    """Renew the live document that a query finds, and return it; None if there is none."""
     model = query.document_model
     if query.fetch_links:
         raise TTLConfigurationError(
@@ -100,7 +106,7 @@ async def touch_one(
     update = renewal.update
     if renewal.conditions:
         update = _unless_left_alone(renewal)
-    found = await collection_of(model).find_one_and_update(
+    row = await collection_of(model).find_one_and_update(
         query.get_filter_query(),
         update,
         projection=get_projection(query.projection_model),
@@ -109,17 +115,17 @@ async def touch_one(
         keep_last_modified=not renewal.is_plain or bool(renewal.conditions),
         **query.pymongo_kwargs,
     )
-    return None if found is None else parse_obj(query.projection_model, found)
+    return None if row is None else parse_obj(query.projection_model, row)
 
 
 def _unless_left_alone(renewal: _Renewal) -> drivers.Pipeline:
-    """Return the update that leaves a document as it is unless it meets the conditions.
+    """Return the update that changes a document only if it meets the conditions.
 
-    MongoDB writes nothing then.
+    MongoDB doesn't write a document that an update leaves unchanged.
     """
     policy, condition = renewal.policy, {"$and": renewal.conditions}
     fields = dict(renewal.fields)
-    if not isinstance(policy, TTL):  # the one field may be a path, which $mergeObjects doesn't know
+    if not isinstance(policy, TTL):  # its field may be a path, which $mergeObjects doesn't support
         return [
             {
                 "$set": {
@@ -140,8 +146,8 @@ async def _renewal(
     life: float | timedelta | None,
 ) -> _Renewal:
     policy, name = await policy_now(model), model.__name__
-    if azure.holds(model):
-        raise azure.refusal(model, "touch() of a query", instead="touch the documents")
+    if is_on_azure(model):
+        raise azure_error(model, "touch() of a query", instead="touch the documents")
     if not isinstance(policy, TTL) and life is None:
         raise TTLConfigurationError(f"{name} documents can't be touched: {policy!r}.")
     fields: dict[str, Any] = {}
@@ -166,7 +172,7 @@ async def _renewal(
 def _with_life(
     policy: Policy, name: str, life: float | timedelta
 ) -> tuple[dict[str, Any], Instant, bool]:
-    """What gives documents this life, its end, and whether the gate's own stamp does the rest."""
+    """Return the fields for a new life, its end, and whether the gate's own stamp does the rest."""
     if isinstance(policy, TTL) and policy.override is not None:
         seconds = life_seconds(life, where=f"{name}.{policy.override}")
         return *own_life(policy, policy.override, seconds), bool(seconds)

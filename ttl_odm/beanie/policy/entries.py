@@ -1,10 +1,10 @@
-"""What a client's registry keeps of a collection whose documents expire: an `Entry`.
+"""What a client's registry has for a collection whose documents expire: an `Entry`.
 
-It is a `Binding`, if the documents have a policy, or the `Rule` of an extension, if they expire
-with those of another collection. Reads ask either of them how documents are judged: by a policy,
-from which a filter is made, or by stages (`Judged`), where no filter can tell.
+It is a `Binding` if the documents have a policy, or the `Rule` of an extension if they expire with
+the documents of another collection. Either tells reads how to judge documents: by a policy, which
+becomes a filter, or by stages (`Judged`), if no filter can decide.
 
-This module must not know which extensions there are.
+This module must not know which extensions exist.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
 
 Backend = Literal["mongodb", "documentdb", "cosmos", "migrations"]
-"""Who enforces a policy: the gate on MongoDB or on documentdb (the engine of Azure Cosmos DB for
-MongoDB vCore), Azure Cosmos DB (RU) itself, or, in a migration of Beanie's, nobody."""
+"""What enforces a policy: the gate on MongoDB or on documentdb (the engine of Azure Cosmos DB for
+MongoDB vCore), the service Azure Cosmos DB (RU), or, in a migration of Beanie's, nothing."""
 
 GATED: Final = ("mongodb", "documentdb")
-"""The backends on which the gate enforces it."""
+"""The backends on which the gate enforces policies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """How documents are judged that no filter can judge: by stages, and then an expression.
+    """Stages and an expression that judge documents where no filter can.
 
-    `hide` is the stage that takes out what the others have put into the documents.
+    `hide` is the stage that removes the fields which the other stages add.
     """
 
     stages: Pipeline
@@ -39,21 +39,21 @@ class Judged:
 
     @property
     def live(self) -> Pipeline:
-        """The stages that leave live documents."""
+        """The stages that keep live documents only."""
         return [*self.stages, {"$match": {"$expr": self.condition}}]
 
     @property
     def expired(self) -> Pipeline:
-        """The stages that leave those that have expired."""
+        """The stages that keep expired documents only."""
         return [*self.stages, {"$match": {"$expr": {"$not": [self.condition]}}}]
 
 
 Own: TypeAlias = "Policy | Judged | None"
-"""What decides about the documents of a collection."""
+"""How the documents of a collection are judged; None if ttl_odm doesn't judge them."""
 
 
 class Entry(ABC):
-    """What stands on a collection, declared by a class."""
+    """The policy or rule of a collection, declared by a class."""
 
     __slots__ = ()
 
@@ -63,27 +63,27 @@ class Entry(ABC):
     @property
     @abstractmethod
     def declared(self) -> Policy | Extension:
-        """What the class declares at this moment."""
+        """The class's declaration at this moment."""
 
     @property
     def enforced_by_others(self) -> bool:
-        """Whether the service enforces it, or in a migration nobody."""
+        """Whether the service enforces it, or, in a migration, nothing does."""
         return self.backend not in GATED
 
     @abstractmethod
     def judged(self, reader: str) -> Own:
-        """What decides about the documents at this moment, for a read in a database.
+        """Return how to judge the documents at this moment, for a read in a database.
 
-        None where ttl_odm doesn't enforce it.
+        None if ttl_odm doesn't enforce it.
 
         Raises:
-            TTLError: In that database it can't be told.
+            TTLError: A read in that database can't judge them.
         """
 
     @abstractmethod
     def check_shared(self, model: type, declared: Policy | None) -> None:
-        """Reject another class on the collection, with this policy, or without any.
+        """Reject another class on the collection, with this policy or without one.
 
         Raises:
-            TTLConfigurationError: Its documents would expire by what stands here.
+            TTLConfigurationError: Its documents would expire by this entry.
         """

@@ -1,5 +1,5 @@
 """The database's clock, and fields that hold instants.
 
-- `clock`: what time it is on the server, without asking it for every document.
-- `formats`: how fields keep instants and durations: what is stored for each.
+- `clock`: an estimate of the server's clock, without asking the server for every document.
+- `formats`: how fields store instants and durations.
 """

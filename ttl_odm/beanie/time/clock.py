@@ -1,9 +1,9 @@
-"""What time it is on the server, without asking it for every document.
+"""An estimate of the server's clock, without asking the server for every document.
 
-The contract knows one clock, the database's. Most of what the gate does leaves the clock to the
-server (``$$NOW``, ``$currentDate``). Where the server cannot help (stamping inserts, ``distinct``,
-documents that wait in a cursor's buffer) its time is estimated: one ``hello`` a minute, and the
-host's monotonic clock in between. The host's own idea of the time never counts.
+The contract knows one clock, the database's. Most operations of the gate use it on the server
+(``$$NOW``, ``$currentDate``). Where that is impossible (stamps of inserts, ``distinct``, documents
+in a cursor's buffer) the server's time is estimated: by one ``hello`` a minute, and the host's
+monotonic clock in between. The host's own time never counts.
 
 This module must not know policies or documents.
 """
@@ -28,18 +28,18 @@ _monotonic: Final = partial(time.monotonic)
 _FRESH_SECONDS: Final = 60
 _SHARP_SECONDS: Final = 0.005
 _RETRIES: Final = 2
-"""How often to ask again when an answer took longer than that."""
+"""How often to ask again if an answer took longer than `_SHARP_SECONDS`."""
 _DRIFT: Final = 5e-5
-"""How wrong the host's monotonic clock may go: 50 microseconds in a second."""
+"""The largest error of the host's monotonic clock: 50 microseconds per second."""
 _JUMP_SECONDS: Final = 0.5
-"""Wall and monotonic clock apart by this much: the machine slept, or its clock was set."""
+"""If wall and monotonic clock differ by this much, the machine slept, or its clock was set."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _OPTIONS: Final[CodecOptions[Document]] = CodecOptions(tz_aware=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The server's clock, read at some moment between two of ours."""
+    """The server's clock, and the host's clock before and after it was read."""
 
     server: datetime
     sent: float
@@ -48,7 +48,7 @@ class _Sample:
 
     @property
     def width(self) -> float:
-        """How long the question took, in seconds: so inexact is the answer."""
+        """The seconds between question and answer, which is the error of the sample."""
         return self.received - self.sent
 
 
@@ -56,11 +56,11 @@ class ServerClock:
     """An estimate of one server's clock, with bounds."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
+        """Begin without a sample."""
         self._sample: _Sample | None = None
 
     async def refresh(self, database: Database) -> None:
-        """Ask the server, by any one of its databases, if the last answer is over a minute old."""
+        """Ask the server through one of its databases, if the last answer is over a minute old."""
         last, now = self._sample, _monotonic()
         is_recent = last is not None and now - last.received <= _FRESH_SECONDS
         if last is not None and is_recent and abs(time.time() - now - last.wall) < _JUMP_SECONDS:
@@ -86,7 +86,7 @@ class ServerClock:
 
     @property
     def is_known(self) -> bool:
-        """Whether the server was ever asked."""
+        """Whether the server was asked before."""
         return self._sample is not None
 
     def _known(self) -> _Sample:
@@ -96,9 +96,9 @@ class ServerClock:
 
 
 def instant_of(hello: Filter) -> DatetimeMS:
-    """Return the instant that the answer to a ``hello`` tells, decoded with any options.
+    """Return the instant in the reply to a ``hello``, decoded with any options.
 
-    MongoDB says it as a date. Azure's gateway to documentdb gives a number of milliseconds.
+    MongoDB sends a date; Azure's gateway to documentdb sends a number of milliseconds.
     """
     instant = hello["localTime"]
     return DatetimeMS(instant if isinstance(instant, datetime) else int(instant))

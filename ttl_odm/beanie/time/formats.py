@@ -1,14 +1,14 @@
-"""How fields keep instants and durations: what is stored for each.
+"""How fields store instants and durations.
 
-Instants are dates, or as an adopted collection has them, numbers and strings. What is written is
-rounded up to the unit, so that no document expires before it should. Reading is the business of
-`ttl_odm.beanie.policy.predicate`, on the server, and of `ttl_odm.core.instant_of`.
+Instants are dates, or numbers and strings in an adopted collection. Writes round up to the unit, so
+that no document expires early. `ttl_odm.beanie.policy.predicate` reads them on the server, and
+`ttl_odm.core.instant_of` in memory.
 
-A ttl may be given as a timedelta, which BSON doesn't have: Beanie writes its seconds, a float. One
-of them is then no longer what it was: -1 second, a duration gone wrong, becomes -1.0, which means
-"never". So the documents' encoder leaves a mark on that one, by which the gate knows it.
+A ttl may be a timedelta, which BSON doesn't have: Beanie writes its seconds as a float. That hides
+one mistake: -1 second, a wrong duration, becomes -1.0, which means "never". So the encoder of the
+documents marks this value, and the gate rejects it.
 
-This module must not know who writes.
+This module must not know its callers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
 
 Instant: TypeAlias = str | Document | datetime
-"""An expression that gives a date."""
+"""An expression whose value is a date."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _GONE_WRONG: Final = timedelta(seconds=-1)
@@ -37,12 +37,12 @@ _STEPS: Final = {
 
 
 def server_now() -> Instant:
-    """Return the expression for the server's present instant; whatever needs one asks here."""
+    """Return the expression for the server's present instant; the test clock replaces it."""
     return "$$NOW"
 
 
 def stored(policy: Policy, instant: datetime) -> datetime | str | int:
-    """Return what the policy's field has to hold, in its unit, for an aware instant."""
+    """Return an aware instant in the form and unit in which the policy's field stores it."""
     if policy.unit is None:
         return instant
     if policy.unit == "iso":
@@ -52,7 +52,7 @@ def stored(policy: Policy, instant: datetime) -> datetime | str | int:
 
 
 def stored_expr(policy: Policy, instant: Instant) -> Instant:
-    """Return the expression for the same, of one for a date."""
+    """Return the expression for what the policy's field stores, from one for a date."""
     if policy.unit is None:
         return instant
     if policy.unit == "iso":
@@ -64,7 +64,7 @@ def stored_expr(policy: Policy, instant: Instant) -> Instant:
 
 
 def mark_durations(model: type[beanie.Document]) -> None:
-    """Have a class's encoder mark a duration gone wrong, unless it has its own for timedeltas."""
+    """Make a class's encoder mark -1 second, unless the class has its own for timedeltas."""
 
     def seconds_of(duration: timedelta) -> float:
         seconds = duration.total_seconds()
@@ -76,12 +76,12 @@ def mark_durations(model: type[beanie.Document]) -> None:
 
 
 def check_duration(value: object, field: str) -> None:
-    """Refuse -1 second as an own ttl, also where other values that are none are stored."""
+    """Reject -1 second as an own ttl, even if the policy stores other invalid values."""
     if isinstance(value, _GoneWrong):
         row_ttl(_GONE_WRONG, where=field)
 
 
 class _GoneWrong(float):
-    """What was `timedelta(seconds=-1)`."""
+    """The encoded form of `timedelta(seconds=-1)`."""
 
     __slots__ = ()

@@ -27,7 +27,7 @@ from ttl_odm.beanie.declare.declaration import is_enforced
 from ttl_odm.beanie.gate.cursors import Lifetime
 from ttl_odm.beanie.gate.handle import Handle
 from ttl_odm.beanie.indexes.ensure import SECONDS
-from ttl_odm.beanie.objects.lifetime import _lifetime_of
+from ttl_odm.beanie.objects.copies import lifetime_of
 from ttl_odm.beanie.policy import bindings
 from ttl_odm.beanie.policy.bindings import policy_of
 from ttl_odm.beanie.policy.commands import (
@@ -131,7 +131,7 @@ def lifetime(target: Any) -> timedelta | None:
         raise not_counted_from_writing(model.__name__, policy.field)
     default, own = policy.default, None
     if isinstance(target, model):
-        held: dict[Any, Any] = _lifetime_of(target, policy)
+        held: dict[Any, Any] = lifetime_of(target, policy)
         default = policy.default_of(held.get(policy.by))
         own = expiry.own_ttl(policy, held.get(policy.override))
     return life(model.__name__, default, own)
