@@ -25,8 +25,8 @@ from benchmarks.sweeping_tables import AT_ONCE, BY_KEY, ROW_BY_ROW, SWEEPER
 from ttl_odm.beanie import TTLMixin, ensure_indexes, ttl_database
 from ttl_odm.beanie.policy.ttl_indexes import (
     inheriting_branches,
+    mongodb_indexes,
     own_branches,
-    wanted_indexes,
 )
 from ttl_odm.core.policy import TTL
 from ttl_odm.sweeper import AsyncSweeper, Hook
@@ -169,7 +169,7 @@ def monitor(place: Place) -> tuple[int, float]:
     entries = place.there[NAME]
     rows = entries.estimated_document_count()
     entries.drop_indexes()
-    indexes = [index.document() for index in wanted_indexes(TTL(DAY), "native")]
+    indexes = [index.document() for index in mongodb_indexes(TTL(DAY), "native")]
     place.there.command({"createIndexes": NAME, "indexes": indexes})
     while entries.estimated_document_count() == rows:
         sleep(0.001)

@@ -21,7 +21,7 @@ from tests.migrations.projects import is_mysql
 from ttl_odm import ExpireAt
 from ttl_odm.beanie.policy.bindings import declared_policy
 from ttl_odm.beanie.policy.sources import outline
-from ttl_odm.beanie.policy.ttl_indexes import wanted_indexes
+from ttl_odm.beanie.policy.ttl_indexes import mongodb_indexes
 from ttl_odm.beanie.sweep.store import MongoStore
 from ttl_odm.cli import checked_table, checks_rows
 from ttl_odm.cli.commands import cli
@@ -443,7 +443,7 @@ def test_forgotten_ttl_indexes_of_mongodb_are_errors(mongodb: Any) -> None:
 @pytest.mark.slow
 def test_an_index_that_its_scopes_do_not_lead_is_found(mongodb: Any) -> None:
     url, database = mongodb
-    indexes = wanted_indexes(outline(declared_policy(Letter)), "sweeper")
+    indexes = mongodb_indexes(outline(declared_policy(Letter)), "sweeper")
     made = [index.document() for index in indexes]
     database.command({"createIndexes": "letters", "indexes": made})
     row = {"_id": {"name": "letters", "scope": ""}, "ttl": 3600, "changed_by": None}
@@ -455,7 +455,7 @@ def test_an_index_that_its_scopes_do_not_lead_is_found(mongodb: Any) -> None:
     assert "__ttl_sweep_default doesn't begin with tenant_id" in finding["message"]
     assert finding["fix"] == "await ensure_indexes(Letter, rebuild=True)"
     database["letters"].drop_index("__ttl_sweep_default")
-    led = wanted_indexes(outline(declared_policy(Letter)), "sweeper", "tenant_id")[0]
+    led = mongodb_indexes(outline(declared_policy(Letter)), "sweeper", "tenant_id")[0]
     database.command({"createIndexes": "letters", "indexes": [led.document()]})
     assert not [code for code, _ in found(app, status=0) if "index" in code]
 

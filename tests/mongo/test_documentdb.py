@@ -63,7 +63,7 @@ def test_its_indexes_have_the_names_fields_and_seconds_of_mongodbs(policy: Any) 
         return [(index.name, index.field, index.seconds) for index in indexes]
 
     assert said(ttl_indexes.documentdb_indexes(policy, "native")) == said(
-        ttl_indexes.wanted_indexes(policy, "native")
+        ttl_indexes.mongodb_indexes(policy, "native")
     )
 
 

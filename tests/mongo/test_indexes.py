@@ -206,7 +206,7 @@ async def test_another_filter_or_field_is_built_again_only_when_told_to(
 
     assert "__ttl_default" in report.removed
     assert "__ttl_default" in report.created
-    for each in ttl_indexes.wanted_indexes(policy, "native"):
+    for each in ttl_indexes.mongodb_indexes(policy, "native"):
         assert place.indexes()[each.name]["partialFilterExpression"] == each.filter
 
 
@@ -250,7 +250,7 @@ async def test_many_processes_may_start_at_once(place: Scratch) -> None:
             *(ensure_collection(place.ours, policy, rebuild=True) for _ in range(8))
         )
 
-        wanted = ttl_indexes.wanted_indexes(policy, "native")
+        wanted = ttl_indexes.mongodb_indexes(policy, "native")
         assert seconds(place) == {each.name: each.seconds for each in wanted}
 
 
@@ -378,7 +378,7 @@ async def test_a_descending_ttl_index_is_relied_on(place: Scratch) -> None:
 
 async def test_an_index_in_the_way_is_named(place: Scratch) -> None:
     policy = TTL(60)
-    wanted = ttl_indexes.wanted_indexes(policy, "sweeper")[0]
+    wanted = ttl_indexes.mongodb_indexes(policy, "sweeper")[0]
     copy = {**wanted.document(), "name": "copied"}
     place.database.command({"createIndexes": "documents", "indexes": [copy]})
 
@@ -497,7 +497,7 @@ async def test_a_time_series_can_have_no_other_policy(
     ],
     ids=repr,
 )
-@pytest.mark.parametrize("build", [ttl_indexes.wanted_indexes, ttl_indexes.azure_indexes])
+@pytest.mark.parametrize("build", [ttl_indexes.mongodb_indexes, ttl_indexes.azure_indexes])
 def test_a_field_that_no_ttl_index_can_be_on_is_refused(
     build: Any, policy: Policy, message: str
 ) -> None:

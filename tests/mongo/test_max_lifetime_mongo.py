@@ -24,7 +24,7 @@ from tests.mongo.test_predicate import (
 from ttl_odm import NEVER, TTL, ExpiredError, TTLConfigurationError
 from ttl_odm.beanie import TTLMixin, ensure_indexes
 from ttl_odm.beanie.policy.predicate import change_is, expired_expr
-from ttl_odm.beanie.policy.ttl_indexes import azure_indexes, wanted_indexes
+from ttl_odm.beanie.policy.ttl_indexes import azure_indexes, mongodb_indexes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -206,7 +206,7 @@ async def test_what_is_past_its_limit_is_swept(
 def test_the_limit_has_an_index_of_its_own() -> None:
     names = {
         default: [
-            (each.name, each.field, each.seconds) for each in wanted_indexes(policy, "native")
+            (each.name, each.field, each.seconds) for each in mongodb_indexes(policy, "native")
         ]
         for default in (None, -1, 100)
         for policy in [limited(default)]
@@ -218,7 +218,7 @@ def test_the_limit_has_an_index_of_its_own() -> None:
         ("__ttl_own", "_exp", 0),
         ("__ttl_created", "created_at", LIMIT),
     ]
-    (swept_by,) = (each for each in wanted_indexes(limited(100), "sweeper") if "cre" in each.name)
+    (swept_by,) = (each for each in mongodb_indexes(limited(100), "sweeper") if "cre" in each.name)
     assert (swept_by.name, swept_by.seconds) == ("__ttl_sweep_created", None)
 
 
@@ -230,11 +230,11 @@ async def test_an_index_that_deletes_sooner_by_the_creation_is_refused(place: Wo
 
 def test_what_mongodb_cannot_follow_is_refused() -> None:
     with pytest.raises(TTLConfigurationError, match="leave unit out, or max_lifetime"):
-        wanted_indexes(limited(100, unit="ms"), "sweeper")
+        mongodb_indexes(limited(100, unit="ms"), "sweeper")
     with pytest.raises(TTLConfigurationError, match="Azure Cosmos DB has one default"):
         azure_indexes(limited(100), "native")
     with pytest.raises(TTLConfigurationError, match="'_id' can't have a TTL index"):
-        wanted_indexes(TTL(100, max_lifetime=5, created="_id"), "native")
+        mongodb_indexes(TTL(100, max_lifetime=5, created="_id"), "native")
 
 
 def test_a_creation_without_an_hour_is_refused() -> None:

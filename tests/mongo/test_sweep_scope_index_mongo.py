@@ -16,7 +16,7 @@ from ttl_odm.beanie import TTLMixin, ensure_indexes
 from ttl_odm.beanie.policy.bindings import declared_policy
 from ttl_odm.beanie.policy.commands import RAW
 from ttl_odm.beanie.policy.sources import MOST_SCOPES, outline
-from ttl_odm.beanie.policy.ttl_indexes import wanted_indexes
+from ttl_odm.beanie.policy.ttl_indexes import mongodb_indexes
 from ttl_odm.sweeper import Pace, Skip
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ async def put(place: Carts, defaults: Mapping[Any, int | None]) -> None:
 
 def with_dates_only(place: Carts) -> None:
     """Create the index that earlier releases made."""
-    indexes = wanted_indexes(outline(declared_policy(place.model)), "sweeper")
+    indexes = mongodb_indexes(outline(declared_policy(place.model)), "sweeper")
     made = [index.document() for index in indexes]
     place.raw.command({"createIndexes": "carts", "indexes": made})
 

@@ -129,7 +129,7 @@ async def _indexes(target: Target) -> list[Finding]:
     policy = binding.policy
     aim = Aim(
         collection=collection.name,
-        indexes=ttl_indexes.wanted_indexes(policy, binding.purge, binding.scope),
+        indexes=ttl_indexes.mongodb_indexes(policy, binding.purge, binding.scope),
         declared=policy,
         rebuild=False,
         can_change=True,

@@ -161,7 +161,7 @@ class Sent:
         asked = handle.filter_for(filter, expired=True)
         if expired:
             return cls(asked, asked)
-        if handle.unknown():
+        if handle.unread_defaults():
             return cls(asked, filters.matching_nothing(asked), is_open=True)
         return cls(asked, filters.live_filter(asked, handle.policy))
 

@@ -118,7 +118,7 @@ class Gate(Handle):
         """Find one live document."""
         expired = takes_expired(options)
         lifetime, projection = for_find(self, projection, expired=expired)
-        await self.know()
+        await self.read_defaults()
         await self.ready()
         asked = self.filter_for(filter, expired=True)
         is_by_id = "_id" in filters.equalities(asked)
@@ -269,7 +269,7 @@ class Gate(Handle):
         """Run one of the methods that are `HANDED_OVER`."""
         if name in _ABOUT_INDEXES:
             return await getattr(self, name)(**arguments)
-        await self.know()
+        await self.read_defaults()
         await self.check_reach()
         rule = rule_of(self)
         methods: Methods = self if rule is None else rule.methods(self)

@@ -204,7 +204,7 @@ class Handle:
         """Return how writes to any collection of the client are stamped."""
         return _stamping(self.registry.find(database or self.database, collection))
 
-    def unknown(self, pipeline: object = ()) -> list[tuple[DefaultSource, Collection]]:
+    def unread_defaults(self, pipeline: object = ()) -> list[tuple[DefaultSource, Collection]]:
         """Return the defaults that have to be read before an operation, and their collections.
 
         They belong to this collection and to those that a pipeline reaches.
@@ -226,24 +226,24 @@ class Handle:
             and not binding.source.is_known
         ]
 
-    def unknown_to_view(self, command: Any) -> list[tuple[DefaultSource, Collection]]:
+    def unread_view_defaults(self, command: Any) -> list[tuple[DefaultSource, Collection]]:
         """Return these defaults for the view that a database command creates, if it creates one."""
         pipeline = views.read_by(command) if self.registry.has_unknown else []
-        return self.unknown(pipeline) if pipeline else []
+        return self.unread_defaults(pipeline) if pipeline else []
 
-    async def know(self, pipeline: object = ()) -> None:
+    async def read_defaults(self, pipeline: object = ()) -> None:
         """Read the defaults that an operation needs and that aren't in code."""
-        for source, collection in self.unknown(pipeline):
+        for source, collection in self.unread_defaults(pipeline):
             await source.see(collection)
 
-    async def know_view(self, command: Any) -> None:
+    async def read_view_defaults(self, command: Any) -> None:
         """Read the defaults that a database command needs."""
-        for source, collection in self.unknown_to_view(command):
+        for source, collection in self.unread_view_defaults(command):
             await source.see(collection)
 
     def check_complete(self, method: str, pipeline: object = ()) -> None:
         """Reject a read that is built before a default can be read, if it needs one."""
-        for source, collection in self.unknown(pipeline):
+        for source, collection in self.unread_defaults(pipeline):
             source.check_complete(method, collection.full_name)
 
     async def now(self) -> datetime:
@@ -263,7 +263,7 @@ class Handle:
         if self.is_gated:
             await self.registry.clock.refresh(self.plain.database)
         else:
-            await views.ensure(self.plain, self.registry, self, self.know, self.backend)
+            await views.ensure(self.plain, self.registry, self, self.read_defaults, self.backend)
         await self.check_reach()
 
     async def check_reach(self) -> None:

@@ -95,10 +95,10 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
         create = super().create_collection
 
         async def later() -> Any:
-            await self._handle.know_view(kwargs)
+            await self._handle.read_view_defaults(kwargs)
             return await create(*args, **self._handle.command_for(kwargs))
 
-        if self._handle.unknown_to_view(kwargs):
+        if self._handle.unread_view_defaults(kwargs):
             return asyncio.ensure_future(later(), loop=self.get_io_loop())
         return create(*args, **self._handle.command_for(kwargs))
 
@@ -107,10 +107,10 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
         run = super().command
 
         async def later() -> Any:
-            await self._handle.know_view(command)
+            await self._handle.read_view_defaults(command)
             return await run(self._handle.command_for(command), *args, **kwargs)
 
-        if self._handle.unknown_to_view(command):
+        if self._handle.unread_view_defaults(command):
             return asyncio.ensure_future(later(), loop=self.get_io_loop())
         return run(self._handle.command_for(command), *args, **kwargs)
 
@@ -179,7 +179,7 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         """Run a pipeline on live documents, of other collections too."""
         expired = takes_expired(kwargs)
         lifetime = for_pipeline(self._gate, pipeline, expired=expired)
-        is_open = not expired and bool(self._gate.unknown(pipeline))
+        is_open = not expired and bool(self._gate.unread_defaults(pipeline))
         # That is rewritten when it is sent; until then it gives nothing.
         gated = (
             [{"$match": filters.NOTHING}]
@@ -249,7 +249,7 @@ class _Cursor(JudgingCursor):
         if self._lifetime is None:
             return await method(*args)
         if self._batches == 0 or (self.alive and not self._buffer_size()):  # there is another batch
-            await self._lifetime.handle.know()
+            await self._lifetime.handle.read_defaults()
         await self._lifetime.handle.ready()
         if self._batches > 0:
             return await method(*args)
@@ -283,7 +283,7 @@ class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
         return sent.is_open or (is_positional and not sent.includes_expired)
 
     async def _completed(self, lifetime: Judging, method: Method) -> Any:
-        await lifetime.handle.know()
+        await lifetime.handle.read_defaults()
         async with coarsely(self.delegate, lifetime, self._sent, self._keys, judges=False):
             return await method()
 
@@ -335,7 +335,7 @@ class TTLMotorCommandCursor(_Cursor, _MotorCommandCursor):  # type: ignore[misc]
 
     async def _begin(self, lifetime: Judging, method: Method, *args: object) -> Any:
         if self._open is not None and self.args:
-            await lifetime.handle.know(self._open)
+            await lifetime.handle.read_defaults(self._open)
             pipeline = lifetime.handle.pipeline_for(
                 self._open, expired=False, collated=is_collated(self.kwargs)
             )

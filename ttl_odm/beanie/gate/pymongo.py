@@ -71,7 +71,7 @@ class TTLDatabase(AsyncDatabase[Any]):
 
     async def create_collection(self, *args: Any, **kwargs: Any) -> TTLCollection:
         """Create a collection, or a view whose pipeline sees live documents only."""
-        await self._handle.know_view(kwargs)
+        await self._handle.read_view_defaults(kwargs)
         kwargs = self._handle.command_for(kwargs)
         return TTLCollection(self, await super().create_collection(*args, **kwargs))
 
@@ -82,13 +82,13 @@ class TTLDatabase(AsyncDatabase[Any]):
 
     async def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline that starts from no collection."""
-        await self._handle.know(pipeline)
+        await self._handle.read_defaults(pipeline)
         gated = self._handle.pipeline_for(pipeline, expired=takes_expired(kwargs))
         return await super().aggregate(gated, *args, **kwargs)
 
     async def command(self, command: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a command; the pipeline of a view that it creates sees live documents only."""
-        await self._handle.know_view(command)
+        await self._handle.read_view_defaults(command)
         return await super().command(self._handle.command_for(command), *args, **kwargs)
 
 
@@ -154,7 +154,7 @@ class TTLCollection(AsyncCollection[Any]):
     async def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline on live documents, of other collections too."""
         expired = takes_expired(kwargs)
-        await self._gate.know(pipeline)
+        await self._gate.read_defaults(pipeline)
         lifetime = for_pipeline(self._gate, pipeline, expired=expired)
         gated = self._gate.pipeline_for(pipeline, expired=expired, collated=is_collated(kwargs))
         await self._gate.ready()
@@ -173,7 +173,7 @@ class TTLCollection(AsyncCollection[Any]):
 
     async def aggregate_raw_batches(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline on live documents; they are not judged again when they are read."""
-        await self._gate.know(pipeline)
+        await self._gate.read_defaults(pipeline)
         gated = self._gate.pipeline_for(pipeline, expired=takes_expired(kwargs))
         return await super().aggregate_raw_batches(gated, *args, **kwargs)
 
@@ -213,7 +213,7 @@ class _Cursor(JudgingCursor):
     async def _refresh(self) -> int:
         if self._lifetime is not None:
             if not self._killed:  # there is another batch
-                await self._lifetime.handle.know()
+                await self._lifetime.handle.read_defaults()
             await self._lifetime.handle.ready()
             self._batches += 1
             if self._batches == 1:

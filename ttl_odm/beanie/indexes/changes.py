@@ -16,7 +16,7 @@ from ttl_odm.beanie.policy.ttl_indexes import (
     date_fields,
     has_key,
     is_ours,
-    wanted_indexes,
+    mongodb_indexes,
 )
 from ttl_odm.core.values import short_repr
 from ttl_odm.errors import TTLConfigurationError
@@ -208,7 +208,7 @@ def check_ttl_index(theirs: Document, collection: str, entry: Entry | None) -> N
     indexes: tuple[Index, ...] = ()
     if isinstance(entry, Binding):
         if entry.source.is_known:
-            indexes = wanted_indexes(entry.declared, entry.purge)
+            indexes = mongodb_indexes(entry.declared, entry.purge)
         elif next(iter(theirs["key"])) in date_fields(entry.outline):
             return
     Aim(collection, indexes, entry.declared, rebuild=False, can_change=True).relied_on([theirs])

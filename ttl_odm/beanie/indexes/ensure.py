@@ -215,7 +215,7 @@ async def ensure_indexes(
 
 async def _ensure(binding: Binding, ensure: Ensure[IndexReport]) -> IndexReport:
     """Ensure the indexes of a policy whose default is in code."""
-    policy = binding.wanted
+    policy = binding.source.policy  # in force once MongoDB deletes by it
     is_ours = binding.purge == "native" and not binding.is_left_to_service
 
     async def show(step: Step | None) -> None:
@@ -329,7 +329,7 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     indexes: tuple[Index, ...] = () if rule is None else (rule.index(),)
     if policy is not None:
         ttl_indexes.check_purge(policy, purge)
-        needed_by = _NEEDED_BY.get(backend, partial(ttl_indexes.wanted_indexes, scope=scope))
+        needed_by = _NEEDED_BY.get(backend, partial(ttl_indexes.mongodb_indexes, scope=scope))
         indexes = needed_by(policy, purge)
     if options.get("capped") and any(index.seconds is not None for index in indexes):
         raise TTLConfigurationError(

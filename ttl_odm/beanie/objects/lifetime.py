@@ -394,8 +394,10 @@ async def _touch_on_azure(document: Document, session: Session) -> bool:
 
 
 def clock_of(document: Document) -> ServerClock:
+    """Return the estimate of the clock of a document's server."""
     return registry_of(collection_of(document).database.client).clock
 
 
 async def read_clock(document: Document) -> None:
+    """Read the clock of a document's server, if the estimate is old."""
     await clock_of(document).refresh(collection_of(document).database)

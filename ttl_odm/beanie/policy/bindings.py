@@ -152,11 +152,6 @@ class Binding(Entry):
         return self.backend != "documentdb"
 
     @property
-    def wanted(self) -> Policy:
-        """The declared policy, which is in force once MongoDB deletes by it."""
-        return self.source.policy
-
-    @property
     def is_time_series(self) -> bool:
         """Whether the collection is one of MongoDB's time series."""
         settings: Any = getattr(self.model, "get_settings", dict)()

@@ -1,13 +1,12 @@
-"""Commands on one collection, past the gate, the same for both drivers.
+"""Database commands on one collection, past the gate, for both drivers.
 
-Who manages indexes, repairs documents or purges them must see what is stored, and must not stamp
-it. Two ways to read the answers:
+Code that manages indexes, repairs documents or purges them must see what is stored, and must not
+stamp it. There are two ways to read the replies:
 
-- `run` and its like give plain dicts with aware dates, whatever the client was configured with, so
-  that they can be compared with what we would send;
-- a `RawCollection` keeps documents as the bytes that the server sent, so that no value is lost
-  between finding one and archiving it, whatever its type; dates are milliseconds, which no calendar
-  is too short for.
+- `run` and similar functions return plain dicts with aware dates, whatever the client's options, so
+  that replies can be compared with what we would send;
+- a `RawCollection` keeps documents as the bytes that the server sent, so that no value of any type
+  is lost between finding a document and archiving it. Dates are milliseconds, which have no limit.
 
 This module must not know policies.
 """
@@ -43,28 +42,28 @@ Reply = TypeVar("Reply", bound="Mapping[str, Any]")
 Hint: TypeAlias = str | dict[str, int]
 """An index's name, or its key pattern."""
 BY_KEY: Final = {"_id": 1}
-"""As a hint: also a clustered collection, which has no index of that name, takes it."""
+"""A hint that works for a clustered collection too, which has no index with that name."""
 
 BUILD: Final = "buildUUID"
-"""What an index has while it is being built; those of one command have the same value."""
+"""The field of an index while it is being built; all indexes of one command have the same value."""
 
 _MAJORITY: Final = {"w": "majority", "wtimeout": 60_000}
-"""With a limit: without one, an application that changes its indexes when it starts would wait for
-ever while no majority is there."""
+"""It has a limit: without one, an application that changes its indexes when it starts would wait
+forever while there is no majority."""
 
 _UNKNOWN_FIELD: Final = frozenset({323, 40415})
-"""Why a server takes no field: the client keeps to the stable API, or its release has none."""
+"""Codes for a rejected field: the client uses the stable API, or the release doesn't know it."""
 
 _NO_QUORUM: Final = _UNKNOWN_FIELD | {2}
-"""Why it takes no commit quorum: the same, or it has no replica set."""
+"""Codes for a rejected commit quorum: as above, or there is no replica set."""
 
 _MOST_COUNTED: Final = 10_000
-"""Values in the reply that counts documents by them."""
+"""The maximum number of rows in the reply to a count or an aggregation."""
 _AWARE: Final[CodecOptions[Document]] = CodecOptions(tz_aware=True)
 
 
 async def run(collection: Collection, command: Document) -> Document:
-    """Run a command in the collection's database, on the primary; as `command_in` does."""
+    """Run a command in the collection's database, on the primary, and check it as `command_in`."""
     plain = collection.codec_options.with_options(document_class=dict, tz_aware=True, tzinfo=None)
     reply: Document = await collection.database.command(command, codec_options=plain)
     return _checked(reply)
@@ -73,9 +72,9 @@ async def run(collection: Collection, command: Document) -> Document:
 async def alter(collection: Collection, command: Document, backend: Backend) -> Document:
     """Run a command that changes a collection's schema, such as createIndexes, collMod or drop.
 
-    On MongoDB it waits until a majority has the change, so that no election undoes it. MongoDB
-    itself would build an index only once all members can take part, and wait for one that is down.
-    Other backends have no members that a client knows of, and get the command as it is.
+    On MongoDB it waits until a majority has the change, so that no election undoes it. By default,
+    MongoDB builds an index only with all members, and waits for a member that is down. Other
+    backends have no members that a client knows of, and get the command as it is.
 
     Raises:
         WriteConcernError: It was done, but a majority didn't acknowledge it within a minute.
@@ -99,13 +98,13 @@ async def first_batch(collection: Collection, command: Document) -> list[Documen
 
 
 async def details_of(collection: Collection) -> Document:
-    """Return what listCollections says: type and options; empty if it does not exist."""
+    """Return listCollections' entry, with type and options; empty if there is no collection."""
     listing = {"listCollections": 1, "filter": {"name": collection.name}}
     return next(iter(await first_batch(collection, listing)), {})
 
 
 async def indexes_of(collection: Collection) -> list[Document]:
-    """Return what listIndexes says, ours included; a collection has 64 indexes at most."""
+    """Return listIndexes' reply, with our indexes; a collection has 64 indexes at most."""
     try:
         return await first_batch(collection, {"listIndexes": collection.name})
     except OperationFailure as error:
@@ -115,10 +114,10 @@ async def indexes_of(collection: Collection) -> list[Document]:
 
 
 async def indexes_and_builds_of(collection: Collection, backend: Backend) -> list[Document]:
-    """Return the same, and mark indexes that are still being built, where the server says which.
+    """Return listIndexes' reply, with unfinished builds marked if the server reports them.
 
-    Such an index has the id of its build as `BUILD`. After an election, the new primary continues
-    the builds that it knows of.
+    An index that is being built has the id of its build as `BUILD`. After an election, the new
+    primary continues the builds that it knows of.
     """
     if backend != "mongodb":
         return await indexes_of(collection)
@@ -139,7 +138,7 @@ def as_datetime(instant: DatetimeMS) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """A range of an index on one field; the high end is outside, None for the index's own."""
+    """A range of an index on one field; `high` is exclusive, None for the end of the index."""
 
     index: Hint
     field: str
@@ -147,10 +146,11 @@ class KeyRange:
     high: Any = None
 
     def bounds(self) -> Document:
-        """Return the clauses by which a find walks this range and nothing else.
+        """Return the clauses by which a find reads just this range.
 
-        Unlike a condition on the field they need no proof that a partial index holds all that is
-        looked for. And they are about entries of the index, so an array is found by its dates.
+        Unlike a condition on the field, they work with a partial index without proof that it has
+        all matching documents. They apply to entries of the index, so an array is found by its
+        dates.
         """
         bounds: Document = {"hint": self.index, "min": {self.field: self.low}}
         if self.high is not None:
@@ -158,9 +158,9 @@ class KeyRange:
         return bounds
 
     def condition(self) -> Document:
-        """Return the condition that says the same, of values of all types.
+        """Return the condition for this range, across values of all types.
 
-        As a plain one where it can, for an expression finds nothing by an index.
+        It is a plain condition if possible, since an expression can't use the index.
         """
         low, high = self.low, self.high
         if _bracket(low) is _bracket(high) or (high is None and isinstance(low, MinKey)):
@@ -174,14 +174,14 @@ class KeyRange:
 
 
 def _bracket(value: object) -> type:
-    """Return what a condition compares a value with: those of its type, or any number."""
+    """Return the type with whose values MongoDB compares a value; float for all numbers."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float if is_number else type(value)
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What a server says of itself: a member of a replica set, or a router, has transactions."""
+    """A server's clock, and whether it has transactions, as replica sets and routers do."""
 
     now: DatetimeMS
     has_transactions: bool
@@ -189,11 +189,14 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class RawCollection:
-    """A collection, gated or not, and how commands reach it.
+    """A collection, gated or not, for commands that bypass the gate.
 
-    In the session's transaction if there is one; each may take `timeout` seconds, None for any
-    number. `has_ranges` says whether the server knows ranges of indexes; one that doesn't takes
-    them without a word.
+    Attributes:
+        collection: The collection.
+        session: The session in whose transaction commands run, if any.
+        timeout: The seconds that each command may take, None for no limit.
+        has_ranges: Whether the server supports ranges of indexes. (A server that doesn't ignores
+            them without an error.)
     """
 
     collection: Collection
@@ -202,23 +205,23 @@ class RawCollection:
     has_ranges: bool = True
 
     def within(self, session: Session) -> RawCollection:
-        """Return the same place in a transaction."""
+        """Return the same collection in a session's transaction."""
         return replace(self, session=session)
 
     async def run(self, command: Document) -> Filter:
-        """Run a command."""
+        """Run a command within the timeout."""
         if self.timeout is not None:
             command = {**command, "maxTimeMS": max(1, round(self.timeout * 1000))}
         return await command_in(self.collection.database, command, self.session)
 
     async def server(self) -> Server:
-        """Ask the server what time it is, and what it can do."""
+        """Ask the server for its clock, and whether it has transactions."""
         reply = await self.run({"hello": 1})
         has_transactions = "setName" in reply or reply.get("msg") == "isdbgrid"
         return Server(instant_of(reply), has_transactions)
 
     async def find(self, filter: Filter, **clauses: Any) -> list[RawBSONDocument]:  # noqa: A002 (MongoDB's name for it)
-        """Find documents: so many as fit into one reply of the server, 16 MiB."""
+        """Find documents: as many as fit into one reply of the server, 16 MiB."""
         find = {"find": self.collection.name, "filter": filter, "singleBatch": True, **clauses}
         if "limit" in find:
             find["batchSize"] = find["limit"]
@@ -238,7 +241,7 @@ class RawCollection:
         return await self.find(both, **clauses, sort={reach.field: 1})
 
     async def aggregate(self, pipeline: Pipeline, **clauses: Any) -> list[RawBSONDocument]:
-        """Return what a pipeline gives: so much as fits into one reply of the server."""
+        """Return the results of a pipeline: as many as fit into one reply of the server."""
         command: Document = {"aggregate": self.collection.name, "pipeline": pipeline}
         command["cursor"] = {"batchSize": _MOST_COUNTED}
         cursor = (await self.run({**command, **clauses}))["cursor"]
@@ -255,14 +258,14 @@ class RawCollection:
         return replace(self, collection=other)
 
     async def delete(self, filters: Sequence[Filter], hint: Hint | None = None) -> int:
-        """Delete what any of some filters matches, and return how many documents that were."""
+        """Delete the documents that any of the filters matches; return their number."""
         clauses = {} if hint is None else {"hint": hint}
         deletes = [{"q": doomed, "limit": 0, **clauses} for doomed in filters]
         reply = await self.run({"delete": self.collection.name, "deletes": deletes})
         return int(reply["n"])
 
     async def update(self, filter: Filter, stages: Pipeline, hint: Hint) -> None:  # noqa: A002 (as above)
-        """Change what a filter matches, by a pipeline."""
+        """Update the documents that a filter matches, by a pipeline."""
         update = {"q": filter, "u": stages, "multi": True, "hint": hint}
         await self.run({"update": self.collection.name, "updates": [update]})
 
@@ -272,7 +275,7 @@ class RawCollection:
         hint: Hint | None = None,
         by: Document | None = None,
     ) -> Counter[Any]:
-        """Count what a filter matches by an expression; None for all as one."""
+        """Count matching documents by the value of an expression; None counts them as one."""
         pipeline = [{"$match": filter}, {"$group": {"_id": by, "rows": {"$sum": 1}}}]
         command: Document = {"aggregate": self.collection.name, "pipeline": pipeline}
         command["cursor"] = {"batchSize": _MOST_COUNTED}
@@ -283,26 +286,26 @@ class RawCollection:
 
 
 async def is_multikey(place: RawCollection, index: str) -> bool:
-    """Say whether a document is, or was, in an index more than once, because of an array."""
+    """Return whether an index has, or had, several entries for a document, because of an array."""
     find = {"find": place.collection.name, "limit": 1, "hint": index}
     plan = await place.run({"explain": find, "verbosity": "queryPlanner"})
-    return _says(plan, "isMultiKey")
+    return _is_flagged(plan, "isMultiKey")
 
 
-def _says(plan: object, what: str) -> bool:
-    """Whether a plan says so of any index in it, however deep in a release's idea of plans."""
+def _is_flagged(plan: object, flag: str) -> bool:
+    """Return whether a flag is true anywhere in a plan, whose nesting depends on the release."""
     if isinstance(plan, Mapping):
-        return plan.get(what) is True or any(_says(part, what) for part in plan.values())
-    return isinstance(plan, list) and any(_says(part, what) for part in plan)
+        return plan.get(flag) is True or any(_is_flagged(part, flag) for part in plan.values())
+    return isinstance(plan, list) and any(_is_flagged(part, flag) for part in plan)
 
 
 async def command_in(database: Database, command: Document, session: Session = None) -> Filter:
     """Run a command in a database, on the primary.
 
     Raises:
-        WriteError: The server has refused one of its writes.
-        WriteConcernError: They were not acknowledged as the command asks, so a failover may undo
-            them. (PyMongo leaves both to who reads the reply.)
+        WriteError: The server rejected one of the command's writes.
+        WriteConcernError: The writes were not acknowledged as the command asks, so a failover may
+            undo them. (PyMongo reports both only in the reply.)
     """
     reply: Filter = await database.command(command, codec_options=RAW, session=session)
     return _checked(reply)

@@ -1,18 +1,18 @@
-"""The one predicate of the MongoDB side: which documents are expired.
+"""The one predicate of the MongoDB adapter: which documents are expired.
 
-As the server sees it: pure functions from a policy to an aggregation expression for ``$expr``,
-which reads, writes and purges all use. And as a document in memory says it (`end_of`). Both answer
-as `ttl_odm.core.expiry` does, for every value that a document may hold. Nothing here knows Beanie,
-PyMongo or Motor, nor how filters are put together.
+For the server, pure functions turn a policy into an aggregation expression for ``$expr``, which
+reads, writes and purges all use. For a document in memory, `end_of` decides. Both agree with
+`ttl_odm.core.expiry` for every value that a document may hold. Nothing here knows Beanie, PyMongo
+or Motor, nor how filters are composed.
 
 Two traps shape the expressions:
 
-- An expression that fails on one odd document fails the whole query. So arithmetic is reached
-  only behind a ``$switch`` branch that has seen the type, and the seconds are taken off ``now``
+- An expression that fails on one odd document fails the whole query. So arithmetic stands only
+  behind a ``$switch`` branch that has checked the type, and the seconds are subtracted from ``now``
   instead of being added to the stored date: a date near the end of int64 milliseconds would
-  overflow a sum, ``now`` never does.
-- Comparisons in aggregation order values of different types, they don't reject them (a missing
-  field is less than any date). So types are asked for by name.
+  overflow a sum, while ``now`` never does.
+- Comparisons in aggregation order values of different types instead of rejecting them (a missing
+  field is less than any date). So types are checked by name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 Expression: TypeAlias = Document
 
-_NUMBERS = ["int", "long", "double"]  # not "decimal": it never counts as a ttl
+_NUMBERS = ["int", "long", "double"]  # not "decimal", which is never a ttl
 _FEW_KINDS = 16
 _NULLS = ["null", "missing", "undefined"]
 _LAST = datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=timezone.utc)
@@ -50,19 +50,21 @@ _ISO = (
     r"^(?!0000)\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])[T ]"
     r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.(\d{1,9}))?(?:Z|\+00:00)?\z"
 )
-"""The strings that `ttl_odm.core.instant_of` takes for instants, with their fraction."""
+"""The strings that `ttl_odm.core.instant_of` accepts as instants; the group is the fraction."""
 
 
 def live_expr(policy: Policy, now: Instant | None = None) -> Expression:
-    """Return the exact opposite of `expired_expr`: what is true for documents that exist."""
+    """Return the expression that is true for live documents, the opposite of `expired_expr`."""
     return {"$not": [expired_expr(policy, now)]}
 
 
 def expired_expr(policy: Policy, now: Instant | None = None) -> Expression:
-    """Return the expression that is true for documents that have expired.
+    """Return the expression that is true for expired documents, otherwise false.
 
-    It is true or false, and fails on no document. They are judged by an instant, None for the
-    server's clock. A policy that cannot hold for BSON dates is an error.
+    It fails on no document. `now` is the instant by which it judges, None for the server's clock.
+
+    Raises:
+        TTLConfigurationError: The policy makes no sense for BSON dates.
     """
     _check_bson_dates(policy)
     now = formats.server_now() if now is None else now
@@ -76,10 +78,10 @@ def expired_expr(policy: Policy, now: Instant | None = None) -> Expression:
 def range_of_live(policy: Policy, now: datetime) -> Document | None:
     """Return a plain condition on one field that every live document meets, None if there is none.
 
-    An index finds ranges by it, as it can't by an expression. `now` is an instant that the server
-    has reached. A document may live whatever is in ``_ts``: it has a ttl of its own, or an array of
-    dates there, all of which an index has as old ones. The earliest date of an `ExpireAfter` or
-    `ExpireAt` does decide, and what is not a date stays in.
+    Unlike an expression, it can use a range of an index. `now` is an instant that the server has
+    reached. A `TTL` has no such condition: a document with an old ``_ts`` may be live by its own
+    ttl, or because ``_ts`` is an array. For `ExpireAfter` and `ExpireAt` the earliest date decides,
+    and values that aren't dates meet the condition.
     """
     if isinstance(policy, TTL) or policy.unit is not None or "." in policy.field:
         return None
@@ -91,26 +93,26 @@ def range_of_live(policy: Policy, now: datetime) -> Document | None:
 
 
 def holds_instant(policy: Policy, value: str) -> Expression:
-    """Return the expression that is true where a path holds an instant, by the policy's unit."""
+    """Return the expression that is true if a path holds an instant in the policy's unit."""
     return _reached_or_false(policy, value, _before(_LAST, 0))
 
 
 def modified_within(policy: TTL, milliseconds: int) -> Expression:
-    """Return the expression that is true for documents written less than so long ago."""
+    """Return the expression that is true for documents written within the last milliseconds."""
     field = _path(policy.last_modified)
     passed = _reached_or_false(policy, field, _before(formats.server_now(), milliseconds))
     return {"$and": [holds_instant(policy, field), {"$not": [passed]}]}
 
 
 def change_is(only_if: OnlyIf, policy: Policy, end: Instant | None = None) -> Expression:
-    """Return the expression that is true where changing a lifetime is what is wished for.
+    """Return the expression that is true if a change of the lifetime meets the condition.
 
-    As `ttl_odm.core.lifetime.grants` has it, race-free where it stands in the filter of the change.
-    `end` is the one that a document would have, but for the policy's limit. None for a touch, which
-    is of a `TTL`: it keeps the ttl, and so moves the end to and fro with the last modification.
+    It means the same as `ttl_odm.core.lifetime.grants`, and is race-free in the filter of the
+    change. `end` is the document's new end, apart from the policy's limit. It is None for a touch,
+    which requires a `TTL`: a touch keeps the ttl, so the end moves with the last modification.
     """
-    has_end = expired_expr(policy, _LAST)  # by then everything has expired that ever does
-    # What has reached the policy's limit stays there.
+    has_end = expired_expr(policy, _LAST)  # every document that ever expires has expired by then
+    # An end that has reached the policy's limit stays there.
     limited = policy if isinstance(policy, TTL) else None
     limit = None if limited is None else limited.limit
     moves = has_end
@@ -128,7 +130,7 @@ def change_is(only_if: OnlyIf, policy: Policy, end: Instant | None = None) -> Ex
 
 
 def _ends_before(policy: TTL, limit: ExpireAfter) -> Expression:
-    """Return the expression that is true where a document's end is not that of the limit."""
+    """Return the expression that is true if a document ends before the limit."""
     field = _path(limit.field)
     dates = {
         "$filter": {
@@ -136,7 +138,7 @@ def _ends_before(policy: TTL, limit: ExpireAfter) -> Expression:
             "cond": {"$eq": [{"$type": "$$this"}, "date"]},
         }
     }
-    # Null where there is no date. Of dates that far away no sum is made: it would overflow.
+    # Null if there is no date. The sum of a far date would overflow.
     has_limit = {"$and": [{"$ne": ["$$first", None]}, {"$lt": ["$$first", _FAR]}]}
     before = {"$add": [{"$max": ["$$first", _FIRST]}, limit.seconds * 1000 - 1]}
     return {
@@ -167,7 +169,7 @@ def _ttl_expired(policy: TTL, now: Instant) -> Expression:
         return {"$switch": {"branches": branches, "default": of(policy.default)}}
 
     if {None, NEVER}.isdisjoint({*kinds, policy.default}):
-        # Only what inherits is asked for its kind, and the server parses the rest once.
+        # Only for documents that inherit is the kind looked up; the server parses the rest once.
         limit = by_kind(lambda default: _before(now, default * 1000))
         return _expired_or(policy, _reached(policy, last_modified, limit), now)
     return by_kind(lambda default: _expired_with(policy, default, now))
@@ -178,9 +180,9 @@ def _is_in(field: str, values: list[Expression]) -> Expression:
 
 
 def _expired_by_many_kinds(policy: TTL, by: str, now: Instant) -> Expression:
-    """Return the same, for which the server finds a kind by its hash."""
+    """Return `_ttl_expired` in a form for which the server finds a kind by its hash."""
     defaults, last_modified = policy.defaults, _path(policy.last_modified)
-    # -1 takes the last one, the default of all others.
+    # Number -1 is the last element, the default of all other kinds.
     every = {"$literal": [*defaults.values(), policy.default]}
     default = {"$arrayElemAt": [every, kind_number(policy, by)]}
     milliseconds = {"$multiply": [{"$toLong": "$$default"}, 1000]}
@@ -191,7 +193,7 @@ def _expired_by_many_kinds(policy: TTL, by: str, now: Instant) -> Expression:
 
 
 def kind_number(policy: TTL, by: str) -> Expression:
-    """Return the expression for where a document's kind is among the listed; -1: it is not."""
+    """Return the expression for the number of a document's kind in `TTL.kinds`, -1 for none."""
     return {"$indexOfArray": [{"$literal": [kind for kind, _ in policy.kinds]}, _path(by)]}
 
 
@@ -205,7 +207,7 @@ def _expired_with(policy: TTL, default: int | None, now: Instant) -> Expression:
 
 
 def _expired_or(policy: TTL, inherited: bool | Expression, now: Instant) -> Expression:  # noqa: FBT001 (an expression, too)
-    """Say whether a document has expired by its own ttl, or if it has none, what is inherited."""
+    """Return the expression for a document's own ttl; `inherited` applies if it has none."""
     last_modified = _path(policy.last_modified)
     branches = []
     if policy.unit is None:
@@ -248,16 +250,16 @@ def _date_expired(
 
 
 def _reached_or_false(policy: Policy, value: str, limit: Expression) -> Expression:
-    """Like `_reached`, for a value of any type."""
+    """Return what `_reached` does, but for a value of any type."""
     if policy.unit is not None:
         return _reached(policy, value, limit)
     return {"$and": [{"$eq": [{"$type": value}, "date"]}, _passed(value, limit)]}
 
 
 def _reached(policy: Policy, value: str, limit: Expression) -> Expression:
-    """Say whether a value holds an instant that is the limit or earlier.
+    """Return the expression that is true if a value is an instant at or before the limit.
 
-    Where the policy has no unit, the value must be known to be a date.
+    If the policy has no unit, the value must be a date.
     """
     if policy.unit is None:
         return _passed(value, limit)
@@ -290,7 +292,7 @@ def _iso_reached(value: str, limit: Expression) -> Expression:
     milliseconds = {"$ceil": {"$divide": [nanoseconds, 1_000_000]}}
     is_reached = {
         "$and": [
-            # There is no 31 February; not every release says so.
+            # Some releases accept 31 February.
             {"$eq": [{"$dateToString": {"date": "$$whole", "format": "%Y-%m-%d"}}, day]},
             {"$lte": [{"$add": ["$$whole", milliseconds]}, limit]},
         ]
@@ -358,12 +360,12 @@ def shortest_default(policy: TTL) -> int | None:
 
 
 def never_expires(policy: Policy) -> bool:
-    """Say whether TTL is off."""
+    """Return whether TTL is off."""
     return isinstance(policy, TTL) and shortest_default(policy) is None
 
 
 def deciding_fields(policy: Policy) -> tuple[str, ...]:
-    """Return the fields that say when a document expires."""
+    """Return the fields that decide when a document expires."""
     if not isinstance(policy, TTL):
         return (policy.field,)
     fields = (policy.last_modified, policy.override, policy.by, policy.created)
@@ -371,7 +373,7 @@ def deciding_fields(policy: Policy) -> tuple[str, ...]:
 
 
 def end_of(document: object, policy: Policy) -> datetime | None:
-    """Return the instant at which a document as the driver gives it expires, None for never."""
+    """Return the instant at which a document from the driver expires, None for never."""
     if not isinstance(document, Mapping):
         return None
     if not isinstance(policy, TTL):
@@ -387,21 +389,21 @@ def end_of(document: object, policy: Policy) -> datetime | None:
 
 
 def kind_of(document: Filter, policy: TTL) -> Any:
-    """Return the value of a document's `TTL.by` that equals what it equals for MongoDB."""
+    """Return the kind of a document as a value that Python compares as MongoDB does."""
     kind = None if policy.by is None else value_at(document, policy.by)
     if isinstance(kind, Decimal128):
         number = kind.to_decimal()
-        return None if number.is_nan() else number  # one that signals can't be compared
+        return None if number.is_nan() else number  # a signaling NaN can't be compared
     return None if isinstance(kind, bool) else kind  # true is not 1
 
 
 def has(document: Filter, path: str) -> bool:
-    """Say whether a document, or the known part of one, says anything of a path."""
+    """Return whether a document, or a known part of one, has a path or at least its first field."""
     return path in document or path.partition(".")[0] in document
 
 
 def value_at(document: Filter, path: str) -> Any:
-    """Return the value at a dotted path, a list of all where arrays are on the way, or None."""
+    """Return the value at a dotted path, a list if it leads through an array, None for none."""
     if path in document:
         return document[path]
     name, _, rest = path.partition(".")

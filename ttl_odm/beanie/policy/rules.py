@@ -1,12 +1,12 @@
-"""The seam for documents that expire with those of another collection, by no policy of their own.
+"""The seam for documents that have no policy and expire with those of a parent collection.
 
-A `Rule` stands in the `Registry` of a client where other collections have their `Binding`. Each of
-them leads to a parent, and in the end to a collection with a policy. `Dependents` removes such
-documents before those that they belong to. Both come with an `Extension` that a class declares:
-nothing of it is imported, or asked, before. What a rule makes of reads and writes is in
-`ttl_odm.beanie.gate.collection_rules`.
+In a client's `Registry`, their collection has a `Rule` where others have a `Binding`. Each rule
+leads to a parent, and in the end to a collection with a policy. `Dependents` removes such documents
+before their parents. Both come with an `Extension` that a class declares; nothing of the extension
+is imported before. `ttl_odm.beanie.gate.collection_rules` has the half of a rule for reads and
+writes.
 
-This module must not know which extensions there are.
+This module must not know which extensions exist.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 Rejected = Literal["lifetime", "raw", "sweep", "view"]
 """What documents with a rule can't have.
 
-Their own lifetime; a find that gives the server's bytes; a sweep of their collection alone; a view
-of the live ones.
+These are a lifetime of their own, a find that returns the server's bytes, a sweep of their
+collection alone, and a view of the live documents.
 """
 
 
@@ -54,11 +54,11 @@ class Package(Protocol):
     """The module that a declaration names for this adapter."""
 
     def check(self, model: type[beanie.Document], declared: Extension) -> None:
-        """Check a class when it is made."""
+        """Check a class when it is created."""
         ...
 
     def check_collection(self, model: type[beanie.Document], declared: Extension) -> None:
-        """Check it before Beanie makes its collection."""
+        """Check a class before Beanie makes its collection."""
         ...
 
     def bind(
@@ -68,13 +68,13 @@ class Package(Protocol):
         collection: Collection,
         backend: Backend,
     ) -> None:
-        """Put a rule on its collection, which is gated."""
+        """Put a rule on the class's collection, which is gated."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The parent's collection, and pairs of a path here and the parent's that it equals."""
+    """The parent's collection, and pairs of equal paths: one here, one in the parent."""
 
     parent: type
     collection: str
@@ -92,25 +92,25 @@ class Links:
 
 
 class Copy(Protocol):
-    """What a document in memory knows of the stored one that it is a copy of."""
+    """What a document in memory knows of the stored document that it is a copy of."""
 
     @property
     def is_certain(self) -> bool:
-        """Whether it is sure to be stored."""
+        """Whether the document is certainly stored."""
         ...
 
     def row(self, model: type) -> dict[str, Any]:
-        """Return the values that decide when it expires, by the names that MongoDB has for them."""
+        """Return the values that decide when the document expires, by their stored names."""
         ...
 
 
 class Rule(Entry):
-    """Documents of a collection expire with those of another; they have no fields for that.
+    """The entry of a collection whose documents expire with those of a parent collection.
 
     Attributes:
         model: The class that declares it.
-        backend: Who enforces it.
-        registry: The collections of the client.
+        backend: What enforces it.
+        registry: The registry of the client.
         database: The name of the database, which is also the parent's.
         collection: The name of the collection.
     """
@@ -123,7 +123,7 @@ class Rule(Entry):
         database: str,
         collection: str,
     ) -> None:
-        """Remember it; the parent may be declared later."""
+        """Store the arguments; the parent may be declared later."""
         self.model: type[beanie.Document] = model
         self.backend = backend
         self.registry = registry
@@ -137,44 +137,44 @@ class Rule(Entry):
 
     @property
     def parent(self) -> Rule | None:
-        """The rule of the parent's collection, None where that has a policy."""
+        """The rule of the parent's collection, None if it has a policy."""
         entry = self.registry.entry(*self.place)
         return entry if isinstance(entry, Rule) else None
 
     @property
     def root(self) -> Binding:
-        """The policy that says when documents expire: that at the end of the row of parents."""
+        """The binding of the topmost parent, whose policy decides when documents expire."""
         rule = self
         while (above := rule.parent) is not None:
             rule = above
         binding = rule.registry.find(*rule.place)
-        assert binding is not None  # noqa: S101 (`links` has seen it)
+        assert binding is not None  # noqa: S101 (`links` has checked it)
         return binding
 
     @property
     @abstractmethod
     def links(self) -> Links:
-        """What leads to the parent.
+        """The links to the parent.
 
         Raises:
-            TTLConfigurationError: It leads nowhere, or to a class that can't be a parent.
+            TTLConfigurationError: They lead nowhere, or to a class that can't be a parent.
         """
 
     @abstractmethod
     def check(self) -> None:
-        """Check that it leads to a parent, and that no other class on the collection is harmed.
+        """Check that the rule leads to a parent and harms no other class on the collection.
 
         Raises:
-            TTLConfigurationError: One of them is wrong.
+            TTLConfigurationError: It doesn't, or it harms one.
         """
 
     @abstractmethod
     def index(self) -> Index:
-        """The index by which the documents of a parent are found."""
+        """Return the index by which the documents of a parent are found."""
 
     @abstractmethod
     def rejected(self, what: Rejected, where: str) -> TTLError:
-        """The error for what documents with this rule can't have, with the fix."""
+        """Return the error for what documents with this rule can't have, with the fix."""
 
     @abstractmethod
     async def remove(
@@ -184,16 +184,17 @@ class Rule(Entry):
         collation: Document | None,
         session: Session,
     ) -> int:
-        """Delete what matches a filter and has expired, and is in the way of a write.
+        """Delete expired documents that match a filter and block a write, after their dependents.
 
-        Whatever hangs on it goes before. Returns how many documents of the collection that were.
+        Returns:
+            The number of deleted documents of this collection.
         """
 
     @abstractmethod
     def end_in_memory(self, document: beanie.Document, end: EndOf) -> datetime | None:
-        """The end of a document, as far as it is known in memory; None for never.
+        """Return the end of a document by what is in memory; None for never.
 
-        `end` gives that of the parent.
+        `end` returns the end of the parent.
 
         Raises:
             TTLError: Only the database knows it.
@@ -201,7 +202,7 @@ class Rule(Entry):
 
     @abstractmethod
     async def end_of(self, document: beanie.Document, session: Session) -> datetime | None:
-        """The end of a stored document, as the database has it at this moment; None for never.
+        """Return the end of a stored document in the database; None for never.
 
         Raises:
             ExpiredError: The document has expired, or isn't there.
@@ -216,14 +217,14 @@ class Rule(Entry):
         *,
         inserts: bool = False,
     ) -> bool:
-        """Whether a document that was not found has expired.
+        """Return whether a document that was not found has expired.
 
-        Before an insert that is only said of the document that the copy is of.
+        Before an insert only the stored document counts that the copy was made of.
         """
 
 
 class Removed(NamedTuple):
-    """The documents that went before others, by collection, and whether those were all."""
+    """The numbers of removed dependents, by collection, and whether these were all."""
 
     documents: Counter[str]
     is_done: bool = True
@@ -238,44 +239,41 @@ class Checked(Protocol):
         ...
 
     def warning(self, code: str, message: str, fix: str) -> Finding:
-        """Make a finding of what works badly."""
+        """Return a finding about something that works badly."""
         ...
 
     def wrong_index(self, error: TTLConfigurationError, model: str) -> Finding:
-        """Make a finding of an index that contradicts what a class declares."""
+        """Return a finding about an index that contradicts what a class declares."""
         ...
 
 
 class Dependents(Protocol):
-    """Removes documents with a rule before those that they belong to.
+    """Removes documents with a rule before their parents.
 
     It is asked only about collections that rules lead to.
     """
 
     @property
     def part(self) -> Part:
-        """The further part of a sweep that is left to it."""
+        """The part of a sweep that it does itself."""
         ...
 
     async def remove(
         self, place: RawCollection, policy: Policy, rows: Sequence[Filter], limit: int | None
     ) -> Removed:
-        """Remove what goes before documents, by their keys, as far as these have expired.
+        """Remove the dependents of documents, given by their keys, if these have expired.
 
-        At most so many documents. If that isn't all, those that they belong to have to stay expired
-        until it is.
+        It removes at most `limit` documents. If some are left over, their parents have to stay
+        expired until all are removed.
         """
         ...
 
     async def is_due(self, place: RawCollection) -> bool:
-        """Whether there is something in its part."""
+        """Return whether its part has documents."""
         ...
 
     def facts(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
-        """Return what a dry run reports of what goes along with expired documents, by collection.
-
-        `rows` are the numbers of documents.
-        """
+        """Return what a dry run reports about dependents; `rows` counts them by collection."""
         ...
 
     async def purge(self, place: RawCollection, request: BatchRequest) -> BatchResult:
@@ -283,12 +281,12 @@ class Dependents(Protocol):
         ...
 
     async def check(self, checked: Checked) -> list[Finding]:
-        """Report what `ttl-odm check` finds on them."""
+        """Return what `ttl-odm check` finds about dependents."""
         ...
 
 
 dependents: Final[list[Dependents]] = []
-"""Those of the extensions that classes have asked for."""
+"""The dependents of the extensions that classes have declared."""
 
 
 def package_of(declared: Extension) -> Package:
@@ -297,7 +295,7 @@ def package_of(declared: Extension) -> Package:
 
 
 def rule_of(model: type) -> Rule | None:
-    """The rule of a class's collection, None where it has none, or isn't known to Beanie yet."""
+    """Return the rule of a class's collection, None if it has none, or before `init_beanie`."""
     try:
         collection = collection_of(model)
     except (CollectionWasNotInitialized, AttributeError):
@@ -306,28 +304,28 @@ def rule_of(model: type) -> Rule | None:
 
 
 def rule_on(collection: Collection) -> Rule | None:
-    """The rule of a collection, None where it has none."""
+    """Return the rule of a collection, None if it has none."""
     database = collection.database
     registry = registry_of(database.client)
-    if not registry.has_rules:  # for nearly everybody that is all
+    if not registry.has_rules:  # as in most applications
         return None
     entry = registry.entry(database.name, collection.name)
     return entry if isinstance(entry, Rule) else None
 
 
 def rules_below(collection: Collection) -> list[Rule]:
-    """The rules whose parent is a collection."""
+    """Return the rules whose parent is this collection."""
     database = collection.database
     registry = registry_of(database.client)
     return _rules_to(registry, (database.name, collection.name)) if registry.has_rules else []
 
 
 def all_rules_below(collection: Collection) -> list[Rule]:
-    """The rules that lead to a collection at whatever depth, those of parents before the others."""
-    found = rules_below(collection)
-    for rule in found:  # which grows
-        found += _rules_to(rule.registry, (rule.database, rule.collection))
-    return found
+    """Return the rules that lead to a collection at any depth, those of parents first."""
+    rules = rules_below(collection)
+    for rule in rules:  # grows in the loop
+        rules += _rules_to(rule.registry, (rule.database, rule.collection))
+    return rules
 
 
 def _rules_to(registry: Registry, place: tuple[str, str]) -> list[Rule]:
@@ -344,13 +342,13 @@ def _rules_to(registry: Registry, place: tuple[str, str]) -> list[Rule]:
 async def remove_dependents(
     place: RawCollection, policy: Policy, rows: Sequence[Filter], limit: int | None = None
 ) -> Removed:
-    """Remove what goes before documents of a collection, by their keys."""
+    """Remove the dependents of documents of a collection, given by their keys."""
     documents: Counter[str] = Counter()
     if not rules_below(place.collection):
         return Removed(documents)
-    for one in dependents:
-        left = None if limit is None else limit - documents.total()
-        removed = await one.remove(place, policy, rows, left)
+    for extension in dependents:
+        rest = None if limit is None else limit - documents.total()
+        removed = await extension.remove(place, policy, rows, rest)
         documents += removed.documents
         if not removed.is_done:
             return Removed(documents, is_done=False)

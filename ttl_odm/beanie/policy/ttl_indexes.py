@@ -1,27 +1,27 @@
-"""The indexes by which MongoDB itself deletes what has expired, as plain values.
+"""The indexes by which MongoDB itself deletes expired documents, as plain values.
 
-And the expression of ``_exp``, the derived field that a document with a valid ttl of its own
-carries. Pure functions; nothing here talks to a server.
+This module also has the expression of ``_exp``, a derived field of documents with a valid ttl of
+their own. Its functions are pure; nothing here talks to a server.
 
-A TTL index knows one number of seconds for all its documents. So there are two of them: one on
-the last modification, over the documents that inherit the default, and one on ``_exp``, over
-those with a ttl of their own. A limit to all lives (`TTL.max_lifetime`) is a third one, on the date
-of creation. A changed default changes the number of the first, and no document.
+A TTL index has one number of seconds for all its documents. So there are two of them: one on the
+last modification, for the documents that inherit the default, and one on ``_exp``, for those with
+their own ttl. A limit to all lifetimes (`TTL.max_lifetime`) needs a third index, on the date of
+creation. A change of the default changes the number of the first index, and no document.
 
-Where values of a field have defaults of their own (`Scoping`), that field leads the first one: a
-sweep reads the documents of each up to their own end. A collection may have the one that
-begins with the date (`Index.least`), and is then read by the shortest of these defaults.
+If values of a field have their own defaults (`Scoping`), that field leads the first index, so that
+a sweep reads the documents of each value up to their own end. A collection may still have the
+index that begins with the date (`Index.least`); a sweep then reads by the shortest default.
 
 Three rules shape the partial filters:
 
-- MongoDB must never delete what still lives, so a document stands in an index only if the filter
-  is certain about it. What a filter cannot say (a ttl of 20.5, which is not a ttl) stays out and
-  waits for the sweeper. One thing no filter can keep out is an array of dates in the field.
-- A query implies none of the filters by chance. Without a filter, the index on the last
-  modification would be picked for queries that have no index of their own, and be slower than a
-  scan; and it would collide with an index of the user's on the same field.
-- Each of `inheriting_branches` and `own_branches` implies the filter by itself. A query that
-  repeats the whole ``$or`` does not, as MongoDB 6.0 sees it: it then walks the whole index.
+- MongoDB must never delete a live document, so an index contains a document only if the filter is
+  certain about it. A document that a filter can't judge (with 20.5, which is not a ttl) stays out
+  and waits for the sweeper. The exception is an array of dates, which no filter can exclude.
+- No query implies one of the filters by chance. Without a filter, queries without an index of
+  their own would choose the index on the last modification, which is slower than a scan; and it
+  would collide with an index of the application's on the same field.
+- Each of `inheriting_branches` and `own_branches` implies the filter by itself. To MongoDB 6.0, a
+  query that repeats the whole ``$or`` doesn't imply it, and reads the whole index.
 """
 
 from __future__ import annotations
@@ -57,27 +57,33 @@ _OTHER_TYPES = [
     *("regex", "dbPointer", "javascript", "symbol", "javascriptWithScope", "timestamp", "decimal"),
     *("minKey", "maxKey"),
 ]
-# MongoDB takes a double's for the same, and this one is equal to itself in Python.
+# To MongoDB it equals a double's NaN, and in Python it equals itself.
 _NAN = Decimal128("NaN")
 _PREFIX = "__ttl_"
-_EVERY_DOCUMENT: Document = {"__ttl": None}  # a field that no document has and no query asks for
+_EVERY_DOCUMENT: Document = {"__ttl": None}  # a field that no document has and no query names
 
-# A default of -1 is the longest ttl that an index can have, 68 years, so that switching costs one
-# collMod. Documents from before this instant stay out of the index, for otherwise a date such as
-# year 1 in an adopted field would be deleted while the default is "never". Good until 2068.
+# A default of -1 becomes the longest ttl that an index can have, 68 years, so that a change costs
+# one collMod. Documents from before this instant stay out of the index; otherwise MongoDB would
+# delete documents with a date such as year 1 in an adopted field under the default "never". This
+# works until 2068.
 _OLDEST = datetime(2000, 1, 1, tzinfo=timezone.utc)
 
-# What lasts longer gets no expiry: Python reads no date after the year 9999.
+# Later ends are not stored: Python can't read dates after the year 9999.
 _LATEST = datetime(9900, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index of ours on one field, ascending; its name begins with ``__ttl_``.
+    """An ascending index of ours, whose name begins with ``__ttl_``.
 
-    With a `filter` it is partial; without `seconds` it deletes nothing. Another field leads it
-    whose values have defaults of their own: `scope`. That of a rule is sparse, and on `more`
-    than one field perhaps.
+    Attributes:
+        name: Its name.
+        field: Its field.
+        filter: The filter of a partial index, None for no filter.
+        seconds: Its expireAfterSeconds; None if it deletes nothing.
+        scope: A field before `field`, whose values have their own defaults.
+        more: Fields after `field`; only the index of a rule has any.
+        sparse: Whether it is sparse, as the index of a rule.
     """
 
     name: str
@@ -90,13 +96,13 @@ class Index:
 
     @property
     def key(self) -> dict[str, int]:
-        """Its key pattern."""
+        """The key pattern."""
         first = () if self.scope is None else (self.scope,)
         return dict.fromkeys((*first, self.field, *self.more), 1)
 
     @property
     def least(self) -> Index:
-        """What a sweep can do with: by the shortest default of all scopes."""
+        """The index without the scope, which a sweep can use too, by the shortest default."""
         return replace(self, scope=None)
 
     @property
@@ -105,15 +111,15 @@ class Index:
         return self.filter is None or self.filter == _EVERY_DOCUMENT
 
     def is_served_by(self, existing: Document) -> bool:
-        """Say whether an index of the application's, as listIndexes gave it, serves the same finds.
+        """Return whether an index of the application's, from listIndexes, can replace this one.
 
-        Those that MongoDB deletes by are compared with the policy instead.
+        TTL indexes are compared with the policy instead.
         """
         del existing
         return False
 
     def document(self) -> Document:
-        """Return it as createIndexes takes it, and as listIndexes gives it."""
+        """Return the index as createIndexes accepts it, and as listIndexes returns it."""
         made: Document = {"name": self.name, "key": self.key}
         if self.filter is not None:
             made["partialFilterExpression"] = self.filter
@@ -125,22 +131,21 @@ class Index:
 
 
 def is_ours(name: str) -> bool:
-    """Say whether an index of that name is managed by ttl_odm, and nobody else's business."""
+    """Return whether ttl_odm manages the index with this name."""
     return name.startswith(_PREFIX)
 
 
 def has_key(existing: Document, index: Index) -> bool:
-    """Say whether an index that listIndexes gave has the key pattern of another, in that order."""
+    """Return whether an index from listIndexes has the same fields in the same order."""
     return [*existing["key"].items()] == [*index.key.items()]
 
 
-def wanted_indexes(policy: Policy, purge: Purge, scope: str | None = None) -> tuple[Index, ...]:
-    """Return the indexes that a collection with this policy needs.
+def mongodb_indexes(policy: Policy, purge: Purge, scope: str | None = None) -> tuple[Index, ...]:
+    """Return the indexes that a collection with this policy needs on MongoDB.
 
-    `scope` is the field whose values may have defaults of their own, None for none.
-
-    For "sweeper" they are of the same order as for "native", but without an expireAfterSeconds: by
-    them a sweeper finds what it deletes.
+    `scope` is the field whose values may have their own defaults, None for none. For "sweeper" the
+    indexes are the same as for "native", but without expireAfterSeconds: a sweeper finds expired
+    documents by them.
     """
     check(policy)
     if policy.unit is not None:  # the sweeper walks the collection
@@ -166,11 +171,11 @@ def wanted_indexes(policy: Policy, purge: Purge, scope: str | None = None) -> tu
 def documentdb_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
     """Return the indexes that a collection with this policy needs on documentdb.
 
-    There a partial filter has one condition for each field, or all of them on one field; no
-    condition stands inside another. So documents inherit in the index's sense only if they have no
-    ttl at all. A sweeper walks the collection, as the server finds nothing by ranges of indexes.
+    There a partial filter has either one condition per field, or conditions on one field only, and
+    no nested conditions. So its index of inheriting documents contains only documents without any
+    ttl. A sweeper walks the collection, since the server doesn't support ranges of indexes.
     """
-    indexes = wanted_indexes(policy, "native")
+    indexes = mongodb_indexes(policy, "native")
     if purge == "sweeper":
         return ()
     if not isinstance(policy, TTL):
@@ -191,10 +196,10 @@ def documentdb_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
 def azure_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
     """Return the indexes that a collection with this policy needs on Azure Cosmos DB (RU).
 
-    There the service expires documents itself: it keeps ``_ts`` (no write of ours may set it),
-    reads a root-level ``ttl``, and knows a single TTL index, on ``_ts``. It has no partial indexes
-    and no collMod, so another default means dropping that index and creating it again. Documents
-    are out of sight from their expiry on, by the service's own doing.
+    There the service expires documents itself: it maintains ``_ts`` (no write of ours may set it),
+    reads a root-level ``ttl``, and supports a single TTL index, on ``_ts``. It has no partial
+    indexes and no collMod, so for another default that index is dropped and created again. The
+    service itself hides documents from their expiry on.
     """
     check(policy)
     if not isinstance(policy, TTL):
@@ -226,9 +231,9 @@ def azure_indexes(policy: Policy, purge: Purge) -> tuple[Index, ...]:
 
 
 def check(policy: Policy) -> None:
-    """Refuse a policy that no index can follow."""
+    """Reject a policy that no index can implement."""
     policy = outline(policy)
-    expired_expr(policy)  # what cannot be read must not be deleted
+    expired_expr(policy)  # a policy that reads can't evaluate must not delete
     if isinstance(policy, TTL) and EXPIRY in (
         policy.last_modified,
         policy.override,
@@ -248,7 +253,7 @@ def check(policy: Policy) -> None:
                 "requires: name one field."
             )
     for field in deciding_fields(policy):
-        # A filter and an index take it for a position, an expression for a field's name.
+        # It is a position to filters and indexes, but a field's name to expressions.
         if any(part.isdecimal() for part in field.split(".")[1:]):
             raise TTLConfigurationError(
                 f"{policy!r}: {field!r} may be a position in an array. MongoDB would delete by "
@@ -258,7 +263,7 @@ def check(policy: Policy) -> None:
 
 
 def check_purge(policy: Policy, purge: Purge) -> None:
-    """Refuse a policy that MongoDB cannot follow by itself, if it shall."""
+    """Reject a policy that MongoDB can't implement by itself, if MongoDB is to delete."""
     if purge == "sweeper":
         return
     reason = None
@@ -279,7 +284,7 @@ def check_purge(policy: Policy, purge: Purge) -> None:
 
 
 def date_fields(policy: Policy) -> tuple[str, ...]:
-    """Return the fields whose dates decide when a document goes."""
+    """Return the fields by whose dates MongoDB deletes."""
     if not isinstance(policy, TTL):
         return (policy.field,)
     expiry = None if policy.override is None else EXPIRY
@@ -288,9 +293,9 @@ def date_fields(policy: Policy) -> tuple[str, ...]:
 
 
 def left_to_sweeper(policy: Policy, *, is_simple: bool = False) -> tuple[str, ...]:
-    """Say what expires and is in no TTL index, for each kind of document.
+    """Return texts for the documents that expire but are in no TTL index.
 
-    `is_simple` where the indexes are those of `documentdb_indexes`.
+    `is_simple` means that the indexes are those of `documentdb_indexes`.
     """
     if isinstance(policy, ExpireAt) and policy.null == "expired":
         return (f"documents without a value in {policy.field!r}",)
@@ -304,9 +309,9 @@ def left_to_sweeper(policy: Policy, *, is_simple: bool = False) -> tuple[str, ..
 
 
 def inheriting_branches(policy: TTL) -> list[Document]:
-    """Return filters that together match the documents which inherit the default.
+    """Return filters that together match the documents that inherit the default.
 
-    They match no document with a valid ttl of its own, nor one that never expires.
+    They match no document that has a valid ttl of its own or never expires.
     """
     if policy.override is None:
         return [_EVERY_DOCUMENT]
@@ -320,7 +325,7 @@ def inheriting_branches(policy: TTL) -> list[Document]:
 def own_branches(policy: TTL) -> list[Document]:
     """Return filters that together match the documents with a valid ttl of their own.
 
-    Fractions match too; they have no ``_exp``.
+    Documents with a fraction match too; they have no ``_exp``.
     """
     if policy.override is None:
         return []
@@ -330,12 +335,12 @@ def own_branches(policy: TTL) -> list[Document]:
 
 
 def own_expiry(policy: TTL) -> Expression:
-    """Return what ``_exp`` must be: a date where the ttl is valid, else ``$$REMOVE``."""
+    """Return the expression for ``_exp``: a date if the ttl is valid, else ``$$REMOVE``."""
     if policy.override is None:
         return "$$REMOVE"
     own, last_modified = f"${policy.override}", f"${policy.last_modified}"
     dated = {"$eq": [{"$type": last_modified}, "date"]}
-    branches = [  # one after the other: $trunc and $toLong fail on what is not a number
+    branches = [  # in this order: $trunc and $toLong fail on values that are not numbers
         {"case": {"$not": [has_own_number(policy)]}, "then": "$$REMOVE"},
         {"case": {"$ne": [own, {"$trunc": [own]}]}, "then": "$$REMOVE"},
         {
@@ -347,12 +352,12 @@ def own_expiry(policy: TTL) -> Expression:
 
 
 def has_wrong_expiry(policy: TTL) -> Document:
-    """Return the expression for documents whose ``_exp`` doesn't follow from the rest of them."""
+    """Return the expression that is true for documents with a wrong ``_exp``."""
     return {"$ne": [f"${EXPIRY}", own_expiry(policy)]}
 
 
 def has_own_number(policy: TTL) -> Expression:
-    """Return the expression that is true for what `own_branches` match, but for arrays."""
+    """Return the expression for the documents of `own_branches`, without arrays."""
     own = f"${policy.override}"
     return {
         "$and": [
@@ -372,7 +377,7 @@ def _index_of_dates(name: str, policy: ExpireAfter | ExpireAt, purge: Purge) -> 
 def _index(name: str, field: str, matches: Document, seconds: int, purge: Purge) -> Index:
     if purge == "native":
         return Index(f"{_PREFIX}{name}", field, matches, seconds)
-    # Another name: an index loses its expireAfterSeconds only by being built again.
+    # It has another name, because an index loses its expireAfterSeconds only by being rebuilt.
     return Index(f"{_PREFIX}sweep_{name}", field, matches, None)
 
 

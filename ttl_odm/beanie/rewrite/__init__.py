@@ -1,10 +1,8 @@
-"""Pure: from what the user wrote to what the server gets.
+"""Pure functions: from what the user wrote to what the server gets.
 
-- `filters`: filters, rewritten so that they match live documents only, and what can be read from
-  them.
+- `filters`: filters rewritten to match live documents only, and what can be read from filters.
 - `lookups`: stages that go from parents to the documents that expire with them.
-- `operators`: operators of an update, as the stages of a pipeline that does the same.
-- `pipelines`: pipelines, rewritten so that they see live documents only, and stamp what they write.
-- `stamps`: what writes carry so that a document's life starts again: ``_ts``, and ``_exp`` with
-  it.
+- `operators`: an update's operators as the stages of an equivalent pipeline.
+- `pipelines`: pipelines rewritten to see live documents only, and to stamp what they write.
+- `stamps`: what writes carry to restart a document's lifetime: ``_ts``, and ``_exp`` with it.
 """

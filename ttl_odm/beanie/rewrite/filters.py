@@ -1,8 +1,8 @@
-"""Filters, rewritten so that they match live documents only, and what can be read from them.
+"""Filters rewritten to match live documents only, and what can be read from filters.
 
-Pure functions from what the user wrote to what the server gets. Nothing here changes its
-arguments, and nothing talks to a server. Names are compared as plain strings: a field as a class of
-Beanie's has it (``Event.kind``) makes an operator of each comparison, which is always true.
+Pure functions: nothing here changes its arguments or talks to a server. Names are compared as plain
+strings, because comparing a field of a Beanie class (``Event.kind``) returns an operator, which is
+always true.
 """
 
 # ruff: noqa: A002 - `filter` is the drivers' own name for it
@@ -26,43 +26,43 @@ if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
 
 NOTHING: Final[Filter] = {"$nor": [{}]}
-"""The filter that no document passes."""
+"""The filter that matches no document."""
 
 PLAIN_VALUES: Final = frozenset({str, int, Int64, ObjectId})
-"""The types of values that equal nothing else in a filter, but for a collation and arrays."""
+"""Types whose values match only equal values in a filter, apart from collations and arrays."""
 PLAIN_OR_NONE: Final = PLAIN_VALUES | {type(None)}
 
 _BRANCHES: Final = frozenset({"$and", "$nor", "$or"})
 FEW_VALUES: Final = 16
-"""So many stand in a filter at most for their number to count as small."""
+"""The maximum number of values that still counts as few."""
 
 
 @lru_cache(maxsize=256)
 def live(policy: Policy) -> Document | None:
-    """Return the predicate of a policy on the server's clock, None if nothing ever expires.
+    """Return the predicate of a policy by the server's clock, None if no document ever expires.
 
-    The same object every time: it must not be changed.
+    It returns the same object each time, which must not be changed.
     """
     return None if never_expires(policy) else live_expr(policy)
 
 
 def live_filter(filter: Filter | None, policy: Policy | None) -> Filter:
-    """Return the filter that matches the same documents as another one, if they live."""
+    """Return the filter that matches the live documents among those that a filter matches."""
     predicate = None if policy is None else live(policy)
     return (filter or {}) if predicate is None else with_expr(filter or {}, predicate)
 
 
 def expired_filter(filter: Filter, policy: Policy) -> Document | None:
-    """Return the filter that matches the same documents if they have expired, None for never."""
+    """Return the filter for the expired documents that a filter matches, None if there are none."""
     return None if never_expires(policy) else with_expr(filter, expired_expr(policy))
 
 
 def live_count(filter: Filter, policy: Policy | None) -> Pipeline | None:
     """Return the pipeline that counts live documents in one field, ``n``.
 
-    The predicate stands behind the filter, in the sum: a filter with an expression reads every
-    document, the sum does with an index that ends in the fields which decide. None where there is
-    nothing to judge, or where an expression of the user's might fail on an expired document.
+    The predicate is in the sum, not in the filter: a filter with an expression reads every
+    document, while the sum can use an index that ends with the deciding fields. None if there is
+    nothing to judge, or if an expression of the user's might fail on an expired document.
     """
     predicate = None if policy is None or has_expr(filter) else live(policy)
     if predicate is None:
@@ -72,15 +72,15 @@ def live_count(filter: Filter, policy: Policy | None) -> Pipeline | None:
 
 
 def with_expr(filter: Filter, predicate: Document) -> Document:
-    """Add a predicate at the top level, where equalities keep their use for indexes and shards."""
+    """Add a predicate at the top level, so that equalities still select indexes and shards."""
     return {"$expr": predicate, **guarded(filter, predicate)}
 
 
 def guarded(filter: Filter, predicate: Document) -> Document:
-    """Return a filter whose own expressions are asked only where a predicate is true.
+    """Return a filter whose own expressions are evaluated only if a predicate is true.
 
-    An expression may fail on a document that is gone, and the server takes conditions in whatever
-    order it likes: only within one expression is theirs certain.
+    An expression may fail on an expired document, and the server evaluates conditions in any order.
+    The order is certain only within one expression.
     """
     made: Document = {}
     for field, value in filter.items():
@@ -98,7 +98,7 @@ def guarded(filter: Filter, predicate: Document) -> Document:
 
 
 def has_expr(filter: Filter) -> bool:
-    """Say whether a filter has an expression of its own."""
+    """Return whether a filter has an expression of its own."""
     return "$expr" in filter or any(
         has_expr(branch)
         for name in _BRANCHES & filter.keys()
@@ -108,17 +108,17 @@ def has_expr(filter: Filter) -> bool:
 
 
 def with_keys(filter: Filter, keys: list[Any]) -> Document:
-    """Return the filter that matches the same documents, if they are among these."""
+    """Return the filter that matches the same documents if they have one of these keys."""
     return within(filter, {"_id": {"$in": keys}})
 
 
 def within(filter: Filter, condition: Document) -> Document:
-    """Return the filter that matches the same documents, if they meet a condition too."""
+    """Return the filter that matches the same documents if they also meet a condition."""
     return {**filter, "$and": [*filter.get("$and", ()), condition]}
 
 
 def at(filter: Filter, now: datetime) -> Filter:
-    """Return a filter with a literal instant for the server's, which ``distinct`` doesn't know."""
+    """Return a filter with a literal instant for ``$$NOW``, which ``distinct`` doesn't support."""
 
     def inside(value: Any) -> Any:  # the branches of $and, $or and $nor
         if not isinstance(value, list):
@@ -145,16 +145,16 @@ def _replaced(expression: Any, now: datetime) -> Any:
 
 
 def matching_nothing(filter: Filter) -> Document:
-    """Return a filter that matches nothing, with the equalities of another.
+    """Return a filter that matches nothing, with the equalities of another filter.
 
-    A find has it until its default has been read. And an upsert that is to insert only: a ``$expr``
-    is not allowed there, but what follows from the equalities is inserted all the same.
+    A find has it until its default has been read. An upsert has it if it is to insert only: a
+    ``$expr`` isn't allowed there, and the values of the equalities are inserted all the same.
     """
     return {"$and": [dict(filter), NOTHING]}
 
 
 def equalities(filter: Filter) -> Document:
-    """Return the fields of which a filter says what they are equal to."""
+    """Return the values that a filter requires of fields by equality."""
     equal: Document = {}
     for field, value in filter.items():
         name = str(field)
@@ -170,16 +170,16 @@ def equalities(filter: Filter) -> Document:
 
 
 def values_of(filter: Filter, field: str) -> tuple[Any, ...] | None:
-    """Return the few values of which a filter demands that a field has one; None if it doesn't.
+    """Return the few values of which a filter requires one in a field; None if it doesn't.
 
-    Strings, whole numbers and ObjectIds, by an equality or a short ``$in``, at the top level or in
-    an ``$and``. It also matches arrays with such a value in them, and what a collation takes for
-    the same.
+    The values are strings, whole numbers and ObjectIds, in an equality or a short ``$in``, at the
+    top level or in an ``$and``. The filter also matches arrays that contain such a value, and
+    values that a collation treats as equal.
     """
     for name, value in filter.items():
         values = None
         if str(name) == field:
-            values = _demanded(value)
+            values = _required(value)
         elif str(name) == "$and" and isinstance(value, list):
             branches = (values_of(part, field) for part in value if isinstance(part, Mapping))
             values = next((part for part in branches if part is not None), None)
@@ -188,7 +188,7 @@ def values_of(filter: Filter, field: str) -> tuple[Any, ...] | None:
     return None
 
 
-def _demanded(value: Any) -> tuple[Any, ...] | None:
+def _required(value: Any) -> tuple[Any, ...] | None:
     if type(value) in PLAIN_VALUES:
         return (value,)
     if not isinstance(value, Mapping):
@@ -200,7 +200,7 @@ def _demanded(value: Any) -> tuple[Any, ...] | None:
 
 
 def is_inclusive(projection: Filter) -> bool:
-    """Say whether a projection, in ``find`` or in ``$project``, names what it wants."""
+    """Return whether a projection, in ``find`` or ``$project``, names the fields to include."""
     kinds = (
         _is_inclusion(value)
         for name, value in projection.items()
@@ -210,7 +210,7 @@ def is_inclusive(projection: Filter) -> bool:
 
 
 def _is_inclusion(value: object) -> bool | None:
-    """Say whether a field's value in a projection makes it inclusive, None for either."""
+    """Return whether a field's value makes a projection inclusive, None if it may be either."""
     if not isinstance(value, Mapping):
         return bool(value)
     for name, inner in value.items():
@@ -226,7 +226,7 @@ def _is_inclusion(value: object) -> bool | None:
 
 
 def mentions(names: Iterable[str], field: str) -> bool:
-    """Say whether any of these paths is a field, a part of it, or the whole that it is part of."""
+    """Return whether any of these paths is a field, a part of it, or contains it."""
     return any(
         name == field or name.startswith(f"{field}.") or field.startswith(f"{name}.")
         for name in map(str, names)
@@ -234,5 +234,5 @@ def mentions(names: Iterable[str], field: str) -> bool:
 
 
 def is_positional(projection: Projection | None) -> bool:
-    """Say whether a projection shows an array's element that the filter has matched."""
+    """Return whether a projection shows the element of an array that the filter matched."""
     return any(name.endswith(".$") for name in projection or ())

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.policy.rules import Rule
 
 LINKED: Final = "__ttl_linked"
-"""In documents of a parent's collection, for a while: those that a rule leads to them."""
+"""The field of a parent that temporarily holds the documents that expire with it."""
 
 
 def descend(rule: Rule) -> Pipeline:
-    """Return the stages that go from documents of a parent's collection to those with the rule."""
+    """Return the stages that go from parents to the documents with the rule."""
     (own, theirs), *others = rule.links.pairs
     let, inner = _equal(others)
     lookup: Document = {
@@ -41,9 +41,9 @@ def counted(rules: Sequence[Rule], count: str, *, when: Any = None) -> Pipeline:
     """Return the stages that give each document the number of documents that expire with it.
 
     Args:
-        rules: The rules that lead to these documents, at whatever depth.
+        rules: The rules that lead to these documents, at any depth.
         count: The field for the number.
-        when: The condition for documents of which that is wanted; others get 0.
+        when: The condition for documents to count for; others get 0.
     """
     below: dict[str, list[Rule]] = {}
     for rule in rules:
@@ -62,12 +62,12 @@ def _counted(parent: str, below: dict[str, list[Rule]], count: str, when: Any) -
         inner += _counted(rule.collection, below, count, None) if has_more else []
         one: Any = {"$add": [1, f"${count}"]} if has_more else 1
         inner.append({"$group": {"_id": None, count: {"$sum": one}}})
-        # A value that nothing has, for documents that are left out, or whose key is null.
+        # A value that no document has, for documents that don't meet `when` or have no key.
         has_key: Any = {"$ne": [{"$ifNull": [expression(theirs), None]}, None]}
-        wanted = has_key if when is None else {"$and": [when, has_key]}
+        counts = has_key if when is None else {"$and": [when, has_key]}
         nothing = {"$literal": {LINKED: "nothing"}}
         stages += [
-            {"$set": {key: {"$cond": [wanted, expression(theirs), nothing]}}},
+            {"$set": {key: {"$cond": [counts, expression(theirs), nothing]}}},
             {
                 "$lookup": {
                     "from": rule.collection,
@@ -84,7 +84,7 @@ def _counted(parent: str, below: dict[str, list[Rule]], count: str, when: Any) -
 
 
 def _equal(pairs: Sequence[tuple[str, str]]) -> tuple[Document, Pipeline]:
-    """Return the variables of a parent's fields, and the stages for documents that equal them."""
+    """Return variables for a parent's fields, and the stages that compare them with documents."""
     let = {f"key{number}": expression(its) for number, (_, its) in enumerate(pairs)}
     inner = [
         {"$match": {"$expr": {"$eq": [expression(mine), f"$$key{number}"]}}}
@@ -95,7 +95,7 @@ def _equal(pairs: Sequence[tuple[str, str]]) -> tuple[Document, Pipeline]:
 
 @lru_cache(maxsize=256)
 def expression(path: str) -> Any:
-    """Return the expression for what is at a path, also that of a DBRef's key."""
+    """Return the expression for a path, which may be the key of a DBRef."""
     field, ref, _ = path.partition(".$id")
     if not ref:
         return f"${path}"
@@ -103,7 +103,7 @@ def expression(path: str) -> Any:
 
 
 def of_variable(variable: str, predicate: Any) -> Any:
-    """Return a predicate on the fields of a document as one on those of a variable."""
+    """Return a predicate on a document's fields as one on the fields of a variable."""
     if isinstance(predicate, str) and predicate.startswith("$") and not predicate.startswith("$$"):
         return f"{variable}.{predicate[1:]}"
     if isinstance(predicate, list):

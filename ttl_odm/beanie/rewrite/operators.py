@@ -1,15 +1,15 @@
-"""Operators of an update, as the stages of a pipeline that does the same.
+"""An update's operators as the stages of an equivalent pipeline.
 
-A pipeline can tell what follows from the document as it will be, such as its ``_exp``; operators
-can't. So an update is sent as stages where they do exactly what its operators do: setting and
-unsetting whole fields, setting fields inside others, and the usual forms of ``$inc``, ``$max``,
-``$min``, ``$push``, ``$addToSet`` and ``$pull``.
+Unlike operators, a pipeline can compute values from the updated document, such as its ``_exp``. So
+an update is sent as stages if they do exactly what its operators do: setting and unsetting whole
+fields, setting nested fields, and the usual forms of ``$inc``, ``$max``, ``$min``, ``$push``,
+``$addToSet`` and ``$pull``.
 
-Where a document is not as an operator needs it (``$inc`` on a string), the operator fails, and
-stages would make something of it. So stages come with a guard that fails there too, and `refused`
-makes of that error what the operator's would be.
+An operator fails on a document with the wrong types (``$inc`` on a string), where stages would
+succeed. So stages come with a guard that fails there too, and `refused` turns its error into the
+operator's.
 
-Pure functions, but for `sent`. This module must not know what a ttl is.
+The functions are pure, except `sent`. This module must not know what a ttl is.
 """
 
 from __future__ import annotations
@@ -42,26 +42,27 @@ _REFUSED: Final = re.compile(r"<ttl_odm (\d+): (.*?)>")
 
 @dataclass(slots=True)
 class _Stages:
-    """What is collected of an update: values by path, and when it must fail."""
+    """The parts of the stages for an update: values by path, and cases in which it must fail."""
 
     sets: Document = field(default_factory=dict)
     unset: list[str] = field(default_factory=list)
     failures: list[Document] = field(default_factory=list)
 
     def refuse(self, case: Document, code: int, why: str, path: str) -> None:
-        """Have documents refused for which an expression is true."""
-        # No expression raises an error of one's choice. A constant one would fail for everybody.
-        told = {"$concat": [f"<ttl_odm {code}: {why} ", {"$type": f"${path}"}, ">"]}
-        self.failures.append({"case": case, "then": {"$toInt": told}})
+        """Make the update fail on documents for which an expression is true."""
+        # No operator raises a given error, but $toInt fails with its argument in the message. A
+        # constant argument would fail for all documents.
+        message = {"$concat": [f"<ttl_odm {code}: {why} ", {"$type": f"${path}"}, ">"]}
+        self.failures.append({"case": case, "then": {"$toInt": message}})
 
 
 def as_stages(update: Filter, *, guard: str, inserts: bool) -> Pipeline | None:
-    """Return the stages that do what an update's operators do, None where none surely do.
+    """Return the stages that do exactly what an update's operators do, None if there are none.
 
     Args:
         update: The operators.
-        guard: A field of which the update says nothing: later stages must set it.
-        inserts: Whether it is an upsert's, which finds nothing.
+        guard: A field that the update doesn't contain; later stages must set it.
+        inserts: Whether it is the update of an upsert that can only insert.
     """
     named = [(operator, str(name)) for operator, fields in update.items() for name in fields]
     if update.keys() - _KNOWN or not _are_apart([name for _, name in named]):
@@ -86,7 +87,7 @@ def as_stages(update: Filter, *, guard: str, inserts: bool) -> Pipeline | None:
 
 
 async def sent(writing: Awaitable[Result]) -> Result:
-    """Await a write; where a guard has refused a document, the error is the operator's."""
+    """Await a write; if a guard rejected a document, raise the operator's error."""
     try:
         return await writing
     except OperationFailure as error:
@@ -97,7 +98,7 @@ async def sent(writing: Awaitable[Result]) -> Result:
 
 
 def refused(details: Filter) -> Document:
-    """Return what the server says of an operator's failure, of what it says of a guard's."""
+    """Return error details with an operator's error in place of a guard's."""
     match = _REFUSED.search(str(details.get("errmsg")))
     if match is None or details.get("code") != _CONVERSION_FAILURE:
         return dict(details)
@@ -106,16 +107,16 @@ def refused(details: Filter) -> Document:
 
 
 def _are_apart(names: list[str]) -> bool:
-    """Say whether no path is another or leads through it: the server refuses such a conflict."""
+    """Return whether no path equals or contains another, a conflict that the server rejects."""
     inside = sorted(f"{name}." for name in names)
     return not any(after.startswith(before) for before, after in pairwise(inside))
 
 
 def _is_special(path: str, *, alone: bool) -> bool:
-    """Say whether a path means something else in a pipeline than in an operator.
+    """Return whether a path has another meaning in a pipeline than in an operator.
 
-    Positions in arrays do, and names with a dollar; nothing but a plain ``$set`` has to do with
-    the key (``alone``).
+    Positions in arrays have, and names with a dollar. So has the key, except in a plain ``$set``
+    (``alone``).
     """
     first, *inner = path.split(".")
     is_position = any(part.isdecimal() for part in inner)
@@ -124,10 +125,10 @@ def _is_special(path: str, *, alone: bool) -> bool:
 
 
 def _add(made: _Stages, operator: str, path: str, value: object) -> bool:
-    """Add what an operator does to a path; say whether stages can do that."""
+    """Add what an operator does to a path; return whether stages can do that."""
     if operator == "$unset":
         made.unset.append(path)
-        return "." not in path  # in an array on the way, it would unset it in every element
+        return "." not in path  # stages would unset it in every element of an array on the path
     _check_parents(made, path)
     if operator in _SETS:
         made.sets[path] = {"$literal": value}
@@ -142,7 +143,7 @@ def _add(made: _Stages, operator: str, path: str, value: object) -> bool:
 
 
 def _check_parents(made: _Stages, path: str) -> None:
-    """Have documents refused in which something on the way to a path is not a document."""
+    """Make the update fail on documents in which a parent of the path is not a document."""
     parts = path.split(".")
     for length in range(1, len(parts)):
         parent = ".".join(parts[:length])
@@ -163,7 +164,7 @@ def _increment(made: _Stages, path: str, by: object) -> bool:
         rounded = {"$cond": [{"$eq": [kind, "long"]}, {"$toDouble": old}, old]}
         step = {"$cond": [{"$eq": [kind, "decimal"]}, {"$toDecimal": by}, {"$literal": by}]}
         total = {"$add": [rounded, step]}
-    else:  # where $add goes on with a double, $inc fails
+    else:  # $add continues with a double where $inc fails
         overflows = {"$and": [{"$in": [kind, _INTEGERS]}, {"$eq": [{"$type": total}, "double"]}]}
         why = f"Failed to apply $inc: the sum would be too large for {path!r}, which is of type"
         made.refuse(overflows, _BAD_VALUE, why, path)
@@ -181,7 +182,7 @@ def _compare(made: _Stages, operator: str, path: str, value: object) -> bool:
 
 def _pull(made: _Stages, path: str, value: object) -> bool:
     if "." in path or not isinstance(value, (str, int, float, datetime, ObjectId)):
-        return False  # it is not an error if there is no array; and a value may be a condition
+        return False  # a missing parent is no error; a value may be a condition
     old = f"${path}"
     no_array = {"$not": [{"$in": [{"$type": old}, ["array", "missing"]]}]}
     made.refuse(no_array, _BAD_VALUE, f"Cannot apply $pull: {path!r} is of type", path)
@@ -203,9 +204,9 @@ def _append(made: _Stages, operator: str, path: str, value: object) -> bool:
     no_array = {"$not": [{"$in": [{"$type": old}, ["array", "missing"]]}]}
     why = f"The field {path!r} must be an array but is of type"
     made.refuse(no_array, _BAD_VALUE, why, path)
-    there: Any = {"$cond": [{"$isArray": [old]}, old, []]}
-    longer: Any = {"$concatArrays": [there, {"$literal": values}]}
+    array: Any = {"$cond": [{"$isArray": [old]}, old, []]}
+    longer: Any = {"$concatArrays": [array, {"$literal": values}]}
     if operator == "$addToSet":
-        longer = {"$cond": [{"$in": [{"$literal": values[0]}, there]}, there, longer]}
+        longer = {"$cond": [{"$in": [{"$literal": values[0]}, array]}, array, longer]}
     made.sets[path] = longer
     return True

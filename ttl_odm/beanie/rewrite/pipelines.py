@@ -1,12 +1,12 @@
-"""Pipelines, rewritten so that they see live documents only, and stamp what they write.
+"""Pipelines rewritten to see live documents only, and to stamp what they write.
 
 Pure functions. Pipelines reach other collections by name (``$lookup``, ``$unionWith``,
-``$graphLookup``), at any depth, so the policies are passed as a function from names. A pipeline
-that touches no collection with a policy comes back as it is.
+``$graphLookup``), at any depth, so they get `Policies`, which finds policies by name. A pipeline
+that reaches no collection with a policy is returned as it is.
 
-What ``$out`` and ``$merge`` write is stamped before. ``$merge`` also meets documents that are
-there: an expired one is taken to be absent, so that nothing of it comes back to life. That is for
-``whenMatched`` to say, where the server sees both documents.
+Documents are stamped before ``$out`` and ``$merge`` write them. ``$merge`` also meets existing
+documents, and has to treat an expired one as absent, so that none of its values reappear. Its
+``whenMatched`` does that, since there the server sees both documents.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Policies(Protocol):
         ...
 
     def own_named(self, database: str | None, collection: str) -> Own:
-        """Return what decides about its documents."""
+        """Return the policy or the stages that judge its documents."""
         ...
 
     def stamping_named(self, database: str | None, collection: str) -> Stamping | None:
-        """Return how writes to it are stamped."""
+        """Return how writes to the collection are stamped."""
         ...
 
 
@@ -64,7 +64,7 @@ _NO_DOCUMENTS: Final = frozenset(
         "$shardedDataDistribution",
     }
 )
-"""First stages that give something else than the collection's documents."""
+"""First stages whose output is not the collection's documents."""
 _KEEP_SHAPE: Final = frozenset(
     {
         *("$geoNear", "$graphLookup", "$limit", "$lookup", "$match"),
@@ -77,15 +77,15 @@ _MUST_BE_FIRST: Final = frozenset({"$geoNear", "$search", "$vectorSearch"})
 
 _MARK: Final = "__ttl_expired"
 _MARKED: Final = f"${_MARK}"
-"""What was there, if it has expired, while the steps for what is there run."""
+"""The existing document, if it has expired, while the ``whenMatched`` stages run."""
 _FRESH: Final = {"$mergeObjects": ["$$new", {"_id": "$_id"}]}
-"""The new document in the place of one that is there, whose ``_id`` cannot change."""
+"""The new document in place of an existing one, whose ``_id`` can't change."""
 _DUPLICATE: Final = "E11000 duplicate key in $merge: "
 _REFUSED: Final = {
     "$cond": [
         {"$eq": [{"$type": _MARKED}, "object"]},
         _MARKED,
-        # No expression raises an error of one's choice: `as_duplicate` makes it the right one.
+        # No operator raises a given error, so `as_duplicate` turns this one into a duplicate key.
         {"$toInt": {"$concat": [_DUPLICATE, {"$toString": "$_id"}]}},
     ]
 }
@@ -94,7 +94,7 @@ _REFUSED: Final = {
 def live_pipeline(pipeline: Sequence[Filter], own: Own, policies: Policies) -> Pipeline:
     """Return the pipeline that sees live documents only.
 
-    `own` decides about those of the collection that it starts from.
+    `own` judges the documents of the collection that it starts from.
     """
     stages = [rewritten for stage in pipeline for rewritten in _stages(dict(stage), policies)]
     if isinstance(own, Judged):
@@ -105,17 +105,17 @@ def live_pipeline(pipeline: Sequence[Filter], own: Own, policies: Policies) -> P
     if own is None or predicate is None or operator in _NO_DOCUMENTS:
         return stages
     stages = _guarded(stages, predicate, deciding_fields(own))
-    # The predicate goes as near to the start as MongoDB allows.
+    # The predicate stands as early as MongoDB allows.
     match = {"$match": {"$expr": predicate}}
     if operator in _MUST_BE_FIRST:
         return [stages[0], match, *stages[1:]]
-    if operator == "$match":  # into it: a $text must stay in the first stage
+    if operator == "$match":  # joined with it, since a $text must stay in the first stage
         return [{"$match": {"$expr": predicate, **stages[0]["$match"]}}, *stages[1:]]
     return [match, *stages]
 
 
 def _judged(stages: Pipeline, judged: Judged) -> Pipeline:
-    """Return the pipeline that sees live documents only, where stages tell which those are."""
+    """Return the pipeline that sees live documents only, as judged by stages."""
     operator = next(iter(stages[0]), "") if stages else ""
     if operator in _NO_DOCUMENTS:
         return stages
@@ -125,11 +125,12 @@ def _judged(stages: Pipeline, judged: Judged) -> Pipeline:
 
 
 def live_stages(first: Sequence[Filter], judged: Judged) -> tuple[Pipeline, Pipeline]:
-    """Put the judgement into a pipeline: what stands before it and with it, and what is left.
+    """Insert the judging stages into a pipeline; return the stages up to them, and the rest.
 
-    As late as can be: behind the filters at the beginning, which may use indexes. But an expression
-    in a filter may fail on a document that is gone, so it is asked behind, and only where there is
-    a live parent. (MongoDB would move it before the ``$lookup`` if it weren't about that.)
+    They stand after the filters at the beginning, which may use indexes. But an expression in a
+    filter may fail on an expired document, so such a filter comes after them, and is evaluated only
+    for a live parent. (If it didn't refer to the parent, MongoDB would move it before the
+    ``$lookup``.)
     """
     before: Pipeline = []
     rest = [dict(stage) for stage in first]
@@ -144,7 +145,7 @@ def live_stages(first: Sequence[Filter], judged: Judged) -> tuple[Pipeline, Pipe
 
 
 class _Names:
-    """`Policies` that only remembers for which collections it was asked."""
+    """`Policies` that only records the collections that it was asked for."""
 
     def __init__(self) -> None:
         self.asked: set[tuple[str | None, str]] = set()
@@ -171,9 +172,9 @@ def _has_expiry(policy: Policy | None) -> bool:
 
 
 def _without_expiry(stages: Pipeline) -> Pipeline:
-    """Return stages whose documents don't show their ``_exp``, unless they ask for it by name.
+    """Return stages whose results have no ``_exp``, unless they name it.
 
-    As late as can be, for MongoDB takes the first stages for a query.
+    It is removed as late as possible, because MongoDB turns the first stages into a query.
     """
     if stages and next(iter(stages[0]), "") in _NO_DOCUMENTS:
         return stages
@@ -187,17 +188,17 @@ def _without_expiry(stages: Pipeline) -> Pipeline:
 
 
 def _names_its_fields(stage: Filter) -> bool:
-    """Say whether a stage makes other documents, of fields that it names."""
+    """Return whether a stage creates documents from fields that it names."""
     operator = next(iter(stage), "")
     names = operator in _MAKE_OTHERS or (operator == "$project" and is_inclusive(stage[operator]))
     return names and not any(whole in repr(stage) for whole in ("$$ROOT", "$$CURRENT"))
 
 
 def _guarded(stages: Pipeline, predicate: Document, fields: tuple[str, ...]) -> Pipeline:
-    """Return stages that ask no expression in a filter of an expired document.
+    """Return stages whose filters evaluate no expression on an expired document.
 
-    MongoDB joins filters, and moves them before other stages, so that the one with the predicate
-    need not be asked first.
+    MongoDB joins filters and moves them before other stages, so the filter with the predicate may
+    not be the first.
     """
     made: Pipeline = []
     for number, stage in enumerate(stages):
@@ -214,7 +215,7 @@ def _guarded(stages: Pipeline, predicate: Document, fields: tuple[str, ...]) -> 
 
 
 def keeps(stage: Filter, fields: tuple[str, ...]) -> bool:
-    """Say whether a stage leaves these fields of its documents as they are."""
+    """Return whether a stage leaves these fields of its documents unchanged."""
     operator = next(iter(stage), "")
     spec: Any = stage.get(operator)
     if operator in _KEEP_SHAPE:
@@ -229,7 +230,7 @@ def keeps(stage: Filter, fields: tuple[str, ...]) -> bool:
 
 
 def _stages(stage: Document, policies: Policies) -> Pipeline:
-    """Return the stages in the place of one, by what it reads and where it writes."""
+    """Return the stages that replace one, by the collections that it reads and writes."""
     operator = next(iter(stage), "")
     spec = stage.get(operator)
     if operator in ("$lookup", "$unionWith"):
@@ -265,7 +266,7 @@ def _own_of(source: object, policies: Policies) -> Own:
         return policies.own_named(None, source)
     if isinstance(source, Mapping):
         return policies.own_named(source.get("db"), source.get("coll", ""))
-    return None  # no collection: the stage makes its documents itself
+    return None  # the stage creates its documents without a collection
 
 
 def _target_of(stage: Filter) -> tuple[str | None, str] | None:
@@ -282,7 +283,7 @@ def _target_of(stage: Filter) -> tuple[str | None, str] | None:
 
 
 def _stamped(stage: Document, policy: Policy, stamping: Stamping | None) -> Pipeline:
-    """Return the stages for the user's ``$out`` or ``$merge`` to a collection with a policy."""
+    """Return the stages for a ``$out`` or ``$merge`` to a collection with a policy."""
     stamps = [] if stamping is None else stamping.stages(keep=False)
     if "$out" in stage:  # replaces the whole collection
         return [*stamps, stage]
@@ -307,14 +308,14 @@ def _stamped(stage: Document, policy: Policy, stamping: Stamping | None) -> Pipe
 
 
 def as_duplicate(error: OperationFailure) -> OperationFailure:
-    """Return the error of a pipeline: that of ``whenMatched: "fail"`` is a duplicate key."""
+    """Return a pipeline's error, as a duplicate key if it comes from ``whenMatched: "fail"``."""
     if _DUPLICATE not in str(error):
         return error
     return DuplicateKeyError(str(error), 11000, error.details)
 
 
 def _keeping_mark(stage: Filter) -> Document:
-    """Return a stage of the user's that loses no mark."""
+    """Return a user's stage, changed to keep the mark."""
     operator = next(iter(stage), "")
     spec: Any = stage.get(operator)
     if operator == "$project" and is_inclusive(spec):

@@ -1,15 +1,15 @@
-"""What writes carry so that a document's life starts again: ``_ts``, and ``_exp`` with it.
+"""What writes carry to restart a document's lifetime: ``_ts``, and ``_exp`` with it.
 
-Pure functions from what the user wrote to what the server gets. The server's clock stamps
-wherever it can (``$currentDate``, ``$$NOW``); inserts carry the server's time as the driver knows
-it. Whatever the user says about ``_ts`` and ``_exp`` is left out.
+Pure functions. The server's clock stamps where possible (``$currentDate``, ``$$NOW``); inserts
+carry the driver's estimate of the server's time. Values of the user's for ``_ts`` and ``_exp`` are
+removed.
 
-``_exp``, ``_ts`` plus a valid own ttl, is what MongoDB deletes by
-(`ttl_odm.beanie.policy.ttl_indexes`), and by which a sweeper finds what to delete. MongoDB would
-delete a living document by a stale one, so a write that cannot tell the right one removes it. An
-update whose operators a pipeline can do (`operators`) is sent as one, which can tell.
+``_exp`` is ``_ts`` plus a valid own ttl. MongoDB deletes by it
+(`ttl_odm.beanie.policy.ttl_indexes`), and sweepers find documents by it. By an outdated ``_exp``
+MongoDB would delete a live document, so a write that can't compute it removes it. An update is
+sent as a pipeline, which can compute it, if its operators allow that (`operators`).
 
-This module must not know drivers, nor who asks for a write.
+This module must not know drivers or callers.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ _EMPTY: Final = Timestamp(0, 0)
 class Stamping:
     """How writes to one collection are stamped.
 
-    Not at all on Azure Cosmos DB, where the service does it: there values are checked only.
+    On Azure Cosmos DB the service stamps, so `stamps` is false and values are only checked.
     """
 
     policy: TTL
     stamps: bool
     keeps: bool = False
-    """Whether what is there stays as it is: its last modification, and its own ttl."""
+    """Whether existing documents keep their last modification and their own ttl."""
 
     @property
     def keeps_expiry(self) -> bool:
@@ -67,14 +67,14 @@ class Stamping:
 
     @property
     def needs_now(self) -> bool:
-        """Whether updates have to be told the instant: no operator stamps in a unit."""
+        """Whether updates need the instant as a value, since no operator stamps in a unit."""
         return self.policy.unit is not None
 
     def insert(self, document: Filter, now: datetime | None, *, keep: bool) -> Document:
-        """Return the document to insert; in strict mode its own ttl must be one.
+        """Return the document to insert; in strict mode its own ttl must be valid.
 
-        `now` is the server's clock in whole milliseconds, None where nothing is stamped. `keep`: a
-        last modification that the document brings along stays.
+        `now` is the server's clock in whole milliseconds, None if nothing is stamped. With `keep`,
+        a last modification in the document stays.
         """
         keep = keep or self.keeps
         self._check_keep(keep=keep)
@@ -88,28 +88,28 @@ class Stamping:
         if self.keeps_expiry:
             seconds = own_ttl(self.policy, made.get(self.policy.override or ""))
             if seconds not in (None, NEVER):
-                with suppress(OverflowError):  # after the year 9999: as good as never
+                with suppress(OverflowError):  # after the year 9999, which is never
                     made[EXPIRY] = made[field] + timedelta(seconds=seconds)
         return made
 
     def update(
         self, update: Update, *, keep: bool, inserts: bool = False, now: datetime | None = None
     ) -> Update:
-        """Return the update to send; in strict mode it must set no own ttl that is none.
+        """Return the update to send; in strict mode it must not set an invalid ttl.
 
-        `now` is an instant that the server has reached, where `needs_now`; `inserts` is for an
-        upsert which can only insert.
+        `now` is an instant that the server has reached, if `needs_now`; `inserts` is for an upsert
+        that can only insert.
         """
         self._check_keep(keep=keep)
         keep = (keep or self.keeps) and not inserts
         if not update or not isinstance(update, (Mapping, list)):
-            return update  # the driver says what is wrong with it
+            return update  # the driver reports what is wrong
         if not isinstance(update, Mapping):
             for stage in update:
                 self._check_stage(stage)
             return [*update, *self.stages(keep=keep)]
         if not all(key.startswith("$") and isinstance(update[key], Mapping) for key in update):
-            return update  # the driver, or the server
+            return update  # the driver or the server reports what is wrong
         self._check_operators(update)
         cleaned = {operator: self._without_ours(operator, update[operator]) for operator in update}
         cleaned = {operator: fields for operator, fields in cleaned.items() if fields}
@@ -139,10 +139,10 @@ class Stamping:
     def replacement(
         self, document: Filter, *, keep: bool, inserts: bool = False, now: datetime | None = None
     ) -> Pipeline:
-        """Return the update that does what replacing by the document does.
+        """Return the update that has the effect of replacing by the document.
 
-        `now` is an instant that the server has reached, by which empty timestamps are filled in: a
-        pipeline leaves them as they are, and ``$$CLUSTER_TIME`` is not on every server.
+        `now` is an instant that the server has reached. Empty timestamps get it as their value,
+        because a pipeline doesn't fill them in, and not every server has ``$$CLUSTER_TIME``.
         """
         self._check(document)
         field = self.policy.last_modified
@@ -174,7 +174,7 @@ class Stamping:
         return [{"$set": {EXPIRY: own_expiry(self.policy)}}] if self.keeps_expiry else []
 
     def _moves_end(self, update: Document) -> bool:
-        """Say whether an update may change what ``_exp`` follows from."""
+        """Return whether an update may change a field that ``_exp`` is computed from."""
         names = [*chain(*update.values(), update.get("$rename", {}).values())]
         return any(mentions(names, path) for path in deciding_fields(self.policy))
 
@@ -190,7 +190,7 @@ class Stamping:
         ours = (self.policy.last_modified, EXPIRY)
 
         def is_ours(path: object) -> bool:
-            name = str(path)  # not a field of Beanie's, which is equal to everything
+            name = str(path)  # a field of Beanie's would equal everything
             return name.partition(".")[0] in ours or name in ours
 
         return {
@@ -207,7 +207,7 @@ class Stamping:
             )
 
     def _check(self, document: Filter) -> None:
-        """Refuse, in strict mode, an own ttl that is none."""
+        """Reject -1 second as an own ttl, and in strict mode any invalid ttl."""
         own = self.policy.override
         if own is None or own not in document:
             return
@@ -243,14 +243,14 @@ class Stamping:
 
 @lru_cache(maxsize=256)
 def stamping_of(policy: Policy, backend: Backend) -> Stamping | None:
-    """Return how writes are stamped, None where dates are the user's own business."""
+    """Return how writes are stamped, None if the policy reads dates that the user sets."""
     if not isinstance(policy, TTL):
         return None
     return Stamping(policy, not expires_itself(backend), keeps=backend == "migrations")
 
 
 def empty_timestamps(document: object) -> list[str]:
-    """Return the fields that MongoDB fills in where it is sent a document, not a pipeline."""
+    """Return the fields that MongoDB would fill in in a document, but not in a pipeline."""
     if not isinstance(document, Mapping):
         return []
     return [

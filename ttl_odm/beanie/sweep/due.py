@@ -44,8 +44,8 @@ from ttl_odm.beanie.policy.ttl_indexes import (
     has_wrong_expiry,
     inheriting_branches,
     is_ours,
+    mongodb_indexes,
     own_branches,
-    wanted_indexes,
 )
 from ttl_odm.beanie.rewrite.lookups import descend
 from ttl_odm.beanie.sweep.walks import walk_by
@@ -159,9 +159,9 @@ async def layout_of(collection: Collection, binding: Binding, *, is_walked: bool
     if not (is_series or is_walked):
         # The policy's indexes, for either kind of purge; unused unless all of them exist.
         policy, scope = binding.outline, binding.scope
-        native = wanted_indexes(policy, "native", scope)
+        native = mongodb_indexes(policy, "native", scope)
         for existing in await indexes_and_builds_of(collection, binding.backend):
-            for index in (*native, *wanted_indexes(policy, "sweeper", scope)):
+            for index in (*native, *mongodb_indexes(policy, "sweeper", scope)):
                 is_led = index.scope is not None and _matches(existing, index)
                 if is_led:
                     scope_index = str(existing["name"])

@@ -16,8 +16,8 @@ import bson
 from pymongo import ReadPreference
 
 from ttl_odm.beanie.gate.handle import Handle
-from ttl_odm.beanie.purge.errors import ExpiredError
 from ttl_odm.beanie.policy.predicate import modified_within
+from ttl_odm.beanie.purge.errors import ExpiredError
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.lookups import expression
 from ttl_odm.core.policy import TTL

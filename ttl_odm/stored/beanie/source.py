@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ttl_odm.beanie.policy.sources import IndexedSource
-from ttl_odm.beanie.policy.sources import Scoping
+from ttl_odm.beanie.policy.sources import IndexedSource, Scoping
 from ttl_odm.beanie.sweep.walks import SweptSource
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.stored.beanie import turns
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from ttl_odm.beanie.drivers import Collection
-    from ttl_odm.beanie.policy.sources import Ensure
     from ttl_odm.beanie.policy.bindings import Binding
     from ttl_odm.beanie.policy.commands import RawCollection
+    from ttl_odm.beanie.policy.sources import Ensure
     from ttl_odm.core.policy import Policy
     from ttl_odm.stored.beanie.scope_ranges import ScopeWalk
     from ttl_odm.sweeper import Fact
