@@ -180,8 +180,8 @@ async def delete(
 ) -> Result | None:
     """Run Beanie's delete; also a soft one, which saves, and must not insert an expired document.
 
-    With its links deleted too, an expired document is no error: Beanie deletes the documents one
-    after the other, and would leave the rest.
+    If its links are deleted too, an expired document is not an error: Beanie deletes the documents
+    one after the other, and would leave the rest.
     """
     with watching(collection_of(document).full_name, document.id, inserts=False):
         try:

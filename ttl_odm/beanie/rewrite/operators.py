@@ -182,7 +182,7 @@ def _compare(made: _Stages, operator: str, path: str, value: object) -> bool:
 
 def _pull(made: _Stages, path: str, value: object) -> bool:
     if "." in path or not isinstance(value, (str, int, float, datetime, ObjectId)):
-        return False  # a missing parent is no error; a value may be a condition
+        return False  # a missing parent is not an error; a value may be a condition
     old = f"${path}"
     no_array = {"$not": [{"$in": [{"$type": old}, ["array", "missing"]]}]}
     made.refuse(no_array, _BAD_VALUE, f"Cannot apply $pull: {path!r} is of type", path)
