@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ttl_odm import TTL
 from ttl_odm.core.extension import DefaultExtension, Layout
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL
-from ttl_odm.sqlalchemy.policy.sources import Fixed
+from ttl_odm.sqlalchemy.policy.sources import DefaultTTL, Fixed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

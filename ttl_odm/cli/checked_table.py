@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from ttl_odm.cli.errors import in_one_line
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.inspection.evidence import SMALL
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.sweep.due import needs_of, stored_indexes
 from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 from ttl_odm.sqlalchemy.time.clock import clock_of

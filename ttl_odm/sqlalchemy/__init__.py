@@ -23,7 +23,7 @@ from ttl_odm.sqlalchemy.objects.lifetime import (
     time_left,
 )
 from ttl_odm.sqlalchemy.objects.renewals import touch
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError
 from ttl_odm.sqlalchemy.rewrite.from_clauses import outer_joins
 from ttl_odm.sqlalchemy.sweep.advisory_leases import AdvisoryLeases, AsyncAdvisoryLeases

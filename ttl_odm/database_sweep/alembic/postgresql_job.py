@@ -31,7 +31,7 @@ from ttl_odm.database_sweep.names import FUSE, JOB, SIGNATURE
 from ttl_odm.dialects.family import as_value
 from ttl_odm.dialects.postgresql import block, dollar_quoted, relation
 from ttl_odm.sqlalchemy.compat import out_of_driver_format
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.sweep.due import PartIndex
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Part

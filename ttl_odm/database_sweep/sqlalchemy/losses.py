@@ -3,7 +3,7 @@
 Its job deletes the rows of that table, and knows no models. It removes rows that expire with these
 only by a foreign key with ON DELETE CASCADE: SET NULL would leave them without a parent, perhaps
 live again, and rows without a foreign key would stay forever, or come back under a new parent. And
-such a foreign key deletes rows of recorded models (see `ttl_odm.sqlalchemy.policy.foreign_keys`)
+such a foreign key deletes rows of recorded models (see `ttl_odm.sqlalchemy.policy.references`)
 without a trace.
 """
 

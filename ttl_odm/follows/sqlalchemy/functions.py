@@ -9,7 +9,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.sqlalchemy.gate.functions import expired, expires_at, live, render
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.time.clock import LastModified
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import ColumnElement, and_, exists, false, not_, or_, select
 
 from ttl_odm.follows.sqlalchemy.removal import FollowersRemoval, all_followings
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect
 from ttl_odm.sqlalchemy.sweep.transactions import (
     prepared,

@@ -17,7 +17,7 @@ from ttl_odm.sqlalchemy.keys.defaults import with_defaults
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
 from ttl_odm.sqlalchemy.keys.insert_conflicts import IgnoredRows
 from ttl_odm.sqlalchemy.keys.table_keys import is_sql
-from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
+from ttl_odm.sqlalchemy.policy.predicate import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.rewrite.selections import selected_columns
 from ttl_odm.sqlalchemy.rewrite.writes import filled, has_writes, inner_rows, rows_of
 

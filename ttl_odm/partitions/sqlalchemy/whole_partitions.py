@@ -43,7 +43,7 @@ from ttl_odm.partitions.sqlalchemy.work import (
     PartitionWork,
     next_place,
 )
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.purge.errors import is_away
 from ttl_odm.sqlalchemy.purge.statements import count_rows
 from ttl_odm.sqlalchemy.sweep.table_walk import ctid

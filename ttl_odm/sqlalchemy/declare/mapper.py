@@ -40,9 +40,8 @@ from ttl_odm.sqlalchemy.policy.binding import (
     root_binding_of,
     sub_binding_of,
 )
-from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL
 from ttl_odm.sqlalchemy.policy.rules import bind_extension, rule_of
-from ttl_odm.sqlalchemy.policy.sources import Variant
+from ttl_odm.sqlalchemy.policy.sources import DefaultTTL, KindTTL, Variant
 from ttl_odm.sqlalchemy.rewrite.writes import Stamp
 from ttl_odm.sqlalchemy.time.clock import Seconds, forget_compiled_statements
 from ttl_odm.sqlalchemy.time.instants import instants_of

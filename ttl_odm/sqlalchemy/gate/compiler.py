@@ -53,8 +53,7 @@ from ttl_odm.sqlalchemy.gate.preparations import (
 from ttl_odm.sqlalchemy.keys.updates import MetRows, UpdatedKeys
 from ttl_odm.sqlalchemy.keys.write_keys import InnerInserts, InsertedKeys
 from ttl_odm.sqlalchemy.policy.binding import binding_of, may_be_second, sub_binding_of
-from ttl_odm.sqlalchemy.policy.parameters import includes_expired
-from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
+from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped, includes_expired
 from ttl_odm.sqlalchemy.policy.second_tables import is_migrating
 from ttl_odm.sqlalchemy.purge.statements import PurgeDelete, SweepInsert, SweepSelect, SweepUpdate
 from ttl_odm.sqlalchemy.rewrite.from_clauses import (

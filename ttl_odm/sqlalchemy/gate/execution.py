@@ -42,7 +42,7 @@ from sqlalchemy.exc import DBAPIError
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.errors import is_denied, is_restricted, is_taken
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.parameters import (
+from ttl_odm.sqlalchemy.policy.predicate import (
     INCLUDE_EXPIRED,
     KEEP_LAST_MODIFIED,
     base_row_written,

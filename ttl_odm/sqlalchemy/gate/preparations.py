@@ -20,7 +20,7 @@ from ttl_odm.sqlalchemy.keys.table_keys import with_sources
 from ttl_odm.sqlalchemy.keys.updates import TargetLookup
 from ttl_odm.sqlalchemy.policy.binding import first_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
-from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED, base_row_written
+from ttl_odm.sqlalchemy.policy.predicate import KEEP_LAST_MODIFIED, base_row_written
 from ttl_odm.sqlalchemy.purge.statements import in_subquery
 from ttl_odm.sqlalchemy.rewrite.writes import Stamp, filled
 

@@ -23,8 +23,7 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.binding import Binding, bound_tables, key_columns, sub_binding_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
-from ttl_odm.sqlalchemy.policy.predicate import Predicate
+from ttl_odm.sqlalchemy.policy.predicate import Predicate, include_expired
 from ttl_odm.sqlalchemy.policy.rules import Rule, root_of, rules_below
 from ttl_odm.sqlalchemy.policy.second_tables import on_first
 from ttl_odm.sqlalchemy.purge.errors import is_passing, is_restricted, kept_by_live_rows

@@ -14,7 +14,7 @@ from sqlalchemy import exists, literal_column, or_, select
 
 from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN
 from ttl_odm.sqlalchemy.keys.table_keys import as_stored, is_sql, keys_of
-from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
+from ttl_odm.sqlalchemy.policy.predicate import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.rewrite.writes import filled
 
 if TYPE_CHECKING:

@@ -60,7 +60,7 @@ from sqlalchemy.sql.elements import ColumnClause, Grouping
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.compat import SQLTemplate
 from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, text_of
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.rewrite.unique_indexes import Prefix
 from ttl_odm.sqlalchemy.rewrite.writes import as_element, uniques
 from ttl_odm.sqlalchemy.time.clock import clock_of, monotonic

@@ -27,7 +27,7 @@ from ttl_odm.core.expiry import EARLIEST
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
-from ttl_odm.sqlalchemy.policy.parameters import KEEP_LAST_MODIFIED, include_expired
+from ttl_odm.sqlalchemy.policy.predicate import KEEP_LAST_MODIFIED, include_expired
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError
 from ttl_odm.sqlalchemy.purge.statements import is_one_of
 from ttl_odm.sqlalchemy.time.clock import clock_of, monotonic, sample_of

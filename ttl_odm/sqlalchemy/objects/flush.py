@@ -31,12 +31,8 @@ from ttl_odm.sqlalchemy.objects.ends import (
 from ttl_odm.sqlalchemy.objects.identity_map import drop_if_gone
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.binding import Binding, root_binding_of
-from ttl_odm.sqlalchemy.policy.parameters import (
-    KEEP_LAST_MODIFIED,
-    base_row_written,
-    done_by_flush,
-)
-from ttl_odm.sqlalchemy.policy.rules import Rule, rule_of
+from ttl_odm.sqlalchemy.policy.predicate import KEEP_LAST_MODIFIED, base_row_written
+from ttl_odm.sqlalchemy.policy.rules import Rule, done_by_flush, rule_of
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
 from ttl_odm.sqlalchemy.rewrite.writes import Stamp

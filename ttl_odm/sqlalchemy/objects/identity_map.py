@@ -20,7 +20,7 @@ from sqlalchemy.util import EMPTY_DICT
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.ends import expired_error, held_by, known_of, seen_of
 from ttl_odm.sqlalchemy.objects.lifetime import has_rule, lifetime_of
-from ttl_odm.sqlalchemy.policy.parameters import INCLUDE_EXPIRED
+from ttl_odm.sqlalchemy.policy.predicate import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.time.clock import dialect_of
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.gate import functions
 from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, root_binding_of
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.rewrite.writes import Ago, SecondsUntil, Stamp, StampUntil
 from ttl_odm.sqlalchemy.time.clock import LastModified, database_now, dialect_of
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from ttl_odm.core.lifetime import OnlyIf
     from ttl_odm.core.policy import Policy
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL
     from ttl_odm.sqlalchemy.policy.rules import Rule
+    from ttl_odm.sqlalchemy.policy.sources import DefaultTTL
 
 
 _LIFETIME: Final = "ttl_odm_lifetime"

@@ -2,7 +2,7 @@
 
 A `Binding` lives in ``Table.info`` under `INFO_KEY`, so that the compiler finds it from any
 FROM element without knowing classes, sessions or engines. The default is read from the class
-each time a statement *runs* (`ttl_odm.sqlalchemy.policy.parameters`): that is what makes a changed
+each time a statement *runs* (`ttl_odm.sqlalchemy.policy.sources`): that is what makes a changed
 ``__ttl__`` act at once, on every row, with no statement compiled again.
 """
 
@@ -23,8 +23,7 @@ from ttl_odm.core.policy import TTL, ExpireAt, Policy, default_extension
 from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.compat import ANNOTATED, attach
-from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, KindTTL
-from ttl_odm.sqlalchemy.policy.sources import Fixed, SourceColumns
+from ttl_odm.sqlalchemy.policy.sources import DefaultTTL, Fixed, KindTTL, SourceColumns
 from ttl_odm.sqlalchemy.time.clock import Seconds, refuse_in_revision
 
 if TYPE_CHECKING:

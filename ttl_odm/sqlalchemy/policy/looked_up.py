@@ -28,7 +28,7 @@ from sqlalchemy.ext.compiler import compiles
 from ttl_odm.core.values import FOREVER, NEVER, OFF
 from ttl_odm.errors import TTLError
 from ttl_odm.sqlalchemy.compat import SQLTemplate
-from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN
+from ttl_odm.sqlalchemy.policy.predicate import BASE_ROW_WRITTEN
 from ttl_odm.sqlalchemy.policy.sources import DefaultSource
 from ttl_odm.sqlalchemy.time.clock import Native
 
@@ -41,8 +41,13 @@ if TYPE_CHECKING:
 
     from ttl_odm.core.policy import TTL, Policy
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, Part
-    from ttl_odm.sqlalchemy.policy.sources import Moment, Seconds, SourceColumns
+    from ttl_odm.sqlalchemy.policy.sources import (
+        DefaultTTL,
+        LifetimePart,
+        Moment,
+        Seconds,
+        SourceColumns,
+    )
 
     SQL = ColumnElement[Any]
     Condition = ColumnElement[bool]
@@ -108,7 +113,7 @@ class LookedUp(DefaultSource):
 
     # In statements
 
-    def seconds(self, columns: SourceColumns, part: Part, moment: Moment) -> SQL:
+    def seconds(self, columns: SourceColumns, part: LifetimePart, moment: Moment) -> SQL:
         """The age, or what follows from it."""
         age = self.age(columns, moment.overruled_by, locking=moment.locking)
         if part == "inherited_age":

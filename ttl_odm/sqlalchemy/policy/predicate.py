@@ -1,36 +1,125 @@
-"""The one predicate: whether a row is live or expired, as a SQL expression.
+"""The one predicate: whether a row is live or expired, as a SQL expression; and the ways around it.
 
 Reads, writes, the purge of keys and the sweeper all build their condition here, and nowhere
 else. It is made of ranges rather than of a COALESCE, which no planner can estimate. Values that raw
 SQL put into ``ttl`` where no CHECK kept them out (0, -2; text and fractions on SQLite) read as "no
 override", so the default applies to them.
+
+A single execution can go around the contract by the options ``include_expired`` and
+``keep_last_modified``. SQLAlchemy's statement cache doesn't look at execution options, so they act
+on bound values (`overruled`), and the SQL stays the same. `include_expired` exists as a loader
+option too: that one is part of the cache key, takes the predicate out of the SQL, and travels with
+the loaded objects into their lazy loads.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Boolean, ColumnElement, and_, case, literal_column, or_, type_coerce
+from sqlalchemy import (
+    BindParameter,
+    Boolean,
+    ColumnElement,
+    and_,
+    case,
+    literal_column,
+    or_,
+    type_coerce,
+)
+from sqlalchemy.orm import UserDefinedOption
 from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.types import Integer
 
-from ttl_odm.core.values import FOREVER, MAX_TTL
+from ttl_odm.core.values import FOREVER, MAX_TTL, OFF
 from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.dialects.sqlite import SQLite
-from ttl_odm.sqlalchemy.compat import SQLTemplate
-from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, INCLUDE_EXPIRED
+from ttl_odm.sqlalchemy.compat import SQLTemplate, all_options
 from ttl_odm.sqlalchemy.policy.sources import Moment
 from ttl_odm.sqlalchemy.time.clock import Native
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sqlalchemy.sql.compiler import SQLCompiler
+
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.policy.parameters import Part
-    from ttl_odm.sqlalchemy.policy.sources import SourceColumns
+    from ttl_odm.sqlalchemy.policy.sources import LifetimePart, SourceColumns
     from ttl_odm.sqlalchemy.time.clock import Clock, Instants
 
     SQL = ColumnElement[Any]
     Condition = ColumnElement[bool]
+    Row = dict[str, object]
+
+INCLUDE_EXPIRED: Final = "include_expired"
+KEEP_LAST_MODIFIED: Final = "keep_last_modified"
+"""The execution options, which work for every kind of statement."""
+
+BASE_ROW_WRITTEN: Final = "ttl_odm_base_row_written"
+"""The counterpart of these options that overrules the seconds of a write: see below."""
+
+base_row_written: ContextVar[bool] = ContextVar("ttl_odm_base_row_written", default=False)
+"""True while a flush writes sub-tables of rows that it has just written at the root.
+
+Their lifetime was judged and set there; the flush may have let them expire.
+"""
+
+
+class IncludeExpired(UserDefinedOption):
+    """The loader option behind `include_expired`."""
+
+    propagate_to_loaders = True
+
+    # Without it SQLAlchemy leaves the option out of the key, and the statement would share its
+    # cached SQL with the same statement that has no such option.
+    _is_has_cache_key = True
+
+    def _gen_cache_key(self, *_: object) -> tuple[type[IncludeExpired]]:
+        return (IncludeExpired,)
+
+
+_OPTION: Final = IncludeExpired()
+
+
+def include_expired() -> IncludeExpired:
+    """Read expired rows too: ``select(Model).options(include_expired())``.
+
+    This covers the whole statement and everything lazily loaded from its results. It affects reads
+    only: UPDATE and DELETE never see an expired row.
+    """
+    return _OPTION
+
+
+def includes_expired(statement: Any) -> bool:
+    """Return whether a SELECT has the loader option."""
+    return any(isinstance(option, IncludeExpired) for option in all_options(statement))
+
+
+class KeepFlag(BindParameter[Any]):
+    """True when the statement runs with ``keep_last_modified``."""
+
+    inherit_cache = True
+    overruled_by = KEEP_LAST_MODIFIED
+
+    def __init__(self) -> None:
+        super().__init__("ttl_keep", False, unique=True, type_=Boolean())  # noqa: FBT003 (SQLAlchemy's signature)
+
+
+def overruled(
+    compiled: SQLCompiler, parameters: list[Row], execution_options: Mapping[str, object]
+) -> list[Row]:
+    """Return the parameters of an execution, overruled as its options ask for."""
+    options = (INCLUDE_EXPIRED, KEEP_LAST_MODIFIED)
+    asked = {option for option in options if execution_options.get(option)}
+    if base_row_written.get():
+        asked.add(BASE_ROW_WRITTEN)
+    forced = {
+        name: isinstance(parameter, KeepFlag) or OFF
+        for parameter, name in compiled.bind_names.items()
+        if getattr(parameter, "overruled_by", None) in asked
+    }
+    return [{**row, **forced} for row in parameters or [{}]] if forced else parameters
 
 
 class Predicate:
@@ -275,7 +364,7 @@ class Predicate:
             is_known = and_(columns.last_modified.is_not(None), is_known)
         return case((is_known, self._now - end))
 
-    def _seconds(self, binding: Binding, columns: SourceColumns, part: Part) -> SQL:
+    def _seconds(self, binding: Binding, columns: SourceColumns, part: LifetimePart) -> SQL:
         """What the default that a row inherits means."""
         return binding.source.seconds(columns, part, self._moment)
 

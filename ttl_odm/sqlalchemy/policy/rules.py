@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -224,6 +225,9 @@ class Dependents(Protocol):
 
 dependents: Final[list[Dependents]] = []
 """Those of the extensions that models have asked for."""
+
+done_by_flush: ContextVar[set[object] | None] = ContextVar("ttl_odm_done_by_flush", default=None)
+"""What rules have done once for the flush at hand; None outside of one."""
 
 ruled_tables: Final[WeakKeyDictionary[Table, None]] = WeakKeyDictionary()
 """Every table with a rule, while it is in use; copies by `to_metadata` aside."""

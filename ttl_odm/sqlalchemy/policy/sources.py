@@ -1,9 +1,11 @@
 """`DefaultSource`: where the default ttl of a table comes from, the class or the database.
 
-A `Binding` has one. Statements, objects in memory, sweeps and the schema ask it, and nobody asks
-which one it is. `Fixed` is all that a model needs whose ``__ttl__`` says the default. The package
-of a `DefaultExtension` brings another, which is imported when the first model declares such a
-default. Its other half, `SweptSource`, is in `ttl_odm.sqlalchemy.sweep.walks`.
+A `Binding` has one. Statements, objects in memory, sweeps and the schema ask it without knowing
+its class. `Fixed` is for models whose ``__ttl__`` states the default: the owner may declare
+another one at any moment (`DefaultTTL`), so statements bind it as a value that is read whenever
+they run (`SecondsParameter`), and SQLAlchemy's statement cache keeps one entry whatever it is. The
+package of a `DefaultExtension` has another source, which is imported when the first model declares
+such a default. Its other half, `SweptSource`, is in `ttl_odm.sqlalchemy.sweep.walks`.
 
 Rows with a default of their own, by the value of a column, are a *scope* (`Scoping`). All other
 rows have the table's.
@@ -14,14 +16,17 @@ This module must not know which extensions there are.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, case, not_, or_, select
+from sqlalchemy import BigInteger, BindParameter, ColumnElement, case, not_, or_, select
 
-from ttl_odm.core.policy import TTL
-from ttl_odm.core.values import NEVER
-from ttl_odm.sqlalchemy.policy.parameters import SecondsParameter
+from ttl_odm.core.declaration import UNREAD, DeclaredTTL
+from ttl_odm.core.policy import TTL, Policy
+from ttl_odm.core.values import FOREVER, NEVER, OFF
+from ttl_odm.errors import InvalidTTL, TTLConfigurationError
+from ttl_odm.sqlalchemy.time.clock import UnwrappedConfigurationError, UnwrappedInvalidTTL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,8 +34,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, Connection, Select, Table
     from sqlalchemy.engine import Dialect
 
-    from ttl_odm.core.policy import Policy
-    from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL, Part
     from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.sweeper import Fact
 
@@ -38,6 +41,141 @@ if TYPE_CHECKING:
     Condition = ColumnElement[bool]
     Seconds = int | SQL
     """Seconds, or what looks them up in the database."""
+
+
+class LifetimeSeconds(NamedTuple):
+    """What a default ttl means, in seconds.
+
+    Attributes:
+        inherited_age: The age at which an inheriting row expires; `FOREVER` for never, `OFF`
+            while TTL is off.
+        inherited_life: The same as an instant is made of it; None for never.
+        own_slack: How long a row's own ttl is overlooked: `OFF` while TTL is off.
+        own_life: What is added to a row's own ttl: nothing; None while TTL is off.
+        max_age: The age since its creation at which any row expires; `OFF` for none.
+        max_life: The same as an instant is made of it; None for none.
+    """
+
+    inherited_age: int
+    inherited_life: int | None
+    own_slack: int
+    own_life: int | None
+    max_age: int
+    max_life: int | None
+
+    @classmethod
+    def of(cls, default: int | None, longest: int | None = None) -> LifetimeSeconds:
+        """For a default (None: TTL off, -1: never by default, or seconds) and a longest life."""
+        if default is None:
+            return cls(OFF, None, OFF, None, OFF, None)
+        max_age = OFF if longest is None else longest
+        if default == NEVER:
+            return cls(FOREVER, None, 0, 0, max_age, longest)
+        return cls(default, default, 0, 0, max_age, longest)
+
+
+@contextmanager
+def _unwrapped() -> Iterator[None]:
+    """Let the errors of a declaration rise as they are."""
+    try:
+        yield
+    except InvalidTTL as error:
+        raise UnwrappedInvalidTTL(str(error)) from None
+    except TTLConfigurationError as error:
+        raise UnwrappedConfigurationError(str(error)) from None
+
+
+LifetimePart = Literal[
+    "inherited_age", "inherited_life", "own_slack", "own_life", "max_age", "max_life"
+]
+"""A field of `LifetimeSeconds`."""
+
+
+class DefaultTTL(DeclaredTTL):
+    """The default ttl as its owner declares it at this moment, and what that means in SQL.
+
+    Its errors rise through SQLAlchemy as they are, out of a statement that runs. `declared` is what
+    was read last (`UNREAD` where that asks a function, to be read each time), `lifetime` its
+    meaning.
+    """
+
+    def __init__(self, owner: Any, bound: Policy) -> None:
+        """Read the declaration now, so that no statement has to while it stays the same."""
+        super().__init__(owner, bound)
+        self._longest = bound.max_lifetime if isinstance(bound, TTL) else None
+        self._default: int | None = None
+        self.lifetime = LifetimeSeconds.of(None)
+        self.declared: object = UNREAD
+        policy = self.policy
+        if not isinstance(policy, TTL) or policy.is_fixed:  # functions are asked by statements
+            self.read()
+
+    def read(self) -> None:
+        """Look what the owner declares; raises as calling the default does."""
+        if getattr(self.owner, "__ttl__", None) is self.declared:
+            return
+        with _unwrapped():
+            self._default = super().__call__()
+        self.lifetime = LifetimeSeconds.of(self._default, self._longest)
+        self.declared = self.seen if self.is_fixed else UNREAD
+
+    def retire(self) -> None:
+        """Stay with what the owner declares now: it is about to get another policy.
+
+        Statements that run meanwhile were compiled for this one, and end by it.
+        """
+        declared = getattr(self.owner, "__ttl__", None)
+        self._read = lambda: declared
+
+    def check(self) -> None:
+        """Raise as `read` does for a declaration that no statement can follow."""
+        with _unwrapped():
+            self.policy  # noqa: B018 (reads it)
+
+    def __call__(self) -> int | None:
+        """The default: ``None`` (TTL off), -1 (never by default) or seconds."""
+        self.read()
+        return self._default
+
+
+class KindTTL(DefaultTTL):
+    """The default ttl of one kind of rows (what the column `TTL.by` holds)."""
+
+    def __init__(self, owner: Any, bound: TTL, kind: object) -> None:
+        self._kind = kind
+        super().__init__(owner, bound)
+
+    def _default_of(self, policy: Policy) -> int | None:
+        assert isinstance(policy, TTL)  # noqa: S101 (others have no kinds)
+        return policy.default_of(self._kind)
+
+
+class SecondsParameter(BindParameter[Any]):
+    """Seconds that hang on a default ttl, asked for at each execution.
+
+    They are a part of its `LifetimeSeconds`; `OFF` in an execution that asks for `overruled_by`.
+    """
+
+    inherit_cache = True
+
+    def __init__(self, default: DefaultTTL, part: LifetimePart, overruled_by: str) -> None:
+        self._default = default
+        self._part = part
+        self.overruled_by = overruled_by
+        super().__init__(part, None, unique=True, type_=BigInteger())
+
+    @property
+    def value(self) -> Any:
+        """The seconds at this moment; SQLAlchemy reads them whenever the statement runs."""
+        default = self._default
+        # All that a read costs beside its SQL is here: hence no call while nothing has changed.
+        if getattr(default.owner, "__ttl__", None) is not default.declared:
+            default.read()
+        return getattr(default.lifetime, self._part)
+
+    @value.setter
+    def value(self, value: object) -> None:
+        """SQLAlchemy's constructor sets one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +269,7 @@ class DefaultSource(ABC):
     # In statements
 
     @abstractmethod
-    def seconds(self, columns: SourceColumns, part: Part, moment: Moment) -> SQL:
+    def seconds(self, columns: SourceColumns, part: LifetimePart, moment: Moment) -> SQL:
         """What the default that a row inherits means: a part of `LifetimeSeconds`."""
 
     @property
@@ -240,7 +378,7 @@ class Fixed(DefaultSource):
 
     is_known: ClassVar[bool] = True
 
-    def seconds(self, columns: SourceColumns, part: Part, moment: Moment) -> SQL:
+    def seconds(self, columns: SourceColumns, part: LifetimePart, moment: Moment) -> SQL:
         """A bound value, or one for each variant."""
         otherwise = SecondsParameter(self.default, part, moment.overruled_by)
         # An abstract class has no rows of its own.

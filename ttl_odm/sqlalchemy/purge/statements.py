@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ from sqlalchemy.types import NullType
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.compat import Resolved, leaves, table_of
-from ttl_odm.sqlalchemy.policy.parameters import KeepFlag
+from ttl_odm.sqlalchemy.policy.predicate import KeepFlag
 from ttl_odm.sqlalchemy.rewrite.selections import selected_rows
 from ttl_odm.sqlalchemy.rewrite.unique_indexes import IndexCondition, Unique, index_parts
 from ttl_odm.sqlalchemy.time.clock import LastModified, clock_of

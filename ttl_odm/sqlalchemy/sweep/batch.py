@@ -29,7 +29,7 @@ from ttl_odm.dialects.mysql import LOCKS_FIRST
 from ttl_odm.sqlalchemy.keys.displace import referred_rows, referring
 from ttl_odm.sqlalchemy.policy.binding import key_columns
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change, is_recorded
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.policy.rules import dependents, remove_dependents, root_of
 from ttl_odm.sqlalchemy.purge.errors import (
     in_short,

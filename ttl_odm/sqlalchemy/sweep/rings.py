@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ttl_odm.sqlalchemy.policy.binding import Binding, key_columns
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
+from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.purge.errors import is_restricted
 from ttl_odm.sqlalchemy.purge.removal import Removal, expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, is_one_of

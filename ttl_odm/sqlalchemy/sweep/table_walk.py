@@ -15,8 +15,7 @@ from sqlalchemy import ColumnClause, String, and_, cast, column, func, literal, 
 from sqlalchemy.types import BigInteger, UserDefinedType
 
 from ttl_odm.sqlalchemy.policy.binding import key_columns
-from ttl_odm.sqlalchemy.policy.parameters import include_expired
-from ttl_odm.sqlalchemy.policy.predicate import Predicate
+from ttl_odm.sqlalchemy.policy.predicate import Predicate, include_expired
 from ttl_odm.sqlalchemy.sweep.counts import measure
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, needs_of, stored_indexes
 from ttl_odm.sqlalchemy.sweep.whereabouts import KeyRange, regclass

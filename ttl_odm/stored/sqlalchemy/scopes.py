@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Integer, case, literal, literal_column, select
 
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN, include_expired
+from ttl_odm.sqlalchemy.policy.predicate import BASE_ROW_WRITTEN, include_expired
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.dialect_time import dialect_time_of
 from ttl_odm.stored.scope_walk import AT_ONCE, all_due, looked_at

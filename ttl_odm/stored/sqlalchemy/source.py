@@ -10,7 +10,7 @@ from ttl_odm.core.values import FOREVER
 from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.sqlalchemy.compat import SQLTemplate
 from ttl_odm.sqlalchemy.policy.looked_up import LookedUp
-from ttl_odm.sqlalchemy.policy.parameters import BASE_ROW_WRITTEN
+from ttl_odm.sqlalchemy.policy.predicate import BASE_ROW_WRITTEN
 from ttl_odm.sqlalchemy.policy.sources import Scoping
 from ttl_odm.sqlalchemy.sweep.due import is_walked, needs_of, seen_indexes
 from ttl_odm.sqlalchemy.sweep.walks import SweptSource

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.sqlalchemy.policy.binding import Binding
-    from ttl_odm.sqlalchemy.policy.parameters import DefaultTTL
+    from ttl_odm.sqlalchemy.policy.sources import DefaultTTL
     from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.testing.clock import TTLClock
 
