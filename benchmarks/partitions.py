@@ -28,7 +28,7 @@ from ttl_odm.partitions.dialects import partition_ddl
 from ttl_odm.partitions.dialects.mysql import MySQLPartitions
 from ttl_odm.partitions.dialects.postgresql import PostgreSQLPartitions
 from ttl_odm.partitions.sqlalchemy.catalogue import read_leaves
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.policy.schema import as_ddl
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Sweeper

@@ -168,7 +168,7 @@ def models_of_other_tests_have_no_say() -> Iterator[None]:
     A policy is the table's, wherever in the process it was declared, and as long as anything has
     the model. What a module has declared stays, for nobody imports it again, but not for others.
     """
-    binding: Any = sys.modules.get("ttl_odm.sqlalchemy.policy.binding")
+    binding: Any = sys.modules.get("ttl_odm.sqlalchemy.policy.bindings")
     before = set() if binding is None else set(binding.bound_tables)
     following: Any = sys.modules.get("ttl_odm.sqlalchemy.policy.rules")
     before_following = set() if following is None else set(following.ruled_tables)
@@ -177,7 +177,7 @@ def models_of_other_tests_have_no_say() -> Iterator[None]:
     if following is not None:
         for table in set(following.ruled_tables) - before_following:
             following.ruled_tables.pop(table)
-    binding = sys.modules.get("ttl_odm.sqlalchemy.policy.binding")
+    binding = sys.modules.get("ttl_odm.sqlalchemy.policy.bindings")
     if binding is not None:
         for table in set(binding.bound_tables) - before:
             owner = binding.root_binding_of(table).default.owner

@@ -26,7 +26,7 @@ from ttl_odm.core import TTL
 from ttl_odm.forecast import Drawn, Estimate, Measured, parse_policy
 from ttl_odm.forecast.sql import measure
 from ttl_odm.sqlalchemy import TTLMixin
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from sqlalchemy import text
 import ttl_odm.alembic  # noqa: F401 (it brings the operations)
 from tests.contract.on_sqlalchemy import SyncSQLAlchemy
 from ttl_odm import TTL
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Column
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 SETTINGS = {"sessions": 3600}
 

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from tests.guard import GUARD
 from tests.locks import answers
 from ttl_odm.database_sweep.cli.checks import database_sweep
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
     Log = tuple[int, int, str]
 

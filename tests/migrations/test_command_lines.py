@@ -22,7 +22,7 @@ from tests.leaks.data import ROWS
 from tests.leaks.living import LivingWorld
 from tests.leaks.worlds import lasting_table
 from ttl_odm.alembic.target_schema import adds_columns
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,7 +25,7 @@ from ttl_odm.database_sweep.alembic.installation import install_job, job_stateme
 from ttl_odm.database_sweep.cli.checks import database_sweep
 from ttl_odm.database_sweep.sqlalchemy.catalogue import read_job
 from ttl_odm.sqlalchemy import include_expired, set_policy
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Sweeper
 

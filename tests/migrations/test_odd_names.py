@@ -13,7 +13,7 @@ from tests.sql.test_odd_names import let_pass, odd, skip_where_sqlalchemy_fails
 from ttl_odm.database_sweep.alembic.installation import job_statements
 from ttl_odm.database_sweep.sqlalchemy.catalogue import read_job
 from ttl_odm.dialects import index_name
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

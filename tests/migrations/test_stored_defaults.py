@@ -14,7 +14,7 @@ from tests.migrations.projects import catalogue, lines
 from ttl_odm import Stored
 from ttl_odm.dialects.mysql import INHERITED_END
 from ttl_odm.sqlalchemy import create_policies, policy_tables, set_policy, stored_policies
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.sweep.due import stored_indexes
 from ttl_odm.stored.rows import CHANGES, POLICIES
 from ttl_odm.stored.sqlalchemy.source import scope_index

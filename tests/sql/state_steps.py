@@ -16,7 +16,7 @@ from tests.clocks import stop_clock
 from tests.sql.state_world import DEFAULT, Key, Row, World
 from tests.sql.state_writes import DELETES, change_by, column_of, delete_by, insert_by, written_by
 from ttl_odm.sqlalchemy import ExpiredError
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.purge.statements import PurgeDelete
 from ttl_odm.sqlalchemy.time import clock as database_clock

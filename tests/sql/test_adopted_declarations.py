@@ -35,7 +35,7 @@ from sqlalchemy.orm import (
 from tests.sql.adopted import KINDS, UtcDateTime, new_base, table
 from ttl_odm import TTL, ExpireAfter, ExpireAt, InvalidTTL, TTLConfigurationError
 from ttl_odm.sqlalchemy import TTLMixin, live
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, mapped_column
 from tests.sql.adopted import DAY, KINDS, kinds_of, new_base, table
 from ttl_odm import TTL, ExpireAfter, ExpireAt, TTLConfigurationError
 from ttl_odm.sqlalchemy import include_expired
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.sweep.counts import count
 from ttl_odm.sqlalchemy.sweep.due import find_due
 from ttl_odm.sqlalchemy.sweep.whereabouts import whereabouts_of
@@ -21,7 +21,7 @@ from ttl_odm.sweeper import Part, Sweeper
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 
 def bound(model: Any) -> Binding:

@@ -17,7 +17,7 @@ from tests.sql.statements import is_mysql
 from tests.sql.sweeping import HOUR, add, cart
 from ttl_odm import TTL, ExpireAfter, ExpireAt
 from ttl_odm.sqlalchemy import disable, enable, include_expired
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.sweep.due import find_due
 from ttl_odm.sqlalchemy.sweep.whereabouts import whereabouts_of
 from ttl_odm.sweeper import Due, Ending, Part, Sweeper

@@ -32,7 +32,7 @@ from ttl_odm.cli.checks_sql import check
 from ttl_odm.core import expires_at as expected_end
 from ttl_odm.core import is_expired
 from ttl_odm.sqlalchemy import TTLMixin, disable, enable, expired, expires_at, live
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.sweep.counts import count
 from ttl_odm.sqlalchemy.sweep.due import find_due

@@ -27,7 +27,7 @@ from ttl_odm.partitions.sqlalchemy.layout import partitioning_on
 from ttl_odm.sqlalchemy import TTLMixin, enable
 from ttl_odm.sqlalchemy.declare.enable import disable
 from ttl_odm.sqlalchemy.declare.mapper import layout_of
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 
 DAY = 86_400
 

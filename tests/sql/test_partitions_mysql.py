@@ -51,7 +51,7 @@ from ttl_odm.partitions.sqlalchemy import locked_partitions
 from ttl_odm.partitions.sqlalchemy.catalogue import read_leaves
 from ttl_odm.partitions.sqlalchemy.work import TRIES
 from ttl_odm.sqlalchemy import Archive, enable
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sqlalchemy.time.clock import LastModified
 from ttl_odm.sweeper import AsyncSweeper, BatchRequest, Sweeper

@@ -40,7 +40,7 @@ from ttl_odm import TTL, ExpireAfter, ExpireAt, Partitions
 from ttl_odm.partitions.facts import PARTITIONS
 from ttl_odm.partitions.sqlalchemy.catalogue import read_leaves
 from ttl_odm.sqlalchemy import Archive, enable, include_expired
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sweeper import AsyncSweeper, Hook, PartitionsCounted, Sweeper
 

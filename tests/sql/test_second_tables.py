@@ -38,7 +38,7 @@ from ttl_odm.sqlalchemy import (
     live,
 )
 from ttl_odm.sqlalchemy.declare.mixin import last_modified_column, ttl_column
-from ttl_odm.sqlalchemy.policy.binding import BoundTables, binding_of
+from ttl_odm.sqlalchemy.policy.bindings import BoundTables, binding_of
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:

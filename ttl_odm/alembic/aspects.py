@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ttl_odm.alembic.target_schema import TargetSchema
     from ttl_odm.core.extension import DefaultExtension
     from ttl_odm.core.policy import Policy
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
     IsTable = Callable[[str | None, str], bool]
     """Whether a table is meant: its schema, None for the connection's own, and its name."""

@@ -33,7 +33,7 @@ from ttl_odm.alembic.renderings import import_for_types
 from ttl_odm.alembic.target_schema import TargetSchema, adds_columns
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, default_extension
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
-from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, binding_of
+from ttl_odm.sqlalchemy.policy.bindings import INFO_KEY, binding_of
 from ttl_odm.sqlalchemy.policy.rules import RULE_KEY, index_link
 from ttl_odm.sqlalchemy.policy.whole import LOOKED_UP, default_now, whole_policy
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ttl_odm.alembic.reflection import ExistingSchema
     from ttl_odm.core.extension import DefaultExtension
     from ttl_odm.core.policy import Policy
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 _OURS: Final = (LEASE_TABLE, PROGRESS_TABLE)
 """Tables that are nobody's mistake where no model has them."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ClauseElement, ColumnClause
     from sqlalchemy.engine import Dialect
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 Sweep = Literal["index", "scan", "database"]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.cli.application import Target
     from ttl_odm.dialects.indexes import IndexNeed, StoredIndex
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 MIGRATE: Final = "alembic revision --autogenerate -m ttl  (with import ttl_odm.alembic in env.py)"
 

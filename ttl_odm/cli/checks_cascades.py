@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import inspect
 
-from ttl_odm.sqlalchemy.policy.binding import all_subtables
+from ttl_odm.sqlalchemy.policy.bindings import all_subtables
 from ttl_odm.sqlalchemy.policy.foreign_keys import is_recorded
 from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import column, func, select
 from sqlalchemy import table as bare_table
 
-from ttl_odm.sqlalchemy.policy.binding import bound_tables, root_binding_of, sub_binding_of
+from ttl_odm.sqlalchemy.policy.bindings import bound_tables, root_binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, in_subquery
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, FromClause, Table
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKey
 
 

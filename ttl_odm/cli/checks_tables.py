@@ -13,7 +13,7 @@ from sqlalchemy import MetaData, Table
 from sqlalchemy.orm import registry
 
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, root_binding_of
+from ttl_odm.sqlalchemy.policy.bindings import INFO_KEY, root_binding_of
 from ttl_odm.sqlalchemy.policy.second_tables import ambiguity, is_plain, policies_for
 from ttl_odm.sweeper.findings import Finding, Severity
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.engine import Dialect
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 
 def second_tables(

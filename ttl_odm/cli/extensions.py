@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.cli.application import Application, Target
     from ttl_odm.cli.checked_table import CheckedTable
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sweeper.findings import Finding
 
 _COMMANDS: Final = {

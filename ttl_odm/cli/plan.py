@@ -123,7 +123,7 @@ def _target(app: Application, model: str, *, is_any: bool) -> Target:
         if rule is not None:
             raise _without_policy(model, rule.root.model.__name__)
         return target
-    from ttl_odm.sqlalchemy.policy.binding import root_binding_of  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.sqlalchemy.policy.bindings import root_binding_of  # noqa: PLC0415 (needs the extra)
     from ttl_odm.sqlalchemy.policy.rules import root_of, rule_of  # noqa: PLC0415
 
     root = root_of(target.entity)
@@ -192,7 +192,7 @@ async def _policy(app: Application, target: Target) -> Policy | None:
             return None
         await bound.source.see(documents.collection_of(target.entity))
         return bound.policy
-    from ttl_odm.sqlalchemy.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.sqlalchemy.policy.bindings import binding_of  # noqa: PLC0415 (needs the extra)
 
     binding = binding_of(target.entity)
     return None if binding is None else binding.default.policy

@@ -45,7 +45,7 @@ from ttl_odm.inspection.readers.sql import reading_only
 from ttl_odm.inspection.readers.sql_units import misread, misread_texts
 from ttl_odm.sqlalchemy.declare import mapper
 from ttl_odm.sqlalchemy.declare.enable import roots_of
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, include_expired
 from ttl_odm.sqlalchemy.policy.rules import all_rules_below
 from ttl_odm.sqlalchemy.policy.sources import DefaultTTL, KindTTL, Variant
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.core.policy import Policy
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sweeper import Fact
 
     Rows = Callable[[FromClause, Dialect], list[ColumnElement[bool]]]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ttl_odm.alembic.aspects import IsTable, Operation
     from ttl_odm.alembic.steps import Steps
     from ttl_odm.core.extension import DefaultExtension
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 
 class StoredDefault(Aspect):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Select
 
     from setting import FromSetting
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.sources import SourceColumns
 
 settings = Table(

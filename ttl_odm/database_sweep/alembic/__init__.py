@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ttl_odm.alembic.aspects import IsTable, Operation
     from ttl_odm.alembic.steps import Steps
     from ttl_odm.database_sweep.jobs import JobState
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 log = logging.getLogger("alembic.ttl_odm")
 

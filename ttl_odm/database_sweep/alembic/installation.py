@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ttl_odm.alembic.steps import Steps
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 
 class Options(TypedDict, total=False):

@@ -15,7 +15,7 @@ from sqlalchemy.types import BigInteger
 from ttl_odm.alembic.target_schema import as_text
 from ttl_odm.database_sweep.names import ARCHIVE_NOTE, JOB, JOB_LOG, JOB_NOTE
 from ttl_odm.dialects.family import as_value
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.policy.sources import finite_defaults
 from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.sweep.due import needs_of, stored_indexes
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ttl_odm.alembic.runner import Runner
     from ttl_odm.alembic.steps import Steps
     from ttl_odm.alembic.target_schema import TargetSchema
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.sources import Seconds
     from ttl_odm.sqlalchemy.time.clock import Instants
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ttl_odm.alembic.reflection import ExistingSchema
     from ttl_odm.alembic.runner import Runner
     from ttl_odm.alembic.target_schema import TargetSchema
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 _SINCE: Final = {True: (10, 6), False: (8, 0, 1)}
 """The releases of MariaDB, and of MySQL, that skip rows which are locked."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from ttl_odm.cli.checked_table import CheckedTable
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 _WARNINGS: Final = ("disabled", "never", "replicated")
 """What may be as somebody wants it, or will be in a minute."""

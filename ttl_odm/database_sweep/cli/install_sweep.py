@@ -109,7 +109,7 @@ def _carry_out(
     connection: Connection, target: Target, *, is_printed: bool, remove: bool, options: Options
 ) -> str:
     from ttl_odm.database_sweep.alembic import installation  # noqa: PLC0415 (needs the extra)
-    from ttl_odm.sqlalchemy.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.sqlalchemy.policy.bindings import binding_of  # noqa: PLC0415 (needs the extra)
 
     binding = binding_of(target.entity)
     assert binding is not None  # noqa: S101 (or it would be no target)

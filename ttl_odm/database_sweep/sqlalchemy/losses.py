@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Table
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.rules import Rule
 
 

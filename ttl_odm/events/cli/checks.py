@@ -21,7 +21,7 @@ from ttl_odm.events.sqlalchemy.outbox import Statements
 from ttl_odm.events.sqlalchemy.recording import recorder_among
 from ttl_odm.events.sqlalchemy.tables import event_tables, outbox_with
 from ttl_odm.events.sqlalchemy.warnings import warned_of
-from ttl_odm.sqlalchemy.policy.binding import binding_of, root_binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of, root_binding_of
 from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 from ttl_odm.sweeper import Hooks
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.cli.checked_table import CheckedTable
     from ttl_odm.events.handlers import Handler
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sweeper.findings import Finding
 
 _TOOLS: Final = Tools()

@@ -17,7 +17,7 @@ from ttl_odm.events.sqlalchemy.outbox import AsyncTableOutbox, TableOutbox, open
 from ttl_odm.events.sqlalchemy.recording import record, recorder_among
 from ttl_odm.events.sqlalchemy.tables import EventTables, event_tables
 from ttl_odm.events.sqlalchemy.warnings import open_warnings, warn, warned_of
-from ttl_odm.sqlalchemy.policy.binding import binding_of, bound_tables
+from ttl_odm.sqlalchemy.policy.bindings import binding_of, bound_tables
 from ttl_odm.sqlalchemy.sweep.store import bindings_of
 from ttl_odm.sweeper import Hooks
 

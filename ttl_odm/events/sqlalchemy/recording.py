@@ -16,7 +16,7 @@ from ttl_odm.events.rows import row_of, seconds_of
 from ttl_odm.events.sqlalchemy.outbox import add_deliveries
 from ttl_odm.events.sqlalchemy.tables import EventTables, event_tables
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import key_columns, root_binding_of
+from ttl_odm.sqlalchemy.policy.bindings import key_columns, root_binding_of
 from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.purge.removal import CHUNK
 from ttl_odm.sqlalchemy.purge.statements import is_one_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.core import Policy
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 
 class RowEvents:

@@ -36,7 +36,7 @@ from ttl_odm.events.sqlalchemy.recording import (
     recorded_ids,
 )
 from ttl_odm.sqlalchemy.gate.functions import expires_at
-from ttl_odm.sqlalchemy.policy.binding import bind_info, key_columns
+from ttl_odm.sqlalchemy.policy.bindings import bind_info, key_columns
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_away
 from ttl_odm.sqlalchemy.purge.removal import CHUNK
 from ttl_odm.sqlalchemy.sweep.due import Life, PartIndex, is_walked, lives_of
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from ttl_odm.events.expiry import Expiry
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 R = TypeVar("R")
 P = ParamSpec("P")

@@ -17,7 +17,7 @@ from ttl_odm.follows.sqlalchemy.following import following_of
 from ttl_odm.follows.sqlalchemy.index import column_of, index_link, key_of
 from ttl_odm.follows.sqlalchemy.links import link_of
 from ttl_odm.follows.sqlalchemy.rule import FollowsRule
-from ttl_odm.sqlalchemy.policy.binding import (
+from ttl_odm.sqlalchemy.policy.bindings import (
     binding_of,
     key_columns,
     root_binding_of,

@@ -9,7 +9,7 @@ from sqlalchemy import and_, select
 
 from ttl_odm.follows.sqlalchemy.following import following_of
 from ttl_odm.follows.sqlalchemy.removal import FollowersRemoval, seal
-from ttl_odm.sqlalchemy.policy.binding import key_columns
+from ttl_odm.sqlalchemy.policy.bindings import key_columns
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.policy.rules import root_of
 from ttl_odm.sqlalchemy.purge.removal import expired_in

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.follows.sqlalchemy.following import Following
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.rules import Kept
     from ttl_odm.sweeper import BatchRequest
 

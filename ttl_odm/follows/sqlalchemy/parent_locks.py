@@ -40,7 +40,7 @@ from ttl_odm.follows.sqlalchemy.following import following_of
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.gate.functions import expires_at, live
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
-from ttl_odm.sqlalchemy.policy.binding import key_columns
+from ttl_odm.sqlalchemy.policy.bindings import key_columns
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.policy.rules import root_of
 from ttl_odm.sqlalchemy.purge.statements import is_one_of

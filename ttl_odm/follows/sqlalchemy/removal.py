@@ -17,7 +17,7 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.follows import check_options, sealing_ttl
 from ttl_odm.follows.sqlalchemy.following import Following
 from ttl_odm.follows.sqlalchemy.ties import CHUNK, Tie, ties_to, untie
-from ttl_odm.sqlalchemy.policy.binding import key_columns
+from ttl_odm.sqlalchemy.policy.bindings import key_columns
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.rules import all_rules_below, rules_below
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, Table
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
     Keys = Sequence[Sequence[Any]]
 

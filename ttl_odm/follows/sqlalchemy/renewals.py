@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ttl_odm.follows.sqlalchemy.following import Following
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.rules import Links
     from ttl_odm.sqlalchemy.rewrite.writes import Target
 

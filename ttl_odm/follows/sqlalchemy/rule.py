@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Mapper
 
     from ttl_odm.sqlalchemy.compat import Resolved
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.rules import Checked, Execute, Kept, Keys, Rejected
     from ttl_odm.sqlalchemy.rewrite.statement_rules import Asked, Joins, Preparation, Rows
     from ttl_odm.sqlalchemy.rewrite.writes import Target

@@ -14,7 +14,7 @@ from sqlalchemy import column as bare_column
 from sqlalchemy import select
 
 from ttl_odm.follows.sqlalchemy.following import following_of
-from ttl_odm.sqlalchemy.policy.binding import binding_of, key_columns
+from ttl_odm.sqlalchemy.policy.bindings import binding_of, key_columns
 from ttl_odm.sqlalchemy.policy.predicate import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.policy.rules import root_of
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable

@@ -31,7 +31,7 @@ from ttl_odm.guard.words import Marks
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.gate.compiler import compiled_statements
 from ttl_odm.sqlalchemy.gate.execution import outdate, recompiled
-from ttl_odm.sqlalchemy.policy.binding import bound_tables
+from ttl_odm.sqlalchemy.policy.bindings import bound_tables
 from ttl_odm.sqlalchemy.policy.predicate import INCLUDE_EXPIRED, includes_expired
 from ttl_odm.sqlalchemy.policy.rules import root_of
 from ttl_odm.sqlalchemy.policy.second_tables import is_migrating

@@ -15,7 +15,7 @@ from sqlalchemy import Table
 
 from ttl_odm.guard.statements import may_compose
 from ttl_odm.guard.tables import RawSQL, Source, parse
-from ttl_odm.sqlalchemy.policy.binding import (
+from ttl_odm.sqlalchemy.policy.bindings import (
     binding_of,
     first_of,
     sub_binding_of,

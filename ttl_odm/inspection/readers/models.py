@@ -13,7 +13,7 @@ from sqlalchemy.types import TypeDecorator
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.inspection.evidence import Field, Table, module_of
 from ttl_odm.inspection.readers.sql import kind_of, note_of
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, Connection
 
     from ttl_odm.core.policy import Unit
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sweeper.units import Misread
 
 _BY_SECOND: Final[Mapping[int, Unit]] = {factor: unit for unit, factor, _ in UNITS}

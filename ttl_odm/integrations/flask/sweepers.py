@@ -16,7 +16,7 @@ from sqlalchemy import Engine, MetaData, SingletonThreadPool, StaticPool, create
 from ttl_odm.cli.application import Application, sql_targets
 from ttl_odm.cli.urls import public_url
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sweeper import Store, Sweeper, SweepOptions
 from ttl_odm.sweeper.options import lease_name_of
 

@@ -23,7 +23,7 @@ from ttl_odm.partitions.alembic.postgresql_cut import PostgreSQLCut
 from ttl_odm.partitions.alembic.stand_in import stand_in
 from ttl_odm.partitions.dialects import partition_ddl
 from ttl_odm.partitions.sqlalchemy.catalogue import read_leaves
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.alembic.aspects import IsTable, Operation
     from ttl_odm.alembic.steps import Steps
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 
 class Partitioned(Aspect):

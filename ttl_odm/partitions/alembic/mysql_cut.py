@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.alembic.steps import Steps
     from ttl_odm.dialects.mysql import MySQL
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 MOST: Final = 1_000
 """Partitions that a table gets at most, of the 8,192 that one may have: each is a file that is

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.alembic.postgresql import PostgreSQLSteps
     from ttl_odm.partitions.dialects.ddl import Cut, Range
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 log = logging.getLogger("alembic.ttl_odm")
 

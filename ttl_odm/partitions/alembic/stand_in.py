@@ -15,7 +15,7 @@ from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.partitions.sqlalchemy.layout import partitioning_of
-from ttl_odm.sqlalchemy.policy.binding import Binding, MaxLifetime
+from ttl_odm.sqlalchemy.policy.bindings import Binding, MaxLifetime
 from ttl_odm.sqlalchemy.policy.sources import DefaultTTL
 from ttl_odm.sqlalchemy.time.instants import instants_of
 

@@ -19,7 +19,7 @@ from ttl_odm.partitions.sqlalchemy.layout import partitioning_of
 
 if TYPE_CHECKING:
     from ttl_odm.partitions import Partitions
-    from ttl_odm.sqlalchemy.policy.binding import Binding, TableLayout
+    from ttl_odm.sqlalchemy.policy.bindings import Binding, TableLayout
 
 
 def lay_out(binding: Binding, declared: Partitions, where: str) -> TableLayout:

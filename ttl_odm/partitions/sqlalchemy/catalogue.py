@@ -28,7 +28,7 @@ from ttl_odm.partitions.dialects import partition_ddl
 from ttl_odm.partitions.facts import PartitionsCounted
 from ttl_odm.partitions.sqlalchemy.layout import cut_of, named, partitioning_on
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import all_subtables
+from ttl_odm.sqlalchemy.policy.bindings import all_subtables
 from ttl_odm.sqlalchemy.policy.rules import reason_of_dependents
 from ttl_odm.sqlalchemy.policy.sources import finite_defaults
 from ttl_odm.sqlalchemy.purge.removal import mode_of
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ttl_odm.partitions.dialects import PartitionDDL
     from ttl_odm.partitions.dialects.ddl import Cut, Edges, Range
     from ttl_odm.partitions.sqlalchemy.layout import Partitioning
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.purge.archive import Copy
     from ttl_odm.sweeper import BatchRequest, Hooks
 

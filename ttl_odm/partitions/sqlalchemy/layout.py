@@ -34,7 +34,7 @@ from ttl_odm.partitions.dialects import partition_ddl
 from ttl_odm.partitions.dialects.ddl import Cut, Range
 from ttl_odm.partitions.dialects.postgresql import PostgreSQLPartitions
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
 from ttl_odm.sqlalchemy.policy.schema import as_ddl
 from ttl_odm.sqlalchemy.time.clock import LastModified, clock_of
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.partitions import Partitions, Stretch
     from ttl_odm.partitions.dialects import PartitionDDL
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 
 _BY: Final = "postgresql_partition_by"

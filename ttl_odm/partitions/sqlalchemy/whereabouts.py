@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Table
 
     from ttl_odm.partitions.sqlalchemy.catalogue import Leaves
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.rules import Checked
     from ttl_odm.sqlalchemy.sweep.whereabouts import Find, KeyRange, Marks
     from ttl_odm.sweeper import BatchRequest, BatchResult, Fact

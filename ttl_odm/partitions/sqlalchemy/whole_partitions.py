@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.partitions.dialects.ddl import Cut
     from ttl_odm.partitions.sqlalchemy.catalogue import Findings, Leaf
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sweeper import BatchRequest
 
 BROUGHT: Final = 100_000

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ttl_odm.partitions.dialects.ddl import Cut
     from ttl_odm.partitions.facts import PartitionsCounted
     from ttl_odm.partitions.sqlalchemy.catalogue import Findings, Leaf, Leaves
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sweeper import BatchRequest
 
 TRIES: Final = 5

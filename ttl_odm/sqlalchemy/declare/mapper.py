@@ -30,7 +30,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin, goes_by, last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers, recompile
 from ttl_odm.sqlalchemy.policy import schema
-from ttl_odm.sqlalchemy.policy.binding import (
+from ttl_odm.sqlalchemy.policy.bindings import (
     Binding,
     MaxLifetime,
     SubBinding,
@@ -49,7 +49,7 @@ from ttl_odm.sweeper.declarations import sweep_of
 
 if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
-    from ttl_odm.sqlalchemy.policy.binding import TableLayout
+    from ttl_odm.sqlalchemy.policy.bindings import TableLayout
 
 
 @event.listens_for(Mapper, "after_mapper_constructed")

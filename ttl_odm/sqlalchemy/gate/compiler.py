@@ -52,7 +52,7 @@ from ttl_odm.sqlalchemy.gate.preparations import (
 )
 from ttl_odm.sqlalchemy.keys.updates import MetRows, UpdatedKeys
 from ttl_odm.sqlalchemy.keys.write_keys import InnerInserts, InsertedKeys
-from ttl_odm.sqlalchemy.policy.binding import binding_of, may_be_second, sub_binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of, may_be_second, sub_binding_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped, includes_expired
 from ttl_odm.sqlalchemy.policy.second_tables import is_migrating
 from ttl_odm.sqlalchemy.purge.statements import PurgeDelete, SweepInsert, SweepSelect, SweepUpdate
@@ -93,7 +93,7 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.expression import CompoundSelect
 
     from ttl_odm.sqlalchemy.compat import Handler, Resolved
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.sources import SourceColumns
     from ttl_odm.sqlalchemy.rewrite.statement_rules import Preparation
 

@@ -15,7 +15,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.compat import leaves, mapper_of, table_of
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.rewrite.from_clauses import (
     binding_of_source,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.sql.compiler import SQLCompiler
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.sources import SourceColumns
     from ttl_odm.sqlalchemy.rewrite.statement_rules import Asked
 

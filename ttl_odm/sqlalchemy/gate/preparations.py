@@ -18,7 +18,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer, referred_rows
 from ttl_odm.sqlalchemy.keys.table_keys import with_sources
 from ttl_odm.sqlalchemy.keys.updates import TargetLookup
-from ttl_odm.sqlalchemy.policy.binding import first_of
+from ttl_odm.sqlalchemy.policy.bindings import first_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.predicate import KEEP_LAST_MODIFIED, base_row_written
 from ttl_odm.sqlalchemy.purge.statements import in_subquery
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ttl_odm.sqlalchemy.keys.updates import MetRows
-    from ttl_odm.sqlalchemy.policy.binding import SubBinding
+    from ttl_odm.sqlalchemy.policy.bindings import SubBinding
     from ttl_odm.sqlalchemy.policy.sources import DefaultSource
     from ttl_odm.sqlalchemy.rewrite.statement_rules import Preparation
     from ttl_odm.sqlalchemy.rewrite.writes import Target

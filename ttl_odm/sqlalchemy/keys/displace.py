@@ -21,7 +21,7 @@ from sqlalchemy.sql.visitors import cloned_traverse
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import Binding, bound_tables, key_columns, sub_binding_of
+from ttl_odm.sqlalchemy.policy.bindings import Binding, bound_tables, key_columns, sub_binding_of
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, include_expired
 from ttl_odm.sqlalchemy.policy.rules import Rule, root_of, rules_below
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
     from sqlalchemy.engine.default import DefaultExecutionContext
 
-    from ttl_odm.sqlalchemy.policy.binding import SubBinding
+    from ttl_odm.sqlalchemy.policy.bindings import SubBinding
     from ttl_odm.sqlalchemy.policy.foreign_keys import Consequence
 
     Keys = Sequence[Sequence[Any]]

@@ -67,7 +67,7 @@ from ttl_odm.sqlalchemy.keys.table_keys import (
     is_sql,
     keys_of,
 )
-from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import PurgeDelete, in_subquery
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine.default import DefaultExecutionContext
     from typing_extensions import Self
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding, SubBinding
     from ttl_odm.sqlalchemy.policy.rules import Rule
 
     Row = Mapping[str, Any]

@@ -18,7 +18,7 @@ from sqlalchemy.util import EMPTY_DICT
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.ends import expired_error, held_by, seen_of, written_of
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
-from ttl_odm.sqlalchemy.policy.binding import root_binding_of
+from ttl_odm.sqlalchemy.policy.bindings import root_binding_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import root_binding_of
+from ttl_odm.sqlalchemy.policy.bindings import root_binding_of
 from ttl_odm.sqlalchemy.policy.predicate import KEEP_LAST_MODIFIED
 from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source

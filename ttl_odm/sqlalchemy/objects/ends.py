@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ttl_odm.core import Policy
     from ttl_odm.sqlalchemy.compat import State
     from ttl_odm.sqlalchemy.objects.lifetime import Lifetime
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.rules import Rule
     from ttl_odm.sqlalchemy.time.clock import Sample
 

@@ -30,7 +30,7 @@ from ttl_odm.sqlalchemy.objects.ends import (
 )
 from ttl_odm.sqlalchemy.objects.identity_map import drop_if_gone
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
-from ttl_odm.sqlalchemy.policy.binding import Binding, root_binding_of
+from ttl_odm.sqlalchemy.policy.bindings import Binding, root_binding_of
 from ttl_odm.sqlalchemy.policy.predicate import KEEP_LAST_MODIFIED, base_row_written
 from ttl_odm.sqlalchemy.policy.rules import Rule, done_by_flush, rule_of
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError

@@ -40,7 +40,7 @@ from ttl_odm.core.values import NEVER
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.gate import functions
-from ttl_odm.sqlalchemy.policy.binding import INFO_KEY, root_binding_of
+from ttl_odm.sqlalchemy.policy.bindings import INFO_KEY, root_binding_of
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.rewrite.writes import Ago, SecondsUntil, Stamp, StampUntil
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.core.lifetime import OnlyIf
     from ttl_odm.core.policy import Policy
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.rules import Rule
     from ttl_odm.sqlalchemy.policy.sources import DefaultTTL
 

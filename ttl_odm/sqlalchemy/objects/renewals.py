@@ -32,7 +32,7 @@ from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy.compat import mapper_of, memo_of, table_of
 from ttl_odm.sqlalchemy.gate.functions import ExpiresAt
 from ttl_odm.sqlalchemy.objects import lifetime
-from ttl_odm.sqlalchemy.policy.binding import root_binding_of, sub_binding_of
+from ttl_odm.sqlalchemy.policy.bindings import root_binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
 from ttl_odm.sqlalchemy.rewrite.writes import Ago, Granted, IfGranted, Stamp
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
 
     from ttl_odm.core.lifetime import OnlyIf
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.sources import SourceColumns
     from ttl_odm.sqlalchemy.time.clock import Instants
 

@@ -1,6 +1,6 @@
 """What ``__ttl__`` means for a table.
 
-- `binding`: what a policy means for one table: which columns, and whose ``__ttl__`` is the
+- `bindings`: what a policy means for one table: which columns, and whose ``__ttl__`` is the
   default.
 - `foreign_keys`: foreign keys between tables with a policy: which of them keep a row from being
   deleted.

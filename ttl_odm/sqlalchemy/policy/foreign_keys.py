@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import Column, ColumnElement, Table, or_, true
 from sqlalchemy.exc import InvalidRequestError, NoReferenceError
 
-from ttl_odm.sqlalchemy.policy.binding import (
+from ttl_odm.sqlalchemy.policy.bindings import (
     Binding,
     all_subtables,
     binding_of,

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
 
     from ttl_odm.core.policy import TTL, Policy
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.sources import (
         DefaultTTL,
         LifetimePart,

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.sql.compiler import SQLCompiler
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.sources import LifetimePart, SourceColumns
     from ttl_odm.sqlalchemy.time.clock import Clock, Instants
 

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Column, Table
 
 from ttl_odm.sqlalchemy.compat import ANNOTATED
-from ttl_odm.sqlalchemy.policy.binding import bind_info, bound_tables, copying, root_binding_of
+from ttl_odm.sqlalchemy.policy.bindings import bind_info, bound_tables, copying, root_binding_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.core.extension import Extension
     from ttl_odm.errors import TTLConfigurationError
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sweeper import BatchRequest, BatchResult, Fact, Part
     from ttl_odm.sweeper.findings import Finding
 

@@ -23,7 +23,7 @@ from sqlalchemy import Column, Table, TableClause
 from sqlalchemy.sql import visitors
 
 from ttl_odm.sqlalchemy.compat import original
-from ttl_odm.sqlalchemy.policy.binding import (
+from ttl_odm.sqlalchemy.policy.bindings import (
     INFO_KEY,
     Binding,
     SubBinding,

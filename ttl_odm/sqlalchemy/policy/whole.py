@@ -15,7 +15,7 @@ from ttl_odm.core.policy import TTL, ExpireAfter, default_extension
 if TYPE_CHECKING:
     from ttl_odm.core.extension import DefaultExtension
     from ttl_odm.core.policy import Policy
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 LOOKED_UP: Final = "stored"
 """Stands for the seconds where a view or a policy of the database looks them up."""

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Mapper
 from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sqlalchemy.policy.binding import binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.rewrite.writes import Stamp
 from ttl_odm.sqlalchemy.time.clock import LastModified, clock_of
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement
     from sqlalchemy.sql.compiler import SQLCompiler
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sweeper.declarations import Archive
 
 

@@ -26,7 +26,7 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.mysql import BY_KEY
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import (
+from ttl_odm.sqlalchemy.policy.bindings import (
     SubBinding,
     all_subtables,
     binding_of,
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, FromClause, MetaData, Row, Select, Table
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sweeper import ArchiveSink
     from ttl_odm.sweeper.hooks import Reason
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, FromClause, Table
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 T = TypeVar("T")
 

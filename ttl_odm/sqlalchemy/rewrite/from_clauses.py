@@ -53,7 +53,7 @@ from ttl_odm.sqlalchemy.compat import (
     original,
     table_of,
 )
-from ttl_odm.sqlalchemy.policy.binding import (
+from ttl_odm.sqlalchemy.policy.bindings import (
     Binding,
     binding_of,
     may_be_second,

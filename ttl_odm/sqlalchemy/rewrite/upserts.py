@@ -15,7 +15,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import binding_of, sub_binding_of
+from ttl_odm.sqlalchemy.policy.bindings import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
 from ttl_odm.sqlalchemy.policy.rules import rule_of
 from ttl_odm.sqlalchemy.rewrite.writes import stamp_unless_kept, typed
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
     from sqlalchemy.sql.compiler import SQLCompiler
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 
 def gated_on_conflict(

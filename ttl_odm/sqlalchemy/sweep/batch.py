@@ -27,7 +27,7 @@ from sqlalchemy.orm.exc import StaleDataError
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.mysql import LOCKS_FIRST
 from ttl_odm.sqlalchemy.keys.displace import referred_rows, referring
-from ttl_odm.sqlalchemy.policy.binding import key_columns
+from ttl_odm.sqlalchemy.policy.bindings import key_columns
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change, is_recorded
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.policy.rules import dependents, remove_dependents, root_of
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
     from ttl_odm.sqlalchemy.sweep.walks import Walk
     from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds, KeyRange, Whereabouts

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.rules import Rule
     from ttl_odm.sqlalchemy.policy.sources import Scoping
     from ttl_odm.sqlalchemy.sweep.walks import Walk

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.dialects import Family
-    from ttl_odm.sqlalchemy.policy.binding import Binding, MaxLifetime
+    from ttl_odm.sqlalchemy.policy.bindings import Binding, MaxLifetime
     from ttl_odm.sqlalchemy.policy.sources import Seconds
     from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds, Whereabouts
     from ttl_odm.sqlalchemy.time.clock import Clock, ColumnFormat

@@ -19,7 +19,7 @@ from sqlalchemy import and_, column, exists, inspect, or_, text
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.postgresql import relation
-from ttl_odm.sqlalchemy.policy.binding import (
+from ttl_odm.sqlalchemy.policy.bindings import (
     all_subtables,
     bound_tables,
     first_of,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, FromClause, MetaData, Table
     from sqlalchemy.engine import Dialect
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding, SubBinding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding, SubBinding
 
 logger = logging.getLogger("ttl_odm.sweeper")
 

@@ -33,7 +33,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.dialects.family import seconds_between
-from ttl_odm.sqlalchemy.policy.binding import KEPT_KEY
+from ttl_odm.sqlalchemy.policy.bindings import KEPT_KEY
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing
 from ttl_odm.sqlalchemy.purge.statements import SweepInsert, SweepSelect, SweepUpdate
 from ttl_odm.sqlalchemy.sweep.transactions import (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 
-from ttl_odm.sqlalchemy.policy.binding import Binding, key_columns
+from ttl_odm.sqlalchemy.policy.bindings import Binding, key_columns
 from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.purge.errors import is_restricted

@@ -21,7 +21,7 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.binding import Binding, binding_of, bound_tables
+from ttl_odm.sqlalchemy.policy.bindings import Binding, binding_of, bound_tables
 from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
 from ttl_odm.sqlalchemy.policy.rules import root_of, rule_of
 from ttl_odm.sqlalchemy.purge.removal import mode_of

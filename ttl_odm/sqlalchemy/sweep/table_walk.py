@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import ColumnClause, String, and_, cast, column, func, literal, or_, select, tuple_
 from sqlalchemy.types import BigInteger, UserDefinedType
 
-from ttl_odm.sqlalchemy.policy.binding import key_columns
+from ttl_odm.sqlalchemy.policy.bindings import key_columns
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, include_expired
 from ttl_odm.sqlalchemy.sweep.counts import measure
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, needs_of, stored_indexes
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Table
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.time.clock import Clock
 
 ctid: Final[ColumnClause[Any]] = column("ctid")

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 R = TypeVar("R")
 P = ParamSpec("P")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Table
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.sources import Seconds
     from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds, KeyRange
 

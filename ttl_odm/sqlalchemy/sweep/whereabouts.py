@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Table
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.rules import Checked
     from ttl_odm.sweeper import BatchRequest, Fact
     from ttl_odm.sweeper.findings import Finding

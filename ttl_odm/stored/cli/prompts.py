@@ -218,7 +218,7 @@ def _stored(app: Application, target: Target) -> Stored | None:
 
         document = documents.binding_of(target.entity)
         return None if document is None else document.declared.stored
-    from ttl_odm.sqlalchemy.policy.binding import binding_of  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.sqlalchemy.policy.bindings import binding_of  # noqa: PLC0415 (needs the extra)
 
     binding = binding_of(target.entity)
     return None if binding is None else binding.policy.stored

@@ -20,7 +20,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.stored.sqlalchemy.source import StoredSource
 
 if TYPE_CHECKING:
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.stored import Stored
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, PoolProxiedConnection
     from sqlalchemy.engine import Dialect
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 KNOWN_FOR: Final = 10.0
 """Seconds for which what was noted decides about objects in memory."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, FromClause, Table
 
     from ttl_odm.dialects.indexes import StoredIndex
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds
     from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.stored.scope_walk import Question

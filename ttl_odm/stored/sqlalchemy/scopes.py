@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, FromClause
 
     from ttl_odm.dialects.indexes import StoredIndex
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.sweep.walks import EndIndex
     from ttl_odm.stored.scope_walk import Scope, Scopes
 

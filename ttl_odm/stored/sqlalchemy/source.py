@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.core.policy import TTL
     from ttl_odm.dialects.indexes import StoredIndex
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.sources import Moment, Seconds, SourceColumns
     from ttl_odm.sqlalchemy.sweep.walks import EndIndex
     from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds

@@ -28,7 +28,7 @@ from ttl_odm.core.values import short_repr
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.compat import SQLTemplate
-from ttl_odm.sqlalchemy.policy.binding import root_binding_of
+from ttl_odm.sqlalchemy.policy.bindings import root_binding_of
 from ttl_odm.stored.rows import INHERIT, WHOLE_TABLE, StoredNow
 from ttl_odm.stored.scope_columns import ScopeColumn
 from ttl_odm.stored.sqlalchemy.lookup import UNPADDED, as_text, same_scope, scope_of
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement, Connection, FromClause
     from sqlalchemy.engine import Dialect
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.stored import Stored, StoredTTL
 
 

@@ -37,14 +37,14 @@ from sqlalchemy.schema import CreateTable
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy import schema
-from ttl_odm.sqlalchemy.policy.binding import KEPT_KEY, binding_of
+from ttl_odm.sqlalchemy.policy.bindings import KEPT_KEY, binding_of
 from ttl_odm.sqlalchemy.time.clock import LastModified, clock_of
 from ttl_odm.stored.rows import CHANGES, LONGEST_SCOPE, POLICIES, WHOLE_TABLE
 
 if TYPE_CHECKING:
     from sqlalchemy import Insert
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
     SQL = ColumnElement[Any]
 

@@ -10,7 +10,7 @@ from sqlalchemy.schema import sort_tables_and_constraints
 
 from ttl_odm.errors import TTLError
 from ttl_odm.sqlalchemy.compat import async_types
-from ttl_odm.sqlalchemy.policy.binding import KEPT_KEY
+from ttl_odm.sqlalchemy.policy.bindings import KEPT_KEY
 from ttl_odm.sqlalchemy.purge.statements import PurgeDelete, SweepUpdate
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.sqlalchemy.gate import execution
 from ttl_odm.sqlalchemy.objects import ends, flush
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
-from ttl_odm.sqlalchemy.policy.binding import root_binding_of
+from ttl_odm.sqlalchemy.policy.bindings import root_binding_of
 from ttl_odm.sqlalchemy.sweep import leases
 from ttl_odm.sqlalchemy.time import clock as database_clock
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection
     from sqlalchemy.engine import Dialect
 
-    from ttl_odm.sqlalchemy.policy.binding import Binding
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.sources import DefaultTTL
     from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.testing.clock import TTLClock
