@@ -24,7 +24,7 @@ from ttl_odm.sqlalchemy.declare.mapper import binding_for
 from ttl_odm.sqlalchemy.declare.mixin import last_modified_column, ttl_column
 from ttl_odm.sqlalchemy.policy import schema as declared
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
-from ttl_odm.sqlalchemy.policy.whole import note_of
+from ttl_odm.sqlalchemy.policy.schema import note_of
 from ttl_odm.sqlalchemy.time.clock import Seconds, clock_of
 
 if TYPE_CHECKING:

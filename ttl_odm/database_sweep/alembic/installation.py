@@ -24,7 +24,7 @@ from ttl_odm.database_sweep.alembic.requirements import refuse_unsweepable
 from ttl_odm.database_sweep.alembic.settings import JobSettings
 from ttl_odm.database_sweep.sqlalchemy.catalogue import read_job
 from ttl_odm.sqlalchemy.compat import out_of_driver_format
-from ttl_odm.sqlalchemy.policy.whole import whole_policy
+from ttl_odm.sqlalchemy.policy.schema import whole_policy
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -21,7 +21,7 @@ from ttl_odm.dialects import index_name
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.rules import rule_of
-from ttl_odm.sqlalchemy.policy.whole import whole_policy
+from ttl_odm.sqlalchemy.policy.schema import whole_policy
 from ttl_odm.sqlalchemy.sweep.due import needs_of, stored_indexes
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
 from ttl_odm.sqlalchemy.time.clock import clock_of

@@ -12,7 +12,7 @@ from ttl_odm.cli.extensions import TableChecks
 from ttl_odm.database_sweep.sqlalchemy.catalogue import read_job
 from ttl_odm.database_sweep.sqlalchemy.losses import left_behind, untraced_keys
 from ttl_odm.dialects.family import as_value
-from ttl_odm.sqlalchemy.policy.whole import note_of, whole_policy
+from ttl_odm.sqlalchemy.policy.schema import note_of, whole_policy
 from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 from ttl_odm.sweeper.declarations import Archive, archive_of

@@ -8,9 +8,8 @@
 - `predicate`: the one predicate: whether a row is live or expired, as a SQL expression; and the
   ways around it: ``include_expired`` and ``keep_last_modified``.
 - `rules`: the seam for tables whose rows expire with rows of another table.
-- `schema`: what ``create_all()`` adds to a model with the contract columns: a CHECK and two
-  indexes.
+- `schema`: the policy in the database's schema: a CHECK and two indexes, and the form in which
+  views and jobs keep it.
 - `second_tables`: the policy of a table for its second Table objects: reflected, automapped.
 - `sources`: where the default of a table comes from: the class, or for extensions the database.
-- `whole`: a model's policy as one value over columns, as databases keep it, and a note of it.
 """

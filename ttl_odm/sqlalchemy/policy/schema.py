@@ -1,6 +1,6 @@
-"""What ``create_all()`` adds to a model with the contract columns: a CHECK and two indexes.
+"""The policy in the database's schema: a CHECK and two indexes, and the form for views and jobs.
 
-The CHECK keeps values that are not a ttl out, whoever writes. The indexes let the sweeper find
+``create_all()`` adds the first three to a model with the contract columns. The CHECK keeps values that are not a ttl out, whoever writes. The indexes let the sweeper find
 expired rows without walking the table: one over the rows that inherit the default, one over
 the end of life of rows with their own ttl. Where the values of a column have defaults of their
 own, that column leads the first one. A model that updates a large part of its rows
@@ -8,11 +8,15 @@ between two sweeps is better off without them (``__ttl_sweep__ = "scan"``): on P
 index that mentions ``_ts`` ends HOT updates.
 
 A table with a rule gets one index instead, on the columns that lead to the parent.
+
+Views, and jobs by which the database sweeps, get the policy in the form of `whole_policy`, because
+a migration sees columns only: no attributes, subclasses or functions. They note its fingerprint.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import zlib
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
@@ -32,6 +36,7 @@ from sqlalchemy.schema import ExecutableDDLElement
 from sqlalchemy.sql.elements import conv
 from sqlalchemy.types import Integer
 
+from ttl_odm.core.policy import TTL, ExpireAfter, default_extension
 from ttl_odm.dialects import MYSQL_FAMILY, index_name
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
 from ttl_odm.sqlalchemy import compat
@@ -44,7 +49,10 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
     from sqlalchemy.sql.compiler import DDLCompiler, IdentifierPreparer
 
+    from ttl_odm.core.extension import DefaultExtension
+    from ttl_odm.core.policy import Policy
     from ttl_odm.dialects import Family
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 
 class TTLCheck(CheckConstraint):
@@ -295,3 +303,62 @@ class _NotOn(_On):
 def as_ddl(statement: str) -> DDL:
     """A text as it is, whatever the driver makes of percent signs."""
     return DDL(statement.replace("%", "%%"))  # type: ignore[no-untyped-call]  # SQLAlchemy's
+
+
+LOOKED_UP: Final = "stored"
+"""Stands for the seconds in a fingerprint if a view or a policy of the database looks them up."""
+
+
+def whole_policy(binding: Binding) -> Policy:
+    """Return the policy of a table over its columns, with the numbers of this moment."""
+    policy, limit = binding.default.policy, binding.max_lifetime
+    if not isinstance(policy, TTL):
+        return replace(policy, field=binding.last_modified.name)
+    own, kind = binding.override, binding.discriminator
+    kinds = {
+        identity: variant.default()
+        for variant in binding.variants
+        for identity in variant.identities
+    }
+    default: Any = default_now(binding)
+    declared: dict[str, Any] = {"default": default}
+    if kinds and kind is not None:
+        declared = {"default": kinds, "by": kind.name, "other": default}
+    return TTL(
+        **declared,
+        last_modified=binding.last_modified.name,
+        override=None if own is None else own.name,
+        never=policy.never,
+        max_lifetime=None if limit is None else limit.seconds,
+        created=None if limit is None else limit.created.name,
+        values=policy.values,
+        timezone=policy.timezone,
+        unit=policy.unit,
+    )
+
+
+def default_now(binding: Binding) -> int | DefaultExtension | None:
+    """Return the default of a table at this moment, or the declaration of one not in code."""
+    declared, column = default_extension(binding.default.policy), binding.discriminator
+    if declared is None:
+        return binding.default()
+    return declared if declared.by is None or column is None else declared.by_column(column.name)
+
+
+def note_of(policy: Policy) -> str:
+    """Return the fingerprint of a policy: its seconds, and in most cases a checksum.
+
+    The checksum covers everything else, such as columns of the application's own.
+    """
+    if not isinstance(policy, TTL):
+        seconds = policy.seconds if isinstance(policy, ExpireAfter) else 0
+        return f"{seconds}_{_checksum(policy)}"
+    declared = default_extension(policy)
+    default = str(policy.default) if declared is None else LOOKED_UP
+    now = policy.settled if declared is None else policy.with_default(declared.shape)
+    is_usual = now == TTL(now.declared_default) and (declared is None or declared.by is None)
+    return default if is_usual else f"{default}_{_checksum(now)}"
+
+
+def _checksum(policy: Policy) -> str:
+    return f"{zlib.crc32(repr(policy).encode()):08x}"
