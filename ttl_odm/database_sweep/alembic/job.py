@@ -21,7 +21,7 @@ from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.sweep.due import needs_of, stored_indexes
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
 from ttl_odm.sqlalchemy.sweep.leases import declared_lease_table
-from ttl_odm.sqlalchemy.sweep.walks import SweptSource
+from ttl_odm.sqlalchemy.sweep.whereabouts import SweptSource
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper.declarations import Archive, archive_of
 

@@ -346,7 +346,7 @@ def default_now(binding: Binding) -> int | DefaultExtension | None:
 
 
 def note_of(policy: Policy) -> str:
-    """Return the fingerprint of a policy: its seconds, and in most cases a checksum.
+    """Return the fingerprint of a policy: its seconds, with a checksum if it isn't a usual one.
 
     The checksum covers everything else, such as columns of the application's own.
     """

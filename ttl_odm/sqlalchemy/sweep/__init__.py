@@ -4,9 +4,9 @@
 - `batch`: purging one batch of expired rows.
 - `due`: what has expired, by the sweeper's indexes: whether, and where next; and which of these
   indexes a table has.
-- `walks`: how a sweep goes from one default to the next.
 - `table_walk`: where the next expired rows are without an index: the table is read in stretches.
-- `whereabouts`: the seam for tables whose rows aren't all in one place, or can go whole.
+- `whereabouts`: the seam for tables whose rows aren't all in one place, can be removed as a whole,
+  or have several defaults.
 - `rings`: expired rows that stay only because expired rows refer to them.
 - `foreign_keys`: foreign keys that refer to a swept table, as the live database has them.
 - `counts`: how many rows a table has, and how many of them have expired.

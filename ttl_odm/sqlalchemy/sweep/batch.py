@@ -59,8 +59,7 @@ from ttl_odm.sqlalchemy.sweep.transactions import (
     writing,
     zone_settings,
 )
-from ttl_odm.sqlalchemy.sweep.walks import walk_of
-from ttl_odm.sqlalchemy.sweep.whereabouts import has_children
+from ttl_odm.sqlalchemy.sweep.whereabouts import has_children, walk_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
 from ttl_odm.sweeper.phases import phase
@@ -73,8 +72,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
-    from ttl_odm.sqlalchemy.sweep.walks import Walk
-    from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds, KeyRange, Whereabouts
+    from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds, KeyRange, Walk, Whereabouts
     from ttl_odm.sweeper import BatchRequest, Fact
 
 

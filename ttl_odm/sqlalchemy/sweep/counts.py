@@ -39,8 +39,7 @@ from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, count_rows, counting, in_subquery
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, is_ttl_on, is_walked
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
-from ttl_odm.sqlalchemy.sweep.walks import walk_of
-from ttl_odm.sqlalchemy.sweep.whereabouts import name_of, regclass
+from ttl_odm.sqlalchemy.sweep.whereabouts import name_of, regclass, walk_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Counted, Part
 from ttl_odm.sweeper.facts import latest
@@ -53,8 +52,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.rules import Rule
     from ttl_odm.sqlalchemy.policy.sources import Scoping
-    from ttl_odm.sqlalchemy.sweep.walks import Walk
-    from ttl_odm.sqlalchemy.sweep.whereabouts import Whereabouts
+    from ttl_odm.sqlalchemy.sweep.whereabouts import Walk, Whereabouts
     from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.sweeper import Fact
 

@@ -45,8 +45,7 @@ from ttl_odm.sqlalchemy.policy.schema import can_lead
 from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.purge.statements import count_rows
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
-from ttl_odm.sqlalchemy.sweep.walks import walk_of
-from ttl_odm.sqlalchemy.sweep.whereabouts import KeyRange, name_of
+from ttl_odm.sqlalchemy.sweep.whereabouts import KeyRange, name_of, walk_of
 from ttl_odm.sqlalchemy.time.clock import PartEnd, clock_of
 from ttl_odm.sqlalchemy.time.dialect_time import dialect_time_of
 from ttl_odm.sweeper import Due, Part

@@ -39,8 +39,7 @@ from ttl_odm.sqlalchemy.sweep.transactions import (
     store_errors,
     zone_settings,
 )
-from ttl_odm.sqlalchemy.sweep.walks import walk_of
-from ttl_odm.sqlalchemy.sweep.whereabouts import Whereabouts, name_of, whereabouts_of
+from ttl_odm.sqlalchemy.sweep.whereabouts import Whereabouts, name_of, walk_of, whereabouts_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Hooks, MissingTargetError, Part, Server
 from ttl_odm.sweeper.declarations import hooks_of

@@ -1,10 +1,16 @@
-"""The seam for tables whose rows aren't all in one place, or can go whole: `Whereabouts`.
+"""Where a sweep finds the rows of a table: the seam for extensions that answer it otherwise.
 
-A store has one for each table that it sweeps, and asks it where the next rows are, what can go
-whole, and what reports say of it. `Plain` is that of a table of its own. An extension has another,
-for tables that a model lays out in its way, and for those that PostgreSQL keeps in several tables,
-whoever made them. Only for the latter this module has the name of a package, which isn't imported
-before there is such a table.
+`Whereabouts` is for tables whose rows aren't all in one place, or can be removed as a whole. A
+store has one for each table that it sweeps, and asks it for the next rows, for what can be removed
+as a whole, and for what reports say of it. `Plain` is that of a table of its own. An extension has
+another, for tables that a model lays out in its way, and for those that PostgreSQL keeps in several
+tables, whoever made them. Only for the latter this module has the name of a package, which isn't
+imported before there is such a table.
+
+`Walk` is for tables with several defaults: how a sweep goes from one default to the next.
+`SweptSource` is the half of `DefaultSource` that sweeps ask for it.
+
+This module must not know which extensions there are, but for that name.
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ from sqlalchemy.dialects.postgresql import REGCLASS
 
 from ttl_odm.dialects.postgresql import relation
 from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.policy.sources import DefaultSource
 from ttl_odm.sweeper import BatchResult, Part
 
 if TYPE_CHECKING:
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.rules import Checked
+    from ttl_odm.sqlalchemy.policy.sources import Seconds
     from ttl_odm.sweeper import BatchRequest, Fact
     from ttl_odm.sweeper.findings import Finding
 
@@ -223,3 +231,83 @@ def qualified_name(connection: Connection, table: Table) -> str:
 def regclass(connection: Connection, table: Table) -> ColumnElement[Any]:
     """The table's name as the database's own functions take it."""
     return sql_cast(literal(qualified_name(connection, table), String()), REGCLASS())
+
+
+class EndIndex(Protocol):
+    """The index over the rows that inherit; see `PartIndex`."""
+
+    @property
+    def binding(self) -> Binding:
+        """The policy of the rows."""
+        ...
+
+    @property
+    def source(self) -> Table:
+        """Where they are."""
+        ...
+
+    def holds(self, source: FromClause) -> ColumnElement[bool]:
+        """The condition of the partial index."""
+        ...
+
+    def end(self, source: FromClause) -> ColumnElement[Any]:
+        """What orders the rows of a scope."""
+        ...
+
+
+class Ranges(Protocol):
+    """The rows that inherit, in a table or in a child of it."""
+
+    def next_range(self, connection: Connection, size: int, resume: object) -> KeyRange | None:
+        """Find the range of the next batch, by reading only; None when nothing is left."""
+        ...
+
+    def stretches(self, connection: Connection) -> Iterator[list[ColumnElement[bool]]]:
+        """The conditions for all rows that have expired, in parts."""
+        ...
+
+
+class Walk(Protocol):
+    """How a sweep goes from one default to the next, by an index with the rows of each together."""
+
+    def life_beside(self) -> tuple[Seconds, list[ColumnElement[bool]]]:
+        """The age at which the rows expire that the walk leaves out, and their condition."""
+        ...
+
+    def overdue(self, connection: Connection, index: EndIndex) -> float | None:
+        """For how many seconds the first row that it leads to has been expired; None for none."""
+        ...
+
+    def ranges(self, source: Table, bounds: Bounds | None = None) -> Ranges:
+        """The ranges of all rows that inherit, in a table or a child of it, and in such bounds."""
+        ...
+
+
+class SweptSource(DefaultSource):
+    """A source of defaults that a sweep may have a way to, from one to the next."""
+
+    @abstractmethod
+    def walk(self, connection: Connection) -> Walk | None:
+        """That way, by a connection fresh from the pool; None where no index leads there."""
+
+    @abstractmethod
+    def age_in(self, scope: ColumnElement[Any] | None, collation: str | None) -> ColumnElement[Any]:
+        """What looks up the age in seconds at which the rows of a scope, or of none, expire.
+
+        Under a collation several scopes are the same; then it is the shortest of these.
+        """
+
+    @abstractmethod
+    def first_ends(
+        self, index: EndIndex, dialect: str, collation: str | None, most: int
+    ) -> FromClause:
+        """What selects the first scopes by an index, with the first entry of each.
+
+        Its columns are `scope`, `age` (in seconds) and `began`.
+        """
+
+
+def walk_of(connection: Connection, binding: Binding) -> Walk | None:
+    """How a sweep goes through the defaults of a table; None where it doesn't."""
+    source = binding.source
+    return source.walk(connection) if isinstance(source, SweptSource) else None

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.dialects.indexes import StoredIndex
     from ttl_odm.sqlalchemy.policy.bindings import Binding
-    from ttl_odm.sqlalchemy.sweep.walks import EndIndex
+    from ttl_odm.sqlalchemy.sweep.whereabouts import EndIndex
     from ttl_odm.stored.scope_walk import Scope, Scopes
 
     _IsNext = Callable[[ColumnElement[Any]], ColumnElement[bool]]

@@ -13,7 +13,7 @@ from ttl_odm.sqlalchemy.policy.looked_up import LookedUp
 from ttl_odm.sqlalchemy.policy.predicate import BASE_ROW_WRITTEN
 from ttl_odm.sqlalchemy.policy.sources import Scoping
 from ttl_odm.sqlalchemy.sweep.due import is_walked, needs_of, seen_indexes
-from ttl_odm.sqlalchemy.sweep.walks import SweptSource
+from ttl_odm.sqlalchemy.sweep.whereabouts import SweptSource
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.stored.scopes import deleted_by_scope, due_by_scope
 from ttl_odm.stored.sqlalchemy import default_cache, lookup
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from ttl_odm.dialects.indexes import StoredIndex
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.sources import Moment, Seconds, SourceColumns
-    from ttl_odm.sqlalchemy.sweep.walks import EndIndex
-    from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds
+    from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds, EndIndex
     from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.sweeper import Fact
 
