@@ -47,7 +47,6 @@ from ttl_odm.sqlalchemy.purge.statements import count_rows
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
 from ttl_odm.sqlalchemy.sweep.whereabouts import KeyRange, name_of, walk_of
 from ttl_odm.sqlalchemy.time.clock import PartEnd, clock_of
-from ttl_odm.sqlalchemy.time.dialect_time import dialect_time_of
 from ttl_odm.sweeper import Due, Part
 
 if TYPE_CHECKING:
@@ -61,7 +60,6 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.sources import Seconds
     from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds, Whereabouts
     from ttl_odm.sqlalchemy.time.clock import Clock, ColumnFormat
-    from ttl_odm.sqlalchemy.time.dialect_time import DialectTime
 
 
 class Life(NamedTuple):
@@ -300,7 +298,7 @@ class PartIndex:
     @property
     def place(self) -> ColumnElement[Any]:
         """Where a row is in the index, as a bookmark."""
-        return self._time.as_bookmark(self.end(self._source))
+        return self._clock.as_bookmark(self.end(self._source))
 
     def first_overdue(self, seconds: Seconds, rows: list[ColumnElement[bool]]) -> Select[Any]:
         """For how long the first of some rows has been expired, in the clock's unit."""
@@ -367,17 +365,13 @@ class PartIndex:
         )
         return instants.on(self._clock)
 
-    @property
-    def _time(self) -> DialectTime:
-        return dialect_time_of(self._clock)
-
     def _start(self, source: FromClause) -> Any:
         columns = self._binding.columns_of(source)
         return columns.created if self._part is Part.CAPPED else columns.last_modified
 
     def _place_of(self, entries: Select[Any]) -> ColumnElement[Any]:
         """The first of some entries, as the bookmark that the next batch gets."""
-        return self._time.as_bookmark(entries.limit(1).scalar_subquery())
+        return self._clock.as_bookmark(entries.limit(1).scalar_subquery())
 
     @property
     def _held(self) -> ColumnElement[bool]:
@@ -525,7 +519,7 @@ class PartIndex:
         if isinstance(value, _After):
             return _After(self.bound(value.value))
         raw = self._format.raw if self._is_by_column else self._clock.storage
-        return self._time.of_bookmark(value, raw)
+        return self._clock.from_bookmark(value, raw)
 
 
 class _After(NamedTuple):

@@ -40,7 +40,10 @@ from sqlalchemy import (
     DateTime,
     Integer,
     Interval,
+    String,
     TypeDecorator,
+    cast,
+    literal,
     literal_column,
     type_coerce,
 )
@@ -106,6 +109,18 @@ class Clock(Family):
     def literal(self, sql: str) -> SQL:
         """One of this clock's SQL texts as an expression of the storage type."""
         return literal_column(sql, self.storage)
+
+    def as_bookmark(self, place: SQL) -> SQL:
+        """A place in one of the sweeper's indexes, as every driver can read it."""
+        if isinstance(self, PostgreSQL):
+            return SQLTemplate(self.bookmark("{0}"), String(), place)
+        return place
+
+    def from_bookmark(self, bookmark: Any, type_: TypeEngine[Any]) -> SQL:
+        """The place that a bookmark stands for, to compare with."""
+        if isinstance(self, PostgreSQL):
+            return cast(literal(bookmark, String()), type_)
+        return literal(bookmark, type_)
 
 
 class _PostgreSQLClock(Clock, PostgreSQL):

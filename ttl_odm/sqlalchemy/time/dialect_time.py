@@ -21,7 +21,7 @@ from datetime import datetime, timedelta, timezone
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import BigInteger, Boolean, Date, DateTime, Float, Numeric, String, cast, literal
+from sqlalchemy import BigInteger, Boolean, Date, DateTime, Float, Numeric, String, cast
 from sqlalchemy.dialects.mysql import DATETIME
 from sqlalchemy.dialects.postgresql import TIMESTAMP
 
@@ -173,14 +173,6 @@ class DialectTime(ABC):
             column,
         )
 
-    def as_bookmark(self, place: SQL) -> SQL:
-        """A place in an index as every driver can read it; `of_bookmark` is what it then reads."""
-        return place
-
-    def of_bookmark(self, value: Any, type_: TypeEngine[Any]) -> SQL:
-        """That place again, to compare with."""
-        return literal(value, type_)
-
 
 class PostgreSQLTime(DialectTime):
     """PostgreSQL 14 and later."""
@@ -257,12 +249,6 @@ class PostgreSQLTime(DialectTime):
             self.moment_type,
             column,
         )
-
-    def as_bookmark(self, place: SQL) -> SQL:
-        return SQLTemplate(self.family.bookmark("{0}"), String(), place)
-
-    def of_bookmark(self, value: Any, type_: TypeEngine[Any]) -> SQL:
-        return cast(literal(value, String()), type_)
 
 
 class IntegerTime(DialectTime):

@@ -21,7 +21,6 @@ from sqlalchemy import Integer, case, literal, literal_column, select
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.predicate import BASE_ROW_WRITTEN, include_expired
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sqlalchemy.time.dialect_time import dialect_time_of
 from ttl_odm.stored.scope_walk import AT_ONCE, all_due, looked_at
 from ttl_odm.stored.sqlalchemy.lookup import age_of
 
@@ -57,7 +56,7 @@ def next_scopes(connection: Connection, index: EndIndex, stored: StoredIndex, af
     # Nothing can be taken from minus infinity.
     earliest = clock.literal(clock.earliest)
     began = case((looked.c.began < earliest, earliest), else_=looked.c.began)
-    bookmark = dialect_time_of(clock).as_bookmark(cutoff)
+    bookmark = clock.as_bookmark(cutoff)
     found = select(looked.c.scope, looked.c.age, bookmark, cutoff - began)
     statement = found.order_by(looked.c.number).options(include_expired())
     rows = connection.execute(statement).all()
