@@ -170,10 +170,10 @@ def models_of_other_tests_have_no_say() -> Iterator[None]:
     """
     binding: Any = sys.modules.get("ttl_odm.sqlalchemy.policy.bindings")
     before = set() if binding is None else set(binding.bound_tables)
-    following: Any = sys.modules.get("ttl_odm.sqlalchemy.policy.rules")
+    following: Any = sys.modules.get("ttl_odm.sqlalchemy.policy.references")
     before_following = set() if following is None else set(following.ruled_tables)
     yield
-    following = sys.modules.get("ttl_odm.sqlalchemy.policy.rules")
+    following = sys.modules.get("ttl_odm.sqlalchemy.policy.references")
     if following is not None:
         for table in set(following.ruled_tables) - before_following:
             following.ruled_tables.pop(table)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ttl_odm.guard.sqlalchemy import leaks
-from ttl_odm.sqlalchemy.policy.rules import gated_tables, root_of
+from ttl_odm.sqlalchemy.policy.references import gated_tables, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -31,7 +31,7 @@ from tests.leaks.models import make_models
 from tests.sql.sweeping import HOUR, left
 from ttl_odm.core.policy import ExpireAfter
 from ttl_odm.sqlalchemy import TTLMixin, enable
-from ttl_odm.sqlalchemy.policy.foreign_keys import Change
+from ttl_odm.sqlalchemy.policy.references import Change
 from ttl_odm.sweeper import Skip, Sweeper
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from ttl_odm.alembic.target_schema import TargetSchema, adds_columns
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, default_extension
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.bindings import INFO_KEY, binding_of
-from ttl_odm.sqlalchemy.policy.rules import RULE_KEY, index_link
+from ttl_odm.sqlalchemy.policy.references import RULE_KEY, index_link
 from ttl_odm.sqlalchemy.policy.schema import LOOKED_UP, default_now, whole_policy
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
 

@@ -14,7 +14,7 @@ from sqlalchemy import Date, DateTime, Integer, inspect, text
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.target_schema import LAST_MODIFIED, OWN_TTL
 from ttl_odm.core.values import MAX_TTL, NEVER
-from ttl_odm.sqlalchemy.policy.rules import index_link, root_of, rule_of
+from ttl_odm.sqlalchemy.policy.references import index_link, root_of, rule_of
 from ttl_odm.sqlalchemy.policy.schema import in_key_order, link_index
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys, is_indexed
 from ttl_odm.sqlalchemy.time.clock import clock_of

@@ -16,7 +16,7 @@ from sqlalchemy.exc import NoReferenceError
 
 from ttl_odm.alembic.operations import AddFollowsOp, DropFollowsOp
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.sqlalchemy.policy.rules import root_of
+from ttl_odm.sqlalchemy.policy.references import root_of
 from ttl_odm.sqlalchemy.policy.schema import (
     begins_index,
     is_created_on,

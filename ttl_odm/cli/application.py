@@ -216,7 +216,7 @@ def unknown(targets: Sequence[Target], option: str, name: str) -> UsageError:
 
 def sql_targets(models: Any) -> list[Target]:
     """List the tables that a sweeper sweeps for models of SQLAlchemy, with their dependents."""
-    from ttl_odm.sqlalchemy.policy.rules import all_rules_below  # noqa: PLC0415 (needs the extra)
+    from ttl_odm.sqlalchemy.policy.references import all_rules_below  # noqa: PLC0415 (needs the extra)
     from ttl_odm.sqlalchemy.sweep.store import bindings_of  # noqa: PLC0415
 
     return [

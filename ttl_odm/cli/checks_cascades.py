@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import inspect
 
 from ttl_odm.sqlalchemy.policy.bindings import all_subtables
-from ttl_odm.sqlalchemy.policy.foreign_keys import is_recorded
+from ttl_odm.sqlalchemy.policy.references import is_recorded
 from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from ttl_odm.cli.checked_table import MIGRATE
 from ttl_odm.cli.checks_references import declared_as
 from ttl_odm.cli.tables import REFLECTED
 from ttl_odm.sqlalchemy.policy import schema
-from ttl_odm.sqlalchemy.policy.rules import all_rules_below, index_link
+from ttl_odm.sqlalchemy.policy.references import all_rules_below, index_link
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKey, ReferringKeys, is_indexed
 from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 from ttl_odm.sweeper.declarations import sweep_of

@@ -25,7 +25,7 @@ from ttl_odm.dialects.postgresql import relation as relation_of
 from ttl_odm.inspection.evidence import Kind
 from ttl_odm.inspection.readers.sql import SECONDS, index_for, kind_of, reading_only
 from ttl_odm.sqlalchemy.policy.bindings import binding_of
-from ttl_odm.sqlalchemy.policy.rules import dependents, rules_below
+from ttl_odm.sqlalchemy.policy.references import dependents, rules_below
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_indexes
 from ttl_odm.sqlalchemy.sweep.due import is_ttl_on
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys

@@ -124,7 +124,7 @@ def _target(app: Application, model: str, *, is_any: bool) -> Target:
             raise _without_policy(model, rule.root.model.__name__)
         return target
     from ttl_odm.sqlalchemy.policy.bindings import root_binding_of  # noqa: PLC0415 (needs the extra)
-    from ttl_odm.sqlalchemy.policy.rules import root_of, rule_of  # noqa: PLC0415
+    from ttl_odm.sqlalchemy.policy.references import root_of, rule_of  # noqa: PLC0415
 
     root = root_of(target.entity)
     if rule_of(target.entity) is not None and root is not None:

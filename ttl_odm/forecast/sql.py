@@ -47,7 +47,7 @@ from ttl_odm.sqlalchemy.declare import mapper
 from ttl_odm.sqlalchemy.declare.enable import roots_of
 from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, include_expired
-from ttl_odm.sqlalchemy.policy.rules import all_rules_below
+from ttl_odm.sqlalchemy.policy.references import all_rules_below
 from ttl_odm.sqlalchemy.policy.sources import DefaultTTL, KindTTL, Variant
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, count_rows, in_subquery
 from ttl_odm.sqlalchemy.sweep.counts import dependents_of_row, estimate

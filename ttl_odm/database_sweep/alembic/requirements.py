@@ -20,7 +20,7 @@ from ttl_odm.database_sweep.sqlalchemy.losses import left_behind, untraced_keys
 from ttl_odm.dialects import index_name
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sqlalchemy.policy.rules import rule_of
+from ttl_odm.sqlalchemy.policy.references import rule_of
 from ttl_odm.sqlalchemy.policy.schema import whole_policy
 from ttl_odm.sqlalchemy.sweep.due import needs_of, stored_indexes
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys

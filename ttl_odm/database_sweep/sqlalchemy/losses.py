@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import inspect
 
-from ttl_odm.sqlalchemy.policy.foreign_keys import Change
-from ttl_odm.sqlalchemy.policy.rules import all_rules_below
+from ttl_odm.sqlalchemy.policy.references import Change, all_rules_below
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKey, ReferringKeys
 from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 

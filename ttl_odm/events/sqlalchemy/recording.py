@@ -17,7 +17,7 @@ from ttl_odm.events.sqlalchemy.outbox import add_deliveries
 from ttl_odm.events.sqlalchemy.tables import EventTables, event_tables
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.bindings import key_columns, root_binding_of
-from ttl_odm.sqlalchemy.policy.rules import rule_of
+from ttl_odm.sqlalchemy.policy.references import rule_of
 from ttl_odm.sqlalchemy.purge.removal import CHUNK
 from ttl_odm.sqlalchemy.purge.statements import is_one_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name

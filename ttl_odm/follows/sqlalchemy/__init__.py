@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ttl_odm.follows.sqlalchemy.declaration import follow
 from ttl_odm.follows.sqlalchemy.rule import Followers
-from ttl_odm.sqlalchemy.policy.rules import dependents
+from ttl_odm.sqlalchemy.policy.references import dependents
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Mapper

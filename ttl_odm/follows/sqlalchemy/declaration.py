@@ -23,7 +23,8 @@ from ttl_odm.sqlalchemy.policy.bindings import (
     root_binding_of,
     sub_binding_of,
 )
-from ttl_odm.sqlalchemy.policy.rules import Links, bind_rule, rule_of
+from ttl_odm.sqlalchemy.policy.references import bind_rule, rule_of
+from ttl_odm.sqlalchemy.policy.rules import Links
 from ttl_odm.sqlalchemy.rewrite.from_clauses import equal_columns
 from ttl_odm.sqlalchemy.time.clock import UnwrappedConfigurationError
 

@@ -11,7 +11,7 @@ from ttl_odm.follows.sqlalchemy.following import following_of
 from ttl_odm.follows.sqlalchemy.removal import FollowersRemoval, seal
 from ttl_odm.sqlalchemy.policy.bindings import key_columns
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
-from ttl_odm.sqlalchemy.policy.rules import root_of
+from ttl_odm.sqlalchemy.policy.references import root_of
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, is_one_of
 from ttl_odm.sqlalchemy.time.clock import clock_of

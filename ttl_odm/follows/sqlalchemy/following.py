@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ttl_odm.sqlalchemy.policy.rules import rule_of
+from ttl_odm.sqlalchemy.policy.references import rule_of
 from ttl_odm.sqlalchemy.rewrite.statement_rules import StatementRule
 
 if TYPE_CHECKING:

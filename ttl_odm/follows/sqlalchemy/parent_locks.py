@@ -42,7 +42,7 @@ from ttl_odm.sqlalchemy.gate.functions import expires_at, live
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
 from ttl_odm.sqlalchemy.policy.bindings import key_columns
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
-from ttl_odm.sqlalchemy.policy.rules import root_of
+from ttl_odm.sqlalchemy.policy.references import root_of
 from ttl_odm.sqlalchemy.purge.statements import is_one_of
 from ttl_odm.sqlalchemy.rewrite.writes import plain
 from ttl_odm.sqlalchemy.time.clock import clock_of

@@ -23,7 +23,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
 from ttl_odm.sqlalchemy.keys.updates import TargetLookup
 from ttl_odm.sqlalchemy.policy.predicate import INCLUDE_EXPIRED
-from ttl_odm.sqlalchemy.policy.rules import done_by_flush
+from ttl_odm.sqlalchemy.policy.references import done_by_flush
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, is_one_of
 from ttl_odm.sqlalchemy.time.clock import clock_of

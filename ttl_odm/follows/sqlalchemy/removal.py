@@ -19,7 +19,7 @@ from ttl_odm.follows.sqlalchemy.following import Following
 from ttl_odm.follows.sqlalchemy.ties import CHUNK, Tie, ties_to, untie
 from ttl_odm.sqlalchemy.policy.bindings import key_columns
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
-from ttl_odm.sqlalchemy.policy.rules import all_rules_below, rules_below
+from ttl_odm.sqlalchemy.policy.references import all_rules_below, rules_below
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.policy.sources import SourceColumns
 from ttl_odm.sqlalchemy.purge.statements import (

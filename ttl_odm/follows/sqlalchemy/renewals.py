@@ -19,7 +19,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
 from ttl_odm.sqlalchemy.keys.updates import TargetLookup
 from ttl_odm.sqlalchemy.policy.predicate import INCLUDE_EXPIRED, KEEP_LAST_MODIFIED
-from ttl_odm.sqlalchemy.policy.rules import done_by_flush, root_of
+from ttl_odm.sqlalchemy.policy.references import done_by_flush, root_of
 from ttl_odm.sqlalchemy.purge.statements import in_subquery, is_one_of
 from ttl_odm.sqlalchemy.rewrite.writes import Stamp
 from ttl_odm.sqlalchemy.time.clock import clock_of

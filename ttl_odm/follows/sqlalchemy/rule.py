@@ -20,7 +20,8 @@ from ttl_odm.follows.sqlalchemy.parents import LiveParents
 from ttl_odm.follows.sqlalchemy.removal import FollowersRemoval, all_followings, seal
 from ttl_odm.follows.sqlalchemy.renewals import RenewedParents
 from ttl_odm.sqlalchemy.gate.preparations import Several
-from ttl_odm.sqlalchemy.policy.rules import Removed, root_of
+from ttl_odm.sqlalchemy.policy.references import root_of
+from ttl_odm.sqlalchemy.policy.rules import Removed
 from ttl_odm.sqlalchemy.time.clock import UnwrappedConfigurationError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from sqlalchemy import select
 from ttl_odm.follows.sqlalchemy.following import following_of
 from ttl_odm.sqlalchemy.policy.bindings import binding_of, key_columns
 from ttl_odm.sqlalchemy.policy.predicate import INCLUDE_EXPIRED
-from ttl_odm.sqlalchemy.policy.rules import root_of
+from ttl_odm.sqlalchemy.policy.references import root_of
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, SweepUpdate, is_one_of
 

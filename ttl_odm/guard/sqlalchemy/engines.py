@@ -33,7 +33,7 @@ from ttl_odm.sqlalchemy.gate.compiler import compiled_statements
 from ttl_odm.sqlalchemy.gate.execution import outdate, recompiled
 from ttl_odm.sqlalchemy.policy.bindings import bound_tables
 from ttl_odm.sqlalchemy.policy.predicate import INCLUDE_EXPIRED, includes_expired
-from ttl_odm.sqlalchemy.policy.rules import root_of
+from ttl_odm.sqlalchemy.policy.references import root_of
 from ttl_odm.sqlalchemy.policy.second_tables import is_migrating
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
 

@@ -20,7 +20,7 @@ from ttl_odm.sqlalchemy.policy.bindings import (
     first_of,
     sub_binding_of,
 )
-from ttl_odm.sqlalchemy.policy.rules import gated_tables, root_of, rule_of
+from ttl_odm.sqlalchemy.policy.references import gated_tables, root_of, rule_of
 from ttl_odm.sqlalchemy.policy.second_tables import (
     BareTable,
     is_plain,

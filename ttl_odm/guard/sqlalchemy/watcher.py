@@ -32,7 +32,7 @@ from ttl_odm.guard.tables import parse
 from ttl_odm.guard.words import Marks
 from ttl_odm.sqlalchemy.compat import async_types, from_elements
 from ttl_odm.sqlalchemy.policy.predicate import INCLUDE_EXPIRED, includes_expired
-from ttl_odm.sqlalchemy.policy.rules import gated_tables
+from ttl_odm.sqlalchemy.policy.references import gated_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

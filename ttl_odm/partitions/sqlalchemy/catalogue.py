@@ -29,7 +29,7 @@ from ttl_odm.partitions.facts import PartitionsCounted
 from ttl_odm.partitions.sqlalchemy.layout import cut_of, named, partitioning_on
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.bindings import all_subtables
-from ttl_odm.sqlalchemy.policy.rules import reason_of_dependents
+from ttl_odm.sqlalchemy.policy.references import reason_of_dependents
 from ttl_odm.sqlalchemy.policy.sources import finite_defaults
 from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.sweep.whereabouts import name_of

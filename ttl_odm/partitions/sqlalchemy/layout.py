@@ -35,7 +35,7 @@ from ttl_odm.partitions.dialects.ddl import Cut, Range
 from ttl_odm.partitions.dialects.postgresql import PostgreSQLPartitions
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.bindings import binding_of
-from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
+from ttl_odm.sqlalchemy.policy.references import referred_table
 from ttl_odm.sqlalchemy.policy.schema import as_ddl
 from ttl_odm.sqlalchemy.time.clock import LastModified, clock_of
 from ttl_odm.sqlalchemy.time.instants import kept_type

@@ -21,7 +21,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.declare.mapper import bind_mapper, bind_table, without_own
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers, policy_change, recompile
 from ttl_odm.sqlalchemy.policy.bindings import binding_of, root_binding_of, tables_like, unbind
-from ttl_odm.sqlalchemy.policy.foreign_keys import names_above
+from ttl_odm.sqlalchemy.policy.references import names_above
 from ttl_odm.sqlalchemy.rewrite.from_clauses import target_name
 from ttl_odm.sqlalchemy.rewrite.writes import Stamp
 from ttl_odm.sqlalchemy.time.clock import LastModified

@@ -40,7 +40,7 @@ from ttl_odm.sqlalchemy.policy.bindings import (
     root_binding_of,
     sub_binding_of,
 )
-from ttl_odm.sqlalchemy.policy.rules import bind_extension, rule_of
+from ttl_odm.sqlalchemy.policy.references import bind_extension, rule_of
 from ttl_odm.sqlalchemy.policy.sources import DefaultTTL, KindTTL, Variant
 from ttl_odm.sqlalchemy.rewrite.writes import Stamp
 from ttl_odm.sqlalchemy.time.clock import Seconds, forget_compiled_statements

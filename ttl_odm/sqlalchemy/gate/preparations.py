@@ -19,8 +19,8 @@ from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer, referred_rows
 from ttl_odm.sqlalchemy.keys.table_keys import with_sources
 from ttl_odm.sqlalchemy.keys.updates import TargetLookup
 from ttl_odm.sqlalchemy.policy.bindings import first_of
-from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.predicate import KEEP_LAST_MODIFIED, base_row_written
+from ttl_odm.sqlalchemy.policy.references import Change
 from ttl_odm.sqlalchemy.purge.statements import in_subquery
 from ttl_odm.sqlalchemy.rewrite.writes import Stamp, filled
 

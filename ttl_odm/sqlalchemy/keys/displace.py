@@ -22,9 +22,8 @@ from sqlalchemy.sql.visitors import cloned_traverse
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.bindings import Binding, bound_tables, key_columns, sub_binding_of
-from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, include_expired
-from ttl_odm.sqlalchemy.policy.rules import Rule, root_of, rules_below
+from ttl_odm.sqlalchemy.policy.references import Change, root_of, rules_below
 from ttl_odm.sqlalchemy.policy.second_tables import on_first
 from ttl_odm.sqlalchemy.purge.errors import is_passing, is_restricted, kept_by_live_rows
 from ttl_odm.sqlalchemy.purge.removal import (
@@ -56,7 +55,8 @@ if TYPE_CHECKING:
     from sqlalchemy.engine.default import DefaultExecutionContext
 
     from ttl_odm.sqlalchemy.policy.bindings import SubBinding
-    from ttl_odm.sqlalchemy.policy.foreign_keys import Consequence
+    from ttl_odm.sqlalchemy.policy.references import Consequence
+    from ttl_odm.sqlalchemy.policy.rules import Rule
 
     Keys = Sequence[Sequence[Any]]
     Policy = Binding | Rule

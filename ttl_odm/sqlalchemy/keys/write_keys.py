@@ -68,7 +68,7 @@ from ttl_odm.sqlalchemy.keys.table_keys import (
     keys_of,
 )
 from ttl_odm.sqlalchemy.policy.bindings import binding_of, sub_binding_of
-from ttl_odm.sqlalchemy.policy.rules import rule_of
+from ttl_odm.sqlalchemy.policy.references import rule_of
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import PurgeDelete, in_subquery
 from ttl_odm.sqlalchemy.rewrite.selections import selected_columns, selected_rows

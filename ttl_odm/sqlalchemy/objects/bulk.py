@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.bindings import root_binding_of
 from ttl_odm.sqlalchemy.policy.predicate import KEEP_LAST_MODIFIED
-from ttl_odm.sqlalchemy.policy.rules import rule_of
+from ttl_odm.sqlalchemy.policy.references import rule_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
 from ttl_odm.sqlalchemy.rewrite.writes import IfGranted, Stamp
 from ttl_odm.sqlalchemy.time.instants import Stored

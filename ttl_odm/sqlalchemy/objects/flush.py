@@ -32,7 +32,7 @@ from ttl_odm.sqlalchemy.objects.identity_map import drop_if_gone
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.bindings import Binding, root_binding_of
 from ttl_odm.sqlalchemy.policy.predicate import KEEP_LAST_MODIFIED, base_row_written
-from ttl_odm.sqlalchemy.policy.rules import Rule, done_by_flush, rule_of
+from ttl_odm.sqlalchemy.policy.references import done_by_flush, rule_of
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
 from ttl_odm.sqlalchemy.rewrite.writes import Stamp
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.compat import State
     from ttl_odm.sqlalchemy.objects.ends import Key
+    from ttl_odm.sqlalchemy.policy.rules import Rule
 
 _EXPLICIT: Final = "ttl_odm_explicitly_deleted"
 """In ``InstanceState.info``: the object was given to ``session.delete()`` itself."""

@@ -42,7 +42,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.gate import functions
 from ttl_odm.sqlalchemy.policy.bindings import INFO_KEY, root_binding_of
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
-from ttl_odm.sqlalchemy.policy.rules import rule_of
+from ttl_odm.sqlalchemy.policy.references import rule_of
 from ttl_odm.sqlalchemy.rewrite.writes import Ago, SecondsUntil, Stamp, StampUntil
 from ttl_odm.sqlalchemy.time.clock import LastModified, database_now, dialect_of
 from ttl_odm.sqlalchemy.time.instants import Capacity, End, SecondsAhead

@@ -33,7 +33,7 @@ from ttl_odm.sqlalchemy.compat import mapper_of, memo_of, table_of
 from ttl_odm.sqlalchemy.gate.functions import ExpiresAt
 from ttl_odm.sqlalchemy.objects import lifetime
 from ttl_odm.sqlalchemy.policy.bindings import root_binding_of, sub_binding_of
-from ttl_odm.sqlalchemy.policy.rules import rule_of
+from ttl_odm.sqlalchemy.policy.references import rule_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
 from ttl_odm.sqlalchemy.rewrite.writes import Ago, Granted, IfGranted, Stamp
 from ttl_odm.sqlalchemy.time.clock import clock_of

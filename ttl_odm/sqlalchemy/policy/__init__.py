@@ -2,11 +2,10 @@
 
 - `bindings`: what a policy means for one table: which columns, and whose ``__ttl__`` is the
   default.
-- `foreign_keys`: foreign keys between tables with a policy: which of them keep a row from being
-  deleted.
 - `looked_up`: a base for defaults that statements look up in the database, for extensions.
 - `predicate`: the one predicate: whether a row is live or expired, as a SQL expression; and the
   ways around it: ``include_expired`` and ``keep_last_modified``.
+- `references`: which rows expire with others, or keep others from going: rules, and foreign keys.
 - `rules`: the seam for tables whose rows expire with rows of another table.
 - `schema`: the policy in the database's schema: a CHECK and two indexes, and the form in which
   views and jobs keep it.

@@ -11,18 +11,12 @@ This module must not know which extensions there are.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter, defaultdict
-from contextvars import ContextVar
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from sqlalchemy import Column, Table
-
-from ttl_odm.sqlalchemy.compat import ANNOTATED
-from ttl_odm.sqlalchemy.policy.bindings import bind_info, bound_tables, copying, root_binding_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +26,6 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Mapper
     from typing_extensions import Self
 
-    from ttl_odm.core.extension import Extension
     from ttl_odm.errors import TTLConfigurationError
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sweeper import BatchRequest, BatchResult, Fact, Part
@@ -43,12 +36,6 @@ if TYPE_CHECKING:
     """Executes a statement with the options of a write."""
     Kept = Callable[[Table], ColumnElement[bool] | None]
     """The condition for rows of a table that must stay for the sake of others."""
-
-RULE_KEY: Final = "ttl_odm.rule"
-"""Where a table has its `Rule`."""
-
-_BELOW: Final = "ttl_odm.rules_below"
-"""In ``MetaData.info``: the rules that lead to each of its tables, while no table is added."""
 
 Rejected = Literal["lifetime", "change", "upsert", "unread", "sweep"]
 """What rows with a rule can't have, or do.
@@ -221,121 +208,3 @@ class Dependents(Protocol):
     def check(self, checked: Checked) -> Iterator[Finding]:
         """Report what `ttl-odm check` finds on them."""
         ...
-
-
-dependents: Final[list[Dependents]] = []
-"""Those of the extensions that models have asked for."""
-
-done_by_flush: ContextVar[set[object] | None] = ContextVar("ttl_odm_done_by_flush", default=None)
-"""What rules have done once for the flush at hand; None outside of one."""
-
-ruled_tables: Final[WeakKeyDictionary[Table, None]] = WeakKeyDictionary()
-"""Every table with a rule, while it is in use; copies by `to_metadata` aside."""
-
-
-class GatedTables:
-    """Every table whose expired rows aren't seen: see `BoundTables`, and `ruled_tables`."""
-
-    def __iter__(self) -> Iterator[Table]:
-        yield from bound_tables
-        references = ruled_tables.keyrefs()
-        yield from (table for reference in references if (table := reference()) is not None)
-
-
-gated_tables: Final = GatedTables()
-
-
-def bind_extension(mapper: Mapper[Any], cls: type, declared: Extension) -> None:
-    """Let the package of a declaration put it on the table of a class."""
-    import_module(declared.package("sqlalchemy")).bind(mapper, cls, declared)
-
-
-def bind_rule(table: Table, rule: Rule) -> None:
-    """Put a rule on a table."""
-    bind_info(table, RULE_KEY, rule)
-    ruled_tables[table] = None
-    bound_tables.changed()
-
-
-def rule_of(table: object) -> Rule | None:
-    """The rule of a table, or None where it has none."""
-    original = getattr(table, ANNOTATED, table)
-    if not isinstance(original, Table):
-        return None
-    rule: Rule | None = original.info.get(RULE_KEY)
-    if rule is not None and rule.table is not original:  # to_metadata() copies `info`
-        with copying:
-            rule = cast("Rule", original.info[RULE_KEY])
-            if rule.table is not original:
-                rule = rule.on(original)
-                bind_info(original, RULE_KEY, rule)
-    return rule
-
-
-def index_link(table: Table) -> None:
-    """Give a table the index of its link, if a rule asks for one.
-
-    Only once the table is needed: a declaration that comes later may have such an index.
-
-    Raises:
-        TTLConfigurationError: The link is misdeclared.
-    """
-    rule = rule_of(table)
-    if rule is not None:
-        rule.add_index()
-
-
-def root_of(table: Table) -> Binding | None:
-    """The policy that says when rows of a table expire: its own, or that at the end of its rule."""
-    rule = rule_of(table)
-    while rule is not None:
-        table = rule.links().parent
-        rule = rule_of(table)
-    return root_binding_of(table)
-
-
-def rules_below(table: Table) -> Sequence[Rule]:
-    """The rules whose parent is a table."""
-    metadata = table.metadata
-    state = bound_tables.changes, len(metadata.tables)
-    # Each DELETE asks. Kept beside the tables that it names, so that they may go together.
-    known_state, known = metadata.info.get(_BELOW, (None, {}))
-    if known_state != state:
-        known = defaultdict(list)
-        for rule in filter(None, map(rule_of, tuple(metadata.tables.values()))):
-            known[rule.links().parent].append(rule)
-        metadata.info[_BELOW] = state, known
-    return known.get(table, ())  # type: ignore[no-any-return]
-
-
-def all_rules_below(table: Table) -> list[Rule]:
-    """The rules that lead to a table at whatever depth, those of parents before the others."""
-    tables, every = [table], list[Rule]()
-    while tables:
-        below = rules_below(tables.pop())
-        every += below
-        tables += [rule.table for rule in below]
-    return every
-
-
-def reason_of_dependents(binding: Binding) -> str | None:
-    """Why the rows of a policy can't go alone; None if they can."""
-    if not rules_below(binding.table):
-        return None
-    return next(filter(None, (one.reason(binding) for one in dependents)), None)
-
-
-def remove_dependents(
-    connection: Connection, binding: Binding, keys: Keys, limit: int | None = None
-) -> Removed:
-    """Remove what goes before rows of a policy, by primary key."""
-    rows: Counter[str] = Counter()
-    if not rules_below(binding.table):
-        return Removed(rows)
-    for one in dependents:
-        left = None if limit is None else limit - rows.total()
-        removed = one.remove(connection, binding, keys, left)
-        rows += removed.rows
-        if not removed.is_done:
-            return Removed(rows, is_done=False)
-    return Removed(rows)

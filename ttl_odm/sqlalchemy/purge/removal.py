@@ -33,9 +33,13 @@ from ttl_odm.sqlalchemy.policy.bindings import (
     key_columns,
     root_binding_of,
 )
-from ttl_odm.sqlalchemy.policy.foreign_keys import is_recorded
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, base_row_written, include_expired
-from ttl_odm.sqlalchemy.policy.rules import remove_dependents, rule_of, rules_below
+from ttl_odm.sqlalchemy.policy.references import (
+    is_recorded,
+    remove_dependents,
+    rule_of,
+    rules_below,
+)
 from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.purge.errors import (
     in_short,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import column as bare_column
 
 from ttl_odm.sqlalchemy.policy.bindings import key_columns, sub_binding_of
-from ttl_odm.sqlalchemy.policy.foreign_keys import Change
+from ttl_odm.sqlalchemy.policy.references import Change
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepUpdate, is_one_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement, Connection, FromClause, Row, Table
 
     from ttl_odm.sqlalchemy.policy.bindings import Binding
-    from ttl_odm.sqlalchemy.policy.foreign_keys import Consequence
+    from ttl_odm.sqlalchemy.policy.references import Consequence
 
     Keys = Sequence[Sequence[Any]]
 

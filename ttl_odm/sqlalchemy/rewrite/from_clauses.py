@@ -61,7 +61,7 @@ from ttl_odm.sqlalchemy.policy.bindings import (
     sub_binding_of,
 )
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
-from ttl_odm.sqlalchemy.policy.rules import rule_of
+from ttl_odm.sqlalchemy.policy.references import rule_of
 from ttl_odm.sqlalchemy.policy.second_tables import carry_over, may_get_policy
 from ttl_odm.sqlalchemy.rewrite.statement_rules import StatementRule
 

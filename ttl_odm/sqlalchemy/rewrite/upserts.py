@@ -17,7 +17,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.bindings import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped
-from ttl_odm.sqlalchemy.policy.rules import rule_of
+from ttl_odm.sqlalchemy.policy.references import rule_of
 from ttl_odm.sqlalchemy.rewrite.writes import stamp_unless_kept, typed
 from ttl_odm.sqlalchemy.time.clock import UnwrappedConfigurationError, clock_of
 

@@ -28,9 +28,14 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.mysql import LOCKS_FIRST
 from ttl_odm.sqlalchemy.keys.displace import referred_rows, referring
 from ttl_odm.sqlalchemy.policy.bindings import key_columns
-from ttl_odm.sqlalchemy.policy.foreign_keys import Change, is_recorded
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
-from ttl_odm.sqlalchemy.policy.rules import dependents, remove_dependents, root_of
+from ttl_odm.sqlalchemy.policy.references import (
+    Change,
+    dependents,
+    is_recorded,
+    remove_dependents,
+    root_of,
+)
 from ttl_odm.sqlalchemy.purge.errors import (
     in_short,
     is_locked,

@@ -33,7 +33,7 @@ from sqlalchemy import table as bare_table
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.family import seconds_between
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, include_expired
-from ttl_odm.sqlalchemy.policy.rules import all_rules_below, dependents, rules_below
+from ttl_odm.sqlalchemy.policy.references import all_rules_below, dependents, rules_below
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, count_rows, counting, in_subquery

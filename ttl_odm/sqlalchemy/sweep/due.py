@@ -40,7 +40,7 @@ from ttl_odm.dialects.family import seconds_between
 from ttl_odm.dialects.indexes import IndexNeed, StoredIndex, stored_index
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, include_expired
-from ttl_odm.sqlalchemy.policy.rules import dependents, rules_below
+from ttl_odm.sqlalchemy.policy.references import dependents, rules_below
 from ttl_odm.sqlalchemy.policy.schema import can_lead
 from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.purge.statements import count_rows

@@ -3,7 +3,7 @@
 Three things depend on them. A key without an index lets each deleted row read the whole table that
 refers to it, so sweeping is rejected until there is one. Rows that others refer to may have to
 stay: `ReferringKeys.blocks` finds them without trying one after the other. And a cascade must not
-delete rows of a recorded model (see `ttl_odm.sqlalchemy.policy.foreign_keys`), live or expired:
+delete rows of a recorded model (see `ttl_odm.sqlalchemy.policy.references`), live or expired:
 these keep the rows that they refer to, like a key that restricts.
 
 The database is asked, not the metadata: other applications have tables too.
@@ -25,8 +25,7 @@ from ttl_odm.sqlalchemy.policy.bindings import (
     first_of,
     root_binding_of,
 )
-from ttl_odm.sqlalchemy.policy.foreign_keys import Change, is_recorded
-from ttl_odm.sqlalchemy.policy.rules import all_rules_below, rule_of
+from ttl_odm.sqlalchemy.policy.references import Change, all_rules_below, is_recorded, rule_of
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.purge.removal import mode_of, orm_takes_along
 from ttl_odm.sqlalchemy.sweep.transactions import reading

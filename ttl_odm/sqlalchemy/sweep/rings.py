@@ -15,8 +15,8 @@ from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 
 from ttl_odm.sqlalchemy.policy.bindings import Binding, key_columns
-from ttl_odm.sqlalchemy.policy.foreign_keys import Change
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
+from ttl_odm.sqlalchemy.policy.references import Change
 from ttl_odm.sqlalchemy.purge.errors import is_restricted
 from ttl_odm.sqlalchemy.purge.removal import Removal, expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, is_one_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Select, Table
 
-    from ttl_odm.sqlalchemy.policy.foreign_keys import Consequence
+    from ttl_odm.sqlalchemy.policy.references import Consequence
     from ttl_odm.sqlalchemy.sweep.foreign_keys import Reference, ReferringKeys
     from ttl_odm.sweeper import Hooks
 

@@ -22,8 +22,7 @@ from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.bindings import Binding, binding_of, bound_tables
-from ttl_odm.sqlalchemy.policy.foreign_keys import referred_table
-from ttl_odm.sqlalchemy.policy.rules import root_of, rule_of
+from ttl_odm.sqlalchemy.policy.references import referred_table, root_of, rule_of
 from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
 from ttl_odm.sqlalchemy.sweep import table_walk

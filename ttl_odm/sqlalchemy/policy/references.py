@@ -1,9 +1,13 @@
-"""What a DELETE, or an UPDATE of a key, means for the rows that refer to those it changes.
+"""Which rows expire with others, or keep others from going: rules, and foreign keys.
 
-An expired row doesn't exist, so it may keep no other from going. The foreign keys that are declared
-tell which tables may have such rows: those of tables with a policy, of their joined subclasses and
-of tables with a rule, and those above them by which the database hands a change on (ON DELETE
-CASCADE).
+An extension puts a `Rule` on a table without a policy (`bind_rule`); `rules_below` finds those that
+lead to a table, and `remove_dependents` removes their rows before the rows that they belong to.
+
+A `Change` is a DELETE, or an UPDATE of a key, and its consequences are what it means for the rows
+that refer to those it changes. An expired row doesn't exist, so it may keep no other from going.
+The foreign keys that are declared tell which tables may have such rows: those of tables with a
+policy, of their joined subclasses and of tables with a rule, and those above them by which the
+database hands a change on (ON DELETE CASCADE).
 
 Two kinds of expired rows must be removed before the database gets at them. A cascade would delete
 the rows of a *recorded* model (one with an archive, hooks or ``__ttl_purge__ = "orm"``) without a
@@ -12,35 +16,45 @@ scopes) would give an expired row another lifetime.
 
 All these tables are asked, whatever their `MetaData`: on which base a model was declared says
 nothing about the database that it is in.
+
+This module must not know which extensions there are.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, cast
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Column, ColumnElement, Table, or_, true
 from sqlalchemy.exc import InvalidRequestError, NoReferenceError
 
+from ttl_odm.sqlalchemy.compat import ANNOTATED
 from ttl_odm.sqlalchemy.policy.bindings import (
     Binding,
     all_subtables,
+    bind_info,
     binding_of,
     bound_tables,
+    copying,
     first_of,
     root_binding_of,
     sub_binding_of,
 )
-from ttl_odm.sqlalchemy.policy.rules import gated_tables, root_of, rule_of, rules_below
+from ttl_odm.sqlalchemy.policy.rules import Removed
 from ttl_odm.sweeper.hooks import Hooks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import ForeignKeyConstraint
+    from sqlalchemy import Connection, ForeignKeyConstraint
+    from sqlalchemy.orm import Mapper
 
-    from ttl_odm.sqlalchemy.policy.rules import Rule
+    from ttl_odm.core.extension import Extension
+    from ttl_odm.sqlalchemy.policy.rules import Dependents, Keys, Rule
 
     References = Mapping[str, list["_Reference"]]
     """By the full name of the table that they refer to."""
@@ -48,11 +62,133 @@ if TYPE_CHECKING:
     Recorded = frozenset[Table]
     """The tables of recorded models."""
 
+RULE_KEY: Final = "ttl_odm.rule"
+"""Where a table has its `Rule`."""
+
+_BELOW: Final = "ttl_odm.rules_below"
+"""In ``MetaData.info``: the rules that lead to each of its tables, while no table is added."""
 
 _NO_HOOKS: Final = Hooks()
 
 _CONSEQUENCES: Final = "ttl_odm.consequences"
 """In ``MetaData.info``: what changes of its tables mean, while no table is added."""
+
+dependents: Final[list[Dependents]] = []
+"""Those of the extensions that models have asked for."""
+
+done_by_flush: ContextVar[set[object] | None] = ContextVar("ttl_odm_done_by_flush", default=None)
+"""What rules have done once for the flush at hand; None outside of one."""
+
+ruled_tables: Final[WeakKeyDictionary[Table, None]] = WeakKeyDictionary()
+"""Every table with a rule, while it is in use; copies by `to_metadata` aside."""
+
+
+class GatedTables:
+    """Every table whose expired rows aren't seen: see `BoundTables`, and `ruled_tables`."""
+
+    def __iter__(self) -> Iterator[Table]:
+        yield from bound_tables
+        references = ruled_tables.keyrefs()
+        yield from (table for reference in references if (table := reference()) is not None)
+
+
+gated_tables: Final = GatedTables()
+
+
+def bind_extension(mapper: Mapper[Any], cls: type, declared: Extension) -> None:
+    """Let the package of a declaration put it on the table of a class."""
+    import_module(declared.package("sqlalchemy")).bind(mapper, cls, declared)
+
+
+def bind_rule(table: Table, rule: Rule) -> None:
+    """Put a rule on a table."""
+    bind_info(table, RULE_KEY, rule)
+    ruled_tables[table] = None
+    bound_tables.changed()
+
+
+def rule_of(table: object) -> Rule | None:
+    """The rule of a table, or None where it has none."""
+    original = getattr(table, ANNOTATED, table)
+    if not isinstance(original, Table):
+        return None
+    rule: Rule | None = original.info.get(RULE_KEY)
+    if rule is not None and rule.table is not original:  # to_metadata() copies `info`
+        with copying:
+            rule = cast("Rule", original.info[RULE_KEY])
+            if rule.table is not original:
+                rule = rule.on(original)
+                bind_info(original, RULE_KEY, rule)
+    return rule
+
+
+def index_link(table: Table) -> None:
+    """Give a table the index of its link, if a rule asks for one.
+
+    Only once the table is needed: a declaration that comes later may have such an index.
+
+    Raises:
+        TTLConfigurationError: The link is misdeclared.
+    """
+    rule = rule_of(table)
+    if rule is not None:
+        rule.add_index()
+
+
+def root_of(table: Table) -> Binding | None:
+    """The policy that says when rows of a table expire: its own, or that at the end of its rule."""
+    rule = rule_of(table)
+    while rule is not None:
+        table = rule.links().parent
+        rule = rule_of(table)
+    return root_binding_of(table)
+
+
+def rules_below(table: Table) -> Sequence[Rule]:
+    """The rules whose parent is a table."""
+    metadata = table.metadata
+    state = bound_tables.changes, len(metadata.tables)
+    # Each DELETE asks. Kept beside the tables that it names, so that they may go together.
+    known_state, known = metadata.info.get(_BELOW, (None, {}))
+    if known_state != state:
+        known = defaultdict(list)
+        for rule in filter(None, map(rule_of, tuple(metadata.tables.values()))):
+            known[rule.links().parent].append(rule)
+        metadata.info[_BELOW] = state, known
+    return known.get(table, ())  # type: ignore[no-any-return]
+
+
+def all_rules_below(table: Table) -> list[Rule]:
+    """The rules that lead to a table at whatever depth, those of parents before the others."""
+    tables, every = [table], list[Rule]()
+    while tables:
+        below = rules_below(tables.pop())
+        every += below
+        tables += [rule.table for rule in below]
+    return every
+
+
+def reason_of_dependents(binding: Binding) -> str | None:
+    """Why the rows of a policy can't go alone; None if they can."""
+    if not rules_below(binding.table):
+        return None
+    return next(filter(None, (one.reason(binding) for one in dependents)), None)
+
+
+def remove_dependents(
+    connection: Connection, binding: Binding, keys: Keys, limit: int | None = None
+) -> Removed:
+    """Remove what goes before rows of a policy, by primary key."""
+    rows: Counter[str] = Counter()
+    if not rules_below(binding.table):
+        return Removed(rows)
+    for one in dependents:
+        left = None if limit is None else limit - rows.total()
+        removed = one.remove(connection, binding, keys, left)
+        rows += removed.rows
+        if not removed.is_done:
+            return Removed(rows, is_done=False)
+    return Removed(rows)
 
 
 @dataclass(frozen=True, slots=True)
