@@ -50,7 +50,6 @@ from ttl_odm.sqlalchemy.purge.statements import (
     PurgeDelete,
     SweepSelect,
     hinted,
-    is_mysql,
     is_one_of,
 )
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -373,7 +372,7 @@ class Removal:
             theirs = is_one_of([own[key] for key in key_columns(self.binding.table)], held)
             connection.execute(PurgeDelete(sub.table).where(theirs))
         statement = PurgeDelete(table).where(is_one_of(key_columns(table), held))
-        if is_mysql(connection):
+        if compat.is_mysql(connection.dialect):  # MariaDB takes no hints
             statement = hinted(statement, connection, BY_KEY)
         if not (judged or self.reason == "displaced"):  # which were judged as they were locked
             statement = statement.where(expired_in(connection, self.binding, table))

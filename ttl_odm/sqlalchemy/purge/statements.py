@@ -26,7 +26,6 @@ from sqlalchemy import (
     tuple_,
 )
 
-from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
@@ -49,12 +48,6 @@ class PurgeDelete(Delete):
     """
 
     inherit_cache = True
-
-
-def is_mysql(connection: Connection) -> bool:
-    """Whether this is MySQL and not MariaDB: it takes hints, and waits a second at least."""
-    dialect = connection.dialect
-    return dialect.name in MYSQL_FAMILY and not getattr(dialect, "is_mariadb", False)
 
 
 def hinted(statement: PurgeDelete, connection: Connection, hint: str, **names: str) -> PurgeDelete:
