@@ -1,20 +1,19 @@
 """The database's clock, and the two columns that are read by it.
 
-The clock is there in SQLAlchemy's expressions, and as this process knows it without asking. How
-each database is asked for its now, stamps a row and takes seconds from an instant is in
-`ttl_odm.dialects`; `Clock` gives those texts SQLAlchemy's types.
+`Clock` is the clock in SQLAlchemy's expressions. The SQL that reads each database's now, stamps a
+row and takes seconds from an instant is in `ttl_odm.dialects`; `Clock` adds SQLAlchemy's types.
 
 ``row.is_expired`` and the identity map need the database's now for rows that are already in
 memory. A `Sample`, taken once in a while before a statement on a TTL table, gives an upper
-bound: the server's answer, less the moment at which the question was *sent*. An upper bound
-errs towards "expired", where a look at the database settles it; it never shows an expired row
+bound: the server's answer, counted from the moment at which the question was *sent*. An upper bound
+errs towards "expired", which the database then confirms or denies; it never shows an expired row
 as live. The host's wall clock is not used anywhere, only its monotonic one.
 
-`LastModified` keeps ``_ts`` as each database tells time best and shows it as an aware UTC
-datetime; `Seconds` keeps ``ttl`` and refuses what the contract refuses, in every statement
-that writes it: flush, bulk and Core alike. Neither lets Alembic write it into a revision that could
-not run: see `refuse_in_revision`. `Native` is the format of ``_ts``: the only
-`ColumnFormat` that costs nothing at all. Those of other columns are in
+`LastModified` is the type of ``_ts``: each database's best form for instants, and an aware UTC
+datetime in Python. `Seconds` is the type of ``ttl`` and rejects what the contract rejects, in every
+statement that writes it: flush, bulk and Core alike. Neither lets Alembic write it into a revision
+that couldn't run: see `refuse_in_revision`. `Native` is the format of ``_ts``: the only
+`ColumnFormat` that costs nothing at all. The formats of other columns are in
 `ttl_odm.sqlalchemy.time.formats`. `PartEnd` is what the sweeper's indexes are ordered by.
 
 This module must not know policies or statements.
@@ -140,14 +139,14 @@ _CLOCKS: Final[dict[str, Clock]] = {
     for clock in (_PostgreSQLClock(), _MySQLClock(), _SQLiteClock())
     for name in clock.names
 }
-"""By dialect. Those of families that others bring are added when they are met."""
+"""By dialect. The clocks of other distributions' families are added when they are first used."""
 
 
 def clock_of(dialect: Dialect) -> Clock:
-    """The clock of a dialect.
+    """Return the clock of a dialect.
 
-    For one that isn't supported an error is the only safe answer: a statement without the predicate
-    would show expired rows.
+    A dialect that isn't supported is an error, because a statement without the predicate would show
+    expired rows.
     """
     clock = _CLOCKS.get(dialect.name)
     if clock is not None:
@@ -158,7 +157,7 @@ def clock_of(dialect: Dialect) -> Clock:
 
 
 def _brought_clock(dialect: str) -> Clock:
-    """The clock of a dialect whose family another distribution brings."""
+    """Make the clock of a dialect whose family comes from another distribution."""
     family = brought_family(dialect)
     if family is None:
         raise TTLConfigurationError(
@@ -175,30 +174,32 @@ def _brought_clock(dialect: str) -> Clock:
 monotonic: Final = partial(time.monotonic)
 """This host's monotonic clock, in seconds.
 
-Not under its own name: freezegun replaces each `time.monotonic` that it finds in a module, and what
-was sampled then would be wrong by decades afterwards.
+Not under its own name: freezegun replaces each `time.monotonic` that it finds in a module, and
+samples taken then would be wrong by decades afterwards.
 """
 
 MAX_AGE: Final = 300.0
-"""Seconds after which a sample is renewed, in case the server's clock was set."""
+"""Seconds after which a sample is renewed, in case the server's clock was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A database's clock as it was seen once.
+    """One reading of a database's clock.
 
-    That is the server's now (aware, UTC), and this host's monotonic clock when it was `asked`.
+    Attributes:
+        instant: The server's now (aware, UTC).
+        asked: This host's monotonic clock when the question was sent.
     """
 
     instant: datetime
     asked: float
 
     def now(self) -> datetime:
-        """The latest that the server's clock can show at this moment (aware, UTC)."""
+        """Return the latest instant that the server's clock can show now (aware, UTC)."""
         return self.instant + timedelta(seconds=monotonic() - self.asked)
 
     def at(self, moment: float) -> datetime:
-        """The latest that it can have shown when this host's monotonic clock showed this."""
+        """Return the latest that it can have shown at a moment of this host's monotonic clock."""
         return self.instant + timedelta(seconds=moment - self.asked)
 
 
@@ -208,13 +209,13 @@ _engines: WeakSet[Engine] = WeakSet()
 
 
 def sample_of(dialect: Any) -> Sample | None:
-    """What was seen of the clock of an engine's database; None before its first sample."""
-    # On the dialect, which copies of the engine share: looking it up there costs the least.
+    """Return the latest sample of an engine's database; None before the first one."""
+    # On the dialect, which copies of the engine share: that lookup costs the least.
     return getattr(dialect, "ttl_odm_sample", None)
 
 
 def observe(connection: Connection) -> None:
-    """Look at the clock of a connection's database."""
+    """Take a sample of the clock of a connection's database."""
     dialect: Any = connection.dialect
     clock = clock_of(dialect)
     asked = monotonic()
@@ -227,16 +228,18 @@ def observe(connection: Connection) -> None:
 
 
 def forget(dialect: Any) -> None:
-    """Let the next statement look at the clock of this engine's database again."""
+    """Drop the sample of an engine's database, so that the next statement takes a new one."""
     dialect.ttl_odm_sample = None
     dialect.ttl_odm_stale_at = 0.0
 
 
 def database_now(row: object) -> datetime:
-    """The now of the database that a row came from (aware, UTC), as an upper bound.
+    """Return an upper bound of the now of the database that a row came from (aware, UTC).
 
-    A detached row is judged by the database that was sampled last; before the first statement on a
-    TTL table it is a TTLError.
+    A detached row is judged by the database that was sampled last.
+
+    Raises:
+        TTLError: No database was sampled yet: no statement on a TTL table has run.
     """
     session = object_session(row)
     sample = None if session is None else sample_of(dialect_of(session, row))
@@ -251,10 +254,10 @@ def database_now(row: object) -> datetime:
 
 
 def dialect_of(session: Session, row: object) -> Dialect:
-    """The dialect of the database that a session has an object in.
+    """Return the dialect of the database that a session keeps an object in.
 
-    A flush asks for an object's own database where sessions have one for each (horizontal
-    sharding), and for that of its class elsewhere; so `get_bind()` is asked for no more than that.
+    Asks `get_bind()` as a flush does: for the object's own database where a session has several
+    (horizontal sharding), otherwise for that of its class.
     """
     own: dict[str, Any] = {}
     if session.connection_callable is not None:
@@ -265,35 +268,36 @@ def dialect_of(session: Session, row: object) -> Dialect:
 
 
 def forget_compiled_statements() -> None:
-    """Let the engines that have met a TTL table compile their statements again.
+    """Empty the statement caches of the engines that have run statements on a TTL table.
 
-    (A statement cache that a user passes along can't be reached; only the engines' own.)
+    (Only the engines' own caches: one that a user passes along can't be reached.)
     """
     for engine in list(_engines):
         engine.clear_compiled_cache()
 
 
 class UnwrappedInvalidTTL(InvalidTTL, DontWrapMixin):
-    """`InvalidTTL` that SQLAlchemy does not dress up as a StatementError."""
+    """`InvalidTTL` that SQLAlchemy doesn't wrap in a StatementError."""
 
 
 class UnwrappedConfigurationError(TTLConfigurationError, DontWrapMixin):
-    """`TTLConfigurationError` that SQLAlchemy does not dress up as a StatementError."""
+    """`TTLConfigurationError` that SQLAlchemy doesn't wrap in a StatementError."""
 
 
 def refuse_in_revision(caller: FrameType | None) -> None:
-    """Refuse the call of a ``__repr__`` by which Alembic writes a revision without our operations.
+    """Raise if Alembic calls a ``__repr__`` to write a revision without our operations.
 
     Without ``import ttl_odm.alembic`` in env.py autogenerate knows nothing of TTL. It would write
     our columns and policies as their ``repr()``, and the revision would end in a bare NameError or
-    a SyntaxError. Whoever else asks for a ``repr()`` gets it.
+    a SyntaxError. Other callers get the ``repr()``.
 
     Args:
         caller: The frame that called ``__repr__``.
 
     Raises:
-        TTLConfigurationError: It is Alembic's renderer, and ``ttl_odm.alembic`` isn't imported. The
-            error is Alembic's ``CommandError`` too, which its commands print as one line.
+        TTLConfigurationError: The caller is Alembic's renderer, and ``ttl_odm.alembic`` isn't
+            imported. The error is Alembic's ``CommandError`` too, which its commands print as one
+            line.
     """
     if (
         caller is not None
@@ -313,7 +317,7 @@ class LastModified(TypeDecorator[datetime]):
     """An instant; always an aware UTC ``datetime`` in Python.
 
     ``timestamptz`` on PostgreSQL, epoch microseconds on MariaDB and MySQL, epoch milliseconds
-    on SQLite; elsewhere what the family of the database says.
+    on SQLite; on other databases the storage type of their family.
     """
 
     impl = DateTime(timezone=True)
@@ -328,7 +332,7 @@ class LastModified(TypeDecorator[datetime]):
         return dialect.type_descriptor(clock_of(dialect).storage)
 
     def bind_processor(self, dialect: Dialect) -> Any:
-        """Store an aware datetime; a naive one is refused, for it names no instant."""
+        """Store an aware datetime; a naive one is rejected, since it names no instant."""
         to_storage = clock_of(dialect).to_storage
 
         def process(value: Any) -> Any:
@@ -348,7 +352,7 @@ class LastModified(TypeDecorator[datetime]):
         dialect: Dialect,
         coltype: object,  # noqa: ARG002 - SQLAlchemy's signature
     ) -> Any:
-        """Read an aware datetime in UTC, without `TypeDecorator`'s detours: it is done per row."""
+        """Read an aware datetime in UTC, without `TypeDecorator`'s detours: it runs per row."""
         return clock_of(dialect).reader()
 
 
@@ -371,7 +375,7 @@ class Seconds(TypeDecorator[int]):
         value: float | timedelta | None,
         dialect: Dialect,  # noqa: ARG002 - SQLAlchemy's signature
     ) -> int | None:
-        """Whole seconds, -1 or None; of anything else nothing is sent to the database."""
+        """Return whole seconds, -1 or None; raise for anything else before it is sent."""
         if value is None:
             return None
         try:
@@ -380,7 +384,7 @@ class Seconds(TypeDecorator[int]):
             raise UnwrappedInvalidTTL(str(error)) from None
 
     def coerce_compared_value(self, op: OperatorType | None, value: object) -> TypeEngine[Any]:
-        """Compare with any integer: ``where(Model.ttl > 0)`` asks, it stores nothing."""
+        """Let a comparison take any integer, since ``where(Model.ttl > 0)`` stores nothing."""
         return Integer().coerce_compared_value(op, value)
 
 
@@ -389,7 +393,7 @@ class ColumnFormat:
     """How one column keeps instants on one database.
 
     Moments are instants of the database's clock, see `ttl_odm.sqlalchemy.time.dialect_time`. This
-    class itself is for columns that keep just these: ``timestamptz`` on PostgreSQL, and a
+    class itself is for columns that keep moments: ``timestamptz`` on PostgreSQL, and a
     `LastModified` that may be NULL. `raw` reads and binds what the column holds, as it is;
     `precision` is the steps in which it keeps time, in microseconds.
     """
@@ -400,48 +404,48 @@ class ColumnFormat:
 
     @property
     def shifts(self) -> bool:
-        """Whether what Python reads depends on the session, and only the database can tell."""
+        """Whether the value that Python reads depends on the session's time zone."""
         return False
 
     def plain(self, column: SQL) -> SQL:
-        """The column, without what a type of the application's makes of it."""
+        """The column, without the conversions of the application's type."""
         return type_coerce(column, self.raw)
 
     def within(self, column: SQL, moment: SQL) -> Condition:
-        """What an index finds: the rows that have `reached` a moment, and perhaps others."""
+        """A condition that an index serves: true for all rows that have `reached` a moment."""
         return self.plain(column) <= moment
 
     def reached(self, column: SQL, moment: SQL) -> Condition:
-        """True where the instant is not after a moment; false or NULL where there is none."""
+        """The condition that the instant is not after a moment; false or NULL without one."""
         return self.within(column, moment)
 
     def ahead(self, column: SQL, moment: SQL) -> Condition:
-        """True where the instant is after a moment, or there is none."""
+        """The condition that the instant is after a moment, or there is none."""
         return SQLTemplate("(({0}) IS NOT TRUE)", Boolean(), self.reached(column, moment))
 
     def reached_after(self, column: SQL, seconds: SQL, moment: SQL) -> Condition:
-        """The same as `reached` for an instant so many seconds later."""
+        """`reached` for an instant so many seconds later."""
         return self.reached(column, moment - self.clock.span(seconds))
 
     def ahead_after(self, column: SQL, seconds: SQL, moment: SQL) -> Condition:
-        """The same as `ahead` for an instant so many seconds later."""
+        """`ahead` for an instant so many seconds later."""
         return self.ahead(column, moment - self.clock.span(seconds))
 
     def instant(self, column: SQL) -> SQL:
-        """The moment that the column holds; NULL where it holds none."""
+        """The moment in the column; NULL where it holds none."""
         return self.plain(column)
 
     @property
     def form(self) -> str | None:
-        """How a column of texts has to write dates, for people; None of other columns."""
+        """The form of dates in a column of texts, for messages; None for other columns."""
         return None
 
     def is_read(self, column: SQL) -> SQL | None:  # noqa: ARG002 (see the formats that are texts)
-        """Whether a text is read as a date; None of columns that hold other things."""
+        """The condition that a text is a date; None for columns that hold no texts."""
         return None
 
     def stored(self, moment: SQL) -> SQL:
-        """What the column has to hold for a moment, or for one shortly after it."""
+        """The column's value for a moment, or for one shortly after it."""
         if self.precision == 1:
             return moment
         return dialect_time_of(self.clock).rounded_up(moment, self.precision)
@@ -461,9 +465,9 @@ class Native(ColumnFormat):
 
 
 class Instants:
-    """How a column keeps instants: this is the contract's own, which is of type `LastModified`.
+    """How a column keeps instants: this class is for the contract's own, of type `LastModified`.
 
-    Those of other columns are `ttl_odm.sqlalchemy.time.instants.AdoptedInstants`.
+    Other columns have `ttl_odm.sqlalchemy.time.instants.AdoptedInstants`.
     """
 
     native: ClassVar[bool] = True
@@ -473,7 +477,7 @@ class Instants:
         self._formats: dict[str, ColumnFormat] = {}
 
     def on(self, clock: Clock) -> ColumnFormat:
-        """How the column keeps instants on a database."""
+        """Return how the column keeps instants on a database."""
         column_format = self._formats.get(clock.family)
         if column_format is None:
             column_format = self._formats[clock.family] = self._format_on(clock)
@@ -493,7 +497,7 @@ class Instants:
 
 
 class PartEnd(FunctionElement[Any]):
-    """What the index over inheriting rows orders by; given a ttl, that over rows with their own."""
+    """The key of the index over inheriting rows; with a ttl, of that over rows with their own."""
 
     inherit_cache = True
 

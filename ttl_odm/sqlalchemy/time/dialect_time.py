@@ -1,14 +1,14 @@
-"""What instants look like on each family of databases, in columns that are not ours.
+"""Instants on each family of databases, in columns that are not ours.
 
-`dialect_time_of` has the `DialectTime` of a family. That of our three is written out; `GeneralTime`
-makes one of what any other family says.
+`dialect_time_of` returns the `DialectTime` of a family: there is a class for each of our three, and
+`GeneralTime` for any other one, made of what that family says.
 
-A *moment* is an instant as the database's clock tells it (`Clock.storage`: ``timestamptz`` on
-PostgreSQL, integers elsewhere). What is here turns a moment into what a column of dates,
-integers or strings holds, and back. `ttl_odm.sqlalchemy.time.formats` says which column needs what.
+A *moment* is an instant in the form of the database's clock (`Clock.storage`: ``timestamptz`` on
+PostgreSQL, integers elsewhere). A `DialectTime` converts moments to the values of a column of
+dates, integers or strings, and back. `ttl_odm.sqlalchemy.time.formats` chooses the conversion.
 
-Nothing here asks for the session's time zone, and nothing raises on a value that is not a date:
-``is_...`` conditions tell these, and are asked before, or beside, what would.
+No conversion depends on the session's time zone, and none raises on a value that is not a date: the
+``is_...`` conditions recognize dates, and are evaluated before, or beside, whatever would raise.
 """
 
 # ruff: noqa: D102 (what a method is for stands where it is declared first)
@@ -50,20 +50,20 @@ _YEAR_10_000: Final = 253_402_300_800
 """Seconds from 1970 to the year that Python has no dates for."""
 
 NO_NUMBER: Final = -(2**63)
-"""What is below is not an instant: minus infinity. NaN and infinity are above all, or NULL."""
+"""Numbers below are no instants: minus infinity. NaN and infinity are above all, or NULL."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def clock_face(seconds: int) -> str:
-    """What a clock in UTC shows so many seconds after 1970."""
+    """Return what a clock in UTC shows a number of seconds after 1970."""
     return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%d %H:%M:%S")
 
 
 class DialectTime(ABC):
-    """One family of databases. Where nothing else is said, expressions are what it returns.
+    """Conversions on one family of databases, as SQL expressions unless annotated otherwise.
 
-    With `text_dates` SQLAlchemy keeps dates as texts, which others may have written in another way.
+    With `text_dates` SQLAlchemy keeps dates as texts, and other programs may write other forms.
     """
 
     family: Family
@@ -76,7 +76,7 @@ class DialectTime(ABC):
     big_integer = "BIGINT"
 
     _from_microseconds = "{0}"  # a text, of which a `SQLTemplate` is made
-    # A `SQLTemplate` for the method of this name each.
+    # The `SQLTemplate` of the method of the same name.
     _wall: str
     _day: str
     _text: str
@@ -88,80 +88,80 @@ class DialectTime(ABC):
     _from_text: str
 
     def wall(self, moment: SQL) -> SQL:
-        """What a clock in UTC shows at a moment."""
+        """Convert a moment to what a clock in UTC shows."""
         return SQLTemplate(self._wall, self.wall_type, moment)
 
     def day(self, moment: SQL) -> SQL:
-        """The day in UTC."""
+        """Convert a moment to the day in UTC."""
         return SQLTemplate(self._day, self.day_type, moment)
 
     def text(self, moment: SQL) -> SQL:
-        """``YYYY-MM-DD hh:mm:ss.ffffff`` in UTC, compared byte by byte."""
+        """Convert a moment to ``YYYY-MM-DD hh:mm:ss.ffffff`` in UTC, compared byte by byte."""
         return SQLTemplate(self._text, String(), moment)
 
     def day_text(self, moment: SQL) -> SQL:
-        """``YYYY-MM-DD`` in UTC, as a column of strings is compared."""
+        """Convert a moment to ``YYYY-MM-DD`` in UTC, compared as a column of strings is."""
         return SQLTemplate(self._day_text, String(), moment)
 
     @abstractmethod
     def iso(self, moment: SQL, *, fraction: bool, suffix: str) -> SQL:
-        """``YYYY-MM-DDThh:mm:ss`` in UTC, perhaps with microseconds."""
+        """Convert a moment to ``YYYY-MM-DDThh:mm:ss`` in UTC, perhaps with microseconds."""
 
     @abstractmethod
     def units(self, moment: SQL, unit: str, *, up: bool) -> SQL:
-        """Whole units since 1970, rounded up or down."""
+        """Convert a moment to whole units since 1970, rounded up or down."""
 
     @abstractmethod
     def rounded_up(self, moment: SQL, microseconds: int) -> SQL:
-        """A moment that loses nothing, or grows, where a column keeps steps of so much only."""
+        """Round a moment up to the steps in which a column keeps time."""
 
     @abstractmethod
     def literal_wall(self, seconds: int) -> str:
-        """What a clock in UTC shows so many seconds after 1970, to compare with `wall`."""
+        """Return what a clock in UTC shows seconds after 1970, as SQL to compare with `wall`."""
 
     @abstractmethod
     def literal_moment(self, seconds: int) -> str:
-        """The moment so many seconds after 1970."""
+        """Return the moment a number of seconds after 1970, as SQL."""
 
     def canonical(self, string: SQL) -> SQL:
-        """A valid ISO string (`is_iso`) in the form of `text`."""
+        """Convert a valid ISO string (`is_iso`) to the form of `text`."""
         return SQLTemplate(self._canonical, String(), string)
 
     def is_iso(self, string: SQL) -> SQL:
-        """Whether a string is a date and time of day, in ISO 8601 and UTC."""
+        """The condition that a string is a date and time of day, in ISO 8601 and UTC."""
         return SQLTemplate(self.family.is_iso("{0}"), Boolean(), string)
 
     def is_wall(self, column: SQL) -> SQL | None:
-        """Whether a column of datetimes holds one; None where it can't help it."""
+        """The condition that a column of datetimes holds one; None if it can hold nothing else."""
         is_wall = self.family.is_date("{0}")
         return None if is_wall is None else SQLTemplate(is_wall, Boolean(), column)
 
     def is_day(self, column: SQL) -> SQL | None:
-        """The same for a column of dates."""
+        """The condition that a column of dates holds one; None if it can hold nothing else."""
         return None if self._is_day is None else SQLTemplate(self._is_day, Boolean(), column)
 
     def from_wall(self, column: SQL) -> SQL:
-        """The moment at which a clock in UTC shows this."""
+        """Return the moment at which a clock in UTC shows a wall time."""
         return SQLTemplate(self._from_wall, self.moment_type, column)
 
     def from_day(self, column: SQL) -> SQL:
-        """The moment at which a day begins in UTC."""
+        """Return the moment at which a day begins in UTC."""
         return SQLTemplate(self._from_day, self.moment_type, column)
 
     def from_text(self, text: SQL) -> SQL:
-        """The moment of a `canonical` string."""
+        """Return the moment of a `canonical` string."""
         return SQLTemplate(self._from_text, self.moment_type, text)
 
     @abstractmethod
     def from_units(self, column: SQL, unit: str) -> SQL:
-        """The moment of so many units since 1970; NULL where Python has no date for it."""
+        """Return the moment of units since 1970; NULL where Python has no date for it."""
 
     @abstractmethod
     def number(self, moment: SQL, unit: str, *, is_float: bool) -> SQL:
-        """Units since 1970 with their fraction: a double, or an exact decimal."""
+        """Convert a moment to units since 1970 with a fraction: a double, or an exact decimal."""
 
     def from_number(self, column: SQL, unit: str, *, is_float: bool) -> SQL:
-        """The inverse of `number`: to the microsecond, of a decimal rounded up."""
+        """Invert `number`, to the microsecond; decimals are rounded up."""
         factor, way = PER_SECOND[unit], "ROUND" if is_float else "CEIL"
         point = ".0" if self.text_dates else ""
         whole = f"{self.greatest}({{0}}, {-_YEAR_1 * factor}) * {1_000_000 // factor}{point}"
@@ -372,9 +372,9 @@ class SQLiteTime(IntegerTime):
 
 
 class GeneralTime(IntegerTime):
-    """A family that somebody brings: what it doesn't say, standard SQL does.
+    """A family of another distribution, with standard SQL for what the family doesn't specify.
 
-    `zoned` is for columns with a time zone, where the database has them.
+    `zoned` is for columns with a time zone, on databases that have them.
     """
 
     per_second = 1_000_000
@@ -420,7 +420,7 @@ _TIMES: Final[dict[type[Family], DialectTime]] = {
 
 @cache
 def dialect_time_of(family: Family, *, zoned: bool = False) -> DialectTime:
-    """What instants look like on a family of databases; in `zoned` columns, if that differs."""
+    """Return the conversions of a family of databases, for `zoned` columns if these differ."""
     if isinstance(family, General):
         return GeneralTime(family, zoned=zoned)
     time = next(copy(time) for kind, time in _TIMES.items() if isinstance(family, kind))

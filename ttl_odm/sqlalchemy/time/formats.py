@@ -1,10 +1,10 @@
-"""How columns that are not ours keep instants: in which kind, and how each is compared with now.
+"""The formats of columns that are not ours: how each keeps instants, and is compared with now.
 
-One object per column and database, a `ColumnFormat`. The predicate, the stamps and the sweeper
-ask it for SQL; none of them knows what a column holds.
+There is one `ColumnFormat` for each column and database. The predicate, the stamps and the sweeper
+get their SQL from it; none of them knows what a column holds.
 
-A comparison says what the column must be, never what a function of it must be, where that is
-possible: then an index on the column serves. Where it is not exact, an exact one stands beside it.
+Where possible, a comparison is of the column itself, never of a function of it, so that an index on
+the column serves. Where that is not exact, an exact comparison is added.
 """
 
 # ruff: noqa: D102 (what a method is for stands where it is declared first)
@@ -46,7 +46,7 @@ _INTEGER: Final = BigInteger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Zoned(ColumnFormat):
-    """Columns of wall times, in a zone."""
+    """Columns of wall times, in a time zone."""
 
     dialect: DialectTime
     offsets: Offsets
@@ -58,18 +58,18 @@ class _Zoned(ColumnFormat):
 
     @abstractmethod
     def _is_valid(self, column: SQL) -> SQL | None:
-        """Whether the column holds a wall time; None where it can't help it."""
+        """The condition that the column holds a wall time; None if it can hold nothing else."""
 
     @abstractmethod
     def _reached_exactly(self, column: SQL, moment: SQL) -> Condition | None:
-        """What has to be true beside `within`; None where that is exact."""
+        """The condition to add to `within`; None where `within` is exact."""
 
     @abstractmethod
     def _offset_of(self, column: SQL) -> SQL | int:
         """The seconds that the zone is ahead of UTC at the wall time in the column."""
 
     def _unzoned(self, column: SQL, shown: SQL) -> SQL:
-        """The moment that the column holds; `shown` is when clocks in UTC show the same."""
+        """Return the moment in the column; `shown` is the moment when clocks in UTC show it."""
         offset = self._offset_of(column)
         if isinstance(offset, int):
             moment = self._shifted(shown, -offset)
@@ -79,12 +79,12 @@ class _Zoned(ColumnFormat):
         return moment if valid is None else case((valid, moment))
 
     def _offset(self, at: SQL, boundaries: Iterable[tuple[str, int]], otherwise: int) -> SQL:
-        """The zone's seconds ahead of UTC, by where each offset begins to count, the last first."""
+        """Return the zone's seconds ahead of UTC, by the start of each offset, the last first."""
         cases = " ".join(f"WHEN {{0}} >= {start} THEN {seconds}" for start, seconds in boundaries)
         return SQLTemplate(f"CASE {cases} ELSE {otherwise} END", _INTEGER, at)
 
     def _shifted(self, moment: SQL, seconds: SQL | int) -> SQL:
-        """A moment so many seconds later; the same SQL where that is none."""
+        """Return a moment a number of seconds later; the same SQL for 0."""
         if not isinstance(seconds, int):
             return moment + self.clock.span(seconds)
         if not seconds:
@@ -92,7 +92,7 @@ class _Zoned(ColumnFormat):
         return moment + self.clock.span(literal_column(f"({seconds})", _INTEGER))
 
     def _at_wall(self, moment: SQL) -> SQL:
-        """The moment at which a clock in UTC shows what one in the zone shows at this moment."""
+        """Return the moment at which a clock in UTC shows what the zone's shows at `moment`."""
         if self.offsets.is_fixed:
             return self._shifted(moment, self.offsets.most)
         literal = self.dialect.literal_moment
@@ -102,7 +102,7 @@ class _Zoned(ColumnFormat):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WallTimes(_Zoned):
-    """Naive datetimes, and on databases without zones aware ones, which are told in UTC there."""
+    """Naive datetimes; and aware ones on databases without zones, which keep them in UTC."""
 
     def within(self, column: SQL, moment: SQL) -> Condition:
         limit = self._shifted(moment, self.offsets.most)
@@ -239,8 +239,8 @@ class Epochs(ColumnFormat):
 class FractionalEpochs(ColumnFormat):
     """Floats and decimals: seconds, milliseconds or microseconds since 1970, with a fraction.
 
-    What is not a number (NaN, infinity either way) is not an instant. Of a float the nearest
-    microsecond is meant, by the very division that a program's ``time.time()`` has gone through.
+    NaN and both infinities are no instants. A float stands for the nearest microsecond, by the same
+    division that Python's ``time.time()`` uses.
     """
 
     dialect: DialectTime
@@ -272,8 +272,9 @@ class FractionalEpochs(ColumnFormat):
 class MySQLTimestamps(ColumnFormat):
     """MariaDB's and MySQL's ``TIMESTAMP``: kept in UTC, but shown in the session's time zone.
 
-    Nothing but ``UNIX_TIMESTAMP()`` tells what is kept. What is written goes through the zone of
-    the session; in the hour that a change repeats it would be an hour early, and is made later.
+    Only ``UNIX_TIMESTAMP()`` returns the value that is kept. A written value is converted from the
+    session's zone. In the hour that a change repeats it would be an hour early, so it is made an
+    hour later there.
     """
 
     @property

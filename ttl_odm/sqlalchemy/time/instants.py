@@ -1,8 +1,8 @@
-"""The column that lifetimes are counted from: what it may be, and how a policy reads it.
+"""The column that lifetimes are counted from: which types it may have, and how a policy reads it.
 
 It is checked when a policy is put on a table (`instants_of`), so that a column which can't hold
-instants, or of which nobody knows how it does, is found before a row is at stake. The contract's
-own column is in `ttl_odm.sqlalchemy.time.clock`; what the others mean for a database is
+instants, or doesn't say how, is found before any row is deleted. The type of the contract's own
+column is in `ttl_odm.sqlalchemy.time.clock`; the formats of others on each database are in
 `ttl_odm.sqlalchemy.time.formats`.
 """
 
@@ -76,7 +76,7 @@ _SHORTEST_ISO: Final = 20
 
 
 def instants_of(column: Column[Any], zone: str, unit: str | None, where: str) -> Instants:
-    """How a column keeps instants, as its type and the policy's time zone and unit say."""
+    """Return how a column keeps instants, by its type and the policy's time zone and unit."""
     fix = _fix(column.type, unit)
     if fix is not None:
         raise TTLConfigurationError(
@@ -89,7 +89,7 @@ def instants_of(column: Column[Any], zone: str, unit: str | None, where: str) ->
 
 
 def _fix(type_: TypeEngine[Any], unit: str | None) -> str | None:
-    """What to write instead; None where the type and the unit fit."""
+    """Return what to write instead; None if the type and the unit fit."""
     affinity = _affinity(type_)
     if isinstance(type_, LastModified) or issubclass(affinity, (DateTime, Date)):
         return None if unit is None else "the column holds dates, so leave unit out"
@@ -109,7 +109,7 @@ def _fix(type_: TypeEngine[Any], unit: str | None) -> str | None:
 
 
 class AdoptedInstants(Instants):
-    """How a column of the application's keeps instants; see `instants_of`."""
+    """How a column of the application keeps instants; see `instants_of`."""
 
     native = False
 
@@ -119,7 +119,7 @@ class AdoptedInstants(Instants):
         self._unit = unit
 
     def stored(self, moment: ColumnElement[Any]) -> ColumnElement[Any]:
-        """A moment of the database's clock as a value for the column."""
+        """Return a moment of the database's clock as a value for the column."""
         return Stored(self, moment)
 
     @property
@@ -128,7 +128,7 @@ class AdoptedInstants(Instants):
         return 2 * 86_400 if issubclass(_affinity(self.column.type), Date) else 1
 
     def latest_on(self, dialect: Dialect) -> datetime | None:
-        """The last instant that the column has room for; None where that is past all datetimes."""
+        """Return the last instant that the column can hold; None if it can hold any datetime."""
         kept: Any = kept_type(self.column.type, clock_of(dialect).family)
         if dialect.name == "sqlite" or isinstance(kept, BigInteger):
             return None
@@ -201,7 +201,7 @@ class AdoptedInstants(Instants):
         )
 
     def _check_text(self, kept: TypeEngine[Any]) -> None:
-        """Refuse datetimes that are texts of another form than SQLAlchemy's own on SQLite."""
+        """Reject datetimes that SQLite keeps as texts of another form than SQLAlchemy's own."""
         usual = compat.storage_format(DateTime().dialect_impl(_dialect("sqlite")))
         form = compat.storage_format(kept.dialect_impl(_dialect("sqlite")))
         in_seconds, *_ = str(usual).split(".")
@@ -215,13 +215,13 @@ class AdoptedInstants(Instants):
 
 @dataclass(frozen=True)
 class Capacity:
-    """What the column of a model's field has room for; `where` names both, for messages."""
+    """The range of instants of a model's column; `where` names both, for messages."""
 
     instants: Instants
     where: str
 
     def check(self, dialect: Dialect, end: datetime | None, call: str) -> None:
-        """Refuse an end of a row's life that is too late."""
+        """Reject an end of a row's life that is too late for the column."""
         instants = self.instants
         latest = instants.latest_on(dialect) if isinstance(instants, AdoptedInstants) else None
         if end is not None and latest is not None and end > latest:
@@ -234,7 +234,7 @@ class Capacity:
 
 
 class End(LastModified):
-    """The instant that ``expire_at`` is given, if the column has room for it."""
+    """The type of the instant passed to ``expire_at``; the column must have room for it."""
 
     cache_ok = True
 
@@ -243,7 +243,7 @@ class End(LastModified):
         self.capacity = capacity
 
     def bind_processor(self, dialect: Dialect) -> Any:
-        """Check it before anything is sent."""
+        """Check the instant before anything is sent."""
         to_storage = super().bind_processor(dialect)
 
         def process(value: Any) -> Any:
@@ -254,7 +254,7 @@ class End(LastModified):
 
 
 class SecondsAhead(TypeDecorator[int]):
-    """The seconds that ``expire_in`` is given, negative as `Ago` has them; the same goes for it."""
+    """The type of the seconds passed to ``expire_in``, negative as in `Ago`; checked like `End`."""
 
     impl = BigInteger
     cache_ok = True
@@ -264,7 +264,7 @@ class SecondsAhead(TypeDecorator[int]):
         self.capacity = capacity
 
     def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:
-        """Check it, as far as the database's clock is known."""
+        """Check the end, as far as the database's clock is known."""
         sample = sample_of(dialect)
         if value is not None:
             now = EARLIEST_NOW if sample is None else sample.now()
@@ -273,7 +273,7 @@ class SecondsAhead(TypeDecorator[int]):
 
 
 class Stored(FunctionElement[Any]):
-    """A moment of the database's clock, in its storage type, as a column keeps it."""
+    """A moment of the database's clock, converted to the value of a column."""
 
     inherit_cache = True
     _traverse_internals = [  # noqa: RUF012 (SQLAlchemy's)
@@ -303,7 +303,7 @@ def _affinity(type_: TypeEngine[Any]) -> type[Any]:
 
 
 def kept_type(type_: TypeEngine[Any], family: str) -> TypeEngine[Any]:
-    """The type that a column has on a database: the variant for it, without decorators."""
+    """Return the type that a column has on a database: the variant for it, without decorators."""
     dialect = _dialect(family)
     kept = type_.dialect_impl(dialect)
     while isinstance(kept, TypeDecorator):

@@ -1,9 +1,9 @@
 """MariaDB's and MySQL's ``TIMESTAMP`` columns in sessions of any time zone.
 
-Such a column keeps UTC, but a session reads and compares it in its own time zone. Where the clocks
-of that zone are put back, one wall time stands for two instants, so a value that was read may find
-another row. In UTC each value is one instant: a sweeper's sessions are in UTC where they compare
-with values that they have read, and so is an application's while rows are deleted by their keys.
+Such a column keeps UTC, but a session reads and compares it in its own time zone. When the clocks
+of that zone are set back, one wall time stands for two instants, so a comparison with a value that
+was read may find another row. In UTC each value is one instant: so a sweeper's session is in UTC if
+it compares with values that it has read, and an application's while rows are deleted by their keys.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, MetaData, Table
 
 UTC: Final = "+00:00"
-"""UTC as a session's ``time_zone``: a server knows it without tables of time zones."""
+"""UTC as a session's ``time_zone``: it works without the server's tables of time zones."""
 
 _TABLES: Final = "ttl_odm_timestamps"
-"""Where a MetaData keeps its tables with such columns."""
+"""In ``MetaData.info``: the number of its tables, and those that have such columns."""
 
 _IN_UTC: Final = (
     "(TIMESTAMP'1970-01-01 00:00:00' + INTERVAL CAST(UNIX_TIMESTAMP({0}) * 1000000 AS SIGNED)"
@@ -34,12 +34,12 @@ _IN_UTC: Final = (
 
 
 def has_timestamp(columns: Iterable[ColumnElement[Any]]) -> bool:
-    """Whether one of some columns is a ``TIMESTAMP`` on MariaDB and MySQL."""
+    """Return whether any column is a ``TIMESTAMP`` on MariaDB and MySQL."""
     return any(map(_is_timestamp, columns))
 
 
 def timestamp_tables(metadata: MetaData) -> Sequence[Table]:
-    """The tables of a MetaData that have such a column."""
+    """Return the tables of a MetaData that have such a column."""
     number = len(metadata.tables)
     known_number, tables = metadata.info.get(_TABLES, (None, ()))
     if known_number != number:
@@ -49,7 +49,7 @@ def timestamp_tables(metadata: MetaData) -> Sequence[Table]:
 
 
 def has_timestamp_key(tables: Iterable[Table]) -> bool:
-    """Whether such a column is in a primary key or a foreign key."""
+    """Return whether such a column is in a primary key or a foreign key of any table."""
     return any(
         has_timestamp(column for column in table.c if column.primary_key or column.foreign_keys)
         for table in tables
@@ -57,7 +57,7 @@ def has_timestamp_key(tables: Iterable[Table]) -> bool:
 
 
 def shown_in_utc(columns: Iterable[ColumnElement[Any]]) -> list[ColumnElement[Any]]:
-    """Columns as a session in UTC reads them, in a session of any time zone."""
+    """Return columns so that a session of any time zone reads them as one in UTC does."""
     return [
         SQLTemplate(_IN_UTC, column.type, column) if _is_timestamp(column) else column
         for column in columns
@@ -66,7 +66,7 @@ def shown_in_utc(columns: Iterable[ColumnElement[Any]]) -> list[ColumnElement[An
 
 @contextmanager
 def in_utc(connection: Connection) -> Iterator[None]:
-    """Let a session of MariaDB's or MySQL's be in UTC for a few statements of its transaction."""
+    """Set a session of MariaDB or MySQL to UTC for a few statements of its transaction."""
     before = connection.exec_driver_sql("SELECT @@time_zone").scalar_one()
     if before == UTC:
         yield

@@ -1,12 +1,12 @@
-"""What the clocks of a time zone show: its offsets from UTC, as this host's tables have them.
+"""The offsets of a time zone from UTC, from this host's tables of zones.
 
-SQLite knows no zones, and MariaDB's tables of zones are empty until somebody loads them. So a
+SQLite has no zones, and MariaDB's tables of zones are empty until an administrator loads them. So a
 column of wall times in a named zone is compared by offsets that are written into the SQL, on every
-database alike. They come from `zoneinfo`, or for ``"local"`` from the C library, as the answers of
-`ttl_odm.core.expiry` do.
+database alike. They come from `zoneinfo`, or for ``"local"`` from the C library, like the answers
+of `ttl_odm.core.expiry`.
 
-Only some years around the present are covered. Before and after them a wall time is read as the
-latest instant that it can mean, so that nothing expires early there either.
+Ten years before and after the present are covered. Outside them a wall time is read as the latest
+instant that it can mean, so that nothing expires early there either.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 _YEARS: Final = 10
-"""How far the offsets reach, into the past and into the future."""
+"""How far the offsets reach into the past, and into the future."""
 
 _DAY: Final = 86_400
 
@@ -31,10 +31,10 @@ class Offsets:
 
     Attributes:
         changes: The Unix time of each change, with the offset from then on, the latest first; the
-            first in time stands for the beginning of what is covered.
-        least: The smallest of them: with it, a wall time means the latest instant.
-        most: The largest.
-        end: The Unix time until which they are known.
+            earliest one is the beginning of the years that are covered.
+        least: The smallest offset: with it, a wall time means the latest instant.
+        most: The largest offset.
+        end: The Unix time until which the offsets are known.
     """
 
     changes: tuple[tuple[int, int], ...]
@@ -44,15 +44,15 @@ class Offsets:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether there is one offset only."""
+        """Whether the zone has a single offset."""
         return self.least == self.most
 
     def by_wall_time(self) -> list[tuple[int, int]]:
-        """From which wall time on an offset counts, the latest first.
+        """Return each offset with the wall time from which it counts, the latest first.
 
-        Wall times are given as the Unix time of the same clock face in UTC. A wall time that a
-        change repeats counts from its second occurrence; one that a change leaves out is read with
-        the offset before the change.
+        A wall time is the Unix time at which a clock in UTC shows it. A wall time that a change
+        repeats counts from its second occurrence; one that a change skips is read with the offset
+        before the change.
         """
         after = (self.end + self.most, self.least)
         return [after, *((instant + offset, offset) for instant, offset in self.changes)]
@@ -60,7 +60,7 @@ class Offsets:
 
 @cache
 def offsets_of(zone: str) -> Offsets:
-    """The offsets of a zone: "UTC", "local" or an IANA name."""
+    """Return the offsets of a zone: "UTC", "local" or an IANA name."""
     if zone == "UTC":
         return Offsets((), 0, 0, 0)
     year = datetime.now(timezone.utc).year
