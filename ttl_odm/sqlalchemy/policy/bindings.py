@@ -1,9 +1,9 @@
-"""What a policy means for one table: which columns, and whose ``__ttl__`` is the default.
+"""`Binding`: the policy of one table: its columns, and the class whose ``__ttl__`` is the default.
 
-A `Binding` lives in ``Table.info`` under `INFO_KEY`, so that the compiler finds it from any
+A `Binding` is in ``Table.info`` under `INFO_KEY`, so that the compiler finds it from any
 FROM element without knowing classes, sessions or engines. The default is read from the class
-each time a statement *runs* (`ttl_odm.sqlalchemy.policy.sources`): that is what makes a changed
-``__ttl__`` act at once, on every row, with no statement compiled again.
+each time a statement *runs* (`ttl_odm.sqlalchemy.policy.sources`): so a changed ``__ttl__`` acts at
+once, on every row, with no statement compiled again.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 INFO_KEY: Final = "ttl_odm"
 
 KEPT_KEY: Final = "ttl_odm.kept"
-"""In the info of a Table that ttl_odm itself keeps in a MetaData of an application's."""
+"""In the info of a Table of ttl_odm's own in a MetaData of the application."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaxLifetime:
-    """A limit, in seconds since creation, to lives that no write prolongs: `TTL.max_lifetime`."""
+    """A limit to lives in seconds since creation, which no write extends: `TTL.max_lifetime`."""
 
     created: Column[Any]
     instants: Instants
@@ -52,7 +52,7 @@ class MaxLifetime:
 
 
 class TableLayout(Protocol):
-    """How an extension lays a table out, as its model declares it."""
+    """An extension's layout of a table, as its model declares it."""
 
     @property
     def declared(self) -> Layout:
@@ -60,15 +60,19 @@ class TableLayout(Protocol):
         ...
 
     def on(self, columns: Mapping[str, Column[Any]]) -> Self:
-        """The same on another Table object, by the names of its columns."""
+        """Return the same layout for another Table object, by the names of its columns."""
         ...
 
     def prepare(self, where: str) -> None:
-        """Let ``create_all()`` make the table so; TTLConfigurationError, at the declaration."""
+        """Make ``create_all()`` lay the table out.
+
+        Raises:
+            TTLConfigurationError: The declaration at `where` is wrong.
+        """
         ...
 
     def undo(self) -> None:
-        """Undo that."""
+        """Undo `prepare`."""
         ...
 
 
@@ -80,19 +84,19 @@ class Binding:
         last_modified: The column that lives are counted from: of the row's last modification, or
             the date field of `ExpireAfter` and `ExpireAt`, which no write resets (see `stamps`).
         override: The column of the row's own ttl, or None where rows can't have one.
-        policy: What was declared when the table was bound.
-        discriminator: The column that tells single-table subclasses, kinds, or scopes apart.
-        sweep: How the sweeper finds expired rows: by the indexes that the database has, such as
-            `ttl_odm.sqlalchemy.policy.schema` makes, or by walking the table in any case.
-        layout: How an extension lays the table out; None where none was declared.
-        default_before: What the column had for a default of SQLAlchemy's before it was stamped,
-            to be put back when the table is unbound.
-        origin: The binding that was declared, where this one is that of a second Table object of
-            the same table; see `ttl_odm.sqlalchemy.policy.second_tables`.
+        policy: The declaration at the time when the table was bound.
+        discriminator: The column that distinguishes single-table subclasses, kinds, or scopes.
+        sweep: How the sweeper finds expired rows: by the database's indexes if it has those that
+            `ttl_odm.sqlalchemy.policy.schema` describes, or always by walking the table.
+        layout: An extension's layout of the table; None if none was declared.
+        default_before: The default of SQLAlchemy that the column had before it was stamped, to be
+            put back when the table is unbound.
+        origin: The binding that was declared, if this one is for a second Table object of the same
+            table; see `ttl_odm.sqlalchemy.policy.second_tables`.
         source: Where the default comes from.
         stamps: Whether writes reset `last_modified`.
-        is_adopted: Whether it is anything but one default, or several by subclass, over ``_ts``
-            alone.
+        is_adopted: Whether the policy is more than one default, or several by subclass, over
+            ``_ts`` alone.
     """
 
     table: Table
@@ -113,7 +117,7 @@ class Binding:
     is_adopted: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        """Say once what every flush and every lookup in memory asks."""
+        """Compute once what every flush and every lookup in memory asks."""
         has_kinds = isinstance(self.policy, TTL) and self.policy.by is not None
         declared = default_extension(self.policy)
         if declared is None:
@@ -139,7 +143,7 @@ class Binding:
 
     @property
     def is_checked(self) -> bool:
-        """Whether a CHECK keeps what is not a ttl out of the column of rows' own."""
+        """Whether a CHECK rejects invalid values of the rows' own ttl."""
         own = self.override
         return own is not None and isinstance(own.type, Seconds) and self.instants.native
 
@@ -155,18 +159,18 @@ class Binding:
 
     @property
     def first(self) -> Binding:
-        """That of the Table object which the policy was declared with."""
+        """The binding of the Table object with which the policy was declared."""
         return self.origin or self
 
     @property
     def columns(self) -> list[Column[Any]]:
-        """The columns that it reads."""
+        """The columns that the policy reads."""
         created = None if self.max_lifetime is None else self.max_lifetime.created
         columns = (self.last_modified, self.override, self.discriminator, created)
         return [column for column in columns if column is not None]
 
     def on(self, table: Table, *, is_second: bool) -> Binding:
-        """The same policy on another Table object, which has columns of the same names."""
+        """Return the same policy for another Table object with columns of the same names."""
         columns = {column.name: column for column in table.c}
         stamp, limit = columns[self.last_modified.name], self.max_lifetime
         before, ours = stamp.default, self.last_modified.default
@@ -188,13 +192,13 @@ class Binding:
         )
 
     def with_source(self, source: DefaultSource) -> Binding:
-        """The same policy with the default from elsewhere, for a part of one statement."""
+        """Return the same policy with another source of the default, for part of a statement."""
         other = copy(self)
         other.source = source
         return other
 
     def columns_of(self, source: FromClause) -> SourceColumns:
-        """The columns of this binding as an alias (or the table itself) has them."""
+        """Return the columns of this binding in an alias, or in the table itself."""
         if source is self.table:
             created = None if self.max_lifetime is None else self.max_lifetime.created
             return SourceColumns(self.last_modified, self.override, self.discriminator, created)
@@ -207,7 +211,7 @@ class Binding:
         )
 
     def columns_from(self, columns: list[ColumnElement[Any]]) -> SourceColumns:
-        """The inverse of `SourceColumns.present`."""
+        """Invert `SourceColumns.present`."""
         rest = iter(columns)
         return SourceColumns(
             next(rest),
@@ -217,7 +221,7 @@ class Binding:
         )
 
     def variant_for(self, cls: type) -> Variant | None:
-        """The nearest default of its own that a class has or inherits, None for the table's."""
+        """Return the nearest default that a class declares or inherits; None for the table's."""
         owners = {
             variant.default.owner: variant
             for variant in self.variants
@@ -226,21 +230,21 @@ class Binding:
         return next((owners[base] for base in cls.__mro__ if base in owners), None)
 
     def default_for(self, cls: type) -> DefaultTTL:
-        """The default that rows of a class inherit."""
+        """Return the default that rows of a class inherit."""
         variant = self.variant_for(cls)
         return self.default if variant is None else variant.default
 
     def defaults(self) -> list[DefaultTTL]:
-        """Every default that rows of this table may inherit."""
+        """Return every default that rows of this table may inherit."""
         return [self.default, *(variant.default for variant in self.variants)]
 
 
 @dataclass(frozen=True, slots=True)
 class SubBinding:
-    """The table of a joined subclass: its rows live and die with those of the base.
+    """The table of a joined subclass: its rows expire with those of the base.
 
-    It stands in ``Table.info`` where the base's table has its `Binding`. The keys are the key
-    columns of this table, each with the column of the root that it equals.
+    It is in ``Table.info`` where the base's table has its `Binding`. The keys are the key columns
+    of this table, each with the column of the root that it equals.
     """
 
     table: Table
@@ -254,11 +258,11 @@ class SubBinding:
 
     @property
     def columns(self) -> list[Column[Any]]:
-        """The columns that it reads of its own table."""
+        """The columns of its own table that the policy reads."""
         return [own for own, _ in self.keys]
 
     def on(self, table: Table, *, is_second: bool) -> SubBinding:
-        """The same on another Table object, with the base that stands beside that."""
+        """Return the same for another Table object, with the base in that one's MetaData."""
         base = binding_of(self.beside(table)) or self.base
         columns = {column.name: column for column in table.c}
         roots = {column.name: column for column in base.table.c}
@@ -266,23 +270,23 @@ class SubBinding:
         return SubBinding(table, base, keys, (self.origin or self) if is_second else None)
 
     def beside(self, table: Table) -> Table | None:
-        """The Table of the base in the MetaData of another Table object."""
+        """Return the Table of the base in the MetaData of another Table object."""
         tables = table.metadata.tables.values()
         name, schema = self.base.table.name, table.schema
         return next((one for one in tables if one.name == name and one.schema == schema), None)
 
     def keys_of(self, source: FromClause) -> list[tuple[ColumnElement[Any], Column[Any]]]:
-        """The keys as an alias (or the table itself) has them, with the root's columns."""
+        """Return the keys in an alias, or in the table itself, with the root's columns."""
         if source is self.table:
             return list(self.keys)
         return [(source.c[own.key], root) for own, root in self.keys]
 
 
 class BoundTables:
-    """Every table with a policy, and every one that hangs on such a table, while it is in use.
+    """Every table in use that has a policy, or is a joined subclass's, in the order of binding.
 
-    In the order in which they were bound. Statements are compiled in many threads, and may bind
-    a table there, so nothing goes through the dictionaries themselves.
+    Statements are compiled in many threads, and may bind a table there, so no method iterates over
+    the dictionaries themselves.
     """
 
     def __init__(self) -> None:
@@ -291,44 +295,44 @@ class BoundTables:
         self._asked: WeakKeyDictionary[Table, None] = WeakKeyDictionary()
         self._numbers = count(1)
         self.changes = 0
-        """Another number whenever a table gets a policy, or a rule, or loses it."""
+        """A number that changes whenever a table gets a policy or a rule, or loses it."""
 
     def __iter__(self) -> Iterator[Table]:
         return _alive(self._tables)
 
     def add(self, table: Table) -> None:
-        """A table has a policy now."""
+        """Add a table that has got a policy."""
         self._tables[table] = None
         self._named.setdefault(table.name, WeakKeyDictionary())[table] = None
         self.changed()
 
     def discard(self, table: Table) -> None:
-        """A table has none any more."""
+        """Remove a table that has lost its policy."""
         self._tables.pop(table, None)
         self.forget_name(table)
         self.changed()
 
     def changed(self) -> None:
-        """What is known of all tables is no longer so."""
+        """Invalidate everything that is cached about tables."""
         self.changes = next(self._numbers)
 
     def forget_name(self, table: Table) -> None:
-        """No other table of its name is taken for the same."""
+        """Don't take other tables of this name for the same table any more."""
         named = self._named.get(table.name)
         if named is not None:
             named.pop(table, None)
 
     def may_have(self, table: Table) -> bool:
-        """Whether there is one of the name of another, with which a statement is compiled."""
+        """Return whether a table has the name of this one, with which a statement is compiled."""
         self._asked[table] = None  # first: a policy may be declared at the same time
         return table.name in self._named
 
     def was_asked(self, table: Table) -> bool:
-        """Whether statements may have been compiled with another Table of its name."""
+        """Return whether statements may have been compiled with another Table of this name."""
         return any(other.name == table.name for other in _alive(self._asked))
 
     def declared(self, table: Table) -> list[Binding | SubBinding]:
-        """The policies that were declared for tables of its name, in whichever schema."""
+        """Return the policies that were declared for tables of this name, in any schema."""
         named = self._named.get(table.name)
         bindings = map(_info_of, () if named is None else _alive(named))
         return [binding for binding in bindings if binding is not None and binding.origin is None]
@@ -341,8 +345,8 @@ def _alive(tables: WeakKeyDictionary[Table, None]) -> Iterator[Table]:
 bound_tables: Final = BoundTables()
 
 copying: Final = RLock()
-"""Held while a policy is put on another Table object: a second thread would find the first's stamp
-for the default that the column had before."""
+"""Held while a policy is put on another Table object: a second thread would take the first one's
+stamp for the default that the column had before."""
 
 
 def bind(table: Table, binding: Binding | SubBinding) -> None:
@@ -352,8 +356,8 @@ def bind(table: Table, binding: Binding | SubBinding) -> None:
 
 
 def bind_info(table: Table, key: str, value: object) -> None:
-    """Put something into ``Table.info``."""
-    # Not into the dict that is there: tables of one abstract base may share it.
+    """Put a value into ``Table.info``."""
+    # Into a new dict: tables of one abstract base may share the old one.
     table.info = {**table.info, key: value}
 
 
@@ -364,13 +368,13 @@ def unbind(table: Table) -> None:
 
 
 def first_of(table: Table) -> Table:
-    """The Table object that the policy of a table was declared with; without one, the same."""
+    """Return the Table object with which a table's policy was declared; without one, the same."""
     info = _info_of(table)
     return table if info is None or info.origin is None else info.origin.table
 
 
 def tables_like(table: Table) -> list[Table]:
-    """The Table objects whose policy is that of a table."""
+    """Return the second Table objects of a table."""
     return [
         other
         for other in bound_tables
@@ -380,7 +384,7 @@ def tables_like(table: Table) -> list[Table]:
 
 
 def may_be_second(table: object) -> bool:
-    """Whether a Table without a policy may be a second one of a table that has one.
+    """Return whether a Table without a policy may be a second one of a table that has one.
 
     See `ttl_odm.sqlalchemy.policy.second_tables`.
     """
@@ -389,32 +393,32 @@ def may_be_second(table: object) -> bool:
 
 
 def binding_of(table: object) -> Binding | None:
-    """The policy of a table, or None where it has none."""
+    """Return the policy of a table, or None if it has none."""
     info = _info_of(table)
     return info if isinstance(info, Binding) else None
 
 
 def sub_binding_of(table: object) -> SubBinding | None:
-    """What a table of a joined subclass hangs on, or None where it is something else."""
+    """Return the sub-binding of a joined subclass's table, or None for any other table."""
     info = _info_of(table)
     return info if isinstance(info, SubBinding) else None
 
 
 def root_binding_of(table: object) -> Binding | None:
-    """The policy of a class's table, or of the table at the root that it hangs on."""
+    """Return the policy of a table, or that of the base if it is a joined subclass's."""
     info = _info_of(table)
     return info.base if isinstance(info, SubBinding) else info
 
 
 def all_subtables(binding: Binding) -> list[SubBinding]:
-    """The sub-tables of a table, the farthest first."""
+    """Return the tables of the joined subclasses of a table, the farthest first."""
     # A class is mapped after those that it inherits from, and its table is made with it.
     every = map(sub_binding_of, binding.table.metadata.tables.values())
     return [sub for sub in every if sub is not None and sub.base is binding][::-1]
 
 
 def _info_of(table: object) -> Binding | SubBinding | None:
-    # A wrapped Table carries its own __dict__; the policy is on the original.
+    # A wrapped Table has its own __dict__; the policy is on the original.
     original = getattr(table, ANNOTATED, table)
     if not isinstance(original, Table):
         return None
@@ -429,7 +433,7 @@ def _info_of(table: object) -> Binding | SubBinding | None:
 
 
 def key_columns(table: Table) -> Sequence[Column[Any]]:
-    """The primary key of a table; TTLConfigurationError where it has none."""
+    """Return the primary key of a table; TTLConfigurationError if it has none."""
     columns = list(table.primary_key.columns)
     if not columns:
         raise TTLConfigurationError(

@@ -1,6 +1,6 @@
-"""Defaults that statements look up in the database: `LookedUp`, which extensions derive from.
+"""`LookedUp`: the base for sources whose default statements look up in the database.
 
-A plain model never imports it. `examples/own_extension` is the shortest source made of it.
+A plain model never imports it. `examples/own_extension` has the shortest subclass.
 
 This module must not know which extensions there are.
 """
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 
 
 class Overruling(BindParameter[Any]):
-    """NULL, so that what is looked up counts; `OFF` in an execution that asks for it.
+    """A parameter that overrules the age looked up: NULL, or `OFF` in executions that ask for it.
 
-    The execution names `overruled_by`, as `include_expired` does.
+    These have the option `overruled_by`, such as ``include_expired``.
     """
 
     inherit_cache = True
@@ -68,7 +68,7 @@ class Overruling(BindParameter[Any]):
 
     @property
     def value(self) -> Any:
-        """None; raises where the model declares by now that its default isn't looked up."""
+        """None; raises if the model has got a declaration whose default isn't looked up."""
         default = self._default
         if getattr(default.owner, "__ttl__", None) is not default.seen:
             default.check()
@@ -81,16 +81,16 @@ class Overruling(BindParameter[Any]):
 
 @compiles(Overruling)
 def _render_overruling(element: Overruling, compiler: SQLCompiler, **kw: Any) -> str:
-    # Of a NULL that is written out, as in a view, SQLAlchemy would warn.
+    # SQLAlchemy would warn of a NULL that is written out, as in a view.
     return "NULL" if kw.get("literal_binds") else str(compiler.visit_bindparam(element, **kw))  # type: ignore[no-untyped-call]
 
 
 class LookedUp(DefaultSource):
-    """A default that every statement looks up for itself; a subclass says where.
+    """A default that each statement looks up; a subclass says where.
 
-    Of an object in memory Python can't tell whether its row has expired. By itself this source
-    leaves that to the database, with a query for each object that may have. A subclass that notes
-    what it has read overrides the methods for rows in memory.
+    Python can't tell whether the row of an object in memory has expired. This class leaves that to
+    the database, with a query for each object that may have. A subclass that caches the default
+    overrides the methods for rows in memory.
     """
 
     is_known: ClassVar[bool] = False
@@ -100,21 +100,21 @@ class LookedUp(DefaultSource):
 
     @abstractmethod
     def age(self, columns: SourceColumns, overruled_by: str, *, locking: bool) -> SQL:
-        """The age at which a row expires that inherits, in seconds.
+        """Return the age at which an inheriting row expires, in seconds.
 
-        `FOREVER` where none ever does, `OFF` while TTL is off, which is also what
-        `Overruling(binding.default, overruled_by)` makes of it where that isn't NULL.
+        `FOREVER` if none ever does, `OFF` while TTL is off. Where the parameter
+        `Overruling(binding.default, overruled_by)` isn't NULL, it has to be that.
 
         Args:
             columns: The columns of the row.
-            overruled_by: The parameter of an execution that turns TTL off.
-            locking: Whether what is read is to be locked, shared.
+            overruled_by: The option of an execution that turns TTL off.
+            locking: Whether to take shared locks on the rows that the look-up reads.
         """
 
     # In statements
 
     def seconds(self, columns: SourceColumns, part: LifetimePart, moment: Moment) -> SQL:
-        """The age, or what follows from it."""
+        """Return the age, or the field that follows from it."""
         age = self.age(columns, moment.overruled_by, locking=moment.locking)
         if part == "inherited_age":
             return age
@@ -132,25 +132,25 @@ class LookedUp(DefaultSource):
         return case((age <= FOREVER_SECONDS, while_on), else_=while_off)
 
     def once(self, expression: SQL) -> SQL:
-        """As a subquery, or SQLite would compute for each row what has a subquery in it.
+        """Return the expression as a subquery, or SQLite would compute it for each row.
 
-        As it is where each row may have another default.
+        If each row may have another default, return it unchanged.
         """
         if self.scoping is not None:
             return expression
         return select(expression).correlate(None).scalar_subquery()
 
     def shortest(self) -> SQL | None:
-        """None: all rows have one default."""
+        """Return None: all rows have one default."""
         return None
 
     def live_by_age(self, columns: SourceColumns, moment: Moment) -> Condition | None:
-        """One comparison with what is looked up, and so one look-up.
+        """Return one comparison with the age, and so one look-up.
 
-        It is compared with the instant that a row's life counts from. For a row that lives by its
-        own ttl this is an instant still to come. For one that has outlived its own it is one before
-        all that a default reaches back to, but for `OFF`: then the row lives all the same. In a
-        read, nothing is looked up for a row that is younger than the shortest default.
+        It compares the instant from which the row's life counts. For a row that lives by its own
+        ttl this is an instant in the future. For one that has outlived its own ttl it is so far in
+        the past that every default but `OFF` has ended; with `OFF` the row lives all the same. A
+        read looks nothing up for a row that is younger than the shortest default.
         """
         clock, column_format = moment.clock, self.binding.instants.on(moment.clock)
         if columns.override is None or not isinstance(column_format, Native):
@@ -173,14 +173,14 @@ class LookedUp(DefaultSource):
     # For rows in memory
 
     def see(self, connection: Connection) -> None:
-        """Note nothing."""
+        """Do nothing: no default is cached."""
 
     def policy_on(self, dialect: Dialect, scope: object) -> TTL | None:  # noqa: ARG002 (the seam's)
-        """None: the database is asked."""
+        """Return None: the database is asked."""
         return None
 
     def policy_as_noted(self, dialect: Dialect | None, scope: object) -> Policy:  # noqa: ARG002 (as above)
-        """Raise: nothing was noted."""
+        """Raise: no default is cached."""
         raise TTLError(
             f"The default ttl of {self.binding.name} isn't known in Python, only in the database: "
             "select expires_at()."
@@ -189,11 +189,11 @@ class LookedUp(DefaultSource):
     # In sweeps
 
     def ages(self) -> Iterator[tuple[Seconds, list[Condition]]]:
-        """One for all rows."""
+        """Yield one age for all rows."""
         yield self.shortest_age(), []
 
     def shortest_age(self) -> SQL:
-        """What looks the age up."""
+        """Return the expression that looks the age up."""
         columns = self.binding.columns_of(self.binding.table)
         return self.age(columns, BASE_ROW_WRITTEN, locking=False)
 
@@ -204,12 +204,12 @@ class LookedUp(DefaultSource):
 
 
 def age_in(ttl: SQL) -> SQL:
-    """The age that a column of ttls means: seconds, -1 for never; anything else is `OFF`."""
+    """Return the age for a column of ttls: seconds, -1 for never; anything else is `OFF`."""
     return case((ttl > number(0), ttl), (ttl == number(NEVER), FOREVER_SECONDS), else_=OFF_SECONDS)
 
 
 def number(value: int) -> SQL:
-    """A number that stands in the SQL itself."""
+    """Return a number that is written into the SQL."""
     return literal_column(str(value), BigInteger())
 
 

@@ -71,8 +71,8 @@ class IncludeExpired(UserDefinedOption):
 
     propagate_to_loaders = True
 
-    # Without it SQLAlchemy leaves the option out of the key, and the statement would share its
-    # cached SQL with the same statement that has no such option.
+    # Without it SQLAlchemy leaves the option out of the cache key, and the statement would share
+    # its cached SQL with the same statement without the option.
     _is_has_cache_key = True
 
     def _gen_cache_key(self, *_: object) -> tuple[type[IncludeExpired]]:
@@ -128,8 +128,8 @@ class Predicate:
     Args:
         clock: The database's clock.
         writing: Judge at the moment of the write, as an UPDATE or DELETE has to.
-        overridable: ``include_expired`` makes it true for every row.
-        locking: Lock the defaults that it reads, shared, where the database locks rows.
+        overridable: Let ``include_expired`` make it true for every row.
+        locking: Take shared locks on the defaults that it reads, if the database locks rows.
         now: SQL for another instant to judge by, in the unit of ``_ts``.
     """
 
@@ -151,10 +151,10 @@ class Predicate:
     def live(
         self, binding: Binding, columns: SourceColumns, *, in_schema: bool = False
     ) -> Condition:
-        """True for rows that have not expired.
+        """Return the condition for rows that have not expired.
 
-        `in_schema` where the database keeps the text, as that of a view: its spelling stays the
-        same in every version.
+        With `in_schema` the database keeps the text, as that of a view: its spelling stays the same
+        in every version.
         """
         is_mysql = isinstance(self._clock, MySQL)
         for_planner = isinstance(self._clock, PostgreSQL) and not in_schema
@@ -174,13 +174,13 @@ class Predicate:
         return live
 
     def _live_by_age(self, binding: Binding, columns: SourceColumns) -> Condition:
-        """True for rows that have not reached the age at which they expire: one comparison.
+        """Return the condition for rows younger than the age at which they expire: one comparison.
 
-        MariaDB and MySQL parse and plan a statement each time that it runs, and for a
-        read by key that is most of the work: half as much of it as for ranges. What a live row is
-        *not* is asked, since planners take a comparison of which they know nothing for true of a
-        third of the rows. The seconds are multiplied apart, so that it is done once for those that
-        are bound.
+        MariaDB and MySQL parse and plan a statement each time that it runs, which is most of the
+        work of a read by key; this form takes half of what ranges take. It is a negation, since
+        planners expect a comparison that they can't estimate to be true for a third of the rows.
+        Seconds become a span in an expression of their own, which is computed once if they are
+        bound.
         """
         own, span = self._own(columns), self._clock.span
         age = case(
@@ -194,27 +194,27 @@ class Predicate:
     def _live_by_ranges(
         self, binding: Binding, columns: SourceColumns, *, for_planner: bool
     ) -> Condition:
-        """True for rows that have not expired, but for the policy's limit.
+        """Return the condition for rows that have not expired, without the policy's limit.
 
-        `for_planner` in the spelling that PostgreSQL's planner estimates best.
+        With `for_planner` in the spelling that PostgreSQL's planner estimates best.
         """
         age, span = self._seconds(binding, columns, "inherited_age"), self._clock.span
         column_format, start = binding.instants.on(self._clock), columns.last_modified
         inherited = column_format.ahead(start, binding.source.ago(age, self._moment))
         shortest_ago = binding.source.shortest_ago(self._moment)
-        if shortest_ago is not None:  # of young rows nobody has to look up their own default
+        if shortest_ago is not None:  # young rows need no look-up of their own default
             inherited = or_(column_format.ahead(start, shortest_ago), inherited)
         if binding.nulls_expire:
             inherited = and_(inherited, or_(start.is_not(None), age > _integer(FOREVER)))
         # By the same bound value, since each costs more than the comparison.
         is_off = binding.source.once(age) > _integer(FOREVER)
         if columns.override is None:
-            # A range of `_ts` alone stays one that an index can serve.
+            # Nothing is added to a range of `_ts` alone, so that an index can serve it.
             if for_planner and not isinstance(column_format, Native):
                 inherited = or_(inherited, self._presumed(is_off))
             return inherited
         if shortest_ago is not None and binding.instants.native:
-            # A second look-up, of which inheriting rows have no need after the first one.
+            # A second look-up, which inheriting rows don't need after the first one.
             before_all = column_format.reached(start, self._now - span(_integer(FOREVER)))
             is_off = and_(or_(self._own(columns).is_not(None), before_all), is_off)
         if for_planner:
@@ -224,14 +224,14 @@ class Predicate:
     def _live_by_kinds(
         self, binding: Binding, columns: SourceColumns, inherited: Condition, is_off: Condition
     ) -> Condition:
-        """An OR of the rows that inherit, those with a ttl of their own, and those with "never"."""
+        """Return an OR of the rows that inherit, that have their own ttl, and that never expire."""
         own = self._own(columns)
-        # A "never" may pass with what is not a ttl: the last condition lets it in anyway.
+        # A "never" may be among the invalid ttls here: the last condition lets it in anyway.
         inherits, odd = own.is_(None), self._no_ttl(binding, own)
         late = []
         if isinstance(self._clock, SQLite) and binding.is_checked:
-            # What only tables from before the CHECK hold is asked for last: it would cost
-            # each row with a ttl of its own half as much again as all the rest.
+            # Values that only tables from before the CHECK hold are checked last: a check before
+            # would cost each row with a ttl of its own half as much again as all the rest.
             late, odd = [and_(or_(*odd), inherited)], []
         return or_(
             and_(or_(inherits, *odd), inherited),
@@ -247,10 +247,10 @@ class Predicate:
     def _live_by_halves(
         self, binding: Binding, columns: SourceColumns, inherited: Condition
     ) -> Condition:
-        """An AND: the row doesn't outlive the default, nor a ttl of its own.
+        """Return an AND: the row outlives neither the default nor a ttl of its own.
 
-        PostgreSQL's planner takes conditions for independent of each other. A row's age and what
-        kind of ttl it has are; the three kinds exclude each other, so of an OR of them it would
+        PostgreSQL's planner takes conditions for independent of each other. A row's age and the
+        kind of its ttl are; the three kinds exclude each other, so for an OR of them it would
         expect up to a quarter too few rows.
         """
         own = self._own(columns)
@@ -258,7 +258,7 @@ class Predicate:
         positive = [own == _integer(never) for never in binding.nevers if never > 0]
         has_own = and_(own > _integer(0), *self._counting(binding, own))
         by_default = [inherited, has_own]
-        if binding.source.scoping is not None:  # of rows with their own ttl no default is looked up
+        if binding.source.scoping is not None:  # rows with their own ttl need no look-up
             by_default.reverse()
         return and_(
             or_(*by_default, *nevers),
@@ -271,21 +271,21 @@ class Predicate:
         )
 
     def _own_ahead(self, binding: Binding, columns: SourceColumns) -> Condition:
-        """True where the end of a row's own ttl, if it has one, is still to come."""
+        """Return the condition that the end of a row's own ttl, if it has one, is yet to come."""
         life = self._life(binding, self._own(columns))
         column_format = binding.instants.on(self._clock)
         return column_format.ahead_after(columns.last_modified, life, self._now)
 
     def _presumed(self, condition: Condition) -> Condition:
-        """The same condition; true of nearly all rows where PostgreSQL's planner can't look at it.
+        """Make PostgreSQL's planner expect a condition to hold for nearly all rows.
 
-        It would expect an inequality to hold for a third of them: one of a sum of two columns, or
-        of a parameter in a generic plan. A value that it knows it puts in all the same.
+        It would expect an inequality of a sum of two columns, or of a parameter in a generic plan,
+        to hold for a third of them. Values that it knows it evaluates all the same.
         """
         return SQLTemplate("(NULLIF({0}, FALSE) IS NOT NULL)", Boolean(), condition)
 
     def expired(self, binding: Binding, columns: SourceColumns) -> Condition:
-        """True for rows that have expired: what `live` is not.
+        """Return the condition for rows that have expired: the opposite of `live`.
 
         Spelled out, since ``NOT live`` would be NULL for a row whose ttl is NULL.
         """
@@ -300,7 +300,7 @@ class Predicate:
         return expired
 
     def inherited_end_passed(self, binding: Binding, columns: SourceColumns) -> Condition:
-        """True where a row that inherits the default would have expired."""
+        """Return the condition for rows that have expired if they inherit the default."""
         age = self._seconds(binding, columns, "inherited_age")
         start = columns.last_modified
         column_format = binding.instants.on(self._clock)
@@ -313,7 +313,7 @@ class Predicate:
         return passed
 
     def own_end_passed(self, binding: Binding, columns: SourceColumns) -> Condition:
-        """True where a row has its own ttl and has outlived it."""
+        """Return the condition for rows that have a ttl of their own and have outlived it."""
         own, start = self._own(columns), columns.last_modified
         slack = self._seconds(binding, columns, "own_slack")
         column_format = binding.instants.on(self._clock)
@@ -325,14 +325,14 @@ class Predicate:
         )
 
     def max_lifetime_passed(self, binding: Binding, columns: SourceColumns) -> Condition:
-        """True where a row is older than any may become."""
-        assert binding.max_lifetime is not None  # noqa: S101 (nobody asks otherwise)
+        """Return the condition for rows older than the policy's limit."""
+        assert binding.max_lifetime is not None  # noqa: S101 (callers check)
         assert columns.created is not None  # noqa: S101 (a binding with a limit has it)
         column_format = binding.max_lifetime.instants.on(self._clock)
         return column_format.reached(columns.created, self._too_old(binding, columns))
 
     def expires_at(self, binding: Binding, columns: SourceColumns) -> SQL:
-        """The instant of expiry in the storage type; NULL for never."""
+        """Return the instant of expiry in the storage type; NULL for never."""
         span = self._clock.span
         start = self._clamped(binding.instants, columns.last_modified)
         end = start + span(self._seconds(binding, columns, "inherited_life"))
@@ -354,9 +354,9 @@ class Predicate:
         return case((limit < end, limit), (end.is_(None), limit), else_=end)
 
     def overdue(self, binding: Binding, columns: SourceColumns) -> SQL:
-        """For how long a row has been expired, in the clock's unit; NULL where nobody can tell.
+        """Return how long a row has been expired, in the clock's unit; NULL if that is unknown.
 
-        No difference with an instant before the year 1, of which PostgreSQL makes an error.
+        NULL for instants before the year 1, with which PostgreSQL can't compute a difference.
         """
         end, earliest = self.expires_at(binding, columns), self._clock.literal(self._clock.earliest)
         is_known = end >= earliest
@@ -365,11 +365,11 @@ class Predicate:
         return case((is_known, self._now - end))
 
     def _seconds(self, binding: Binding, columns: SourceColumns, part: LifetimePart) -> SQL:
-        """What the default that a row inherits means."""
+        """Return a field of `LifetimeSeconds` for the default that a row inherits."""
         return binding.source.seconds(columns, part, self._moment)
 
     def _too_old(self, binding: Binding, columns: SourceColumns) -> SQL:
-        """The latest instant of creation whose rows are older than any may become."""
+        """Return the latest instant of creation whose rows are older than the policy's limit."""
         return binding.source.ago(self._seconds(binding, columns, "max_age"), self._moment)
 
     def _is_null(self, column: SQL) -> Condition:
@@ -379,18 +379,18 @@ class Predicate:
         return type_coerce(columns.override, Integer())
 
     def _life(self, binding: Binding, own: SQL) -> SQL:
-        """A row's own ttl as seconds to count with."""
+        """Return a row's own ttl as seconds to calculate with."""
         if binding.is_checked:
             return own
-        # A column that is not ours may hold what no sum of instants can take.
+        # A column that is not ours may hold numbers too large for a sum with an instant.
         return case((own <= _integer(MAX_TTL), own), else_=_integer(MAX_TTL))
 
     def _no_ttl(self, binding: Binding, own: SQL) -> list[Condition]:
-        """What an own ttl is that doesn't count."""
+        """Return the conditions for values of the own ttl that are invalid, and don't count."""
         return [own <= _integer(0), *self._counting(binding, own, "(NOT {})")]
 
     def inherits(self, binding: Binding, columns: SourceColumns) -> Condition:
-        """True for rows whose lifetime is the default; their policy allows a ttl of their own."""
+        """Return the condition for rows that live by the default; others have their own ttl."""
         return self._inherits(binding, self._own(columns))
 
     def _inherits(self, binding: Binding, own: SQL) -> Condition:
@@ -406,20 +406,20 @@ class Predicate:
         return [] if text is None else [SQLTemplate(form.format(f"({text})"), Boolean(), own)]
 
     def _clamped(self, instants: Instants, column: SQL) -> SQL:
-        """The instant in a column, or the nearest that a sum can be taken of."""
+        """Return the instant in a column, or the nearest that sums can be calculated with."""
         instant = instants.on(self._clock).instant(column)
         first, beyond = map(self._clock.literal, (self._clock.earliest, self._clock.latest))
         return case((instant < first, first), (instant > beyond, beyond), else_=instant)
 
     def _in_calendar(self, end: SQL) -> SQL:
-        """NULL for an instant that Python has no datetime for."""
+        """Return the instant; NULL if Python has no datetime for it."""
         return case((end < self._clock.literal(self._clock.latest), end))
 
 
 def grouped(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
-    """A user's conditions, so that the predicate can follow with AND.
+    """Group a user's conditions, so that the predicate can follow with AND.
 
-    SQLAlchemy puts no parentheses around text, nor around what a user's own construct renders:
+    SQLAlchemy puts no parentheses around text, nor around the SQL of a user's own construct:
     ``a OR b AND live`` would let a row in by ``a``.
     """
     return (Grouping(and_(*conditions)),) if conditions else ()

@@ -1,21 +1,21 @@
-"""Which rows expire with others, or keep others from going: rules, and foreign keys.
+"""Which rows expire with other rows, or keep them from being deleted: rules, and foreign keys.
 
-An extension puts a `Rule` on a table without a policy (`bind_rule`); `rules_below` finds those that
-lead to a table, and `remove_dependents` removes their rows before the rows that they belong to.
+An extension puts a `Rule` on a table without a policy (`bind_rule`); `rules_below` finds the rules
+that lead to a table, and `remove_dependents` removes their rows before the rows that they belong
+to.
 
-A `Change` is a DELETE, or an UPDATE of a key, and its consequences are what it means for the rows
-that refer to those it changes. An expired row doesn't exist, so it may keep no other from going.
-The foreign keys that are declared tell which tables may have such rows: those of tables with a
-policy, of their joined subclasses and of tables with a rule, and those above them by which the
-database hands a change on (ON DELETE CASCADE).
+A `Change` is a DELETE, or an UPDATE of a key. Its `Consequence` for rows that refer to the changed
+ones matters because expired rows don't exist, so they may keep no other row from being deleted. The
+declared foreign keys tell which tables may have such rows: the tables with a policy, those of their
+joined subclasses, the tables with a rule, and the tables above them through which the database
+passes a change on (ON DELETE CASCADE).
 
-Two kinds of expired rows must be removed before the database gets at them. A cascade would delete
+Two kinds of expired rows must be removed before the database changes them. A cascade would delete
 the rows of a *recorded* model (one with an archive, hooks or ``__ttl_purge__ = "orm"``) without a
 trace. And a foreign key that writes to a column of the policy itself (SET NULL on the column of
 scopes) would give an expired row another lifetime.
 
-All these tables are asked, whatever their `MetaData`: on which base a model was declared says
-nothing about the database that it is in.
+Tables of every `MetaData` count, because the base of a model says nothing about its database.
 
 This module must not know which extensions there are.
 """
@@ -57,34 +57,34 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.rules import Dependents, Keys, Rule
 
     References = Mapping[str, list["_Reference"]]
-    """By the full name of the table that they refer to."""
+    """Foreign keys by the full name of the table that they refer to."""
 
     Recorded = frozenset[Table]
     """The tables of recorded models."""
 
 RULE_KEY: Final = "ttl_odm.rule"
-"""Where a table has its `Rule`."""
+"""In ``Table.info``: the `Rule` of a table."""
 
 _BELOW: Final = "ttl_odm.rules_below"
-"""In ``MetaData.info``: the rules that lead to each of its tables, while no table is added."""
+"""In ``MetaData.info``: the rules that lead to each of its tables, until a table is added."""
 
 _NO_HOOKS: Final = Hooks()
 
 _CONSEQUENCES: Final = "ttl_odm.consequences"
-"""In ``MetaData.info``: what changes of its tables mean, while no table is added."""
+"""In ``MetaData.info``: the consequences of changes of its tables, until a table is added."""
 
 dependents: Final[list[Dependents]] = []
-"""Those of the extensions that models have asked for."""
+"""The `Dependents` of the extensions that models have declared."""
 
 done_by_flush: ContextVar[set[object] | None] = ContextVar("ttl_odm_done_by_flush", default=None)
-"""What rules have done once for the flush at hand; None outside of one."""
+"""What rules have done once for the current flush; None outside of a flush."""
 
 ruled_tables: Final[WeakKeyDictionary[Table, None]] = WeakKeyDictionary()
-"""Every table with a rule, while it is in use; copies by `to_metadata` aside."""
+"""Every table in use that has a rule, except copies by `to_metadata`."""
 
 
 class GatedTables:
-    """Every table whose expired rows aren't seen: see `BoundTables`, and `ruled_tables`."""
+    """Every table whose expired rows are hidden: `bound_tables`, and `ruled_tables`."""
 
     def __iter__(self) -> Iterator[Table]:
         yield from bound_tables
@@ -96,7 +96,7 @@ gated_tables: Final = GatedTables()
 
 
 def bind_extension(mapper: Mapper[Any], cls: type, declared: Extension) -> None:
-    """Let the package of a declaration put it on the table of a class."""
+    """Have the package of a declaration put it on the table of a class."""
     import_module(declared.package("sqlalchemy")).bind(mapper, cls, declared)
 
 
@@ -108,7 +108,7 @@ def bind_rule(table: Table, rule: Rule) -> None:
 
 
 def rule_of(table: object) -> Rule | None:
-    """The rule of a table, or None where it has none."""
+    """Return the rule of a table, or None if it has none."""
     original = getattr(table, ANNOTATED, table)
     if not isinstance(original, Table):
         return None
@@ -123,9 +123,9 @@ def rule_of(table: object) -> Rule | None:
 
 
 def index_link(table: Table) -> None:
-    """Give a table the index of its link, if a rule asks for one.
+    """Add the index of its link to a table that has a rule.
 
-    Only once the table is needed: a declaration that comes later may have such an index.
+    Only once the table is needed: a later declaration may have such an index.
 
     Raises:
         TTLConfigurationError: The link is misdeclared.
@@ -136,7 +136,7 @@ def index_link(table: Table) -> None:
 
 
 def root_of(table: Table) -> Binding | None:
-    """The policy that says when rows of a table expire: its own, or that at the end of its rule."""
+    """Return the policy by which rows of a table expire: the table's, or that of its rule's root."""
     rule = rule_of(table)
     while rule is not None:
         table = rule.links().parent
@@ -145,10 +145,10 @@ def root_of(table: Table) -> Binding | None:
 
 
 def rules_below(table: Table) -> Sequence[Rule]:
-    """The rules whose parent is a table."""
+    """Return the rules whose parent is a table."""
     metadata = table.metadata
     state = bound_tables.changes, len(metadata.tables)
-    # Each DELETE asks. Kept beside the tables that it names, so that they may go together.
+    # Each DELETE asks. Cached beside the tables that it names, so that all are freed together.
     known_state, known = metadata.info.get(_BELOW, (None, {}))
     if known_state != state:
         known = defaultdict(list)
@@ -159,7 +159,7 @@ def rules_below(table: Table) -> Sequence[Rule]:
 
 
 def all_rules_below(table: Table) -> list[Rule]:
-    """The rules that lead to a table at whatever depth, those of parents before the others."""
+    """Return the rules that lead to a table at any depth, those of parents before the others."""
     tables, every = [table], list[Rule]()
     while tables:
         below = rules_below(tables.pop())
@@ -169,7 +169,7 @@ def all_rules_below(table: Table) -> list[Rule]:
 
 
 def reason_of_dependents(binding: Binding) -> str | None:
-    """Why the rows of a policy can't go alone; None if they can."""
+    """Return why the rows of a policy can't be deleted by themselves; None if they can."""
     if not rules_below(binding.table):
         return None
     return next(filter(None, (one.reason(binding) for one in dependents)), None)
@@ -178,7 +178,7 @@ def reason_of_dependents(binding: Binding) -> str | None:
 def remove_dependents(
     connection: Connection, binding: Binding, keys: Keys, limit: int | None = None
 ) -> Removed:
-    """Remove what goes before rows of a policy, by primary key."""
+    """Remove the dependents of rows of a policy, by primary key."""
     rows: Counter[str] = Counter()
     if not rules_below(binding.table):
         return Removed(rows)
@@ -193,11 +193,13 @@ def remove_dependents(
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of rows of a table: they are deleted, or columns (by key) get other values.
+    """Rows of a table are deleted, or get other values in `columns` (by key).
 
-    `by_cascade`: the database does it, so the rows, and rows that expire with them, may have
-    expired. A statement changes live rows, and what expires with these is live too. `with_parent`:
-    they go with their parent, and rows of the same family don't keep them, as these go too.
+    Attributes:
+        by_cascade: Whether the database does it, so that the rows, and rows that expire with them,
+            may have expired. A statement changes live rows, whose dependents are live too.
+        with_parent: Whether the rows are deleted with their parent. Rows of the same family don't
+            keep them, as these are deleted too.
     """
 
     table: Table
@@ -206,14 +208,14 @@ class Change:
     with_parent: bool = False
 
     def consequences(self, hooks: Hooks = _NO_HOOKS) -> Sequence[Consequence]:
-        """What it does to the rows that refer to these, where expired ones can be in its way.
+        """Return what the change does to rows that refer to these, if expired ones can block it.
 
-        `hooks` are those that will be called, besides what the models declare.
+        `hooks` are those that will be called, besides the models' own.
         """
         metadata = self.table.metadata
         state = bound_tables.changes, len(metadata.tables)
-        # Of all foreign keys of all tables, which is too much for each execution. Kept beside the
-        # tables that it names, so that they may go together.
+        # This reads all foreign keys of all tables, which is too much for each execution. Cached
+        # beside the tables that it names, so that all are freed together.
         known_state, known = metadata.info.get(_CONSEQUENCES, (None, {}))
         if known_state != state:
             known = {}
@@ -234,7 +236,7 @@ class Change:
         return by_recorded[recorded]  # type: ignore[no-any-return]
 
     def recorded(self, hooks: Hooks = _NO_HOOKS) -> tuple[bool, ...]:
-        """Which of the models that a cascade reaches are recorded: it may change at any time."""
+        """Return whether each model that a cascade reaches is recorded; it may change any time."""
         self.consequences(hooks)
         _, known = self.table.metadata.info[_CONSEQUENCES]
         return tuple(is_recorded(binding, hooks) for binding in known[self][0])
@@ -242,7 +244,7 @@ class Change:
     def endangers_rows(
         self, hooks: Hooks = _NO_HOOKS, seen: frozenset[Change] = frozenset()
     ) -> bool:
-        """Whether the database would get at expired rows that must be removed before."""
+        """Return whether the database would change expired rows that must be removed before."""
         return any(
             consequence.is_silent
             or (
@@ -254,7 +256,7 @@ class Change:
         )
 
     def _cascading(self, references: References, seen: set[Change]) -> Iterator[Binding]:
-        """The policies of the tables that the database would delete rows of."""
+        """Yield the policies of the tables from which the database would delete rows."""
         for outcome in self._outcomes(references, frozenset()):
             change = outcome.change
             if change is None or change in seen:
@@ -266,7 +268,7 @@ class Change:
             yield from change._cascading(references, seen)  # noqa: SLF001 (its own)
 
     def _leads_on(self, references: References, recorded: Recorded, seen: set[Change]) -> bool:
-        """Whether an expired row can be in its way, however far below."""
+        """Return whether an expired row can block it, at any depth below."""
         if self in seen:
             return False
         seen.add(self)
@@ -277,7 +279,7 @@ class Change:
 
     def _outcomes(self, references: References, recorded: Recorded) -> Iterator[Consequence]:
         binding = binding_of(self.table) if self.columns is None else None
-        # What a joined subclass has of a row goes with it.
+        # A joined subclass's part of a row is deleted with it.
         subtables = [] if binding is None else [sub.table for sub in all_subtables(binding)]
         # Rows whose rule leads here are deleted, whatever their foreign key says.
         below = rules_below(self.table) if self.columns is None else ()
@@ -308,19 +310,19 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """What a change of rows does to those that refer to them by one foreign key.
+    """What a change of rows does to the rows that refer to them by one foreign key.
 
-    Either they are changed too (`change`), or expired ones of the policy `binding`, or of the table
-    of a `rule`, have to go before: they restrict it, or the database wouldn't treat them as their
-    model says (`is_silent`).
+    Either the referring rows are changed too (`change`), or the expired ones, which belong to the
+    policy `binding` or the table of a `rule`, have to be deleted before: they restrict the change,
+    or the database wouldn't treat them as their model declares (`is_silent`).
 
     Attributes:
-        columns: What refers to rows.
-        referred: The columns of the rows that change, or of what a joined subclass has of them.
-        is_certain: Whether the referring table is in the same database. Where its foreign key has
-            only the name of a table, which its own `MetaData` doesn't know, it may not be.
-        is_silent: Whether the database raises no error if they are still there.
-        cascades: Whether that is so because it would delete them.
+        columns: The referring columns.
+        referred: The columns of the rows that change, or of a joined subclass's part of them.
+        is_certain: Whether the referring table is in the same database. It may not be if its
+            foreign key has only the name of a table that its own `MetaData` doesn't have.
+        is_silent: Whether the database raises no error if the expired rows are still there.
+        cascades: Whether it raises none because it would delete them.
     """
 
     columns: tuple[Column[Any], ...]
@@ -339,18 +341,18 @@ class Consequence:
 
     @property
     def child(self) -> Binding | Rule | Change:
-        """The kind of the rows that refer, or what becomes of them."""
+        """The kind of the referring rows, or their change."""
         child = self.change or self.binding or self.rule
         assert child is not None  # noqa: S101 (one of the three it has)
         return child
 
     @property
     def is_link(self) -> bool:
-        """Whether the rows that restrict it expire with those that they refer to."""
+        """Whether the rows that restrict the change expire with those that they refer to."""
         return self.rule is not None and set(self.rule.links().own) == set(self.columns)
 
     def refers_to_another_row(self) -> ColumnElement[bool]:
-        """The condition for rows that don't refer to themselves by it, which is not an obstacle."""
+        """Return the condition for rows that don't refer to themselves, which is no obstacle."""
         if self.rule is None and self.binding is not root_binding_of(self.referred[0].table):
             return true()
         sub = sub_binding_of(self.table)
@@ -364,9 +366,9 @@ class Consequence:
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """A foreign key as it is declared, to columns of these keys.
+    """A declared foreign key to the columns with these keys.
 
-    `parent` is the table that it refers to, None where its `MetaData` has only the name.
+    `parent` is the table that it refers to, None if its `MetaData` has only the name.
     """
 
     constraint: ForeignKeyConstraint
@@ -396,7 +398,7 @@ class _Reference:
         return cls(constraint, columns, tuple(key for *_, key in names), None, name)
 
     def reaches(self, table: Table) -> bool:
-        """Whether it refers to a table of its name: that one, or whichever is called so."""
+        """Return whether it refers to a table of its name, which is `parent` if that is known."""
         if self.parent is not None:
             return self.parent is table
         return all(key in table.c for key in self.keys)
@@ -404,9 +406,9 @@ class _Reference:
     def outcomes(
         self, parent: Table, changed: frozenset[str] | None, recorded: Recorded
     ) -> Iterator[Consequence]:
-        """What it does when rows of a table are deleted, or these columns of them changed.
+        """Yield what happens when rows of a table are deleted, or these columns are changed.
 
-        Nothing where expired rows can have nothing to do with it.
+        Yields nothing if no expired row can be affected.
         """
         outcome = self._outcome(parent, changed)
         if outcome is None:
@@ -432,7 +434,7 @@ class _Reference:
         constraint, table = self.constraint, self.constraint.table
         action = (constraint.ondelete if changed is None else constraint.onupdate) or ""
         sub, change = sub_binding_of(table), None
-        is_own_part = (  # what a joined subclass has of the same row
+        is_own_part = (  # a joined subclass's part of the same row
             sub is not None
             and root_binding_of(parent) is sub.base
             and {own for own, _ in sub.keys}.issuperset(self.columns)
@@ -464,7 +466,7 @@ class _Reference:
 
 
 def is_recorded(binding: Binding, hooks: Hooks = _NO_HOOKS) -> bool:
-    """Whether expired rows of a table are archived, reported to hooks, or deleted by the ORM."""
+    """Return whether expired rows are archived, reported to hooks, or deleted by the ORM."""
     owner = binding.default.owner
     return (
         getattr(owner, "__ttl_archive__", None) is not None
@@ -475,12 +477,12 @@ def is_recorded(binding: Binding, hooks: Hooks = _NO_HOOKS) -> bool:
 
 
 def _references() -> References:
-    """The foreign keys of all tables whose rows may expire, and of those above them."""
+    """Return the foreign keys of all tables whose rows may expire, and of those above them."""
     return _references_above(table for table in gated_tables if first_of(table) is table)
 
 
 def _references_above(tables: Iterable[Table]) -> References:
-    """The foreign keys of tables, those of the tables that they refer to, and so on."""
+    """Return the foreign keys of tables, those of the tables that they refer to, and so on."""
     references: dict[str, list[_Reference]] = defaultdict(list)
     known = dict.fromkeys(tables)
     waiting = list(known)
@@ -496,14 +498,14 @@ def _references_above(tables: Iterable[Table]) -> References:
 
 
 def names_above(tables: Iterable[Table]) -> set[str]:
-    """The names, without schemas, of the tables whose rows those of these hang on."""
+    """Return the unqualified names of all tables that these refer to, directly or not."""
     return {name.rpartition(".")[2] for name in _references_above(tables)}
 
 
 def referred_table(constraint: ForeignKeyConstraint) -> Table | None:
-    """The table that a foreign key refers to; None where that isn't declared (yet)."""
+    """Return the table that a foreign key refers to; None if that isn't declared (yet)."""
     try:
         columns = [element.column for element in constraint.elements]
-    except NoReferenceError:  # such a table holds no row of ours
+    except NoReferenceError:  # no table of ours
         return None
     return columns[0].table

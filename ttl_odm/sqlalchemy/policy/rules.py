@@ -1,9 +1,10 @@
-"""The seam for tables whose rows expire with rows of another table, by no policy of their own.
+"""The seam for tables without a policy, whose rows expire with rows of another table.
 
-A `Rule` stands in ``Table.info`` where other tables have their `Binding`. Each of them leads to a
-parent, and in the end to a table with a policy. `Dependents` removes such rows before the rows that
-they belong to. Both come with an `Extension` that a model declares: nothing of it is imported, or
-asked, before. What a rule makes of statements is in `ttl_odm.sqlalchemy.rewrite.statement_rules`.
+A `Rule` is in ``Table.info`` where other tables have their `Binding`. It leads to a parent, and in
+the end to a table with a policy. `Dependents` removes such rows before the rows that they belong
+to. Both come with an `Extension` that a model declares, and are neither imported nor called before.
+`ttl_odm.sqlalchemy.policy.references` finds the rules of a table; how a rule changes statements is
+in `ttl_odm.sqlalchemy.rewrite.statement_rules`.
 
 This module must not know which extensions there are.
 """
@@ -35,21 +36,21 @@ if TYPE_CHECKING:
     Execute = Callable[[Any], CursorResult[Any]]
     """Executes a statement with the options of a write."""
     Kept = Callable[[Table], ColumnElement[bool] | None]
-    """The condition for rows of a table that must stay for the sake of others."""
+    """The condition for rows of a table that must stay because others need them."""
 
 Rejected = Literal["lifetime", "change", "upsert", "unread", "sweep"]
 """What rows with a rule can't have, or do.
 
-Their own lifetime; another declaration later on; an upsert that updates them; an end, where they
-aren't in the database yet, or in no session; a sweep of their table alone.
+Their own lifetime; another declaration later on; an upsert that updates them; an end of life, while
+they aren't in the database yet, or in no session; a sweep of their table alone.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The parent's table, and pairs of a column of the rows and the parent's that it equals.
+    """The parent's table, and each column of the rows with the parent's column that it equals.
 
-    The parent has a `Binding` or a `Rule`. Of a joined subclass it is the table at the root.
+    The parent has a `Binding` or a `Rule`. For a joined subclass it is the table of the base.
     """
 
     parent: Table
@@ -68,13 +69,13 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class Rule(ABC):
-    """Rows of a table expire with rows of another; it has no columns for that.
+    """Rows of a table expire with rows of another; the table has no columns of a policy.
 
     Attributes:
         table: The table.
-        owner: The class that declares it.
-        links: Finds the parent, which may be declared later; it raises TTLConfigurationError where
-            that can't be.
+        owner: The class that declares the rule.
+        links: Finds the parent, which may be declared later; raises TTLConfigurationError if it
+            can't be the parent.
     """
 
     table: Table
@@ -82,7 +83,7 @@ class Rule(ABC):
     links: Callable[[], Links]
 
     def on(self, table: Table) -> Self:
-        """The same on another Table object, with the parent that stands beside it."""
+        """Return the same rule for another Table object, with the parent in its MetaData."""
 
         def links() -> Links:
             first = self.links()
@@ -97,24 +98,24 @@ class Rule(ABC):
         return replace(self, table=table, links=cache(links))
 
     def has_key(self, columns: Iterable[str]) -> bool:
-        """Whether these are the names of the columns that lead to the parent."""
+        """Return whether these are the names of the columns that lead to the parent."""
         return {str(own.name) for own in self.links().own} == set(columns)
 
     @abstractmethod
     def meaning(self) -> object:
-        """Compare this where several tables have one name: equal rules treat rows alike."""
+        """Return a value that is equal for rules that treat rows alike, to compare namesakes."""
 
     @abstractmethod
     def inherited_by(self, mapper: Mapper[Any], cls: type) -> None:
-        """Check a subclass; TTLConfigurationError if there can't be such."""
+        """Check a subclass; raise TTLConfigurationError if the class can't have it."""
 
     @abstractmethod
     def rejected(self, what: Rejected, where: str) -> TTLConfigurationError:
-        """The error for what rows with this rule can't have, with the fix."""
+        """Return the error for what rows with this rule can't have, with the fix."""
 
     @abstractmethod
     def add_index(self) -> None:
-        """Give the table the index of its link, unless an index of its own serves.
+        """Add the index of the link to the table, unless it has one that serves.
 
         Raises:
             TTLConfigurationError: The link is misdeclared.
@@ -122,14 +123,14 @@ class Rule(ABC):
 
     @abstractmethod
     def remove(self, connection: Connection, execute: Execute, keys: Keys) -> int:
-        """Delete expired rows that are in the way of a write, by primary key; return how many.
+        """Delete expired rows that block a write, by primary key; return how many.
 
-        Whatever hangs on them goes before. Rows stay that are live again by then.
+        Rows that depend on them are deleted first. Rows that are live again are skipped.
         """
 
 
 class Removed(NamedTuple):
-    """The rows that went before others, by table, and whether those were all."""
+    """How many rows were removed before others, by table, and whether those were all."""
 
     rows: Counter[str]
     is_done: bool = True
@@ -145,7 +146,7 @@ class Checked(Protocol):
 
     @property
     def dialect(self) -> Dialect:
-        """Its dialect."""
+        """The dialect of the connection."""
         ...
 
     @property
@@ -155,56 +156,56 @@ class Checked(Protocol):
 
     @property
     def model(self) -> str:
-        """Its name for ``--model``."""
+        """The model's name for ``--model``."""
         ...
 
     def error(self, code: str, message: str, fix: str) -> Finding:
-        """Make a finding of what doesn't work."""
+        """Return a finding about something that doesn't work."""
         ...
 
     def warning(self, code: str, message: str, fix: str) -> Finding:
-        """Make a finding of what works badly."""
+        """Return a finding about something that works badly."""
         ...
 
 
 class Dependents(Protocol):
     """Removes rows with a rule before the rows that they belong to.
 
-    It is asked only about policies of tables that rules lead to.
+    It is called only for policies of tables to which rules lead.
     """
 
     @property
     def part(self) -> Part:
-        """The further part of a sweep that is left to it."""
+        """The further part of a sweep that it purges."""
         ...
 
     def reason(self, binding: Binding) -> str | None:
-        """Why the rows of a policy can't go alone; None if they can."""
+        """Return why the rows of a policy can't be deleted by themselves; None if they can."""
         ...
 
     def remove(
         self, connection: Connection, binding: Binding, keys: Keys, limit: int | None
     ) -> Removed:
-        """Remove what goes before rows of a policy, by primary key; at most so many rows.
+        """Remove the dependents of rows of a policy, by primary key; at most `limit` rows.
 
-        If that isn't all, the rows of the policy have to stay expired until it is.
+        If some remain, the rows of the policy have to stay, expired, until none does.
         """
         ...
 
     def is_due(self, connection: Connection, binding: Binding) -> bool:
-        """Whether there is something in its part, by a connection fresh from the pool."""
+        """Return whether its part has work, by a connection fresh from the pool."""
         ...
 
     def facts(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
-        """Return what a dry run reports of rows that go along with expired ones, by table."""
+        """Return a dry run's facts about the dependents of expired rows, counted by table."""
         ...
 
     def purge(
         self, connection: Connection, binding: Binding, request: BatchRequest, kept: Kept
     ) -> BatchResult:
-        """Purge a batch of its part, except rows that are kept."""
+        """Purge a batch of its part, except the rows of the condition `kept`."""
         ...
 
     def check(self, checked: Checked) -> Iterator[Finding]:
-        """Report what `ttl-odm check` finds on them."""
+        """Yield the findings of `ttl-odm check` on them."""
         ...

@@ -1,11 +1,11 @@
 """The policy in the database's schema: a CHECK and two indexes, and the form for views and jobs.
 
-``create_all()`` adds the first three to a model with the contract columns. The CHECK keeps values that are not a ttl out, whoever writes. The indexes let the sweeper find
-expired rows without walking the table: one over the rows that inherit the default, one over
-the end of life of rows with their own ttl. Where the values of a column have defaults of their
-own, that column leads the first one. A model that updates a large part of its rows
-between two sweeps is better off without them (``__ttl_sweep__ = "scan"``): on PostgreSQL any
-index that mentions ``_ts`` ends HOT updates.
+``create_all()`` adds the CHECK and the indexes to a model with the contract columns. The CHECK
+rejects invalid ttls, whichever program writes them. The indexes let the sweeper find expired rows
+without walking the table: one over the rows that inherit the default, one over the end of life of
+rows with their own ttl. If the values of a column have defaults of their own, that column leads the
+first one. A model that updates a large part of its rows between two sweeps is better off without
+them (``__ttl_sweep__ = "scan"``): on PostgreSQL any index that mentions ``_ts`` ends HOT updates.
 
 A table with a rule gets one index instead, on the columns that lead to the parent.
 
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 class TTLCheck(CheckConstraint):
     """``CHECK (ttl IS NULL OR ttl = -1 OR ttl > 0)`` inline with its column; stricter on SQLite.
 
-    MariaDB takes no name there, and as a table constraint it would copy the table when a migration
-    adds it. MySQL gets a name only where its own would be too long.
+    MariaDB takes no name there; as a table constraint it would copy the table when a migration adds
+    it. MySQL gets a name only if its own would be too long.
     """
 
     def _copy(self, *args: Any, **kw: Any) -> Any:
@@ -70,8 +70,8 @@ class TTLCheck(CheckConstraint):
 
 
 def ttl_condition(check: TTLCheck, dialect: Dialect) -> str:
-    """What the CHECK asks for on a database, the same word for word wherever it is made."""
-    column: Column[Any] = check.parent  # type: ignore[assignment]  # it stands at one, at no table
+    """Return the condition of the CHECK on a database, word for word as it is always made."""
+    column: Column[Any] = check.parent  # type: ignore[assignment]  # it is a column's, not a table's
     return clock_of(dialect).ttl_check(column.name)
 
 
@@ -112,16 +112,16 @@ def _render_sweep_columns(ddl: AddSweepColumns, compiler: DDLCompiler, **_: Any)
 
 
 def sweep_columns(ddl: AddSweepColumns, preparer: IdentifierPreparer) -> dict[str, str]:
-    """The clauses that add the virtual columns, by the columns' names."""
+    """Return the clauses that add the virtual columns, by the columns' names."""
     return MySQL().virtual_columns(
         preparer.quote(ddl.last_modified.name), preparer.quote(ddl.override.name)
     )
 
 
 def sweep_indexes(ddl: AddSweepColumns, preparer: IdentifierPreparer) -> dict[str, str]:
-    """The clauses that add the indexes on the virtual columns, by the indexes' names.
+    """Return the clauses that add the indexes on the virtual columns, by the indexes' names.
 
-    Apart from these, since a migration adds the columns at once and the indexes slowly.
+    Separately, since a migration adds the columns at once and the indexes slowly.
     """
     leads = ddl.scope is not None and can_lead(ddl.scope, MySQL())
     scope = f"{preparer.quote(ddl.scope.name)}, " if ddl.scope is not None and leads else ""
@@ -131,7 +131,7 @@ def sweep_indexes(ddl: AddSweepColumns, preparer: IdentifierPreparer) -> dict[st
 
 
 def can_lead(scope: ColumnClause[Any], family: Family) -> bool:
-    """Whether an index may begin with a column of scopes: MariaDB and MySQL index no long text."""
+    """Return whether a column of scopes can lead an index: MariaDB and MySQL index no long text."""
     is_text = isinstance(scope.type, String)
     return not is_text or family.can_lead(getattr(scope.type, "length", None))
 
@@ -151,8 +151,8 @@ def add_indexes(
 ) -> None:
     """Add the sweeper's two indexes for whichever database the table is created on.
 
-    The column of scopes leads that over the rows that inherit, so that a sweep comes to those of
-    each scope by its own default.
+    The column of scopes leads the one over the rows that inherit, so that a sweep finds the expired
+    rows of each scope by its own default.
     """
     inheriting, own = override.is_(None), type_coerce(override, Integer()) > 0
     leading = [] if scope is None else [scope]
@@ -176,7 +176,7 @@ def add_indexes(
 
 
 def _restrict_indexes(table: Table, *_: object, **__: object) -> None:
-    """Say of a copy's indexes again which databases they are for: to_metadata() leaves that out."""
+    """Restrict a copy's indexes to their databases again: to_metadata() leaves that out."""
     for index in table.indexes:
         if str(index.name).endswith(("_ttl_inherited", "_ttl_own")):
             index.ddl_if(callable_=_WITH_PARTIAL_INDEXES)
@@ -185,7 +185,7 @@ def _restrict_indexes(table: Table, *_: object, **__: object) -> None:
 def add_index_on(column: Column[Any]) -> None:
     """Add an index for the sweeper on a column of dates, unless an index begins with it already.
 
-    None on a text without a length, which MariaDB and MySQL can't index.
+    A text without a length gets none, since MariaDB and MySQL can't index it.
     """
     table = column.table
     lists = [list(index.expressions) for index in table.indexes] + _key_columns(table)
@@ -196,7 +196,7 @@ def add_index_on(column: Column[Any]) -> None:
 
 
 def link_index_name(table: str) -> str:
-    """The name of the index on the columns that lead to the parents of a table's rows."""
+    """Return the name of the index on the columns that lead to the parents of a table's rows."""
     return index_name(table, "ttl_follows")
 
 
@@ -219,18 +219,18 @@ def add_link_index(table: Table, columns: Sequence[Column[Any]], original: str) 
 
 
 def link_index(table: Table) -> Index | None:
-    """The index that `add_link_index` added to a table; None without one."""
+    """Return the index that `add_link_index` added to a table; None without one."""
     name = link_index_name(table.name)
     return next((index for index in table.indexes if index.name == name), None)
 
 
 def is_created_on(link: Index, dialect: str) -> bool:
-    """Whether a database gets the index of a link: InnoDB creates one with each foreign key."""
+    """Return whether a database needs the index: InnoDB creates one with each foreign key."""
     return dialect not in _without_link_index(link)
 
 
 def _without_link_index(link: Index) -> tuple[str, ...]:
-    """The dialects whose databases have the index already, or can't create it."""
+    """Return the dialects whose databases have the index already, or can't create it."""
     table, columns = link.table, set(link.columns)
     assert table is not None  # noqa: S101 (`add_link_index` puts it on one)
     is_key = any(set(key.columns) == columns for key in table.foreign_key_constraints)
@@ -246,7 +246,7 @@ def in_key_order(table: Table, columns: Sequence[Column[Any]]) -> list[Column[An
 
 
 def begins_index(table: Table, columns: Sequence[Column[Any]]) -> bool:
-    """Whether an index, a unique constraint or the primary key begins with columns, in any order.
+    """Return whether an index, unique constraint or primary key begins with columns, in any order.
 
     A partial index of PostgreSQL counts if it leaves out only rows without a value.
     """
@@ -264,14 +264,14 @@ def begins_index(table: Table, columns: Sequence[Column[Any]]) -> bool:
 
 
 def _unsorted(expression: Any) -> Any:
-    """The column in an expression that says in which order an index has it."""
+    """Return the column in an expression with the order of an index."""
     while getattr(expression, "modifier", None) is not None:
         expression = expression.element
     return expression
 
 
 def _key_columns(table: Table) -> list[list[Any]]:
-    """The columns of the primary key and of each unique constraint, in order."""
+    """Return the columns of the primary key and of each unique constraint, in order."""
     return [
         list(constraint.columns)
         for constraint in table.constraints
@@ -301,7 +301,7 @@ class _NotOn(_On):
 
 
 def as_ddl(statement: str) -> DDL:
-    """A text as it is, whatever the driver makes of percent signs."""
+    """Return a statement as DDL, protecting its percent signs from the driver."""
     return DDL(statement.replace("%", "%%"))  # type: ignore[no-untyped-call]  # SQLAlchemy's
 
 

@@ -1,16 +1,16 @@
-"""A second Table object of a table: it has the policy that was declared with the first.
+"""A second Table object of a table has the policy that was declared with the first.
 
 A table that is reflected, mapped by automap, or declared once more with another registry is another
-`Table`, of which the class with ``__ttl__`` knows nothing. A policy is the table's, not the Python
-object's: so each Table of that schema and name which has the columns that the policy reads gets a
-binding of its own, when the gate meets it first. (A copy by ``to_metadata()`` brings it along.)
+`Table`, which the class with ``__ttl__`` doesn't know. A policy belongs to the table, not to the
+Python object: so each Table of that schema and name with the columns that the policy reads gets a
+binding of its own when the gate first meets it. (``to_metadata()`` copies the binding itself.)
 
-The gate knows no engines, so the same name in another database counts too, if the columns are
-there. ``info={"ttl_odm": None}`` of a Table, or of a MetaData, says that it has no policy. Where
-several policies differ, none is guessed.
+The gate knows no engines, so the same name in another database counts too, if it has the columns.
+``info={"ttl_odm": None}`` of a Table, or of a MetaData, means that it has no policy. If several
+policies differ, that is an error: none is guessed.
 
-Migrations read and write all rows. While Alembic runs on a dialect (that is, an engine), nothing is
-carried over there; what the gate compiles meanwhile, it compiles again afterwards.
+Migrations read and write all rows. While Alembic runs on a dialect (that is, an engine), no policy
+is carried over there; statements compiled meanwhile are compiled again afterwards.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ if TYPE_CHECKING:
 
 
 class BareTable(TableClause):
-    """A table's name, for what of ours has to reach every row; no raw SQL of an application."""
+    """A table by its name, for our own statements that must reach every row."""
 
     inherit_cache = True
 
 
 def is_plain(table: Table) -> bool:
-    """Whether a Table, or its MetaData, says that it has no policy."""
+    """Return whether the info of a Table, or of its MetaData, excludes it from policies."""
     return INFO_KEY in table.metadata.info or table.info.get(INFO_KEY, table) is None
 
 
 def carry_over(table: object, dialect: Dialect | None = None) -> None:
-    """Put the policy of its table on a Table that has none, and on those beside it.
+    """Put the policy of its table on a second Table, and on others in the same MetaData.
 
     Raises:
-        TTLConfigurationError: There are several, and they differ.
+        TTLConfigurationError: There are several policies, and they differ.
     """
     table = original(table)
     if not isinstance(table, Table) or not may_be_second(table) or is_plain(table):
@@ -69,7 +69,7 @@ def carry_over(table: object, dialect: Dialect | None = None) -> None:
     if not declared or is_migrating(dialect):
         return
     if ambiguity(table, declared):
-        gc.collect()  # models that nobody has any more, as of a cell of a notebook, have no say
+        gc.collect()  # models without references, as of a notebook's old cell, don't count
         problem = ambiguity(table, policies_for(table, dialect))
         if problem:
             raise UnwrappedConfigurationError(problem)
@@ -86,14 +86,14 @@ def carry_over(table: object, dialect: Dialect | None = None) -> None:
 
 
 def is_migrating(dialect: Dialect | None) -> bool:
-    """Whether Alembic runs on a dialect."""
+    """Return whether Alembic runs on a dialect."""
     proxy = getattr(sys.modules.get("alembic.context"), "_proxy", None)
     migration = getattr(proxy, "_migration_context", None)  # what is public raises without one
     return migration is not None and migration.dialect is dialect
 
 
 def on_first(criterion: ColumnElement[bool], binding: Binding) -> ColumnElement[bool]:
-    """A condition on a second Table as one on the first, whose MetaData knows what hangs on it."""
+    """Rewrite a condition on a second Table for the first, whose MetaData has the dependents."""
     if binding.origin is None:
         return criterion
     columns = {column.name: column for column in binding.first.table.c}
@@ -109,12 +109,12 @@ def on_first(criterion: ColumnElement[bool], binding: Binding) -> ColumnElement[
 
 
 def may_get_policy(table: Table) -> bool:
-    """Whether `carry_over` may put a policy on a Table that has none, whichever the engine."""
+    """Return whether `carry_over` may put a policy on a Table without one, on any engine."""
     return may_be_second(table) and not is_plain(table) and bool(_with_columns_for(table))
 
 
 def policies_for(table: Table, dialect: Dialect | None = None) -> list[Binding | SubBinding]:
-    """The policies of other Table objects that a Table has the columns for."""
+    """Return the policies of other Table objects for which a Table has the columns."""
     default = None if dialect is None else dialect.default_schema_name
     policies = []
     for binding in _with_columns_for(table):
@@ -132,7 +132,7 @@ def policies_for(table: Table, dialect: Dialect | None = None) -> list[Binding |
 
 
 def _with_columns_for(table: Table) -> list[Binding | SubBinding]:
-    """The same, in any schema."""
+    """Return the policies of tables of this name, in any schema, whose columns a Table has."""
     names = {column.name for column in table.c}
     return [
         binding
@@ -142,7 +142,7 @@ def _with_columns_for(table: Table) -> list[Binding | SubBinding]:
 
 
 def ambiguity(table: Table, declared: Bindings) -> str | None:
-    """What is wrong with a Table that may be one of several, and what to do; None if they agree."""
+    """Return the error for a Table whose possible policies differ, with the fix; else None."""
     owners = _owners_of_different(declared)
     if owners is None:
         return None
@@ -155,7 +155,7 @@ def ambiguity(table: Table, declared: Bindings) -> str | None:
 
 
 def names_of_different_policies(tables: Iterable[Table]) -> str | None:
-    """The models that declared the policies of some tables; None if they agree."""
+    """Return the models that declared the policies of tables; None if the policies agree."""
     bindings = (binding_of(table) or sub_binding_of(table) for table in tables)
     return _owners_of_different([binding for binding in bindings if binding is not None])
 

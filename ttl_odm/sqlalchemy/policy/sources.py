@@ -50,11 +50,11 @@ class LifetimeSeconds(NamedTuple):
     Attributes:
         inherited_age: The age at which an inheriting row expires; `FOREVER` for never, `OFF`
             while TTL is off.
-        inherited_life: The same as an instant is made of it; None for never.
-        own_slack: How long a row's own ttl is overlooked: `OFF` while TTL is off.
-        own_life: What is added to a row's own ttl: nothing; None while TTL is off.
-        max_age: The age since its creation at which any row expires; `OFF` for none.
-        max_life: The same as an instant is made of it; None for none.
+        inherited_life: `inherited_age` as part of an instant; None for never.
+        own_slack: How long a row outlives its own ttl: 0, or `OFF` while TTL is off.
+        own_life: The seconds added to a row's own ttl: 0; None while TTL is off.
+        max_age: The age since its creation at which any row expires; `OFF` for no limit.
+        max_life: `max_age` as part of an instant; None for no limit.
     """
 
     inherited_age: int
@@ -66,7 +66,7 @@ class LifetimeSeconds(NamedTuple):
 
     @classmethod
     def of(cls, default: int | None, longest: int | None = None) -> LifetimeSeconds:
-        """For a default (None: TTL off, -1: never by default, or seconds) and a longest life."""
+        """Return the meaning of a default (None: TTL off, -1: never, or seconds) and a limit."""
         if default is None:
             return cls(OFF, None, OFF, None, OFF, None)
         max_age = OFF if longest is None else longest
@@ -77,7 +77,7 @@ class LifetimeSeconds(NamedTuple):
 
 @contextmanager
 def _unwrapped() -> Iterator[None]:
-    """Let the errors of a declaration rise as they are."""
+    """Keep SQLAlchemy from wrapping the errors of a declaration."""
     try:
         yield
     except InvalidTTL as error:
@@ -93,15 +93,18 @@ LifetimePart = Literal[
 
 
 class DefaultTTL(DeclaredTTL):
-    """The default ttl as its owner declares it at this moment, and what that means in SQL.
+    """The default ttl as its owner declares it at this moment, and its meaning in SQL.
 
-    Its errors rise through SQLAlchemy as they are, out of a statement that runs. `declared` is what
-    was read last (`UNREAD` where that asks a function, to be read each time), `lifetime` its
-    meaning.
+    Its errors reach the caller of a running statement unwrapped.
+
+    Attributes:
+        declared: The declaration that was read last; `UNREAD` if it asks a function, which is
+            called each time.
+        lifetime: The meaning of that declaration.
     """
 
     def __init__(self, owner: Any, bound: Policy) -> None:
-        """Read the declaration now, so that no statement has to while it stays the same."""
+        """Read the declaration, so that no statement has to until it changes."""
         super().__init__(owner, bound)
         self._longest = bound.max_lifetime if isinstance(bound, TTL) else None
         self._default: int | None = None
@@ -112,7 +115,7 @@ class DefaultTTL(DeclaredTTL):
             self.read()
 
     def read(self) -> None:
-        """Look what the owner declares; raises as calling the default does."""
+        """Read the owner's declaration; raise as calling the default does."""
         if getattr(self.owner, "__ttl__", None) is self.declared:
             return
         with _unwrapped():
@@ -121,15 +124,15 @@ class DefaultTTL(DeclaredTTL):
         self.declared = self.seen if self.is_fixed else UNREAD
 
     def retire(self) -> None:
-        """Stay with what the owner declares now: it is about to get another policy.
+        """Keep the owner's present declaration, since it is about to get another policy.
 
-        Statements that run meanwhile were compiled for this one, and end by it.
+        Statements that are running were compiled for this one, and end with it.
         """
         declared = getattr(self.owner, "__ttl__", None)
         self._read = lambda: declared
 
     def check(self) -> None:
-        """Raise as `read` does for a declaration that no statement can follow."""
+        """Raise as `read` does if no statement can follow the declaration."""
         with _unwrapped():
             self.policy  # noqa: B018 (reads it)
 
@@ -140,7 +143,7 @@ class DefaultTTL(DeclaredTTL):
 
 
 class KindTTL(DefaultTTL):
-    """The default ttl of one kind of rows (what the column `TTL.by` holds)."""
+    """The default ttl of one kind of rows (a value of the column `TTL.by`)."""
 
     def __init__(self, owner: Any, bound: TTL, kind: object) -> None:
         self._kind = kind
@@ -152,9 +155,9 @@ class KindTTL(DefaultTTL):
 
 
 class SecondsParameter(BindParameter[Any]):
-    """Seconds that hang on a default ttl, asked for at each execution.
+    """Seconds that depend on a default ttl, read at each execution.
 
-    They are a part of its `LifetimeSeconds`; `OFF` in an execution that asks for `overruled_by`.
+    They are a field of its `LifetimeSeconds`; `OFF` in an execution with the option `overruled_by`.
     """
 
     inherit_cache = True
@@ -169,7 +172,7 @@ class SecondsParameter(BindParameter[Any]):
     def value(self) -> Any:
         """The seconds at this moment; SQLAlchemy reads them whenever the statement runs."""
         default = self._default
-        # All that a read costs beside its SQL is here: hence no call while nothing has changed.
+        # A SELECT costs nothing more than its SQL and this: so no call if nothing has changed.
         if getattr(default.owner, "__ttl__", None) is not default.declared:
             default.read()
         return getattr(default.lifetime, self._part)
@@ -183,8 +186,8 @@ class SecondsParameter(BindParameter[Any]):
 class Variant:
     """A default of its own for some rows of a table: a single-table subclass, or a kind.
 
-    The identities are what the discriminator says of these rows: the kind; or the subclass itself,
-    and those under it that have no default of their own.
+    The identities are the discriminator's values for these rows: the kind; or the identity of the
+    subclass, and of those below it without a default of their own.
     """
 
     default: DefaultTTL
@@ -201,21 +204,21 @@ class SourceColumns:
     created: SQL | None
 
     def present(self) -> list[SQL]:
-        """Those that there are, in order."""
+        """Return those that are not None, in order."""
         columns = (self.last_modified, self.override, self.discriminator, self.created)
         return [column for column in columns if column is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """By which moment a statement judges rows.
+    """The moment by which a statement judges rows.
 
     Attributes:
         clock: The database's clock.
         now: The moment, in the unit of ``_ts``.
         writing: Whether each row is judged when the statement has its lock.
-        overruled_by: The parameter of an execution that makes the default `OFF`.
-        locking: Whether the statement locks what it reads of defaults, shared.
+        overruled_by: The option of an execution that makes the default `OFF`.
+        locking: Whether the statement takes a shared lock on the defaults that it reads.
     """
 
     clock: Clock
@@ -226,41 +229,41 @@ class Moment:
 
 
 class Scoping(ABC):
-    """Tells rows with a default of their own apart, and reports them."""
+    """Distinguishes rows with a default of their own, and reports them."""
 
     __slots__ = ()
 
     @abstractmethod
     def of_row(self, columns: SourceColumns) -> SQL:
-        """The scope of a row where that has a default of its own; else NULL."""
+        """Return the scope of a row if that has a default of its own, else NULL."""
 
     @abstractmethod
     def tells_apart(self, value: SQL, dialect: Dialect) -> bool:
-        """Whether a column or parameter that equals a row's scope is sure to be of the same scope.
+        """Return whether a column or parameter that equals a row's scope is surely the same scope.
 
-        It isn't where the database takes Acme for acme, or compares numbers with text.
+        It isn't if the database takes Acme for acme, or compares numbers with text.
         """
 
     @abstractmethod
     def only(self, value: SQL) -> DefaultSource:
-        """The source for the rows of one scope, by a parameter that `tells_apart` has admitted."""
+        """Return the source for the rows of one scope, by a parameter that `tells_apart` admits."""
 
     @abstractmethod
     def due(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
-        """What a count reports of the expired rows of each scope."""
+        """Return a count's facts about the expired rows of each scope."""
 
     @abstractmethod
     def deleted(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
-        """What a batch reports of the rows of each scope that it has deleted."""
+        """Return a batch's facts about the rows of each scope that it has deleted."""
 
 
 class DefaultSource(ABC):
     """Where the default ttl of a table comes from.
 
     Attributes:
-        is_known: Whether Python knows the default. Where it does, nobody asks the four methods for
-            rows in memory, nor `lock`.
-        scoping: How rows with defaults of their own are told apart; None where only their class or
+        is_known: Whether Python knows the default. If so, the three methods for rows in memory and
+            `lock` are never called.
+        scoping: How rows with defaults of their own are distinguished; None if only their class or
             kind decides.
     """
 
@@ -271,7 +274,7 @@ class DefaultSource(ABC):
 
     @abstractmethod
     def seconds(self, columns: SourceColumns, part: LifetimePart, moment: Moment) -> SQL:
-        """What the default that a row inherits means: a part of `LifetimeSeconds`."""
+        """Return a field of `LifetimeSeconds` for the default that a row inherits."""
 
     @property
     @abstractmethod
@@ -280,16 +283,16 @@ class DefaultSource(ABC):
 
     @abstractmethod
     def once(self, expression: SQL) -> SQL:
-        """An expression of `seconds`, in the form that databases compute once for all rows."""
+        """Return an expression of `seconds` so that databases compute it once for all rows."""
 
     @abstractmethod
     def shortest(self) -> SQL | None:
-        """An age that no default is below, if it is cheaper to look up than a row's own."""
+        """Return an age that no default is below, if it is cheaper to look up than a row's own."""
 
     def ago(self, seconds: SQL, moment: Moment) -> SQL:
-        """The instant so many seconds ago.
+        """Return the instant a number of seconds ago.
 
-        Where these are looked up, a read computes it once. A write judges each row by the moment
+        A read computes it once if the seconds are looked up. A write judges each row by the moment
         when it has the row's lock.
         """
         if moment.writing:
@@ -297,7 +300,7 @@ class DefaultSource(ABC):
         return self.once(moment.now - moment.clock.span(seconds))
 
     def shortest_ago(self, moment: Moment) -> SQL | None:
-        """The instant since which no row has begun that a default lets expire, if it's cheap."""
+        """Return the instant after which no expired row began by a default, if it's cheap."""
         shortest = self.shortest()
         if shortest is None:
             return None
@@ -306,67 +309,70 @@ class DefaultSource(ABC):
 
     @abstractmethod
     def live_by_age(self, columns: SourceColumns, moment: Moment) -> Condition | None:
-        """The predicate by age, where the usual form would cost too much; None where it is good.
+        """Return the predicate by age if the usual form would cost too much, else None.
 
-        Asked on PostgreSQL, MariaDB and MySQL, of tables with our CHECK.
+        Called on PostgreSQL, MariaDB and MySQL, for tables with our CHECK.
         """
 
     # For rows in memory
 
     @abstractmethod
     def see(self, connection: Connection) -> None:
-        """Note what the default is, unless that was done a moment ago."""
+        """Cache the default, unless that was done a moment ago."""
 
     @abstractmethod
     def policy_on(self, dialect: Dialect, scope: object) -> TTL | None:
-        """The policy with the default that was noted of late, for a scope; None if none was."""
+        """Return the policy with the default cached lately for a scope; None if none was."""
 
     @abstractmethod
     def policy_as_noted(self, dialect: Dialect | None, scope: object) -> Policy:
-        """The same by what was noted last, however long ago.
+        """Return the policy with the default that was cached last, however long ago.
 
         Args:
-            dialect: The engine's; None for the one that was asked last.
-            scope: As the row's column has it; None for all others.
+            dialect: The engine's; None for the one that was used last.
+            scope: The value of the row's column; None for rows of no scope.
 
         Raises:
-            TTLError: Nothing was.
+            TTLError: No default was cached.
         """
 
     # In transactions that delete
 
     @abstractmethod
     def lock(self, execute: Callable[[Any], object]) -> None:
-        """Let nobody change the default until the transaction ends, by what executes a statement.
+        """Keep other transactions from changing the default until this one ends.
+
+        Args:
+            execute: Executes a statement in the transaction.
 
         Raises:
-            DBAPIError: The database's, with a detail that says what its user lacks, if it does.
+            DBAPIError: The database's error, with a detail that names the missing right, if any.
         """
 
     @property
     def locked_row(self) -> Select[Any] | None:
-        """What selects the row that `lock` locks; None where it locks none."""
+        """The SELECT of the row that `lock` locks; None if it locks none."""
         return None
 
     # In sweeps
 
     @abstractmethod
     def defaults(self, connection: Connection) -> Iterable[int | None]:
-        """Every default that rows may inherit at this moment."""
+        """Return every default that rows may inherit at this moment."""
 
     @abstractmethod
     def ages(self) -> Iterator[tuple[Seconds, list[Condition]]]:
-        """Each age at which rows that inherit begin to expire, with the condition for such rows."""
+        """Yield each age at which rows that inherit expire, with the conditions for such rows."""
 
     @abstractmethod
     def shortest_age(self) -> Seconds | None:
-        """The age at which the first rows that inherit expire; None if none ever does."""
+        """Return the age at which the first rows that inherit expire; None if none ever does."""
 
     # In the schema
 
     @abstractmethod
     def prepare_schema(self) -> None:
-        """See to what ``create_all()`` adds to the table."""
+        """Add to the table what ``create_all()`` has to create for the source."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -380,7 +386,7 @@ class Fixed(DefaultSource):
     is_known: ClassVar[bool] = True
 
     def seconds(self, columns: SourceColumns, part: LifetimePart, moment: Moment) -> SQL:
-        """A bound value, or one for each variant."""
+        """Return a bound value, or one for each variant."""
         otherwise = SecondsParameter(self.default, part, moment.overruled_by)
         # An abstract class has no rows of its own.
         variants = [variant for variant in self.variants if variant.identities]
@@ -404,38 +410,38 @@ class Fixed(DefaultSource):
         return ()
 
     def once(self, expression: SQL) -> SQL:
-        """As it is."""
+        """Return the expression itself."""
         return expression
 
     def shortest(self) -> None:
-        """None: nothing is looked up."""
+        """Return None: nothing is looked up."""
 
     def live_by_age(self, columns: SourceColumns, moment: Moment) -> None:
-        """None: the usual form."""
+        """Return None: the usual form serves."""
 
     def see(self, connection: Connection) -> None:
         """Do nothing."""
 
     def policy_on(self, dialect: Dialect, scope: object) -> TTL | None:  # noqa: ARG002 (the seam's)
-        """The policy as its owner declares it now."""
+        """Return the policy as its owner declares it now."""
         policy = self.default.policy
         return policy if isinstance(policy, TTL) else None
 
     def policy_as_noted(self, dialect: Dialect | None, scope: object) -> Policy:  # noqa: ARG002 (as above)
-        """The same, whichever policy it is."""
+        """Return the policy as its owner declares it now, whichever kind it is."""
         return self.default.policy
 
     def lock(self, execute: Callable[[Any], object]) -> None:
         """Do nothing: no transaction changes a class."""
 
     def defaults(self, connection: Connection) -> Iterator[int | None]:  # noqa: ARG002 (as above)
-        """As they are declared now."""
+        """Yield the defaults as they are declared now."""
         yield self.default()
         for variant in self.variants:
             yield variant.default()
 
     def ages(self) -> Iterator[tuple[int, list[Condition]]]:
-        """Each default that lets rows expire."""
+        """Yield each default that lets rows expire."""
         kind = self.discriminator
         variants = [variant for variant in self.variants if variant.identities and kind is not None]
         of_variants = [
@@ -454,7 +460,7 @@ class Fixed(DefaultSource):
                 yield seconds, rows
 
     def shortest_age(self) -> int | None:
-        """The least of the defaults that let rows expire."""
+        """Return the least of the defaults that let rows expire."""
         every = [self.default, *(variant.default for variant in self.variants)]
         return min(finite_defaults(default() for default in every), default=None)
 
@@ -463,5 +469,5 @@ class Fixed(DefaultSource):
 
 
 def finite_defaults(defaults: Iterable[int | None]) -> list[int]:
-    """Those of some defaults, in seconds, that let rows expire."""
+    """Return the defaults that let rows expire, in seconds."""
     return [seconds for seconds in defaults if seconds is not None and seconds != NEVER]

@@ -273,8 +273,8 @@ class MySQLTimestamps(ColumnFormat):
     """MariaDB's and MySQL's ``TIMESTAMP``: kept in UTC, but shown in the session's time zone.
 
     Only ``UNIX_TIMESTAMP()`` returns the value that is kept. A written value is converted from the
-    session's zone. In the hour that a change repeats it would be an hour early, so it is made an
-    hour later there.
+    session's zone. In the hour that a change repeats it would be an hour early, so it is made later
+    there.
     """
 
     @property
