@@ -136,7 +136,7 @@ def index_link(table: Table) -> None:
 
 
 def root_of(table: Table) -> Binding | None:
-    """Return the policy by which rows of a table expire: the table's, or that of its rule's root."""
+    """Return the policy by which rows of a table expire: its own, or that of its rule's root."""
     rule = rule_of(table)
     while rule is not None:
         table = rule.links().parent

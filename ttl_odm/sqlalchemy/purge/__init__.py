@@ -1,8 +1,8 @@
-"""Removing rows inside a transaction.
+"""The removal of rows inside a transaction.
 
-- `removal`: removing expired rows as their model declares it, and reporting them to its hooks.
-- `archive`: copying expired rows to another table, in the transaction that deletes them.
-- `ties`: removing rows together that refer to one another.
+- `removal`: removes expired rows as their model declares it, and reports them to its hooks.
+- `archive`: copies expired rows to another table, in the transaction that deletes them.
+- `ties`: removes rows together that refer to one another.
 - `statements`: the sweepers' own statements, and the conditions that pick rows by their keys.
-- `errors`: what SQLAlchemy's errors say of a database; `ExpiredError`.
+- `errors`: the meaning of SQLAlchemy's errors; `ExpiredError`.
 """

@@ -1,7 +1,7 @@
-"""Copying expired rows to another table, in the transaction that deletes them: `Copy`.
+"""`Copy`: how expired rows are copied to another table, in the transaction that deletes them.
 
-An `Archive` names the table; which columns it gets goes by their names. Whether and when rows are
-copied is known to `removal`.
+An `Archive` names the table, which gets the columns of the same names. `removal` decides whether
+and when rows are copied.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class UTCNow(FunctionElement[Any]):
 
 
 class NaiveUTCNow(UTCNow):
-    """The same for a column that knows no time zones."""
+    """The database's now for a column without a time zone, in UTC."""
 
     inherit_cache = True
 
@@ -49,16 +49,16 @@ def _render_utc_now(_: UTCNow, compiler: SQLCompiler, **__: Any) -> str:
 
 @compiles(NaiveUTCNow, "postgresql")
 def _render_naive_utc_now(_: NaiveUTCNow, compiler: SQLCompiler, **__: Any) -> str:
-    # PostgreSQL would store what a clock shows in the session's time zone.
+    # PostgreSQL would store the wall time of the session's time zone.
     return f"({clock_of(compiler.dialect).at_write} AT TIME ZONE 'UTC')"
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """An archive, the columns that it gets from a table, and what else it gets, by column.
+    """An archive, the columns that it gets from a table, and further values by column.
 
-    The archive is without what SQLAlchemy knows of its defaults: in an INSERT from a SELECT it
-    would evaluate one of Python's once for all rows, and the gate would look for keys to free.
+    The archive is a bare table without defaults: in an INSERT from a SELECT, SQLAlchemy would
+    evaluate a Python default once for all rows, and the gate would look for keys to free.
     """
 
     archive: TableClause
@@ -69,7 +69,7 @@ class Copy:
 
     @classmethod
     def of(cls, binding: Binding, archive: Archive, where: str) -> Copy:
-        """Find what an archive has in common with a table."""
+        """Find the columns that an archive has in common with a table."""
         table, into = binding.table, _table_of(archive)
         # An archive with a ttl of its own keeps rows from the moment when it gets them; a date that
         # rows bring along is copied.
@@ -102,7 +102,7 @@ class Copy:
 
     @property
     def names(self) -> list[str]:
-        """The archive's columns, those of `columns` before those of `extra`."""
+        """The names of the archive's columns: those of `columns`, then those of `extra`."""
         return [*(str(column.name) for column in self.columns), *self.extra]
 
 

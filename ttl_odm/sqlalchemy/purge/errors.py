@@ -1,4 +1,4 @@
-"""What SQLAlchemy's errors say of a database, and the error for a row that has expired.
+"""The meaning of SQLAlchemy's errors, and the error for a row that has expired.
 
 `ttl_odm.dialects.errors` knows the codes of the drivers' own errors, which SQLAlchemy wraps.
 """
@@ -28,12 +28,12 @@ class ExpiredError(ttl_odm.errors.ExpiredError, StaleDataError, DontWrapMixin):
 
 
 def kept_by_live_rows(dialect: Dialect, table: str, referring: str) -> IntegrityError:
-    """The error for an expired row in the way of a write that can't be deleted.
+    """Return the error for an expired row that blocks a write and can't be deleted.
 
     Args:
-        dialect: That of the connection.
+        dialect: The dialect of the connection.
         table: The full name of the expired row's table.
-        referring: That of a table whose rows are archived or reported to hooks.
+        referring: The full name of a table whose rows are archived or reported to hooks.
     """
     message = (
         f"An expired row of {table!r} blocks this statement and can't be deleted, because live "
@@ -46,12 +46,12 @@ def kept_by_live_rows(dialect: Dialect, table: str, referring: str) -> Integrity
 
 
 def is_locked(error: Exception) -> bool:
-    """Whether a statement gave up because somebody else holds a row."""
+    """Return whether a statement gave up because another transaction has locked a row."""
     return isinstance(error, DBAPIError) and errors.is_locked(error.orig)
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether trying again may help."""
+    """Return whether trying again may help."""
     if not isinstance(error, DBAPIError):
         return False
     operational = isinstance(error, OperationalError)
@@ -59,7 +59,7 @@ def is_passing(error: Exception) -> bool:
 
 
 def is_refused(error: Exception) -> bool:
-    """Whether it is for a row's sake, so that other rows may go."""
+    """Return whether a single row caused the error, so that others can be removed."""
     if isinstance(error, StaleDataError):  # a flush, or the gate in it, has missed a row
         return True
     of_data = isinstance(error, (DataError, IntegrityError))
@@ -71,27 +71,27 @@ def is_refused(error: Exception) -> bool:
 
 
 def is_restricted(error: Exception) -> bool:
-    """Whether that is a foreign key."""
+    """Return whether a foreign key caused the error."""
     return isinstance(error, DBAPIError) and errors.is_restricted(error.orig)
 
 
 def is_away(error: DBAPIError) -> bool:
-    """Whether the server was lost, can't be reached, or takes no writes."""
+    """Return whether the server was lost, can't be reached, or takes no writes."""
     operational = isinstance(error, OperationalError)
     return _is_cut(error) or errors.is_away(error.orig, operational=operational)
 
 
 def is_read_only(error: DBAPIError) -> bool:
-    """Whether the server takes no writes, as a standby."""
+    """Return whether the server takes no writes, as a standby."""
     return errors.is_read_only(error.orig)
 
 
 def _is_cut(error: DBAPIError) -> bool:
-    """Whether the connection was lost, and another one may last."""
+    """Return whether the connection was lost, and another one may last."""
     return error.connection_invalidated and not errors.is_without_transactions(error.orig)
 
 
 def in_short(error: BaseException) -> str:
-    """The driver's message, without its details: these hold values of rows."""
+    """Return the driver's message without its details, which contain values of rows."""
     orig = error.orig if isinstance(error, DBAPIError) else None
     return errors.in_short(orig or error)

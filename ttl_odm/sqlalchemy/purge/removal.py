@@ -1,12 +1,13 @@
-"""Removing expired rows in a transaction: archived and reported to hooks if their model says so.
+"""The removal of expired rows in a transaction, which archives and reports them as declared.
 
-A `Removal` takes rows of one table. By one statement, where that suffices: a DELETE, which gives
-the rows by RETURNING, or passes them to the archive on PostgreSQL. Otherwise it locks the rows,
-copies what has to be copied, and deletes them by their keys, or as objects in the mode ``"orm"``.
+A `Removal` removes rows of one table. One statement does it if that suffices: a DELETE, which
+returns the rows by RETURNING, or passes them to the archive on PostgreSQL. Otherwise it locks the
+rows, copies them to the archive, and deletes them by their keys, or as objects in the mode
+``"orm"``.
 
-What a model declares of that is its `Mode`. It is read when rows are purged (`mode_of`), since an
+The model's declarations are its `Mode`. It is read when rows are purged (`mode_of`), since an
 archive may be declared after its model. With joined inheritance a row continues in sub-tables.
-These refer to the table at the root, so what they hold of a row goes first: see `subtables`.
+These refer to the base's table, so their parts of a row are deleted first: see `subtables`.
 """
 
 from __future__ import annotations
@@ -85,11 +86,11 @@ if TYPE_CHECKING:
 DELETE: Final = "delete"
 ORM: Final = "orm"
 PURGES: Final[tuple[Literal["delete", "orm"], ...]] = (DELETE, ORM)
-"""What ``__ttl_purge__`` may be: ``"orm"`` deletes through a session, with the ORM's cascades and
+"""The values of ``__ttl_purge__``: ``"orm"`` deletes through a session, with the ORM's cascades and
 events."""
 
 _SCOPE: Final = "ttl_odm_scope"
-"""The name of a row's scope among what is read of it."""
+"""The label of a row's scope in the results of statements."""
 
 CHUNK: Final = 500
 """Keys in one statement: well below every database's limit of bound values."""
@@ -97,7 +98,7 @@ CHUNK: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """What a model says of its expired rows: where they are kept, and whom to call.
+    """A model's declarations about its expired rows: the archive, and the hooks.
 
     With `orm` they are deleted through a session, as objects of that class.
     """
@@ -109,7 +110,7 @@ class Mode:
 
 
 def mode_of(binding: Binding) -> Mode:
-    """Read what the owner of a table's policy declares; TTLConfigurationError if it can't be."""
+    """Read the declarations of a policy's owner; TTLConfigurationError if they don't fit."""
     owner = binding.default.owner
     purge, archive = purge_of(owner, PURGES), archive_of(owner)
     hooks = hooks_of(owner, binding.table.fullname)
@@ -132,10 +133,10 @@ def mode_of(binding: Binding) -> Mode:
 
 
 def depends_on_zone(connection: Connection, metadata: MetaData) -> bool:
-    """Whether the session's time zone matters where rows of a MetaData are removed.
+    """Return whether the session's time zone matters for removing rows of a MetaData.
 
-    It does on MariaDB and MySQL if a ``TIMESTAMP`` is in a key, in what leads rows to a parent, or
-    in a row that is archived; see `ttl_odm.sqlalchemy.time.timestamps`.
+    It does on MariaDB and MySQL if a ``TIMESTAMP`` is in a key, in a column that leads rows to a
+    parent, or in a row that is archived; see `ttl_odm.sqlalchemy.time.timestamps`.
     """
     if connection.dialect.name not in MYSQL_FAMILY:
         return False
@@ -151,10 +152,10 @@ def depends_on_zone(connection: Connection, metadata: MetaData) -> bool:
 
 
 def subtables(binding: Binding, dialect: str) -> list[SubBinding]:
-    """The sub-tables that the database doesn't see to.
+    """Return the sub-tables from which the database doesn't delete rows by itself.
 
-    Where the foreign key says ON DELETE CASCADE it does; on SQLite only if the connection was told
-    to enforce foreign keys, which can't be relied on.
+    With ON DELETE CASCADE it does; but on SQLite only if the connection enforces foreign keys,
+    which can't be relied on.
     """
 
     def cascades(sub: SubBinding) -> bool:
@@ -169,7 +170,7 @@ def subtables(binding: Binding, dialect: str) -> list[SubBinding]:
 
 
 def orm_takes_along(owner: type, hooks: Hooks) -> bool:
-    """Whether cascades of the ORM delete rows of models that are archived or reported to hooks."""
+    """Return whether the ORM's cascades delete rows that are archived or reported to hooks."""
     waiting, seen = [owner], {owner}
     while waiting:
         mapper: Any = inspect(waiting.pop())
@@ -189,11 +190,13 @@ def orm_takes_along(owner: type, hooks: Hooks) -> bool:
 class Removal:
     """Rows of one table that one transaction purges.
 
-    `source` is where they are, if not in the binding's table. `archived` counts those that were
-    archived so far, `loaded` the bytes of those that came to Python whole, `undeleted` has the keys
-    of those that the application keeps from being deleted. `by_scope` counts those that have
-    expired and are of a scope with a default of its own, `dependents` the rows of other tables that
-    went before these, by table.
+    Attributes:
+        source: The table that has the rows, if not the binding's.
+        archived: How many rows were archived so far.
+        loaded: The bytes of the rows that came to Python whole.
+        undeleted: The keys of rows that the application keeps from being deleted.
+        by_scope: The number of expired rows of each scope with a default of its own.
+        dependents: The rows of other tables that were removed before these, by table.
     """
 
     connection: Connection
@@ -215,7 +218,7 @@ class Removal:
 
     @property
     def takes_statements(self) -> bool:
-        """Whether rows can go by one statement, see `by_statement`."""
+        """Whether one statement can remove the rows, see `by_statement`."""
         mode, dialect = self.mode, self.connection.dialect
         if mode.orm is not None or subtables(self.binding, dialect.name):
             return False
@@ -228,7 +231,7 @@ class Removal:
 
     @property
     def leaves_no_trace(self) -> bool:
-        """Whether rows just go: nothing is archived, reported, or run for them."""
+        """Whether rows are only deleted: nothing is archived, reported, or run for them."""
         mode = self.mode
         return mode.copy is None and mode.orm is None and not self._is_reported
 
@@ -249,14 +252,14 @@ class Removal:
         return self.binding.source.scoping is not None and self.reason == "expired"
 
     def _scope(self) -> list[ColumnElement[Any]]:
-        """The scope of a row, where that has to be known."""
+        """Return the column with the scope of a row, if that has to be known."""
         scoping = self.binding.source.scoping
         if scoping is None or not self._has_scopes:
             return []
         return [scoping.of_row(self.binding.columns_of(self._table)).label(_SCOPE)]
 
     def _columns(self) -> list[ColumnElement[Any]]:
-        """What has to be known of each row: its key, or all of it, and when that was."""
+        """Return the columns to read of each row: its key, or all of it, and the present instant."""
         table, clock = self._table, clock_of(self.connection.dialect)
         if not self._is_reported:
             return [*key_columns(table), *self._scope()]
@@ -294,7 +297,7 @@ class Removal:
         return scopes.total()
 
     def by_key(self, rows: Sequence[Row[Any]], *, chunk: int = CHUNK) -> int:
-        """Copy what has to be copied of rows that were chosen, delete them, and return how many.
+        """Archive chosen rows if needed, delete them, and return how many.
 
         One statement has `chunk` keys.
         """
@@ -311,9 +314,10 @@ class Removal:
         limit: int | None = None,
         waits: bool = False,
     ) -> Sequence[Row[Any]]:
-        """Lock rows, and read of them what has to be known.
+        """Lock rows, and read their columns that have to be known.
 
-        The criteria hold the predicate. It `waits` for rows that somebody holds, or leaves them.
+        The criteria contain the predicate. With `waits` it waits for locked rows, otherwise it
+        skips them.
         """
         chosen = SweepSelect(*self._columns()).where(*criteria).limit(limit)
         if clock_of(self.connection.dialect).locks_rows:
@@ -324,7 +328,7 @@ class Removal:
         return rows
 
     def keys(self, rows: Sequence[Row[Any]]) -> list[tuple[Any, ...]]:
-        """The primary keys of rows that were chosen."""
+        """Return the primary keys of chosen rows."""
         columns = key_columns(self._table)
         return [tuple(row._mapping[key] for key in columns) for row in rows]  # noqa: SLF001 (it is public)
 
@@ -346,7 +350,7 @@ class Removal:
         self.archived += len(rows)
 
     def not_archived(self, copy: Copy, error: DBAPIError) -> HookError:
-        """The error that the archive has refused rows."""
+        """Return the error for rows that the archive has rejected."""
         fix = ""
         if isinstance(error, IntegrityError) and not copy.has_own_key:
             fix = (
@@ -361,7 +365,8 @@ class Removal:
     def delete(self, rows: Sequence[Row[Any]], *, judged: bool = False) -> int:
         """Delete rows that this transaction has locked, and return how many.
 
-        Unless they are `judged`: then they count as expired, whatever was written since.
+        The statement has the predicate, unless they are `judged`: then they count as expired,
+        whatever was written since.
         """
         connection, table, held = self.connection, self._table, self.keys(rows)
         self.dependents += remove_dependents(connection, self.binding, held).rows
@@ -374,10 +379,10 @@ class Removal:
         statement = PurgeDelete(table).where(is_one_of(key_columns(table), held))
         if compat.is_mysql(connection.dialect):  # MariaDB takes no hints
             statement = hinted(statement, connection, BY_KEY)
-        if not (judged or self.reason == "displaced"):  # which were judged as they were locked
+        if not (judged or self.reason == "displaced"):  # displaced rows were judged when locked
             statement = statement.where(expired_in(connection, self.binding, table))
         deleted = self._execute(statement)
-        if judged and deleted != len(held):  # some by a cascade from others of them
+        if judged and deleted != len(held):  # a cascade from some may have deleted others
             found = self.connection.execute(
                 SweepSelect(*key_columns(table)).where(is_one_of(key_columns(table), held))
             )
@@ -388,10 +393,11 @@ class Removal:
         return deleted
 
     def _delete_objects(self, rows: Sequence[Row[Any]]) -> int:
-        """Delete rows that this transaction has locked, as objects by one flush.
+        """Delete rows that this transaction has locked, as objects in one flush.
 
-        The application's events may keep rows from being deleted, as a soft delete does. Whatever a
-        flush did to these instead is undone, or they might live again: the others go without them.
+        The application's events may keep rows from being deleted, as a soft delete does. Other
+        changes that the flush made to these are undone, or they might live again; then the rest is
+        deleted without them.
         """
         keys, stay = self.keys(rows), set[tuple[Any, ...]]()
         while True:
@@ -418,9 +424,8 @@ class Removal:
     def _flush_deletions(self, keys: Keys) -> tuple[set[tuple[Any, ...]], bool]:
         """Delete objects by their keys; return the keys that remain, and whether it was undone.
 
-        With all that hangs on that: cascades and events of the ORM. Nothing but the sweeper sees
-        these rows, so the gate is told to let the flush through, which is otherwise not to touch
-        what has expired.
+        Cascades and events of the ORM run. A flush normally can't change expired rows; this one
+        tells the gate to let it.
         """
         orm = self.mode.orm
         assert orm is not None  # noqa: S101 (or this isn't called)
@@ -445,7 +450,7 @@ class Removal:
                     return stay, False
                 session.rollback()
                 return stay, True
-        except (DBAPIError, StaleDataError, RefusedError):  # the database, or the gate, keeps a row
+        except (DBAPIError, StaleDataError, RefusedError):  # the database or the gate keeps a row
             raise
         except Exception as error:
             raise HookError(f"Deleting {orm.__name__} through a session failed: {error}") from error
@@ -453,7 +458,7 @@ class Removal:
             base_row_written.reset(token)
 
     def _check_recorded(self, deleted: Iterable[Any], own: Sequence[Any]) -> None:
-        """Reject cascades of the ORM to rows that have to be archived, or reported to hooks."""
+        """Reject the ORM's cascades to rows that have to be archived or reported to hooks."""
         chosen = set(map(id, own))
         for row in deleted:
             mapper: Any = inspect(type(row))
@@ -485,14 +490,17 @@ class Removal:
             self._noted += rows
 
     def _execute(self, statement: Any) -> int:
-        # SQLAlchemy forgets it for an INSERT unless it is asked.
+        # SQLAlchemy drops the row count of an INSERT without this.
         options = {"preserve_rowcount": True}
         return self.connection.execute(statement, execution_options=options).rowcount
 
     def report(self) -> list[Purged]:
-        """Give the rows to the model's sink, and call the hooks of the transaction.
+        """Pass the rows to the model's sink, and call the hooks of the transaction.
 
-        Returns what the hooks after the commit are to get. HookError: one of them raised.
+        Returns what to pass to the hooks after the commit.
+
+        Raises:
+            HookError: The sink or a hook raised.
         """
         if not self._noted:
             return []
@@ -541,9 +549,9 @@ def expired_in(
     *,
     locking: bool = False,
 ) -> ColumnElement[bool]:
-    """The predicate for the rows of a table, or of a child of it, in a statement that deletes.
+    """Return the predicate for rows of a table, or of a child of it, in a statement that deletes.
 
-    `locking` is for transactions of an application's, which may have an old snapshot: see
+    `locking` is for transactions of the application, which may have an old snapshot: see
     `Predicate`.
     """
     predicate = Predicate(clock_of(connection.dialect), writing=True, locking=locking)
@@ -553,8 +561,8 @@ def expired_in(
 
 
 def _check(done: int, rows: int) -> None:
-    """See that rows which were chosen, and locked, were all dealt with."""
-    if done != rows:  # somebody raised the default in between
+    """Raise unless all rows that were chosen, and locked, were processed."""
+    if done != rows:  # the default was raised in between
         raise TransientStoreError(
             f"{rows} rows were chosen, but {done} were deleted: the batch was rolled back."
         )

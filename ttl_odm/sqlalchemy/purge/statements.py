@@ -1,10 +1,8 @@
-"""The statements that read and delete expired rows past the gate, and conditions for keys.
+"""Statements that read, count and delete expired rows past the gate, and conditions for keys.
 
 A sweep sends them, and so does a write that displaces the expired rows in its way. The UPDATEs and
-INSERTs are of the sweepers' own tables.
-
-That includes counting rows, which is done past the gate, and locking the defaults by which a
-transaction deletes, where others may change them meanwhile.
+INSERTs are for the sweepers' own tables. `lock_defaults` locks the defaults by which a transaction
+deletes, if other transactions can change them.
 """
 
 from __future__ import annotations
@@ -42,27 +40,27 @@ _STEP: Final = 512
 
 
 class PurgeDelete(Delete):
-    """A DELETE of expired rows; the gate lets it through as it is.
+    """A DELETE of expired rows; the gate leaves it unchanged.
 
-    Being a class of its own, it has cache keys of its own.
+    It is a class of its own, and so has cache keys of its own.
     """
 
     inherit_cache = True
 
 
 def hinted(statement: PurgeDelete, connection: Connection, hint: str, **names: str) -> PurgeDelete:
-    """A DELETE with one of MySQL's hints, in which `{table}` is what it deletes from."""
+    """Return a DELETE with one of MySQL's hints, in which `{table}` is its target."""
     quote = connection.dialect.identifier_preparer.quote
     target: Any = statement.table  # never a join
     table = quote(target.name)
-    # SQLAlchemy would take what follows a colon for a parameter.
+    # SQLAlchemy would take a word after a colon for a parameter.
     return statement.prefix_with(hint.format(table=table, **names).replace(":", r"\:"))
 
 
 def take_file(connection: Connection, table: Table) -> None:
-    """Take SQLite's lock for writing, before rows are read that are then deleted.
+    """Take SQLite's write lock before reading the rows to delete.
 
-    With a write-ahead log others may delete them in between, and a transaction that has read by
+    With a write-ahead log, others may delete them in between, and a transaction that has read by
     then can't get the lock any more: SQLite doesn't even wait for it.
     """
     if connection.dialect.name == "sqlite":
@@ -70,27 +68,27 @@ def take_file(connection: Connection, table: Table) -> None:
 
 
 class SweepSelect(Select[Any]):
-    """A SELECT of expired rows, which the gate lets through; a subquery in it sees live ones."""
+    """A SELECT of expired rows, which the gate leaves unchanged; its subqueries see live ones."""
 
     inherit_cache = True
 
 
 class SweepUpdate(Update):
-    """An UPDATE of what sweepers keep for themselves, in which the gate has no say."""
+    """An UPDATE of the sweepers' own tables, which the gate leaves unchanged."""
 
     inherit_cache = True
 
 
 class SweepInsert(Insert):
-    """An INSERT of that."""
+    """An INSERT into the sweepers' own tables, which the gate leaves unchanged."""
 
     inherit_cache = True
 
 
 def in_subquery(columns: Sequence[ColumnElement[Any]], rows: Any) -> ColumnElement[bool]:
-    """Whether columns have one of the values that a SELECT (without LIMIT) finds."""
-    # MySQL may not read a table that the same statement writes. It may read a derived table made
-    # of it, unless it merges the two; DISTINCT keeps it from that.
+    """Return the condition that columns have values that a SELECT (without LIMIT) finds."""
+    # MySQL can't read the table that the same statement writes. It can read a derived table made
+    # of it, unless it merges the two; DISTINCT prevents that.
     wrapped = rows.distinct().subquery()
     return (columns[0] if len(columns) == 1 else tuple_(*columns)).in_(select(*wrapped.c))
 
@@ -98,7 +96,7 @@ def in_subquery(columns: Sequence[ColumnElement[Any]], rows: Any) -> ColumnEleme
 def is_one_of(
     columns: Sequence[ColumnElement[Any]], keys: Iterable[Sequence[Any]]
 ) -> ColumnElement[bool]:
-    """The condition for the rows with these keys."""
+    """Return the condition for the rows with these keys."""
     if len(columns) == 1:
         return columns[0].in_([value for (value,) in keys])
     # SQLite reads the whole table for (a, b) IN (VALUES ...).
@@ -112,9 +110,9 @@ def is_one_of(
 
 
 def padded(alternatives: Iterable[T]) -> list[T]:
-    """Repeat the last of some alternatives, up to a power of two or a multiple of 512.
+    """Repeat the last alternative, up to a power of two or a multiple of 512.
 
-    SQLAlchemy caches a statement for each number of them, and every sweep would add some.
+    SQLAlchemy caches one statement for each number of alternatives, and every sweep would add some.
     """
     result = list(alternatives)
     if not result:
@@ -140,7 +138,10 @@ def counting(
     *criteria: ColumnElement[bool],
     limit: int | ColumnElement[int] | None = None,
 ) -> Select[Any]:
-    """What counts rows, up to a limit; expired ones too, if the statement that it is in does."""
+    """Return the SELECT that counts rows, up to a limit.
+
+    As a part of another statement it sees the rows that this one sees.
+    """
     rows: Select[Any] = select(literal_column("1")).select_from(source).where(*criteria)
     if limit is None:
         return rows.with_only_columns(func.count())
@@ -153,12 +154,12 @@ def lock_defaults(
     bindings: Iterable[Binding],
     execute: Callable[[Any], object] | None = None,
 ) -> None:
-    """Let the default ttls of tables stay as they are until the transaction ends.
+    """Keep other transactions from changing the default ttls of tables until this one ends.
 
     Args:
         connection: The connection of the transaction.
         bindings: The policies of the tables; those whose defaults Python knows are ignored.
-        execute: Executes a statement on the connection, with options of the caller's.
+        execute: Executes a statement on the connection, with the caller's options.
     """
     sources = {
         binding.first.table: binding.first.source
@@ -167,6 +168,6 @@ def lock_defaults(
     }
     if not sources or not clock_of(connection.dialect).locks_rows:
         return
-    # In one order, or two transactions deadlock.
+    # Always in the same order, or two transactions deadlock.
     for table in sorted(sources, key=lambda table: str(table.fullname)):
         sources[table].lock(execute or connection.execute)

@@ -1,8 +1,8 @@
-"""Removing rows together that refer to one another: `remove_together`.
+"""`remove_together`: removes rows that refer to one another.
 
-Of rows in a ring none can go first, and InnoDB, which checks row by row, deletes none that refers
-to itself. So what refers to a row that isn't gone by then becomes NULL before. Where it can't be
-NULL, one DELETE has to take them all: SQLite and PostgreSQL check foreign keys at its end.
+No row of a ring can be deleted first, and InnoDB, which checks row by row, deletes no row that
+refers to itself. So references to rows that are deleted later are set to NULL before. Where they
+can't be NULL, one DELETE has to remove all: SQLite and PostgreSQL check foreign keys at its end.
 
 Hooks and archives get the rows as they were; events of the ORM see the NULL.
 """
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 
 def chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """As many as one statement takes."""
+    """Divide rows into parts for a statement each."""
     return (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))
 
 
 def keys_in(table: Table, binding: Binding, source: FromClause) -> list[ColumnElement[Any]]:
-    """The columns of `source`, an alias of a policy's table or a sub-table, with a row's key."""
+    """Return the columns with a row's key in `source`, an alias of its table or a sub-table."""
     sub = sub_binding_of(table)
     own = {} if sub is None else {root: column for column, root in sub.keys}
     return [source.c[own.get(key, key).key] for key in key_columns(binding.table)]
@@ -46,14 +46,14 @@ def keys_in(table: Table, binding: Binding, source: FromClause) -> list[ColumnEl
 
 @dataclass(slots=True)
 class Together:
-    """Rows of one table that go with rows of others."""
+    """Rows of one table that are removed with rows of others."""
 
     removal: Removal
     keys: Keys
     rows: list[Row[Any]] = field(init=False, default_factory=list)
 
     def choose(self, *, waits: bool) -> None:
-        """Lock those of them that are expired."""
+        """Lock the expired rows among them."""
         removal = self.removal
         binding = removal.binding
         for keys in chunks(self.keys):
@@ -63,14 +63,15 @@ class Together:
             self.rows += removal.choose([theirs, expired], waits=waits)
 
     def remove(self) -> int:
-        """Delete what was chosen."""
+        """Delete the chosen rows, and return how many."""
         return sum(self.removal.delete(rows, judged=True) for rows in chunks(self.rows))
 
 
 def remove_together(parts: Sequence[Together]) -> int:
-    """Remove rows that were chosen, table by table, or none of them; return how many.
+    """Remove chosen rows, table by table, or none of them; return how many.
 
-    IntegrityError: another row refers to one of them.
+    Raises:
+        IntegrityError: Another row refers to one of them.
     """
     connection = parts[0].removal.connection
     with connection.begin_nested():
@@ -85,7 +86,7 @@ def remove_together(parts: Sequence[Together]) -> int:
 
 
 def ties(tables: Sequence[Table], hooks: Hooks | None = None) -> Iterator[Consequence]:
-    """What may refer to rows, and can be NULL, if rows of these tables go in this order."""
+    """Yield the nullable references to rows deleted later, if the tables go in this order."""
     place = {table: number for number, table in enumerate(tables)}
     for table in tables:
         for consequence in Change(table).consequences(hooks or Hooks()):
@@ -105,9 +106,9 @@ def _free_columns(consequence: Consequence) -> list[Column[Any]]:
 def _untie(
     connection: Connection, consequence: Consequence, parts: Mapping[Table, Together]
 ) -> None:
-    """Let rows refer to nothing.
+    """Set the references of rows to NULL.
 
-    By a table that SQLAlchemy knows nothing of, which has no ``onupdate``.
+    The statement names a bare table, which has no ``onupdate``.
     """
     assert consequence.binding is not None  # noqa: S101 (see `ties`)
     part, table = parts[consequence.binding.table], consequence.table
