@@ -35,12 +35,7 @@ from ttl_odm.sqlalchemy.policy.bindings import (
     root_binding_of,
 )
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, base_row_written, include_expired
-from ttl_odm.sqlalchemy.policy.references import (
-    is_recorded,
-    remove_dependents,
-    rule_of,
-    rules_below,
-)
+from ttl_odm.sqlalchemy.policy.references import remove_dependents, rule_of, rules_below
 from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.purge.errors import (
     in_short,
@@ -169,23 +164,6 @@ def subtables(binding: Binding, dialect: str) -> list[SubBinding]:
     return [sub for sub in all_subtables(binding) if dialect == "sqlite" or not cascades(sub)]
 
 
-def orm_takes_along(owner: type, hooks: Hooks) -> bool:
-    """Return whether the ORM's cascades delete rows that are archived or reported to hooks."""
-    waiting, seen = [owner], {owner}
-    while waiting:
-        mapper: Any = inspect(waiting.pop())
-        for relation in mapper.relationships:
-            target = relation.mapper.class_
-            if not relation.cascade.delete or relation.viewonly or target in seen:
-                continue
-            binding = root_binding_of(relation.mapper.local_table)
-            if binding is not None and is_recorded(binding, hooks):
-                return True
-            seen.add(target)
-            waiting += [target, *(sub.class_ for sub in relation.mapper.self_and_descendants)]
-    return False
-
-
 @dataclass(slots=True)
 class Removal:
     """Rows of one table that one transaction purges.
@@ -259,7 +237,7 @@ class Removal:
         return [scoping.of_row(self.binding.columns_of(self._table)).label(_SCOPE)]
 
     def _columns(self) -> list[ColumnElement[Any]]:
-        """Return the columns to read of each row: its key, or all of it, and the present instant."""
+        """Return the columns to read of each row: its key, or all of it, and the instant."""
         table, clock = self._table, clock_of(self.connection.dialect)
         if not self._is_reported:
             return [*key_columns(table), *self._scope()]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import and_, column, exists, inspect, or_, text
 
@@ -27,7 +27,7 @@ from ttl_odm.sqlalchemy.policy.bindings import (
 )
 from ttl_odm.sqlalchemy.policy.references import Change, all_rules_below, is_recorded, rule_of
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
-from ttl_odm.sqlalchemy.purge.removal import mode_of, orm_takes_along
+from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.sweep.transactions import reading
 from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -203,7 +203,7 @@ class ReferringKeys:
         name = name_of(connection, binding.table)
         if name not in self._endangered:
             orm = mode_of(binding).orm
-            found = orm is not None and orm_takes_along(orm, self.hooks.named)
+            found = orm is not None and _orm_takes_along(orm, self.hooks.named)
             if not found and any(True for _ in _recorded_tables(self.hooks)):
                 # Reflection on MariaDB and MySQL leaves it set: the user's listeners for errors
                 # would hear of no error of this connection any more.
@@ -390,6 +390,23 @@ def _recorded_tables(hooks: Hooks) -> Iterator[Table]:
         binding = root_binding_of(table)
         if binding is not None and first_of(table) is table and is_recorded(binding, hooks):
             yield table
+
+
+def _orm_takes_along(owner: type, hooks: Hooks) -> bool:
+    """Return whether the ORM's cascades delete rows that are archived or reported to hooks."""
+    waiting, seen = [owner], {owner}
+    while waiting:
+        mapper: Any = inspect(waiting.pop())
+        for relation in mapper.relationships:
+            target = relation.mapper.class_
+            if not relation.cascade.delete or relation.viewonly or target in seen:
+                continue
+            binding = root_binding_of(relation.mapper.local_table)
+            if binding is not None and is_recorded(binding, hooks):
+                return True
+            seen.add(target)
+            waiting += [target, *(sub.class_ for sub in relation.mapper.self_and_descendants)]
+    return False
 
 
 def _joins(key: ReferringKey, parts: Mapping[Name, SubBinding]) -> bool:
