@@ -160,7 +160,8 @@ def rules_below(table: Table) -> Sequence[Rule]:
 
 def all_rules_below(table: Table) -> list[Rule]:
     """Return the rules that lead to a table at any depth, those of parents before the others."""
-    tables, every = [table], list[Rule]()
+    tables = [table]
+    every: list[Rule] = []
     while tables:
         below = rules_below(tables.pop())
         every += below

@@ -12,17 +12,15 @@ This module must not know which extensions there are.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from sqlalchemy import Column, Table
-
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import ColumnElement, Connection, CursorResult
+    from sqlalchemy import Column, ColumnElement, Connection, CursorResult, Table
     from sqlalchemy.engine import Dialect
     from sqlalchemy.orm import Mapper
     from typing_extensions import Self

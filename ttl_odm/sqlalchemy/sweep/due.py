@@ -1,16 +1,16 @@
-"""What has expired and was not purged yet, by the sweeper's indexes: whether, and where next.
+"""Whether a table has expired rows, and where the next ones are, by the sweeper's indexes.
 
-One statement reads the first entry of each index (`find_due`); a sweep that finds nothing to do
-has then done all that it does. A table that lacks an index that it needs (`needs_of`) isn't asked:
-that would be a walk by itself, see `table_walk`. What the catalogue is asked about indexes, and
-what makes one lead to expired rows, is in `ttl_odm.dialects.indexes`.
+One statement reads the first entry of each index (`find_due`); if it finds nothing, the sweep of
+the table ends. A table without the indexes that it needs (`needs_of`) isn't read there, since that
+would be a walk by itself: see `table_walk`. The query for indexes in the catalogue, and the check
+that one leads to expired rows, are in `ttl_odm.dialects.indexes`.
 
-What a batch deletes is a `KeyRange`: a stretch that holds no more rows than a batch may have, found
-by reading before anything is locked (`PartIndex.next_range`). What it says of its rows is outdated
-the moment it is known, so its criteria end in the predicate: the statement that deletes decides
-again. Each range begins where the one before it ended. Otherwise every batch would walk over what
-the batches before it left behind: index entries of deleted rows that no vacuum has removed yet,
-rows that somebody holds, rows of single-table subclasses that live longer than the others.
+A batch deletes the rows of a `KeyRange`: a stretch with no more rows than the batch may have, found
+by reading before anything is locked (`PartIndex.next_range`). The rows may change meanwhile, so its
+criteria contain the predicate: the statement that deletes decides again. Each range begins where
+the one before it ended. Otherwise every batch would walk over the remains of the batches before:
+index entries of deleted rows that no vacuum has removed yet, locked rows, rows of single-table
+subclasses that live longer than the others.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 
 class Life(NamedTuple):
-    """How long some rows live: the index that has them, the seconds, and their condition."""
+    """The part of a table's rows, the seconds that they live, and their conditions."""
 
     part: Part
     seconds: Seconds
@@ -73,11 +73,11 @@ class Life(NamedTuple):
 _Seen = dict["IndexNeed", StoredIndex]
 
 _seen: WeakKeyDictionary[Table, WeakKeyDictionary[Dialect, _Seen]] = WeakKeyDictionary()
-"""The needs that an index was seen for, and where: they are not looked for again."""
+"""By table and dialect, the needs for which an index was seen: they are not looked up again."""
 
 
 def find_due(connection: Connection, binding: Binding, where: Whereabouts) -> Due | None:
-    """Find out what there is to purge; see `ttl_odm.sweeper.Store.due`."""
+    """Find the parts of a table with work; see `ttl_odm.sweeper.Store.due`."""
     is_on = is_ttl_on(connection, binding)
     further = where.due(connection, is_on=is_on)
     if is_on:
@@ -94,7 +94,7 @@ def find_due(connection: Connection, binding: Binding, where: Whereabouts) -> Du
 
 
 def is_ttl_on(connection: Connection, binding: Binding) -> bool:
-    """Whether any row of a table can expire at this moment."""
+    """Return whether any row of a table can expire at this moment."""
     source = binding.source
     if source.is_known:
         return any(default is not None for default in source.defaults(connection))
@@ -105,33 +105,39 @@ def is_ttl_on(connection: Connection, binding: Binding) -> bool:
 def _rows_due(
     connection: Connection, binding: Binding, overdue: Sequence[ColumnElement[bool]]
 ) -> Due:
-    """Find the parts with expired rows; `overdue` is for those that don't wait to go whole."""
+    """Find the parts with expired rows.
+
+    `overdue` is the condition for rows that aren't kept until a whole partition is dropped.
+    """
     mode = mode_of(binding)
     loads_rows = mode.sink is not None or mode.orm is not None
     if is_walked(connection, binding):
         with prepared(connection), reading(connection):
-            count_rows(connection, binding.table, limit=0)  # is it there at all?
+            count_rows(connection, binding.table, limit=0)  # raises if there is no such table
         has_ends = binding.override is not None or binding.max_lifetime is not None
         can_expire = has_ends or binding.source.shortest_age() is not None
         return Due((Part.ALL,), None, loads_rows) if can_expire else Due((), 0.0)
     clock = clock_of(connection.dialect)
     walk = walk_of(connection, binding)
-    # For how long the first row has been expired, for every life that rows may have.
+    # One look-up for each life: how long the first row of it has been expired.
     lives = lives_of(binding, binding.source.ages() if walk is None else [walk.life_beside()])
     if not lives:
         return Due((), 0.0)
-    # What waits to go whole isn't overdue; whether it does knows the sweeper's request.
-    firm = [() if part is Part.OWN else overdue for part, *_ in lives]
+    # Rows kept until a whole partition is dropped aren't overdue, so each life has two look-ups:
+    # with these rows for the parts, and without them for the age.
+    not_kept = [() if part is Part.OWN else overdue for part, *_ in lives]
     lookups = [
         PartIndex(binding, part, clock).first_overdue(seconds, [*rows, *more]).scalar_subquery()
-        for (part, seconds, rows), no_wait in zip(lives, firm, strict=True)
-        for more in ([], no_wait)[: 2 if no_wait else 1]
+        for (part, seconds, rows), without_kept in zip(lives, not_kept, strict=True)
+        for more in ([], without_kept)[: 2 if without_kept else 1]
     ]
     with prepared(connection), reading(connection):
         row = iter(connection.execute(select(*lookups).options(include_expired())).one())
         index = PartIndex(binding, Part.INHERITING, clock)
         walked = None if walk is None else walk.overdue(connection, index)
-    answers = [(first := next(row), next(row) if no_wait else first) for no_wait in firm]
+    answers = [
+        (first := next(row), next(row) if without_kept else first) for without_kept in not_kept
+    ]
     parts = dict.fromkeys(
         part for (part, *_), (first, _) in zip(lives, answers, strict=True) if first is not None
     )
@@ -141,14 +147,14 @@ def _rows_due(
         ages.append(walked)
     has_own = binding.override is not None
     if Part.INHERITING in parts and has_own and rules_below(binding.table):
-        parts[Part.OWN] = None  # where rows are put that the first part leaves
+        parts[Part.OWN] = None  # the first part leaves rows to it
     return Due(tuple(parts), max(ages, default=0.0), loads_rows)
 
 
 def lives_of(
     binding: Binding, inherited: Iterable[tuple[Seconds, list[ColumnElement[bool]]]]
 ) -> list[Life]:
-    """Every life that rows may have, given those of the rows that inherit."""
+    """Return every life that rows may have, given those of the rows that inherit."""
     lives: list[Life] = [Life(Part.INHERITING, seconds, rows) for seconds, rows in inherited]
     if binding.override is not None:
         lives.append(Life(Part.OWN, 0, []))
@@ -158,10 +164,10 @@ def lives_of(
 
 
 def needs_of(binding: Binding, family: Family) -> list[IndexNeed]:
-    """The indexes that lead to all expired rows of a table; none where indexes can't do that.
+    """Return the indexes that lead to all expired rows of a table; none if indexes can't.
 
-    Rows whose own ttl is in a column of the application's, and NULLs that are expired, are in no
-    index at the place where they end.
+    No index is ordered by the end of rows whose own ttl is in a column of the application's, nor of
+    expired rows with NULL.
     """
     stamp, own, limit = binding.last_modified, binding.override, binding.max_lifetime
     if binding.nulls_expire or (own is not None and not binding.instants.native):
@@ -170,7 +176,7 @@ def needs_of(binding: Binding, family: Family) -> list[IndexNeed]:
         needs = [IndexNeed(Part.INHERITING, stamp.name)]
     elif not family.indexes_parts:
         return []
-    elif isinstance(family, MySQL):  # which have no partial indexes, but virtual columns
+    elif isinstance(family, MySQL):  # has no partial indexes, but virtual columns
         needs = [IndexNeed(Part.INHERITING, INHERITED_END), IndexNeed(Part.OWN, OWN_END)]
     else:
         needs = [IndexNeed(part, stamp.name, own.name) for part in (Part.INHERITING, Part.OWN)]
@@ -181,9 +187,9 @@ def needs_of(binding: Binding, family: Family) -> list[IndexNeed]:
 
 
 def is_walked(connection: Connection, binding: Binding) -> bool:
-    """Whether a sweep has to walk a table: it was declared so, or lacks an index.
+    """Return whether a sweep has to walk a table: it was declared so, or lacks an index.
 
-    The connection is fresh from the pool. The database is asked until it has all that are needed.
+    The connection is fresh from the pool. The database is asked until it has all needed indexes.
     """
     needs = needs_of(binding, clock_of(connection.dialect))
     if binding.sweep == "scan" or not needs:
@@ -193,7 +199,7 @@ def is_walked(connection: Connection, binding: Binding) -> bool:
 
 
 def seen_indexes(connection: Connection, binding: Binding, needs: Sequence[IndexNeed]) -> _Seen:
-    """The needs for which the database has an index, or has had one.
+    """Return the needs for which the database has an index, or has had one.
 
     The connection is fresh from the pool.
     """
@@ -208,10 +214,10 @@ def seen_indexes(connection: Connection, binding: Binding, needs: Sequence[Index
 
 
 def stored_indexes(connection: Connection, table: Table) -> list[StoredIndex]:
-    """The indexes of a table as the database's catalogue has them.
+    """Return the indexes of a table in the database's catalogue.
 
-    By SQLAlchemy's inspector only where the database isn't one of ours: it warns of indexes over
-    expressions on SQLite, and knows neither which are valid nor how they are ordered.
+    SQLAlchemy's inspector is used only on databases without a query of ours: it warns of indexes
+    over expressions on SQLite, and reports neither validity nor order.
     """
     schema, name = name_of(connection, table)
     family = clock_of(connection.dialect)
@@ -230,7 +236,7 @@ def stored_indexes(connection: Connection, table: Table) -> list[StoredIndex]:
 class PartIndex:
     """The index over one part of a table's rows (any but `Part.ALL`), by the end of their lives.
 
-    `source` is where they are, if not in the binding's table. `bounds` are further conditions.
+    `source` is the table that has the rows, if not the binding's. `bounds` are further conditions.
     """
 
     def __init__(
@@ -249,16 +255,16 @@ class PartIndex:
         self._clock = clock
 
     def among(self, bounds: Bounds, seconds: Seconds) -> PartIndex:
-        """The index over some of these rows, which live for so long."""
+        """Return the index over some of these rows, which live for a number of seconds."""
         index = copy(self)
         index._bounds, index._seconds = bounds, seconds  # noqa: SLF001 (its own)
         return index
 
     def holds(self, source: FromClause) -> ColumnElement[bool]:
-        """The condition of the partial index, word for word.
+        """Return the condition of the partial index, word for word.
 
-        A row with an invalid ttl (0, -2: raw SQL, where no CHECK kept it out) is in neither
-        index. It expires like an inheriting row; only walking the table finds and deletes it.
+        A row with an invalid ttl (0, -2: written by raw SQL, without a CHECK) is in neither index.
+        It expires like an inheriting row; only walking the table finds and deletes it.
         """
         override = self._binding.columns_of(source).override
         if override is None or self._part is Part.CAPPED:
@@ -269,7 +275,7 @@ class PartIndex:
         return own > literal_column("0", Integer())
 
     def end(self, source: FromClause) -> ColumnElement[Any]:
-        """What the index is ordered by, word for word: for inheriting rows, where they began."""
+        """Return the key of the index, word for word: for inheriting rows, their beginning."""
         columns = self._binding.columns_of(source)
         if self._is_by_column:
             return self._format.plain(self._start(source))
@@ -278,17 +284,17 @@ class PartIndex:
         return type_coerce(PartEnd(columns.last_modified, columns.override), self._clock.storage)
 
     def criteria(self, seconds: Seconds) -> tuple[ColumnElement[bool], ...]:
-        """What is in the index, bounds it and makes a row expired, where lives last for so long."""
+        """Return three conditions: of the index, for its range, and that a row has expired."""
         past = self._ends_until(self._cutoff(seconds))
         return self._held, past, self.expired(self._source, writing=False)
 
     def ending(
         self, seconds: Seconds, after: ColumnElement[Any] | None, until: ColumnElement[Any]
     ) -> tuple[ColumnElement[bool], ...]:
-        """What bounds the rows that end after one moment, and not after another.
+        """Return bounds of the rows that end after one moment, and not after another.
 
-        Rows that end at other moments may be within these bounds too. The first moment is for
-        columns of the contract's own form: of others the index can't tell what comes after it.
+        Rows that end at other moments may be within these bounds too. Only the contract's own
+        columns have a bound for the first moment; others aren't ordered exactly.
         """
         bounds = self._held, self._ends_until(self._cutoff(seconds, now=until))
         if after is None:
@@ -297,11 +303,11 @@ class PartIndex:
 
     @property
     def place(self) -> ColumnElement[Any]:
-        """Where a row is in the index, as a bookmark."""
+        """A row's place in the index, as a bookmark."""
         return self._clock.as_bookmark(self.end(self._source))
 
     def first_overdue(self, seconds: Seconds, rows: list[ColumnElement[bool]]) -> Select[Any]:
-        """For how long the first of some rows has been expired, in the clock's unit."""
+        """Return the SELECT of how long the first row has been expired, in the clock's unit."""
         overdue = select(self._overdue(seconds)).where(*self.criteria(seconds), *rows)
         return overdue.order_by(self.end(self._source)).limit(1)
 
@@ -310,7 +316,7 @@ class PartIndex:
         ended = self.end(source)
         if self._is_by_column:
             ended = self._format.instant(self._start(source))
-        # Nothing can be taken from minus infinity.
+        # PostgreSQL can't subtract from minus infinity.
         first = self._clock.literal(self._clock.earliest)
         return self._cutoff(seconds) - case((ended < first, first), else_=ended)
 
@@ -318,7 +324,7 @@ class PartIndex:
     def shortest(self) -> Seconds | None:
         """Seconds after which the first of these rows may expire; None if none ever does.
 
-        Where Python doesn't know the default, what looks it up.
+        An expression that looks them up if Python doesn't know the default.
         """
         if self._seconds is not None:
             return self._seconds
@@ -335,20 +341,20 @@ class PartIndex:
 
     @property
     def source(self) -> Table:
-        """Where the rows are."""
+        """The table that has the rows."""
         return self._source
 
     @property
     def _is_by_column(self) -> bool:
-        """Whether the index is on the column itself, which holds what its type allows."""
+        """Whether the index is on the column itself, with any value of the column's type."""
         return self._part is Part.CAPPED or self._binding.override is None
 
     @property
     def _is_virtual(self) -> bool:
         """Whether the index is on a virtual column, which is NULL in the rows of other parts.
 
-        Then a lookup shouldn't ask for `holds`, which isn't in the index: on MySQL each would take
-        three times as long, since the optimizer weighs reading the rows themselves.
+        A lookup then shouldn't have the condition `holds`, which isn't in the index: on MySQL it
+        would take three times as long, since the optimizer considers reading the rows themselves.
         """
         return isinstance(self._clock, MySQL) and not self._is_by_column
 
@@ -370,12 +376,12 @@ class PartIndex:
         return columns.created if self._part is Part.CAPPED else columns.last_modified
 
     def _place_of(self, entries: Select[Any]) -> ColumnElement[Any]:
-        """The first of some entries, as the bookmark that the next batch gets."""
+        """Return the first of some entries, as the bookmark for the next batch."""
         return self._clock.as_bookmark(entries.limit(1).scalar_subquery())
 
     @property
     def _held(self) -> ColumnElement[bool]:
-        """What a lookup asks for, so that the index is used."""
+        """The condition of a lookup that makes it use the index."""
         return true() if self._is_virtual else self.holds(self._source)
 
     def _ends_until(self, cutoff: ColumnElement[Any]) -> ColumnElement[bool]:
@@ -392,13 +398,12 @@ class PartIndex:
     def _cutoff(
         self, seconds: Seconds, overdue: int = 0, now: ColumnElement[Any] | None = None
     ) -> ColumnElement[Any]:
-        """The latest `end` that is an end of life, where rows live for so long.
+        """Return the latest `end` of rows that live for `seconds` and have expired.
 
-        That of rows which expired so many seconds ago where they are `overdue`; or by another
-        moment than now.
+        Or of rows that expired `overdue` seconds ago; or by another moment than now.
 
-        A difference also where nothing is taken away: SQLite searches no index for a bare CAST.
-        And by the statement's now: PostgreSQL searches none for the clock's, which is volatile.
+        It is a difference even of 0 seconds, since SQLite searches no index for a bare CAST. And it
+        uses the statement's now: the clock's is volatile, for which PostgreSQL searches no index.
         """
         now = self._clock.literal(self._clock.now) if now is None else now
         span = self._clock.span
@@ -409,7 +414,7 @@ class PartIndex:
         return now - span(age)
 
     def expired(self, source: FromClause, *, writing: bool) -> ColumnElement[bool]:
-        """The predicate for rows of this part."""
+        """Return the predicate for rows of this part."""
         predicate = Predicate(self._clock, writing=writing)
         passed = {
             Part.INHERITING: predicate.inherited_end_passed,
@@ -419,9 +424,9 @@ class PartIndex:
         return passed(self._binding, self._binding.columns_of(source))
 
     def entries(self, resume: Any, until: Any) -> Select[Any] | None:
-        """The ends that a stretch has in the index; None if nothing in it ever expires."""
-        # The shortest of the defaults bounds the stretch; whose rows live longer is left to the
-        # predicate.
+        """Return the SELECT of a stretch's ends in the index; None if no row ever expires."""
+        # The shortest of the defaults bounds the stretch; the predicate decides which rows live
+        # longer.
         seconds = self.shortest
         if seconds is None:
             return None
@@ -429,7 +434,7 @@ class PartIndex:
         holds, past, expired = self.criteria(seconds)
         entries = select(end).where(holds, past)
         if self._is_by_column:
-            # Rows that are near their end, or hold no date, may be within these bounds too.
+            # Rows near their end, or without a date, may be within these bounds too.
             entries = entries.where(expired)
         if self._bounds is not None:
             entries = entries.where(*self._bounds(self._source))
@@ -447,11 +452,11 @@ class PartIndex:
         entries, end = self.entries(resume, until), self.end(self._source)
         if entries is None:
             return None
-        # Three look-ups rather than an aggregate, which takes twice as long.
+        # Three look-ups, since an aggregate takes twice as long.
         upward, downward = entries.order_by(end), entries.order_by(end.desc())
         last_of_all = downward.limit(1)
         if getattr(connection.dialect, "is_mariadb", False) and not self._is_by_column:
-            # Where a table is in parts, it goes down an index on a virtual column in no order.
+            # On partitioned tables MariaDB reads an index on a virtual column downwards unordered.
             some = upward.limit(size + 1).options(include_expired()).subquery()
             last_of_all = select(func.max(some.c[0]))
         lookups = (upward, upward.offset(size), last_of_all)
@@ -464,16 +469,16 @@ class PartIndex:
             return self._range(size, first, _After(last), None)
         if first != beyond:
             return self._range(size, first, beyond, beyond)
-        # Written at one instant, as by a migration's backfill: no bound lies between them.
+        # Written at one instant, as by a migration's backfill: no bound divides them.
         return self._range(size + 1, first, _After(first), _After(first))
 
     def marks(
         self, connection: Connection, size: int, stretch: tuple[Any, Any], shares: int
     ) -> list[Any]:
-        """Divide a stretch into spans of as much time, if it is worth that; see `Dividing`.
+        """Divide a stretch into spans of equal time, if it has two batches; see `Dividing`.
 
-        So no more is read than two batches' entries, however many there are. Where rows are not
-        spread evenly, a span is over soon, and then what is left of another is divided.
+        This reads no more than two batches' entries, however many there are. If rows are not spread
+        evenly, some spans end early, and the rest of another one is then divided.
         """
         entries, end, seconds = self.entries(*stretch), self.end(self._source), self.shortest
         if entries is None or seconds is None:
@@ -486,8 +491,8 @@ class PartIndex:
             upward.offset(2 * size - 1).limit(1).scalar_subquery().is_not(None),
             self._place_of(upward),
         ]
-        found: Any = connection.execute(select(*lookups).options(include_expired())).one()
-        oldest, youngest, is_worth_it, first = found
+        row: Any = connection.execute(select(*lookups).options(include_expired())).one()
+        oldest, youngest, is_worth_it, first = row
         if not is_worth_it:
             return []
         oldest, youngest = (
@@ -498,7 +503,7 @@ class PartIndex:
         cutoffs = (self._cutoff(seconds, age) for age in ages)
         lookups = [self._place_of(upward.where(self._ends_after(cutoff))) for cutoff in cutoffs]
         marks = connection.execute(select(*lookups).options(include_expired())).one()
-        # Rows that were written at one instant are all on one side of a mark.
+        # Rows written at one instant are all on one side of a mark.
         return [mark for mark in dict.fromkeys(marks) if mark not in (first, None)]
 
     def _range(self, rows: int, first: Any, end: Any, resume: Any) -> KeyRange:
@@ -511,11 +516,11 @@ class PartIndex:
             ]
 
         expired = partial(self.expired, writing=True)
-        found = KeyRange(rows, bounds, expired, again=first, resume=resume)
-        return found.with_bounds(self._bounds)
+        key_range = KeyRange(rows, bounds, expired, again=first, resume=resume)
+        return key_range.with_bounds(self._bounds)
 
     def bound(self, value: Any) -> Any:
-        """A bookmark, to compare an end with."""
+        """Return a bookmark as a value to compare an end with."""
         if isinstance(value, _After):
             return _After(self.bound(value.value))
         raw = self._format.raw if self._is_by_column else self._clock.storage
@@ -523,6 +528,6 @@ class PartIndex:
 
 
 class _After(NamedTuple):
-    """All that comes after a value."""
+    """The bookmark of the place after all entries with a value."""
 
     value: Any

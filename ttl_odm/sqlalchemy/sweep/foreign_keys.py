@@ -397,15 +397,15 @@ def _orm_takes_along(owner: type, hooks: Hooks) -> bool:
     waiting, seen = [owner], {owner}
     while waiting:
         mapper: Any = inspect(waiting.pop())
-        for relation in mapper.relationships:
-            target = relation.mapper.class_
-            if not relation.cascade.delete or relation.viewonly or target in seen:
+        for relationship in mapper.relationships:
+            target = relationship.mapper.class_
+            if not relationship.cascade.delete or relationship.viewonly or target in seen:
                 continue
-            binding = root_binding_of(relation.mapper.local_table)
+            binding = root_binding_of(relationship.mapper.local_table)
             if binding is not None and is_recorded(binding, hooks):
                 return True
             seen.add(target)
-            waiting += [target, *(sub.class_ for sub in relation.mapper.self_and_descendants)]
+            waiting += [target, *(sub.class_ for sub in relationship.mapper.self_and_descendants)]
     return False
 
 

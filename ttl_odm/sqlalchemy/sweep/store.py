@@ -2,8 +2,8 @@
 
 They sweep the TTL tables of a declarative base, a registry, a MetaData, models or Tables. Both run
 the same functions on a `Connection`, one directly and one by ``run_sync``. Each call takes a
-connection from the engine's pool and gives it back, so that a lost one is replaced by the pool, and
-nothing is held while the sweeper pauses.
+connection from the engine's pool and returns it, so that the pool replaces a lost one, and the
+sweeper holds none while it pauses.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ class _Tables:
     """The tables of a store, by name, and the pace of their database."""
 
     def __init__(self, dialect: Dialect, targets: Any) -> None:
-        self._pace = clock_of(dialect).pace  # or this dialect is none of ours
-        self._dialect: Any = dialect
+        self._pace = clock_of(dialect).pace  # raises for a dialect without a family
+        self._dialect = dialect
         self._targets = targets
         self._bindings: dict[str, Binding] = {}
         self._keys = ReferringKeys()
         self._whereabouts: dict[str, Whereabouts] = {}
         for name in self.targets():
-            mode_of(self._bindings[name])  # a slip is found now, not at three in the morning
+            mode_of(self._bindings[name])  # raises for mistakes now, not at three in the morning
 
     @property
     def pace(self) -> Pace:
@@ -94,17 +94,17 @@ class _Tables:
 
     @property
     def backend(self) -> str:
-        """The dialect's name. That ``mysql://`` leads to MariaDB, a connection has to tell."""
+        """The dialect's name. Only a connection shows that ``mysql://`` leads to MariaDB."""
         is_mariadb = getattr(self._dialect, "is_mariadb", False)
         return "mariadb" if is_mariadb else str(self._dialect.name)
 
     @property
     def hides_purges(self) -> bool:
-        """Whether the database can keep them from replicas."""
+        """Whether the database can keep purges from replicas."""
         return clock_of(self._dialect).hides_writes
 
     def targets(self) -> Sequence[str]:
-        """Name the tables; looked for each time, since models may have been declared since."""
+        """Return the names of the tables, found anew since models may have been declared."""
         self._bindings = {binding.table.fullname: binding for binding in bindings_of(self._targets)}
         known = self._whereabouts
         self._whereabouts = {
@@ -117,13 +117,14 @@ class _Tables:
 
     @property
     def hooks(self) -> Hooks:
-        """What the models declare as ``__ttl_on_purged__``.
+        """The hooks that models declare as ``__ttl_on_purged__``.
 
-        Those of tables that are not swept too: their rows may go before those they refer to.
+        This includes tables that aren't swept: their rows may be purged before the rows that they
+        refer to.
         """
         declared = dict(self._bindings)
         metadata = {binding.table.metadata for binding in self._bindings.values()}
-        # Of two tables of one name, that of the same MetaData.
+        # Of two tables of one name, that in a swept table's MetaData counts.
         for table in sorted(bound_tables, key=lambda table: table.metadata not in metadata):
             binding = binding_of(table)
             if binding is not None and binding.origin is None:
@@ -136,9 +137,9 @@ class _Tables:
 
 
 def bindings_of(targets: Any) -> list[Binding]:
-    """The policies of what a sweeper was given, tables that refer to others before these.
+    """Return the policies of a sweeper's targets, referring tables before those they refer to.
 
-    Tables with a rule that leads to one of them add nothing: their rows go with these.
+    Tables with a rule that leads to one of them are left out: their rows are deleted with its rows.
     """
     tables = [table for table in dict.fromkeys(_tables(targets)) if rule_of(table) is None]
     for table in _tables(targets):
@@ -146,11 +147,11 @@ def bindings_of(targets: Any) -> list[Binding]:
         if root is not None and rule is not None and root.first.table not in tables:
             raise rule.rejected("sweep", table.fullname)
     every = {other for table in tables for other in table.metadata.tables.values()}
-    # Unlike MetaData.sorted_tables this takes circles of foreign keys without a warning.
+    # Unlike MetaData.sorted_tables, this accepts cycles of foreign keys without a warning.
     sort: Any = sort_tables_and_constraints
     order = sort(
         sorted(every, key=lambda table: table.fullname),
-        # True: don't go by this one.
+        # True: ignore this key.
         filter_fn=lambda key: True if referred_table(key) is None else None,
     )
     ranks = {table: rank for rank, (table, _) in enumerate(order) if table is not None}
@@ -198,14 +199,14 @@ def _bound(target: Any, tables: Iterable[Any]) -> Table:
 
 
 def now(connection: Connection) -> datetime:
-    """The database's present instant."""
+    """Return the database's present instant."""
     clock = clock_of(connection.dialect)
     instant = connection.execute(select(clock.literal(clock.now_at_write))).scalar_one()
     return clock.from_storage(instant)
 
 
 def server(connection: Connection) -> Server | None:
-    """The server that has answered."""
+    """Return the server that answers; None on SQLite."""
     question = clock_of(connection.dialect).server
     if question is None:
         return None
@@ -220,13 +221,17 @@ def on_table(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> R:
-    """Work on a table; that the database has none is an error of its own."""
+    """Call a function for a table.
+
+    Raises:
+        MissingTargetError: The database has no such table.
+    """
     try:
         return work(connection, binding, *args, **kwargs)
     except (DBAPIError, NoSuchTableError) as error:
         if isinstance(error, DBAPIError) and not is_missing_table(error.orig):
             raise
-        # It may be another one: an archive, a sub-table, one that refers to this.
+        # The missing one may be another table: an archive, a sub-table, one that refers to this.
         connection.rollback()
         schema, table = name_of(connection, binding.table)
         if inspect(connection).has_table(table, schema):
@@ -243,16 +248,16 @@ def divide(
 ) -> Sequence[object]:
     """Find the marks between the stretches of several workers; see `ttl_odm.sweeper.Dividing`.
 
-    By an index into ranges of what it is ordered by, which is what batches go by: so no worker
-    comes to a row that another has locked. A table that is walked, into ranges of its pages, on
-    PostgreSQL. SQLite has one writer at a time, and a walk by the primary key reads more than it
-    deletes: there one worker does it all. So it does where scopes are gone through one by one.
+    With an index, a stretch is a range of the index's keys, like a batch: so no worker comes to a
+    row that another one has locked. A table that is walked is divided by its pages, on PostgreSQL.
+    There is one worker on SQLite, which has one writer at a time; for a walk by the primary key,
+    which reads more than it deletes; and for a walk from scope to scope.
     """
     dialect = connection.dialect.name
     has_marks = dialect == "postgresql" or (
         dialect in MYSQL_FAMILY and request.part is not Part.ALL
     )
-    is_single = isinstance(connection.engine.pool, StaticPool)  # has one connection for everybody
+    is_single = isinstance(connection.engine.pool, StaticPool)  # all share one connection
     if not has_marks or is_single or isinstance(request.resume, Without):
         return ()
     if request.part is Part.INHERITING and walk_of(connection, binding) is not None:
@@ -273,7 +278,7 @@ def divide(
 
 
 class SQLAlchemyStore(_Tables):
-    """A `ttl_odm.sweeper.Store` over an `Engine`, with all that a store may offer."""
+    """A `ttl_odm.sweeper.Store` over an `Engine`, with all optional protocols."""
 
     def __init__(self, engine: Engine, targets: Any) -> None:
         super().__init__(engine.dialect, targets)
@@ -281,16 +286,16 @@ class SQLAlchemyStore(_Tables):
 
     @property
     def engine(self) -> Engine:
-        """What it was made with."""
+        """The engine of the database."""
         return self._engine
 
     @property
     def leases(self) -> TableLeases:
-        """In a table of the same database."""
+        """The leases in a table of the same database."""
         return TableLeases(self._engine, self._lease_table())
 
     def due(self, target: str) -> Due | None:
-        """Find what has expired in a table; None while its TTL is off."""
+        """Find the parts of a table with expired rows; None while its TTL is off."""
         where = self._whereabouts[target]
         return self._run(on_table, find_due, where.binding, where)
 
@@ -300,17 +305,17 @@ class SQLAlchemyStore(_Tables):
         return self._run(on_table, purge, where.binding, request, self._keys, where)
 
     def divide(self, request: BatchRequest, shares: int) -> Sequence[object]:
-        """Cut what is left of a stretch for several workers."""
+        """Divide the rest of a stretch among several workers."""
         where = self._whereabouts[request.target]
         return self._run(on_table, divide, where.binding, request, shares, where)
 
     def count(self, target: str) -> Counted:
-        """Count what has expired in a table, and its rows."""
+        """Count the expired rows of a table, and all its rows."""
         where = self._whereabouts[target]
         return self._run(on_table, count, where.binding, where)
 
     def count_facts(self, target: str) -> Mapping[str, Fact]:
-        """Count what goes along with the expired rows of a table."""
+        """Count the dependents of the expired rows of a table."""
         return self._run(on_table, count_facts, self._bindings[target])
 
     def now(self) -> datetime:
@@ -327,7 +332,7 @@ class SQLAlchemyStore(_Tables):
 
 
 class AsyncSQLAlchemyStore(_Tables):
-    """A `ttl_odm.sweeper.AsyncStore` over an `AsyncEngine`, with all that a store may offer."""
+    """A `ttl_odm.sweeper.AsyncStore` over an `AsyncEngine`, with all optional protocols."""
 
     def __init__(self, engine: AsyncEngine, targets: Any) -> None:
         super().__init__(engine.dialect, targets)
@@ -335,16 +340,16 @@ class AsyncSQLAlchemyStore(_Tables):
 
     @property
     def engine(self) -> AsyncEngine:
-        """What it was made with."""
+        """The engine of the database."""
         return self._engine
 
     @property
     def leases(self) -> AsyncTableLeases:
-        """In a table of the same database."""
+        """The leases in a table of the same database."""
         return AsyncTableLeases(self._engine, self._lease_table())
 
     async def due(self, target: str) -> Due | None:
-        """Find what has expired in a table; None while its TTL is off."""
+        """Find the parts of a table with expired rows; None while its TTL is off."""
         where = self._whereabouts[target]
         return await self._run(on_table, find_due, where.binding, where)
 
@@ -354,17 +359,17 @@ class AsyncSQLAlchemyStore(_Tables):
         return await self._run(on_table, purge, where.binding, request, self._keys, where)
 
     async def divide(self, request: BatchRequest, shares: int) -> Sequence[object]:
-        """Cut what is left of a stretch for several workers."""
+        """Divide the rest of a stretch among several workers."""
         where = self._whereabouts[request.target]
         return await self._run(on_table, divide, where.binding, request, shares, where)
 
     async def count(self, target: str) -> Counted:
-        """Count what has expired in a table, and its rows."""
+        """Count the expired rows of a table, and all its rows."""
         where = self._whereabouts[target]
         return await self._run(on_table, count, where.binding, where)
 
     async def count_facts(self, target: str) -> Mapping[str, Fact]:
-        """Count what goes along with the expired rows of a table."""
+        """Count the dependents of the expired rows of a table."""
         return await self._run(on_table, count_facts, self._bindings[target])
 
     async def now(self) -> datetime:

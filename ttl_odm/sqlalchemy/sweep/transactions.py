@@ -1,8 +1,8 @@
-"""A connection in the sweeper's hands: its transactions are short, its errors are the sweeper's.
+"""The sweeper's transactions: short waits for locks, and errors of the sweeper's own.
 
-What is set here ends with the transaction, or is set back before the pool gets the connection,
-also after an error; where that fails, the connection is closed. That includes what keeps writes
-from replicas and subscribers, for ``replicate=False``.
+Settings end with the transaction, or are reset before the pool gets the connection, also after an
+error; if that fails, the connection is closed. This includes the settings that keep writes from
+replicas and subscribers, for ``replicate=False``.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ R = TypeVar("R")
 P = ParamSpec("P")
 
 _POSTGRESQL_WAIT: Final = "50ms"
-"""How long a statement waits for a row that somebody holds, or for a table."""
+"""How long a statement waits for a locked row or table."""
 
 
 async def undivided(dialect: Dialect, work: Awaitable[R]) -> R:
-    """Await work; on SQLite to its end, however often our own task is cancelled meanwhile.
+    """Await work; on SQLite to its end, even if our own task is cancelled meanwhile.
 
-    What a driver's thread is in the middle of goes on, and a statement that nobody takes the rows
-    of keeps the file locked although its connection is closed. How long it may take is bounded; on
-    a server, where it isn't, a connection that is cut frees everything.
+    The driver's thread continues anyway, and a statement whose rows are not fetched keeps the file
+    locked although its connection is closed. The time that this takes is bounded on SQLite. On a
+    server it isn't, but closing the connection releases everything there.
     """
     if dialect.name != "sqlite":
         return await work
@@ -74,7 +74,7 @@ async def undivided(dialect: Dialect, work: Awaitable[R]) -> R:
             cancelled = error
     if cancelled is not None:
         if not task.cancelled():
-            task.exception()  # which nobody will ask for
+            task.exception()  # or asyncio logs that it was never retrieved
         raise cancelled
     return task.result()
 
@@ -85,7 +85,7 @@ async def asked(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> R:
-    """Call a function with a connection of its own, `undivided`; return what it returns."""
+    """Call a function with a connection of its own, `undivided`, and return its result."""
 
     async def ask() -> R:
         async with engine.connect() as connection:
@@ -96,7 +96,7 @@ async def asked(
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Raise the sweeper's errors in place of SQLAlchemy's, which become their cause."""
+    """Raise the sweeper's errors instead of SQLAlchemy's, which become their cause."""
     try:
         yield
     except DBAPIError as error:
@@ -117,22 +117,22 @@ def prepared(
     isolation: Any = None,
     settings: Mapping[str, float | str] = MappingProxyType({}),
 ) -> Iterator[None]:
-    """Set a connection fresh from the pool up for the sweeper.
+    """Set up a connection fresh from the pool for the sweeper.
 
-    READ COMMITTED is PostgreSQL's default; on MariaDB and MySQL it leaves the gaps between keys
-    unlocked. It also overrules an engine in AUTOCOMMIT, where a batch would not be a transaction.
-    It is set back at the end: by `impatient` or the pool. Another `isolation` is for what only
-    reads. `timeout`, `settings`: see `impatient`. A connection to a server that takes no writes is
-    given up: another server may be at its address by now.
+    Its isolation is READ COMMITTED: PostgreSQL's default; on MariaDB and MySQL it leaves the gaps
+    between keys unlocked. It also overrules an engine in AUTOCOMMIT, where a batch would not be a
+    transaction. `impatient` or the pool resets it at the end. Another `isolation` is for
+    transactions that only read. `timeout`, `settings`: see `impatient`. A connection to a server
+    that takes no writes is invalidated, since another server may have that address by now.
     """
     level: Any = isolation or clock_of(connection.dialect).isolation
     is_setting = connection.dialect.name in MYSQL_FAMILY
-    if is_setting:  # SQLAlchemy would send two statements more, and two to set it back
+    if is_setting:  # SQLAlchemy would send two more statements, and two to reset it
         settings = {**settings, **_isolated(connection.dialect, level)}
-    # The isolation comes second: SQLAlchemy doesn't replace a connection that is found lost while
-    # that is set.
+    # The isolation comes second: SQLAlchemy doesn't replace a connection that turns out to be lost
+    # when the isolation is set.
     with impatient(connection, timeout, settings):
-        if connection.dialect.driver == "pg8000":  # It sets that by a statement, which may fail.
+        if connection.dialect.driver == "pg8000":  # sets it by a statement, which may fail
             with connection.begin():
                 connection.exec_driver_sql("SELECT 1")
         if level is not None and not is_setting:
@@ -151,12 +151,16 @@ def impatient(
     timeout: float | None = None,
     settings: Mapping[str, float | str] = MappingProxyType({}),
 ) -> Iterator[None]:
-    """Let a connection wait for locks only briefly, where that is set for a session.
+    """Let a session wait for locks only briefly, on SQLite, MariaDB and MySQL.
 
-    The application's own settings come back at the end. PostgreSQL's are for a transaction: see
-    `reading`. `timeout`: seconds that a statement may take, where that is set here (MariaDB).
-    `settings` are further ones of a session of MariaDB's or MySQL's. Never one within another:
-    there the session keeps the application's under fixed names.
+    The application's own settings are restored at the end. PostgreSQL's are set for a transaction:
+    see `reading`. Never nest this: MariaDB and MySQL keep the application's settings in session
+    variables of fixed names.
+
+    Args:
+        connection: The connection.
+        timeout: Seconds that a statement may take, on MariaDB.
+        settings: Further settings of a session of MariaDB or MySQL.
     """
     dialect: Any = connection.dialect
     if dialect.name == "sqlite":
@@ -169,23 +173,23 @@ def impatient(
     values: dict[str, float | str] = {**SHORT_WAITS, **settings}
     if timeout is not None and dialect.is_mariadb:  # MySQL limits SELECTs only
         values["max_statement_time"] = timeout
-    # One statement each way, by variables of the session's own: all values are read, then set.
+    # One statement each way, by session variables: all values are read, then set.
     kept = [f"@ttl_odm_{name} = @@SESSION.{name}" for name in values]
     back = [f"@@SESSION.{name} = @ttl_odm_{name}" for name in values]
     try:
         session = connection.connection.dbapi_connection
         compat.run_aside(connection, f"SET {', '.join([*kept, *_assigned(values)])}")
         yield
-        # Another session, after this one was lost, has the application's settings.
+        # A new session, after this one was lost, has the application's settings.
         if not connection.invalidated and connection.connection.dbapi_connection is session:
             _set_back(connection, f"SET {', '.join(back)}")
     except BaseException:
-        connection.invalidate()  # nobody knows what state it is in; the pool makes another
+        connection.invalidate()  # its state is unknown; the pool makes another one
         raise
 
 
 def _set_back(connection: Connection, statement: str) -> None:
-    """Give the session its settings back; one that is lost is given up, not what it has done."""
+    """Restore the session's settings; a lost session doesn't undo what it has committed."""
     try:
         compat.run_aside(connection, statement)
     except DBAPIError:
@@ -193,9 +197,9 @@ def _set_back(connection: Connection, statement: str) -> None:
 
 
 def _isolated(dialect: Any, level: str) -> dict[str, float | str]:
-    """The settings of a session of MariaDB's or MySQL's whose transactions have a level.
+    """Return the settings of a session of MariaDB or MySQL for an isolation level.
 
-    Of the two names MySQL knows the second one only, MariaDB before 11.1 the first one only.
+    MySQL knows only the second name, MariaDB before 11.1 only the first one.
     """
     is_old = dialect.is_mariadb and dialect.server_version_info < (11, 1)
     name = "tx_isolation" if is_old else "transaction_isolation"
@@ -203,7 +207,7 @@ def _isolated(dialect: Any, level: str) -> dict[str, float | str]:
 
 
 def zone_settings(connection: Connection, binding: Binding) -> Mapping[str, str]:
-    """The time zone of a session that compares with what it has read of a table's rows."""
+    """Return the time zone for a session that compares with values read from a table."""
     if connection.dialect.name not in MYSQL_FAMILY:
         return {}
     if has_timestamp(binding.columns) or depends_on_zone(connection, binding.table.metadata):
@@ -212,18 +216,18 @@ def zone_settings(connection: Connection, binding: Binding) -> Mapping[str, str]
 
 
 def has_no_wait(connection: Connection) -> bool:
-    """Whether a session may be told not to wait for rows at all."""
+    """Return whether a session can be set not to wait for locked rows at all."""
     return bool(getattr(connection.dialect, "is_mariadb", False))
 
 
 @contextmanager
 def at_once(connection: Connection) -> Iterator[None]:
-    """Let statements fail at once where somebody holds a row, rather than wait, on MariaDB.
+    """Let statements fail at once at a locked row, rather than wait, on MariaDB.
 
-    Of a transaction that has rows locked itself. Who waits with those is part of a deadlock as soon
-    as their next owner wants one of them, and InnoDB then ends the one that has changed least: not
-    the sweeper, but the application. (PostgreSQL lets the sweeper give up long before it looks for
-    deadlocks; MySQL's shortest wait is a second.)
+    For a transaction that has locked rows itself. If it waited, it would be part of a deadlock as
+    soon as the other transaction wanted one of these rows, and InnoDB would roll back the one that
+    has changed least: not the sweeper, but the application. (On PostgreSQL the sweeper gives up
+    long before the server looks for deadlocks; MySQL's shortest wait is a second.)
     """
     if not has_no_wait(connection):
         yield
@@ -252,10 +256,10 @@ def _assigned(values: Mapping[str, Any]) -> list[str]:
 
 @contextmanager
 def _busy_for(connection: Connection, milliseconds: int) -> Iterator[None]:
-    """Let SQLite wait so long for the file, unless the application lets it wait for less.
+    """Limit the time that SQLite waits for the file, unless the application's limit is shorter.
 
-    By a cursor of the driver's: SQLAlchemy would begin a transaction, which some let lock the file.
-    And the connection is never thrown away: a database in memory would go with it.
+    Uses a cursor of the driver: SQLAlchemy would begin a transaction, which locks the file for some
+    engines. And the connection is never invalidated: a database in memory would be lost with it.
     """
     cursor = connection.connection.cursor()
     try:
@@ -271,7 +275,7 @@ def _busy_for(connection: Connection, milliseconds: int) -> Iterator[None]:
             if not connection.invalidated:
                 cursor.execute(f"PRAGMA busy_timeout = {before:d}")
     finally:
-        if not connection.invalidated:  # as after Ctrl-C, which has closed the cursor too
+        if not connection.invalidated:  # it is after Ctrl-C, which has closed the cursor too
             cursor.close()
 
 
@@ -285,9 +289,14 @@ def reading(
 ) -> Iterator[None]:
     """Begin a transaction that doesn't wait long for a locked table, and commit it.
 
-    On PostgreSQL, where these are set for a transaction, a statement may take `timeout` seconds,
-    `lazily` doesn't wait until the commit is safe on disk (after a crash the latest of such
-    transactions may not have happened), and what is not to `replicate` has an origin.
+    The arguments have an effect on PostgreSQL, where these are set for a transaction.
+
+    Args:
+        connection: The connection.
+        timeout: Seconds that a statement may take.
+        lazily: Don't wait until the commit is safe on disk (a crash may undo the latest of such
+            transactions).
+        replicate: Whether writes reach replicas; if not, the transaction gets an origin.
     """
     try:
         with ExitStack() as ending, connection.begin():
@@ -297,8 +306,8 @@ def reading(
                 yield
             ending.enter_context(phase("commit"))
     except DBAPIError:
-        # A COMMIT that deferred foreign keys refuse leaves SQLite's transaction open, and what it
-        # did in place, while SQLAlchemy takes it for over.
+        # A COMMIT that deferred foreign keys reject leaves SQLite's transaction and its changes
+        # open, while SQLAlchemy takes it for ended.
         if connection.dialect.name == "sqlite" and not connection.invalidated:
             connection.connection.rollback()
         raise
@@ -306,7 +315,7 @@ def reading(
 
 @lru_cache
 def _settings(timeout: float | None, lazily: bool) -> Select[Any]:  # noqa: FBT001 (a key)
-    """What is set for a transaction, on PostgreSQL."""
+    """Return the SELECT of the settings for a transaction, on PostgreSQL."""
     values = {"lock_timeout": _POSTGRESQL_WAIT}
     if timeout is not None:
         values["statement_timeout"] = milliseconds(timeout)
@@ -316,7 +325,7 @@ def _settings(timeout: float | None, lazily: bool) -> Select[Any]:  # noqa: FBT0
 
 
 def limit_statements(connection: Connection, seconds: float) -> None:
-    """Let each further statement of a transaction of PostgreSQL take so many seconds."""
+    """Limit the seconds that each further statement of a transaction may take, on PostgreSQL."""
     connection.execute(select(func.set_config("statement_timeout", milliseconds(seconds), true())))
 
 
@@ -330,9 +339,9 @@ def writing(  # noqa: PLR0913 (three by keyword)
     lazily: bool = False,
     replicate: bool = True,
 ) -> Iterator[None]:
-    """The same for a transaction that will delete from a table.
+    """Begin a transaction like `reading` that will delete from a table, and commit it.
 
-    Rows are `judged` by these policies, whose defaults stay as they are until it ends.
+    The defaults of the policies by which rows are `judged` can't change until it ends.
     """
     with reading(connection, timeout, lazily=lazily, replicate=replicate):
         take_file(connection, table)
@@ -347,9 +356,9 @@ def writing(  # noqa: PLR0913 (three by keyword)
 
 @contextmanager
 def unlogged(connection: Connection, *, replicate: bool) -> Iterator[None]:
-    """Let nothing of further transactions be logged for replicas, on MariaDB and MySQL.
+    """Keep further transactions out of the log for replicas, on MariaDB and MySQL.
 
-    Where a transaction has that for itself (PostgreSQL) see that there is an origin: `reading`.
+    On PostgreSQL create the origin, which `reading` then sets for each transaction.
     """
     dialect = connection.dialect
     if replicate:
@@ -368,10 +377,10 @@ def unlogged(connection: Connection, *, replicate: bool) -> Iterator[None]:
 
 @contextmanager
 def under_origin(connection: Connection, *, replicate: bool) -> Iterator[None]:
-    """Let all that a transaction writes have the origin, on PostgreSQL.
+    """Give everything that a transaction writes the origin, on PostgreSQL.
 
-    The origin is the session's, and no rollback gives it back. So that is done before the
-    transaction ends: behind a pooler such as PgBouncer the session is another client's after that.
+    The origin belongs to the session, and no rollback resets it. So it is reset before the
+    transaction ends: behind a pooler such as PgBouncer, the session may then serve another client.
     """
     if replicate or connection.dialect.name != "postgresql":
         yield
@@ -379,7 +388,7 @@ def under_origin(connection: Connection, *, replicate: bool) -> Iterator[None]:
     take, give_back = (
         partial(connection.exec_driver_sql, sql) for sql in (TAKE_ORIGIN, GIVE_ORIGIN_BACK)
     )
-    # What fails undoes the savepoint, and the transaction goes on until that is done.
+    # An error rolls back to the savepoint, so that the transaction can still reset the origin.
     with _undone(connection, take, give_back), connection.begin_nested():
         yield
         connection.exec_driver_sql(CHECK_DEFERRED)
@@ -389,7 +398,7 @@ def under_origin(connection: Connection, *, replicate: bool) -> Iterator[None]:
 def _undone(
     connection: Connection, do: Callable[[], object], undo: Callable[[], object]
 ) -> Iterator[None]:
-    """Do something, and undo it at the end, or close the connection."""
+    """Call `do`, and `undo` at the end; close the connection if that fails."""
     is_done = True
     try:
         try:
@@ -414,7 +423,7 @@ def _undone(
 
 @contextmanager
 def _rights_named(connection: Connection) -> Iterator[None]:
-    """Say which right a user lacks, in place of the driver's error."""
+    """Replace the driver's error for a missing right with one that names the right."""
     try:
         yield
     except DBAPIError as error:
@@ -430,7 +439,7 @@ def _put(connection: Connection, name: str, value: int) -> None:
 
 
 def _make_origin(connection: Connection) -> None:
-    """Make the origin, if there is none yet."""
+    """Create the origin, if there is none yet."""
     with connection.begin():
         if connection.exec_driver_sql(FIND_ORIGIN).scalar_one():
             return
@@ -438,5 +447,5 @@ def _make_origin(connection: Connection) -> None:
         with _rights_named(connection), connection.begin():
             connection.exec_driver_sql(MAKE_ORIGIN)
     except DBAPIError as error:
-        if not is_taken(error.orig):  # somebody else has just made it
+        if not is_taken(error.orig):  # another sweeper has just created it
             raise

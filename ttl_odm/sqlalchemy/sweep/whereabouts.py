@@ -1,14 +1,13 @@
-"""Where a sweep finds the rows of a table: the seam for extensions that answer it otherwise.
+"""Where a sweep finds the rows of a table: the seams for extensions.
 
-`Whereabouts` is for tables whose rows aren't all in one place, or can be removed as a whole. A
-store has one for each table that it sweeps, and asks it for the next rows, for what can be removed
-as a whole, and for what reports say of it. `Plain` is that of a table of its own. An extension has
-another, for tables that a model lays out in its way, and for those that PostgreSQL keeps in several
-tables, whoever made them. Only for the latter this module has the name of a package, which isn't
-imported before there is such a table.
+A store has a `Whereabouts` for each table that it sweeps, and asks it for the next rows, for parts
+that can be removed as a whole, and for the facts of reports. `Plain` is for a table that holds its
+rows itself. An extension has another one for tables that a model lays out in its way, and for
+those that PostgreSQL keeps in several tables, even if no model says so. Only for the latter this
+module names a package, which isn't imported before there is such a table.
 
-`Walk` is for tables with several defaults: how a sweep goes from one default to the next.
-`SweptSource` is the half of `DefaultSource` that sweeps ask for it.
+A `Walk` takes a sweep from one default of a table to the next. `SweptSource` is the half of
+`DefaultSource` that makes it.
 
 This module must not know which extensions there are, but for that name.
 """
@@ -46,10 +45,10 @@ if TYPE_CHECKING:
     """Conditions for rows of a table, or of an alias of it."""
 
     Stretch = tuple[Any, Any]
-    """Where to go on, and where to end: values that only those who gave them understand."""
+    """The bookmarks where a stretch begins and ends; only their maker understands them."""
 
     Marks = Callable[[Table, Stretch], Sequence[object]]
-    """Finds marks that divide a stretch of a table."""
+    """Finds the marks that divide a stretch of a table."""
 
 _OF_CHILDREN: Final = "ttl_odm.partitions"
 """The extension for tables that PostgreSQL keeps in several, though no model says so."""
@@ -59,11 +58,15 @@ _OF_CHILDREN: Final = "ttl_odm.partitions"
 class KeyRange:
     """A stretch of a table with rows to delete.
 
-    There are so many `rows` at most: more than a batch may have when the stretch can't be cut
-    smaller; then they are to be deleted by count. `bounds` and `expired` (the predicate, in a
-    DELETE) are for the table or an alias of it. The stretch begins at `again`, and the next one at
-    `resume`; None when this is the last. `oldest` is for how many seconds the first of the rows has
-    been expired, where `find_due` can't know.
+    Attributes:
+        rows: The largest number of rows that it can have. If that is more than a batch may have,
+            the stretch can't be divided, and a part of the rows has to be deleted by count.
+        bounds: The conditions of the stretch, for the table or an alias of it.
+        expired: The predicate in a DELETE, for the table or an alias of it.
+        again: Where the stretch begins.
+        resume: Where the next one begins; None if this is the last.
+        oldest: For how many seconds the first of the rows has been expired, if `find_due` can't
+            know.
     """
 
     rows: int
@@ -74,11 +77,11 @@ class KeyRange:
     oldest: float | None = None
 
     def criteria(self, source: FromClause) -> list[ColumnElement[bool]]:
-        """What makes a row one to delete: both of these."""
+        """Return the conditions for rows to delete."""
         return [*self.bounds(source), self.expired(source)]
 
     def with_bounds(self, more: Bounds | None) -> KeyRange:
-        """The same rows but those that are out of further bounds."""
+        """Return the range of the rows that are within further bounds, too."""
         if more is None:
             return self
         bounds = self.bounds
@@ -91,17 +94,18 @@ class Find(Protocol):
     def __call__(
         self, source: Table, stretch: Stretch, bounds: Bounds | None = None, /
     ) -> KeyRange | None:
-        """Look in a stretch of a table, among the rows that further bounds leave."""
+        """Find them in a stretch of a table, within further bounds."""
         ...
 
 
 class Further(NamedTuple):
-    """What there is to do in a table besides deleting rows.
+    """The work in a table besides deleting rows.
 
     Attributes:
         parts: The parts of a sweep that come first.
-        facts: What reports say of it.
-        overdue: The condition for rows of which none waits to go whole; empty where none does.
+        facts: Facts for reports.
+        overdue: The condition for rows that aren't kept until a partition is dropped; empty if none
+            is kept.
     """
 
     parts: tuple[Part, ...] = ()
@@ -114,37 +118,37 @@ _NOTHING: Final = Further()
 
 @dataclass(slots=True)
 class Whereabouts(ABC):
-    """Where the rows of a table are, and what of them goes whole; as one store knows it."""
+    """Where the rows of a table are, and which are removed as a whole, for one store."""
 
     binding: Binding
 
     @abstractmethod
     def due(self, connection: Connection, *, is_on: bool) -> Further:
-        """Look for work, by a connection fresh from the pool; rows expire if the TTL is on."""
+        """Find further work by a connection fresh from the pool; `is_on`: whether rows expire."""
 
     @abstractmethod
     def purge(self, connection: Connection, request: BatchRequest) -> BatchResult:
-        """Do one step of a part that takes something whole, by a connection fresh from the pool."""
+        """Do a step of a part that removes rows as a whole, by a connection fresh from the pool."""
 
     @abstractmethod
     def next_range(
         self, connection: Connection, request: BatchRequest, find: Find
     ) -> tuple[Table, KeyRange | None]:
-        """Find the next rows and the table that they are in; in a transaction."""
+        """Find the next rows and the table that has them, in a transaction."""
 
     @abstractmethod
     def divide(
         self, connection: Connection, request: BatchRequest, shares: int, marks: Marks
     ) -> Sequence[object]:
-        """Find the marks between the stretches of several workers; in a transaction."""
+        """Find the marks between the stretches of several workers, in a transaction."""
 
     @abstractmethod
     def facts(self, connection: Connection) -> Mapping[str, Fact]:
-        """What reports say of what goes whole; in a transaction."""
+        """Return the facts for reports about rows removed as a whole, in a transaction."""
 
     @abstractmethod
     def check(self, checked: Checked) -> Iterator[Finding]:
-        """Report what ``ttl-odm check`` finds on it."""
+        """Yield the findings of ``ttl-odm check`` on the table."""
 
 
 @dataclass(slots=True)
@@ -152,20 +156,20 @@ class Plain(Whereabouts):
     """All rows are in the table, and are deleted one by one."""
 
     _children: Whereabouts | None = field(init=False, default=None)
-    """Of the tables that PostgreSQL has the rows in, once they were met."""
+    """The whereabouts of a table that PostgreSQL keeps in several, once that is known."""
 
     def due(self, connection: Connection, *, is_on: bool) -> Further:  # noqa: ARG002 (others do)
-        """Nothing."""
+        """Return no further work."""
         return _NOTHING
 
     def purge(self, connection: Connection, request: BatchRequest) -> BatchResult:  # noqa: ARG002
-        """Nothing goes whole."""
+        """Remove nothing: no rows are removed as a whole."""
         return BatchResult(0)
 
     def next_range(
         self, connection: Connection, request: BatchRequest, find: Find
     ) -> tuple[Table, KeyRange | None]:
-        """Find them in the table."""
+        """Find the next rows in the table."""
         table = self.binding.table
         if (
             self._children is None
@@ -182,22 +186,22 @@ class Plain(Whereabouts):
     def divide(
         self, connection: Connection, request: BatchRequest, shares: int, marks: Marks
     ) -> Sequence[object]:
-        """Find them in the table."""
+        """Find the marks in the table."""
         if self._children is not None:
             return self._children.divide(connection, request, shares, marks)
         return marks(self.binding.table, (request.resume, request.until))
 
     def facts(self, connection: Connection) -> Mapping[str, Fact]:  # noqa: ARG002 (others do)
-        """None."""
+        """Return no facts."""
         return {}
 
     def check(self, checked: Checked) -> Iterator[Finding]:  # noqa: ARG002 (others do)
-        """Nothing can be wrong."""
+        """Yield no findings."""
         return iter(())
 
 
 def whereabouts_of(binding: Binding) -> Whereabouts:
-    """Where the rows of a policy's table are, for one store."""
+    """Return where the rows of a policy's table are, for one store."""
     if binding.layout is None:
         return Plain(binding)
     return _brought(binding.layout.declared.package("sqlalchemy"), binding)
@@ -209,9 +213,9 @@ def _brought(package: str, binding: Binding) -> Whereabouts:
 
 
 def has_children(connection: Connection, table: Table) -> bool:
-    """Whether PostgreSQL has rows of a table in others: a `ctid` is that of several rows.
+    """Return whether PostgreSQL keeps rows of a table in others, so that a `ctid` isn't unique.
 
-    A table that once had such counts, too.
+    A table that once had children counts, too.
     """
     catalog = pg_table("pg_class", column("oid"), column("relhassubclass"), schema="pg_catalog")
     has = select(catalog.c.relhassubclass).where(catalog.c.oid == regclass(connection, table))
@@ -219,17 +223,17 @@ def has_children(connection: Connection, table: Table) -> bool:
 
 
 def name_of(connection: Connection, table: Table) -> tuple[str | None, str]:
-    """Where a table is on this connection: its schema, None for the connection's own, and name."""
+    """Return a table's schema on this connection, None for the connection's own, and its name."""
     return compat.place_of(connection.get_execution_options(), table)
 
 
 def qualified_name(connection: Connection, table: Table) -> str:
-    """The table's name on this connection, quoted, as a value."""
+    """Return the table's name on this connection, quoted, as a value."""
     return relation(*name_of(connection, table))
 
 
 def regclass(connection: Connection, table: Table) -> ColumnElement[Any]:
-    """The table's name as the database's own functions take it."""
+    """Return the table's name as a `regclass`, for PostgreSQL's functions."""
     return sql_cast(literal(qualified_name(connection, table), String()), REGCLASS())
 
 
@@ -243,15 +247,15 @@ class EndIndex(Protocol):
 
     @property
     def source(self) -> Table:
-        """Where they are."""
+        """The table that has the rows."""
         ...
 
     def holds(self, source: FromClause) -> ColumnElement[bool]:
-        """The condition of the partial index."""
+        """Return the condition of the partial index."""
         ...
 
     def end(self, source: FromClause) -> ColumnElement[Any]:
-        """What orders the rows of a scope."""
+        """Return the key that orders the rows of a scope."""
         ...
 
 
@@ -263,51 +267,51 @@ class Ranges(Protocol):
         ...
 
     def stretches(self, connection: Connection) -> Iterator[list[ColumnElement[bool]]]:
-        """The conditions for all rows that have expired, in parts."""
+        """Yield the conditions for all expired rows, in parts."""
         ...
 
 
 class Walk(Protocol):
-    """How a sweep goes from one default to the next, by an index with the rows of each together."""
+    """A sweep's way from one default to the next, by an index that groups their rows."""
 
     def life_beside(self) -> tuple[Seconds, list[ColumnElement[bool]]]:
-        """The age at which the rows expire that the walk leaves out, and their condition."""
+        """Return the age at which the rows outside the walk expire, and their conditions."""
         ...
 
     def overdue(self, connection: Connection, index: EndIndex) -> float | None:
-        """For how many seconds the first row that it leads to has been expired; None for none."""
+        """Return for how many seconds the first row of the walk has been expired; None if none."""
         ...
 
     def ranges(self, source: Table, bounds: Bounds | None = None) -> Ranges:
-        """The ranges of all rows that inherit, in a table or a child of it, and in such bounds."""
+        """Return the ranges of the rows that inherit, in a table or a child, within bounds."""
         ...
 
 
 class SweptSource(DefaultSource):
-    """A source of defaults that a sweep may have a way to, from one to the next."""
+    """A source of several defaults, among which a sweep may walk."""
 
     @abstractmethod
     def walk(self, connection: Connection) -> Walk | None:
-        """That way, by a connection fresh from the pool; None where no index leads there."""
+        """Return the walk, by a connection fresh from the pool; None if no index serves it."""
 
     @abstractmethod
     def age_in(self, scope: ColumnElement[Any] | None, collation: str | None) -> ColumnElement[Any]:
-        """What looks up the age in seconds at which the rows of a scope, or of none, expire.
+        """Return the expression that looks up the age of a scope, or of rows without one.
 
-        Under a collation several scopes are the same; then it is the shortest of these.
+        It is in seconds. Scopes that are equal under a collation share the shortest age.
         """
 
     @abstractmethod
     def first_ends(
         self, index: EndIndex, dialect: str, collation: str | None, most: int
     ) -> FromClause:
-        """What selects the first scopes by an index, with the first entry of each.
+        """Return a subquery of the first scopes in an index, with the first entry of each.
 
         Its columns are `scope`, `age` (in seconds) and `began`.
         """
 
 
 def walk_of(connection: Connection, binding: Binding) -> Walk | None:
-    """How a sweep goes through the defaults of a table; None where it doesn't."""
+    """Return the walk through the defaults of a table; None if there is none."""
     source = binding.source
     return source.walk(connection) if isinstance(source, SweptSource) else None
