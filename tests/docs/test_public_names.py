@@ -84,7 +84,7 @@ def test_the_table_has_what_a_row_says_of_its_lifetime(adapter: str) -> None:
 def test_the_table_has_what_a_class_may_declare(adapter: str) -> None:
     declared = {name for name in names("On a class", adapter) if name.startswith("__")}
     source = inspect.getsource(row_class(adapter)) + inspect.getsource(
-        import_module("ttl_odm.sweeper.declarations")
+        import_module("ttl_odm.sweeper.hooks")
     )
     rejected = set() if adapter == "SQLAlchemy" else {"__ttl_partition__"}
     assert declared == set(re.findall(r"__ttl(?:_[a-z_]+)?__", source)) - rejected

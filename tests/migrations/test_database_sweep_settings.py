@@ -30,7 +30,7 @@ from ttl_odm.sqlalchemy import TTLMixin
 from ttl_odm.sqlalchemy.sweep.leases import TableLeases
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Sweeper
-from ttl_odm.sweeper.declarations import Archive
+from ttl_odm.sweeper.hooks import Archive
 
 if TYPE_CHECKING:
     from collections.abc import Callable

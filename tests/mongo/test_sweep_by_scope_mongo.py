@@ -12,7 +12,7 @@ from ttl_odm import Stored
 from ttl_odm.beanie import TTLMixin, set_policy
 from ttl_odm.beanie.policy.sources import MOST_SCOPES
 from ttl_odm.sweeper import FuseError, Hook, Progress, Purged
-from ttl_odm.sweeper.declarations import Archive
+from ttl_odm.sweeper.hooks import Archive
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

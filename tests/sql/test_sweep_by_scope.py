@@ -14,7 +14,7 @@ from tests.sql.test_stored_scopes import TENANTS, message
 from ttl_odm import Stored
 from ttl_odm.sqlalchemy import TTLMixin, set_policy, stored_policies
 from ttl_odm.sweeper import FuseError, Hook, Progress, Purged, Sweeper
-from ttl_odm.sweeper.declarations import Archive
+from ttl_odm.sweeper.hooks import Archive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -27,7 +27,7 @@ from ttl_odm.sweeper import (
     AsyncSweeper,
     Sweeper,
 )
-from ttl_odm.sweeper.declarations import Archive
+from ttl_odm.sweeper.hooks import Archive
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of, purge_of, sweep_of
+from ttl_odm.sweeper.hooks import Archive, archive_of, hooks_of, purge_of, sweep_of
 
 
 class Sink:

@@ -18,7 +18,7 @@ from ttl_odm.sqlalchemy.policy.references import index_link, root_of, rule_of
 from ttl_odm.sqlalchemy.policy.schema import in_key_order, link_index
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys, is_indexed
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sweeper.declarations import sweep_of
+from ttl_odm.sweeper.hooks import sweep_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

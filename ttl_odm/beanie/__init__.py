@@ -29,7 +29,7 @@ from ttl_odm.beanie.objects.lifetime import (
     touch,
 )
 from ttl_odm.beanie.purge.errors import ExpiredError
-from ttl_odm.sweeper.declarations import Archive
+from ttl_odm.sweeper.hooks import Archive
 
 if TYPE_CHECKING:
     from ttl_odm.stored.beanie.changes import policy_changes, set_policy, stored_policies

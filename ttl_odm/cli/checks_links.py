@@ -18,8 +18,8 @@ from ttl_odm.sqlalchemy.policy import schema
 from ttl_odm.sqlalchemy.policy.references import all_rules_below, index_link
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKey, ReferringKeys, is_indexed
 from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
-from ttl_odm.sweeper.declarations import sweep_of
 from ttl_odm.sweeper.findings import Finding, Severity
+from ttl_odm.sweeper.hooks import sweep_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

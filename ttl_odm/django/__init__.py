@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ttl_odm.django.policy.options import include_expired, keep_last_modified, only_expired
-from ttl_odm.sweeper.declarations import Archive
+from ttl_odm.sweeper.hooks import Archive
 
 if TYPE_CHECKING:
     from ttl_odm.django.declare.mixin import TTLModel

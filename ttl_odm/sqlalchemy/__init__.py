@@ -28,7 +28,7 @@ from ttl_odm.sqlalchemy.purge.errors import ExpiredError
 from ttl_odm.sqlalchemy.rewrite.from_clauses import outer_joins
 from ttl_odm.sqlalchemy.sweep.advisory_leases import AdvisoryLeases, AsyncAdvisoryLeases
 from ttl_odm.sqlalchemy.sweep.leases import lease_table
-from ttl_odm.sweeper.declarations import Archive
+from ttl_odm.sweeper.hooks import Archive
 
 if TYPE_CHECKING:
     from ttl_odm.database_sweep.sqlalchemy import database_jobs

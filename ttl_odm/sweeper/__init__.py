@@ -7,8 +7,8 @@ What users hold:
 
 - `sweeper`: `Sweeper` and `AsyncSweeper`: a store, the plan and a driver.
 - `options`: the keyword arguments of a sweeper: `SweepOptions`; the `Settings` made of them.
-- `hooks`: who is notified of purged rows: `Purged`, `Hook`, `ArchiveSink`.
-- `declarations`: what a model declares besides its policy: purge, `Archive`, hooks, sweep.
+- `hooks`: what happens to purged rows: `Purged`, `Hook`, `ArchiveSink`, `Archive`; how a model
+  declares it; a stopwatch for the phases of a batch.
 - `report`: what a sweep reports: `Progress`, `SweepReport`.
 - `stop`: stopping a sweeper, also by signals.
 
@@ -21,7 +21,6 @@ How a sweep goes, from the outside in:
 - `fuse`, `pace`: far too much at once; batch sizes and workers. Arithmetic only.
 - `commands`: what a plan can ask for.
 - `drive`: the two drivers that carry out a plan, and what they log.
-- `phases`: a stopwatch for the phases of a batch.
 
 What a database brings:
 

@@ -23,10 +23,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ttl_odm.sweeper import commands as c
-from ttl_odm.sweeper.hooks import Hooks
+from ttl_odm.sweeper.hooks import Hooks, timed
 from ttl_odm.sweeper.leases import Finishing
 from ttl_odm.sweeper.pace import MOST_WORKERS
-from ttl_odm.sweeper.phases import timed
 from ttl_odm.sweeper.report import Progress, SweepReport
 from ttl_odm.sweeper.stop import Stop
 from ttl_odm.sweeper.store import (
@@ -45,9 +44,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
     from ttl_odm.sweeper.facts import Fact
+    from ttl_odm.sweeper.hooks import Stopwatch
     from ttl_odm.sweeper.leases import Lease
     from ttl_odm.sweeper.options import OnProgress, OnReport, OnServer, Throttle
-    from ttl_odm.sweeper.phases import Stopwatch
     from ttl_odm.sweeper.store import BatchRequest, Counted
 
 T = TypeVar("T")

@@ -1,35 +1,59 @@
-"""Hooks, which are notified of purged rows: `Purged`, `Hook`, `Hooks`, `ArchiveSink`.
+"""What happens to purged rows besides their deletion: hooks, archives, and the time they take.
 
 A hook runs at one of two moments. Inside the deleting transaction it can write to the same
 database, so that both happen or neither does (an outbox); if it raises, the batch rolls back.
 After the commit the rows are certainly gone, but the hook isn't called if the process dies in
 between.
 
+From top to bottom: `Purged`, which hooks and archives receive; `Hook`, `Hooks`, `ArchiveSink` and
+`Archive`; what a model declares besides ``__ttl__``, for every adapter; and the stopwatch that
+times the phases of a batch.
+
 This module must not know any database, nor whether its caller is a coroutine: `Hooks.call` and
-`Hooks.call_async` are the only two places that differ.
+`archive` each have an asynchronous twin. The adapters decide what an archive is in a database, and
+whether it fits.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from inspect import isawaitable, iscoroutine, iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    runtime_checkable,
+)
 
 from ttl_odm.errors import TTLConfigurationError, TTLError
-from ttl_odm.sweeper.phases import phase
 from ttl_odm.sweeper.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+PurgeT = TypeVar("PurgeT", bound=str)
+
 When: TypeAlias = Literal["transaction", "commit"]
 """The moment of a hook: inside the deleting transaction, or after it was committed."""
 
 Reason: TypeAlias = Literal["expired", "displaced"]
 """Why rows were purged: by a sweep, or by a write that took their keys."""
+
+Phase: TypeAlias = Literal["find", "delete", "archive", "hook", "commit", "after_commit"]
+"""Find and lock the rows of a batch; delete them; copy them to an archive; hooks inside the
+transaction; its commit; hooks after it."""
+
+SweepBy: TypeAlias = Literal["index", "scan"]
+"""How expired rows are found: by the sweeper's indexes, or by reading the whole table in slices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +100,27 @@ class ArchiveSink(Protocol):
         an asynchronous store this may be a coroutine function.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """Copy rows to another table or collection in the transaction that deletes them.
+
+    On SQL databases, columns are matched by name. The archive must have at least the primary key;
+    it receives every column it shares with the model, and its other columns get the server's
+    default. Documents are copied byte for byte. If the archive has a ttl of its own, it counts
+    from when a row is archived.
+
+    Attributes:
+        into: The archive. On SQLAlchemy a Table, a model, or a function without arguments that
+            returns one; on Beanie a collection's name in the same database, or a document class;
+            on Django a model, or its label.
+        archived_at: The column or field that is set to the time of archiving, in UTC; None for
+            none.
+    """
+
+    into: Any
+    archived_at: str | None = None
 
 
 class HookError(TTLError):
@@ -246,3 +291,142 @@ def _named_errors(kind: Literal["hook", "archive"], call: Any, purged: Purged) -
         raise HookError(
             f"The {kind} {name} failed on {rows} of {purged.table}: {reason}"
         ) from error
+
+
+# --- what a model declares --------------------------------------------------------------------
+#
+# The attributes are read when they are needed, because an archive may be declared after the model.
+
+_UNREAD: Final = object()
+
+
+def declarations(
+    *, purge: str | None, archive: object, on_purged: object, sweep: str | None
+) -> dict[str, object]:
+    """Return what ``enable()`` sets on a class besides ``__ttl__``; None leaves the class's own."""
+    attributes = {
+        "__ttl_purge__": purge,
+        "__ttl_archive__": archive,
+        "__ttl_on_purged__": on_purged,
+        "__ttl_sweep__": sweep,
+    }
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+def purge_of(owner: type, possible: Sequence[PurgeT], declared: object = _UNREAD) -> PurgeT:
+    """Return who deletes the expired rows of a model, or how.
+
+    Args:
+        owner: The model.
+        possible: The adapter's values, the default first.
+        declared: What was declared instead of the class's ``__ttl_purge__``.
+    """
+    value = getattr(owner, "__ttl_purge__", possible[0]) if declared is _UNREAD else declared
+    for purge in possible:
+        if isinstance(value, str) and value == purge:
+            return purge
+    fix = f"write {' or '.join(map(repr, possible))}"
+    if isinstance(value, (Archive, ArchiveSink)):
+        fix = f"to archive rows, declare __ttl_archive__. Here {fix}"
+    raise TTLConfigurationError(f"{owner.__name__}.__ttl_purge__ = {value!r}: {fix}.")
+
+
+def archive_of(owner: type) -> Archive | ArchiveSink | None:
+    """Return the archive of a model; None if it has none."""
+    value: object = getattr(owner, "__ttl_archive__", None)
+    if value is None or isinstance(value, Archive):
+        return value
+    if isinstance(value, ArchiveSink) and not isinstance(value, type):
+        return value
+    raise TTLConfigurationError(
+        f"{owner.__name__}.__ttl_archive__ = {value!r}: write Archive(...), or an object with a "
+        "method write()."
+    )
+
+
+def hooks_of(owner: type, table: str) -> Hooks:
+    """Return the hooks of a model, for its table."""
+    return Hooks.of({table: getattr(owner, "__ttl_on_purged__", None)})
+
+
+def reject_partitions(owner: type, declared: object = _UNREAD) -> None:
+    """Reject ``__ttl_partition__`` where the adapter has no partitions.
+
+    Raises:
+        TTLConfigurationError: It is declared.
+    """
+    name = "__ttl_partition__"
+    value = getattr(owner, name, None) if declared is _UNREAD else declared
+    if value is not None:
+        from ttl_odm.combinations import CAPABILITIES  # noqa: PLC0415 (only if it is wrong)
+
+        why = CAPABILITIES["partitions"].absent
+        raise TTLConfigurationError(
+            f"{owner.__name__}.{name} = {value!r}: {why}; leave {name} out."
+        )
+
+
+def sweep_of(owner: type) -> SweepBy:
+    """Return how the sweeper finds the expired rows of a model."""
+    value: object = getattr(owner, "__ttl_sweep__", "index")
+    if value == "index":
+        return "index"
+    if value == "scan":
+        return "scan"
+    raise TTLConfigurationError(
+        f"{owner.__name__}.__ttl_sweep__ = {value!r}: write 'index' or 'scan'."
+    )
+
+
+# --- the phases of a batch --------------------------------------------------------------------
+#
+# A driver starts a stopwatch for each batch, and the functions of a store name its phases without
+# passing the stopwatch around. The phases add up to the whole batch: time without a name counts as
+# "delete", so a store may name none.
+
+_running: ContextVar[Stopwatch | None] = ContextVar("ttl_odm_stopwatch", default=None)
+
+
+class Stopwatch:
+    """Seconds by phase, of which one runs at a time."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[Phase, float] = {}
+        self._phase: Phase = _DEFAULT
+        self._since = time.monotonic()
+
+    def turn_to(self, phase: Phase) -> Phase:
+        """Start another phase, and return the previous one."""
+        before, now = self._phase, time.monotonic()
+        self.seconds[before] = self.seconds.get(before, 0.0) + now - self._since
+        self._phase, self._since = phase, now
+        return before
+
+
+_DEFAULT: Final[Phase] = "delete"
+
+
+@contextmanager
+def timed() -> Iterator[Stopwatch]:
+    """Time the phases of the block."""
+    watch = Stopwatch()
+    token = _running.set(watch)
+    try:
+        yield watch
+    finally:
+        _running.reset(token)
+        watch.turn_to(_DEFAULT)
+
+
+@contextmanager
+def phase(name: Phase) -> Iterator[None]:
+    """Count the block for this phase, not for the one around it; no effect outside a batch."""
+    watch = _running.get()
+    if watch is None:
+        yield
+        return
+    before = watch.turn_to(name)
+    try:
+        yield
+    finally:
+        watch.turn_to(before)

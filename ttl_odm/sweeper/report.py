@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ttl_odm.sweeper.facts import Fact
-    from ttl_odm.sweeper.phases import Phase
+    from ttl_odm.sweeper.hooks import Phase
 
 
 class Ending(Enum):

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ttl_odm.sweeper.facts import Fact
+    from ttl_odm.sweeper.hooks import Phase
     from ttl_odm.sweeper.leases import AsyncLeases, Leases
     from ttl_odm.sweeper.pace import Pacing
-    from ttl_odm.sweeper.phases import Phase
 
 
 class StoreError(TTLError):
@@ -231,7 +231,7 @@ class BatchResult:
         left: After a failure, the keys of the rows left in place, or of the first few.
         loaded: Approximate bytes of rows loaded into Python; see `weight`.
         elapsed: Seconds that the store took. The driver fills in this field and the next.
-        phases: How long each phase took; see `ttl_odm.sweeper.phases`.
+        phases: How long each phase took; see `ttl_odm.sweeper.hooks.Phase`.
         referring: Expired rows of other tables that were deleted first because they referred to
             rows of the target, by table.
         oldest: If `Due.oldest` is None, how long, in seconds, the oldest expired row of the batch

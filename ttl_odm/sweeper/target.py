@@ -38,9 +38,8 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.batch_gate import BatchGate
     from ttl_odm.sweeper.commands import Plan
     from ttl_odm.sweeper.facts import Fact
-    from ttl_odm.sweeper.hooks import Hooks
+    from ttl_odm.sweeper.hooks import Hooks, Phase
     from ttl_odm.sweeper.options import Settings
-    from ttl_odm.sweeper.phases import Phase
     from ttl_odm.sweeper.store import Counted, Due, Part, RefusedError
     from ttl_odm.sweeper.tenure import History
 

@@ -26,7 +26,7 @@ from ttl_odm.beanie.policy.bindings import collection_of, registry_of, subclasse
 from ttl_odm.beanie.policy.predicate import deciding_fields
 from ttl_odm.core.class_attributes import Overlay
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper.declarations import declarations
+from ttl_odm.sweeper.hooks import declarations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ttl_odm.core.extension import DefaultExtension
     from ttl_odm.core.policy import Policy
     from ttl_odm.sweeper import ArchiveSink
-    from ttl_odm.sweeper.declarations import Archive
+    from ttl_odm.sweeper.hooks import Archive
 
 _overlay: Final = Overlay()
 

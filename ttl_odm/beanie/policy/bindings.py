@@ -44,7 +44,7 @@ from ttl_odm.core.policy import (
 )
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper import declarations
+from ttl_odm.sweeper import hooks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -193,13 +193,13 @@ def declaration(model: type, *, default: object = None) -> object:
 def purge_of(model: type) -> Purge:
     """Return a class's nearest ``__ttl_purge__`` or ``Settings.ttl_purge``, "native" for none."""
     declared = _nearest(model, "__ttl_purge__", "ttl_purge", default="native")
-    return declarations.purge_of(model, PURGES, declared)
+    return hooks.purge_of(model, PURGES, declared)
 
 
 def reject_partitions(model: type) -> None:
     """Reject ``__ttl_partition__`` and ``Settings.ttl_partition``: MongoDB has no partitions."""
     declared = _nearest(model, "__ttl_partition__", "ttl_partition", default=None)
-    declarations.reject_partitions(model, declared)
+    hooks.reject_partitions(model, declared)
 
 
 def declared_policy(model: type) -> Policy:

@@ -35,9 +35,7 @@ from ttl_odm.beanie.purge.errors import in_short, is_passing
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import ArchiveSink, HookError, Hooks, Purged, TransientStoreError
-from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of
-from ttl_odm.sweeper.hooks import archive_async
-from ttl_odm.sweeper.phases import phase
+from ttl_odm.sweeper.hooks import Archive, archive_async, archive_of, hooks_of, phase
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

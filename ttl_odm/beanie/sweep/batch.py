@@ -37,7 +37,7 @@ from ttl_odm.sweeper import (
     Skip,
     TransientStoreError,
 )
-from ttl_odm.sweeper.phases import phase
+from ttl_odm.sweeper.hooks import phase
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

@@ -30,7 +30,7 @@ from ttl_odm.beanie.sweep.due import (
 from ttl_odm.beanie.sweep.leases import CollectionLeases
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import Hooks, Pace, Server
-from ttl_odm.sweeper.declarations import sweep_of
+from ttl_odm.sweeper.hooks import sweep_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -23,7 +23,7 @@ from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
 from ttl_odm.sqlalchemy.sweep.leases import declared_lease_table
 from ttl_odm.sqlalchemy.sweep.whereabouts import SweptSource
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sweeper.declarations import Archive, archive_of
+from ttl_odm.sweeper.hooks import Archive, archive_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -25,7 +25,7 @@ from ttl_odm.sqlalchemy.policy.schema import whole_policy
 from ttl_odm.sqlalchemy.sweep.due import needs_of, stored_indexes
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of
+from ttl_odm.sweeper.hooks import Archive, archive_of, hooks_of
 
 if TYPE_CHECKING:
     from ttl_odm.alembic.reflection import ExistingSchema

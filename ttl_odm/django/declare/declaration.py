@@ -29,7 +29,7 @@ from ttl_odm.django.policy.indexes import has_contract_fields, sweeper_indexes
 from ttl_odm.django.policy.rules import bind_extension
 from ttl_odm.django.purge import displacement
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper.declarations import archive_of, hooks_of, purge_of, reject_partitions, sweep_of
+from ttl_odm.sweeper.hooks import archive_of, hooks_of, purge_of, reject_partitions, sweep_of
 
 if TYPE_CHECKING:
     from ttl_odm.django.policy.bindings import Model

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ttl_odm.django.policy.sources import DefaultSource
     from ttl_odm.django.time.clock import Form
     from ttl_odm.django.time.fields import AnyField
-    from ttl_odm.sweeper.declarations import SweepBy
+    from ttl_odm.sweeper.hooks import SweepBy
 
     Model: TypeAlias = type[models.Model]
     AnyQuerySet: TypeAlias = models.QuerySet[Any, Any]

@@ -18,7 +18,7 @@ from django.utils.timezone import make_naive
 from ttl_odm.django.policy.bindings import binding_of, has_subclass_tables
 from ttl_odm.django.time.fields import InstantField
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper.declarations import Archive, archive_of
+from ttl_odm.sweeper.hooks import Archive, archive_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -41,7 +41,7 @@ from ttl_odm.django.purge.removal import (
     take_file,
     untie,
 )
-from ttl_odm.sweeper.declarations import hooks_of
+from ttl_odm.sweeper.hooks import hooks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

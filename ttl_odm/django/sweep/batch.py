@@ -38,7 +38,7 @@ from ttl_odm.django.sweep.transactions import at_once, under_origin
 from ttl_odm.django.sweep.walks import walk_of
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip, StoreError
 from ttl_odm.sweeper.facts import latest
-from ttl_odm.sweeper.phases import phase
+from ttl_odm.sweeper.hooks import phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -25,7 +25,7 @@ from ttl_odm.django.sweep.transactions import impatient, unlogged
 from ttl_odm.django.time import clock
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import Hooks, MissingTargetError, Pace, Server, StoreError
-from ttl_odm.sweeper.declarations import hooks_of
+from ttl_odm.sweeper.hooks import hooks_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

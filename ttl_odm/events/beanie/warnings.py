@@ -39,7 +39,7 @@ from ttl_odm.events.beanie.documents import DocumentEvents, model_of, readable, 
 from ttl_odm.events.expiry import EXPIRING
 from ttl_odm.events.looks import PAGES, Looks
 from ttl_odm.events.outbox import Subscription
-from ttl_odm.sweeper.declarations import sweep_of
+from ttl_odm.sweeper.hooks import sweep_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

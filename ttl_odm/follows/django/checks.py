@@ -9,8 +9,8 @@ from django.core import checks
 from ttl_odm.django.policy.indexes import begins_index, creation
 from ttl_odm.follows.django.following import all_followings
 from ttl_odm.follows.django.index import FollowsIndex
-from ttl_odm.sweeper.declarations import sweep_of
 from ttl_odm.sweeper.findings import Finding, Severity
+from ttl_odm.sweeper.hooks import sweep_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

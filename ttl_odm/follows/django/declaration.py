@@ -16,7 +16,7 @@ from ttl_odm.follows.django import renewals
 from ttl_odm.follows.django.following import Following
 from ttl_odm.follows.django.index import link_index
 from ttl_odm.follows.django.rule import FollowsRule
-from ttl_odm.sweeper.declarations import sweep_of
+from ttl_odm.sweeper.hooks import sweep_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

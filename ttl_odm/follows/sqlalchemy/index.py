@@ -11,7 +11,7 @@ from ttl_odm.follows.sqlalchemy.following import following_of
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy import schema
 from ttl_odm.sqlalchemy.time.clock import UnwrappedConfigurationError
-from ttl_odm.sweeper.declarations import sweep_of
+from ttl_odm.sweeper.hooks import sweep_of
 
 if TYPE_CHECKING:
     from sqlalchemy import ForeignKeyConstraint, Table

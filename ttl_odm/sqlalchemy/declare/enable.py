@@ -26,7 +26,7 @@ from ttl_odm.sqlalchemy.rewrite.from_clauses import target_name
 from ttl_odm.sqlalchemy.rewrite.writes import Stamp
 from ttl_odm.sqlalchemy.time.clock import LastModified
 from ttl_odm.sqlalchemy.time.instants import Stored
-from ttl_odm.sweeper.declarations import declarations
+from ttl_odm.sweeper.hooks import declarations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.core.extension import DefaultExtension, Layout
     from ttl_odm.sweeper import ArchiveSink
-    from ttl_odm.sweeper.declarations import Archive
+    from ttl_odm.sweeper.hooks import Archive
 
     Declaration = Policy | DefaultExtension | float | timedelta | None
 

@@ -45,7 +45,7 @@ from ttl_odm.sqlalchemy.policy.sources import DefaultTTL, KindTTL, Variant
 from ttl_odm.sqlalchemy.rewrite.writes import Stamp
 from ttl_odm.sqlalchemy.time.clock import Seconds, forget_compiled_statements
 from ttl_odm.sqlalchemy.time.instants import instants_of
-from ttl_odm.sweeper.declarations import sweep_of
+from ttl_odm.sweeper.hooks import sweep_of
 
 if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy

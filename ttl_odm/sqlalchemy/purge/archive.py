@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
 
     from ttl_odm.sqlalchemy.policy.bindings import Binding
-    from ttl_odm.sweeper.declarations import Archive
+    from ttl_odm.sweeper.hooks import Archive
 
 
 class UTCNow(FunctionElement[Any]):

@@ -64,8 +64,7 @@ from ttl_odm.sweeper import (
     archive_async,
     weight,
 )
-from ttl_odm.sweeper.declarations import Archive, archive_of, hooks_of, purge_of
-from ttl_odm.sweeper.phases import phase
+from ttl_odm.sweeper.hooks import Archive, archive_of, hooks_of, phase, purge_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -67,7 +67,7 @@ from ttl_odm.sqlalchemy.sweep.transactions import (
 from ttl_odm.sqlalchemy.sweep.whereabouts import has_children, walk_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
-from ttl_odm.sweeper.phases import phase
+from ttl_odm.sweeper.hooks import phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

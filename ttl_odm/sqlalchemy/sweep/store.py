@@ -41,7 +41,7 @@ from ttl_odm.sqlalchemy.sweep.transactions import (
 from ttl_odm.sqlalchemy.sweep.whereabouts import Whereabouts, name_of, walk_of, whereabouts_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Hooks, MissingTargetError, Part, Server
-from ttl_odm.sweeper.declarations import hooks_of
+from ttl_odm.sweeper.hooks import hooks_of
 
 R = TypeVar("R")
 P = ParamSpec("P")

@@ -38,7 +38,7 @@ from ttl_odm.sqlalchemy.purge.statements import lock_defaults, take_file
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.timestamps import UTC, has_timestamp
 from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError
-from ttl_odm.sweeper.phases import phase
+from ttl_odm.sweeper.hooks import phase
 from ttl_odm.sweeper.store import kind_of_error
 
 if TYPE_CHECKING:
