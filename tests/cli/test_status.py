@@ -16,9 +16,9 @@ from tests.cli.running import CliRunner, command, variables
 from tests.guard import GUARD
 from ttl_odm.cli.commands import cli
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
+from ttl_odm.sweeper.batch_gate import History
 from ttl_odm.sweeper.leases import LeaseState
 from ttl_odm.sweeper.snapshot import Counts, Snapshot, format_snapshot
-from ttl_odm.sweeper.tenure import History
 from ttl_odm.sweeper.text import aligned
 
 if TYPE_CHECKING:

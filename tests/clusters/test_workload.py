@@ -29,7 +29,7 @@ from ttl_odm.sqlalchemy import include_expired
 from ttl_odm.sqlalchemy.purge.statements import PurgeDelete, SweepSelect
 from ttl_odm.sqlalchemy.sweep import batch, leases
 from ttl_odm.sqlalchemy.sweep.whereabouts import KeyRange
-from ttl_odm.sweeper.tenure import Tenure as SweepersTenure
+from ttl_odm.sweeper.batch_gate import Tenure as SweepersTenure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

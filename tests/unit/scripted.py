@@ -26,9 +26,10 @@ from ttl_odm.sweeper import (
     UnreachableStoreError,
 )
 from ttl_odm.sweeper import commands as c
-from ttl_odm.sweeper.options import Limits, Settings
+from ttl_odm.sweeper.batch_gate import Claim
+from ttl_odm.sweeper.options import Settings
+from ttl_odm.sweeper.pace import Limits
 from ttl_odm.sweeper.plan import run_forever, run_once
-from ttl_odm.sweeper.tenure import Claim
 
 if TYPE_CHECKING:
     from collections.abc import Callable

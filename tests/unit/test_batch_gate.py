@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from tests.unit.scripted import BUSY, NOTHING, OWN, Script, due, endless, full, last, unhurried
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import BatchResult, Ending, Pace, Part, StoreError
-from ttl_odm.sweeper.batch_gate import BRIEF, LOOK, REASONS, Budget
+from ttl_odm.sweeper.batch_gate import BRIEF, LOOK, REASONS
 from ttl_odm.sweeper.commands import AskThrottle, DatabaseNow, FindDue, PurgeBatch
-from ttl_odm.sweeper.options import DailyWindow, Limits
+from ttl_odm.sweeper.options import DailyWindow
+from ttl_odm.sweeper.pace import Budget, Limits
 
 # max_rows
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.unit.scripted import CLAIM, NOTHING, OWN, FakeLease, Script, full, last
 from ttl_odm.stored.scopes import due_by_scope
 from ttl_odm.sweeper import BatchResult, Counted, Ending, FuseError, Skip, StoreError
+from ttl_odm.sweeper.batch_gate import KEPT, History
 from ttl_odm.sweeper.commands import CountDue, FindDue, PurgeBatch
 from ttl_odm.sweeper.fuse import FLOOR, NEEDED, Fuse
-from ttl_odm.sweeper.tenure import KEPT, History
 
 
 def blows(fuse: Fuse, counted: Counted, found: Any = ()) -> bool:

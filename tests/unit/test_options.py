@@ -17,10 +17,10 @@ from ttl_odm.sweeper.fuse import Fuse
 from ttl_odm.sweeper.options import (
     LEASE_DURATION,
     DailyWindow,
-    Limits,
     lease_duration_of,
     settings_of,
 )
+from ttl_odm.sweeper.pace import Limits
 from ttl_odm.testing import AsyncInMemoryLeases, AsyncInMemoryStore, InMemoryLeases, InMemoryStore
 
 

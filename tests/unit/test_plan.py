@@ -55,7 +55,7 @@ from ttl_odm.sweeper.commands import (
 from ttl_odm.sweeper.plan import run_once
 
 if TYPE_CHECKING:
-    from ttl_odm.sweeper.tenure import Claim
+    from ttl_odm.sweeper.batch_gate import Claim
 
 
 def test_where_nothing_has_expired_nothing_is_purged() -> None:

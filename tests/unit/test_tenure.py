@@ -22,6 +22,7 @@ from tests.unit.scripted import (
     unhurried,
 )
 from ttl_odm.sweeper import Ending, StoreError
+from ttl_odm.sweeper.batch_gate import RENEWED, TRUSTED
 from ttl_odm.sweeper.commands import (
     Acquire,
     DatabaseNow,
@@ -33,7 +34,6 @@ from ttl_odm.sweeper.commands import (
     Renew,
 )
 from ttl_odm.sweeper.options import DailyWindow
-from ttl_odm.sweeper.tenure import RENEWED, TRUSTED
 
 
 def batches(elapsed: float, number: int = 1_000) -> list[Any]:

@@ -15,10 +15,10 @@ What users hold:
 How a sweep goes, from the outside in:
 
 - `plan`: sweeps as generators of commands, and the order of the targets.
-- `tenure`: the lease during a sweep, and the history of the last sweeps.
 - `target`: the sweep of one target, batch after batch, in one or several ranges at once.
-- `batch_gate`: whether the next batch may begin.
-- `fuse`, `pace`: far too much at once; batch sizes and workers. Arithmetic only.
+- `batch_gate`: whether the next batch may begin: limits, waits, and the lease with its history.
+- `pace`: batch sizes, workers and limits. Arithmetic only.
+- `fuse`: far too much at once.
 - `commands`: what a plan can ask for.
 - `drive`: the two drivers that carry out a plan, and what they log.
 
@@ -56,7 +56,7 @@ from ttl_odm.sweeper.hooks import (
 )
 from ttl_odm.sweeper.leases import AsyncLeases, Finishing, Lease, Leases, LeaseState
 from ttl_odm.sweeper.options import SweepOptions
-from ttl_odm.sweeper.pace import Pace, Pacing
+from ttl_odm.sweeper.pace import Pace
 from ttl_odm.sweeper.report import Ending, Progress, SweepError, SweepReport, TargetReport
 from ttl_odm.sweeper.stop import stop_on_signals
 from ttl_odm.sweeper.store import (
@@ -77,6 +77,7 @@ from ttl_odm.sweeper.store import (
     Leasing,
     MissingTargetError,
     Named,
+    Pacing,
     Part,
     RefusedError,
     Replicating,

@@ -20,7 +20,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.fuse import Fuse
 from ttl_odm.sweeper.hooks import Hook, Hooks, OnPurged
 from ttl_odm.sweeper.leases import AsyncLeases, Leases
-from ttl_odm.sweeper.pace import MOST_WORKERS, Pace, Pacing
+from ttl_odm.sweeper.pace import MOST_WORKERS, Limits, Pace
 from ttl_odm.sweeper.report import Progress, SweepReport
 from ttl_odm.sweeper.store import (
     Clocked,
@@ -28,6 +28,7 @@ from ttl_odm.sweeper.store import (
     Dividing,
     Hooking,
     Leasing,
+    Pacing,
     Replicating,
     Server,
     backend_of,
@@ -158,21 +159,6 @@ class SweepOptions(TypedDict, total=False):
     lease: bool | Leases | AsyncLeases
     lease_name: str
     lease_duration: float
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one sweep may take, as in `SweepOptions`."""
-
-    max_rows: int | None = None
-    max_seconds: float | None = None
-    max_rows_per_second: float | None = None
-    nice: float | None = None
-
-    @property
-    def are_shared(self) -> bool:
-        """Whether the targets share a limit, so that what one takes the others can't."""
-        return self.max_rows is not None or self.max_seconds is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,45 +1,26 @@
-"""How many rows one batch deletes, how many batches run at once, and how long to wait.
+"""How much a sweep may do: rows in a batch, batches at once, and the wait before the next one.
 
 A batch should take about as long as other users of the database can bear to wait for it. How many
 rows that is depends on indexes, row width, caches and load, so it is measured: each batch that took
-longer or shorter than its target changes the size of the next one, by at most a factor of two. What
-another worker gains depends on cores, disks, locks and other users, and is measured, too: see
-`Crew`.
+longer or shorter than its target changes the size of the next one, by at most a factor of two
+(`Pace`). What another worker gains depends on cores, disks, locks and other users, and is measured,
+too (`Crew`). `Budget` counts what the limits of a sweep have left.
 
-This module must not know what a batch does, nor a clock or a source of randomness: it receives what
-was measured, and what was drawn.
+Arithmetic only. This module must not know what a batch does, nor a clock or a source of randomness:
+its callers pass measurements and random numbers.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ttl_odm.sweeper.store import BatchResult
 
 _FIRST_BACKOFF: Final = 0.1
 _LONGEST_BACKOFF: Final = 5.0
-
-
-@runtime_checkable
-class Pacing(Protocol):
-    """Chooses batch sizes. One instance serves many sweeps, so it should keep no state."""
-
-    @property
-    def start(self) -> int:
-        """Rows in the first batch of each target."""
-        ...
-
-    @property
-    def rest(self) -> float:
-        """Seconds to pause after a batch, for each second that it took."""
-        ...
-
-    def next(self, size: int, elapsed: float, /) -> int:
-        """Return the rows to allow after a full batch of `size` rows took `elapsed` seconds."""
-        ...
-
-    def shrunk(self, size: int, /) -> int:
-        """Return the rows to allow after a batch of `size` rows failed temporarily."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +120,107 @@ def backoff(failures: int, jitter: float) -> float:
     together don't collide again.
     """
     return min(_FIRST_BACKOFF * 2.0 ** (failures - 1), _LONGEST_BACKOFF) * jitter
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one sweep may take, by its `SweepOptions`."""
+
+    max_rows: int | None = None
+    max_seconds: float | None = None
+    max_rows_per_second: float | None = None
+    nice: float | None = None
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether the targets share a limit, so that what one takes the others can't."""
+        return self.max_rows is not None or self.max_seconds is not None
+
+
+class Budget:
+    """What one sweep may still take: rows, seconds, rows per second, rest.
+
+    Attributes:
+        deadline: When it is over, by the monotonic clock of `began`; None for never.
+    """
+
+    def __init__(self, limits: Limits, *, rest: float, began: float) -> None:
+        """Start full; `rest` is seconds for each second of work, unless `limits.nice` is set."""
+        self._limits = limits
+        self._rows = limits.max_rows
+        self._rest = rest if limits.nice is None else limits.nice
+        self.deadline = None if limits.max_seconds is None else began + limits.max_seconds
+        self._paid_until = 0.0
+        """When the rows of all batches so far are within the rate, for batches that run at once."""
+        self._rows_of_turn, self._end_of_turn = self._rows, self.deadline
+        self._is_new_turn = True
+
+    def begin_turn(self, share: float, now: float) -> None:
+        """Give the next turn a share, from 0 to 1, of what is left; one batch in any case."""
+        self._is_new_turn = True
+        if self._rows is not None:
+            # Rounding up would be at the expense of later turns.
+            self._rows_of_turn = max(1, math.floor(round(self._rows * share, 9)))
+        if self.deadline is not None:
+            self._end_of_turn = now + (self.deadline - now) * share
+
+    def ends_turn(self, now: float) -> bool:
+        """Whether the share is used up."""
+        has_rows = self._rows_of_turn is None or self._rows_of_turn > 0
+        has_time = self._end_of_turn is None or now < self._end_of_turn
+        return not self._is_new_turn and not (has_rows and has_time)
+
+    def cap(self, size: int, promised: int = 0) -> int:
+        """Return how many of `size` rows a batch may have.
+
+        That is 0 while running batches, which were `promised` so many, may take all that is left.
+        """
+        most = self._limits.max_rows_per_second
+        if most is not None:
+            size = min(size, max(0 if promised else 1, int(most) - promised))
+        if self._rows is None or self._rows_of_turn is None:
+            return size
+        return max(0, min(size, self._rows - promised, self._rows_of_turn - promised))
+
+    def spend(
+        self,
+        result: BatchResult,
+        *,
+        period: tuple[float, float] | None = None,
+        is_whole: bool = False,
+    ) -> tuple[str, float]:
+        """Count a batch, and return why to wait before the next one, and for how many seconds.
+
+        Args:
+            result: The batch.
+            period: When it began and ended by the monotonic clock, if others ran at the same time:
+                all of them share the seconds that pass.
+            is_whole: Whether it went whole, which costs no time by its rows.
+        """
+        rows = result.deleted + sum(result.referring.values())
+        self._is_new_turn = False
+        if self._rows is not None and self._rows_of_turn is not None:
+            self._rows -= rows
+            self._rows_of_turn -= rows
+        rest, rate = result.elapsed * self._rest, self._limits.max_rows_per_second
+        if rate is None or is_whole:
+            return "rest", rest
+        if period is None:
+            owed = rows / rate - result.elapsed
+        else:
+            began, now = period
+            self._paid_until = max(began, self._paid_until) + rows / rate
+            owed = self._paid_until - now
+        return ("rate", owed) if owed > rest else ("rest", rest)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether another row may be deleted."""
+        return self._rows is None or self._rows > 0
+
+    def has_time(self, now: float) -> bool:
+        """Whether another batch may begin."""
+        return self.deadline is None or now < self.deadline
 
 
 MOST_WORKERS: Final = 64

@@ -7,7 +7,7 @@ the commands out.
 
 From top to bottom: one sweep or one after the other (`run_once`, `run_forever`), a `Run` with its
 lease, and the order of the targets. The sweep of one target is in `target`; `batch_gate` has what
-is checked between two batches, `tenure` the lease.
+is checked between two batches, and the lease.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from contextlib import suppress
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-from ttl_odm.sweeper.batch_gate import LOOK, BatchGate
+from ttl_odm.sweeper.batch_gate import LOOK, BatchGate, Halt, Tenure
 from ttl_odm.sweeper.commands import Emit, IsStopping, ListHooks, ListTargets, Now, Pause
 from ttl_odm.sweeper.report import LIMITS, Ending, SweepReport
 from ttl_odm.sweeper.store import StoreError
 from ttl_odm.sweeper.target import TargetSweep
-from ttl_odm.sweeper.tenure import Halt, Tenure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ttl_odm.sweeper.batch_gate import Claim
     from ttl_odm.sweeper.commands import Plan
     from ttl_odm.sweeper.options import Settings
-    from ttl_odm.sweeper.tenure import Claim
 
 CLOSED: Final = (Ending.PAUSED, Ending.WINDOW, Ending.STANDBY)
 """Endings of a sweep that only waits until it may begin."""

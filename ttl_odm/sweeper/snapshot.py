@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from ttl_odm.sweeper.batch_gate import History
 from ttl_odm.sweeper.commands import AskServer, CountDue, FindDue, Now, ReadLease
 from ttl_odm.sweeper.facts import lines, of_target, plain
 from ttl_odm.sweeper.known_facts import IN_STATUS
 from ttl_odm.sweeper.report import in_one_line
 from ttl_odm.sweeper.store import StoreError
-from ttl_odm.sweeper.tenure import History
 from ttl_odm.sweeper.text import age, aligned, visible
 
 if TYPE_CHECKING:

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.facts import Fact
     from ttl_odm.sweeper.hooks import Phase
     from ttl_odm.sweeper.leases import AsyncLeases, Leases
-    from ttl_odm.sweeper.pace import Pacing
 
 
 class StoreError(TTLError):
@@ -274,6 +273,29 @@ def weight(values: Iterable[object]) -> int:
 
 _VALUE: Final = 50
 """Bytes of any value, besides its content."""
+
+
+@runtime_checkable
+class Pacing(Protocol):
+    """Chooses batch sizes. One instance serves many sweeps, so it should keep no state."""
+
+    @property
+    def start(self) -> int:
+        """Rows in the first batch of each target."""
+        ...
+
+    @property
+    def rest(self) -> float:
+        """Seconds to pause after a batch, for each second that it took."""
+        ...
+
+    def next(self, size: int, elapsed: float, /) -> int:
+        """Return the rows to allow after a full batch of `size` rows took `elapsed` seconds."""
+        ...
+
+    def shrunk(self, size: int, /) -> int:
+        """Return the rows to allow after a batch of `size` rows failed temporarily."""
+        ...
 
 
 @runtime_checkable

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sweeper.batch_gate import Claim
 from ttl_odm.sweeper.drive import Ports, drive, drive_async
 from ttl_odm.sweeper.options import (
     check_interval,
@@ -28,7 +29,6 @@ from ttl_odm.sweeper.plan import run_forever, run_once
 from ttl_odm.sweeper.report import Ending
 from ttl_odm.sweeper.stop import Stop
 from ttl_odm.sweeper.store import AsyncStore, Store
-from ttl_odm.sweeper.tenure import Claim
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from ttl_odm.sweeper import commands as c
+from ttl_odm.sweeper.batch_gate import Halt
 from ttl_odm.sweeper.facts import among, latest, of_rows
 from ttl_odm.sweeper.hooks import HookError
 from ttl_odm.sweeper.pace import FIRST_LOADED, SLOW, Crew, loadable
@@ -29,19 +30,17 @@ from ttl_odm.sweeper.store import (
     StoreError,
     TransientStoreError,
 )
-from ttl_odm.sweeper.tenure import Halt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from typing import Concatenate, ParamSpec
 
-    from ttl_odm.sweeper.batch_gate import BatchGate
+    from ttl_odm.sweeper.batch_gate import BatchGate, History
     from ttl_odm.sweeper.commands import Plan
     from ttl_odm.sweeper.facts import Fact
     from ttl_odm.sweeper.hooks import Hooks, Phase
     from ttl_odm.sweeper.options import Settings
     from ttl_odm.sweeper.store import Counted, Due, Part, RefusedError
-    from ttl_odm.sweeper.tenure import History
 
     P = ParamSpec("P")
 
