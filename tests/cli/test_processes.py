@@ -26,8 +26,7 @@ from ttl_odm.cli.sweep import ProgressDisplay
 from ttl_odm.cli.urls import public_url
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sweeper import Progress
-from ttl_odm.sweeper.command_line import due_rows
-from ttl_odm.sweeper.passwords import without_passwords
+from ttl_odm.sweeper.command_line import due_rows, without_passwords
 from ttl_odm.sweeper.report import Ending
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from tests.cli.running import CliRunner
 from tests.fuzz.words import share, text
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.urls import public_url
-from ttl_odm.sweeper.command_line import Status
-from ttl_odm.sweeper.passwords import without_passwords
+from ttl_odm.sweeper.command_line import Status, without_passwords
 
 if TYPE_CHECKING:
     from click.testing import Result

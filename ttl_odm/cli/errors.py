@@ -17,8 +17,7 @@ import click
 
 from ttl_odm.dialects.errors import message_of
 from ttl_odm.errors import TTLConfigurationError, TTLError
-from ttl_odm.sweeper.command_line import Status
-from ttl_odm.sweeper.passwords import without_passwords
+from ttl_odm.sweeper.command_line import Status, without_passwords
 from ttl_odm.sweeper.text import without_controls
 
 if TYPE_CHECKING:

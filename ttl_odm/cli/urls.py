@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.cli.errors import UsageError
-from ttl_odm.sweeper.passwords import without_passwords
+from ttl_odm.sweeper.command_line import without_passwords
 
 if TYPE_CHECKING:
     from sqlalchemy import URL

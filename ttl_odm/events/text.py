@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.events.expiry import EXPIRING, as_json
 from ttl_odm.events.outbox import EVERY_TABLE
-from ttl_odm.sweeper.passwords import without_passwords
+from ttl_odm.sweeper.command_line import without_passwords
 from ttl_odm.sweeper.text import age, counted, visible
 
 if TYPE_CHECKING:

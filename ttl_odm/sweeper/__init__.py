@@ -31,11 +31,10 @@ What a database brings:
 
 What the commands of all adapters share:
 
-- `command_line`: options and exit statuses, for any parser.
+- `command_line`: options and exit statuses, for any parser; errors without passwords.
 - `findings`, `snapshot`: what the check and status commands print.
 - `units`: values that are read in another unit than they were written in.
 - `text`: numbers, ages and tables for people.
-- `passwords`: errors for people, without the passwords that they quote.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all sweeping commands share: their options, question, exit status and report.
+"""What all commands share: options, the question of a sweep, its report, passwords, exit statuses.
 
 ``ttl-odm sweep``, ``flask ttl sweep`` and ``manage.py ttl_sweep`` each translate the options here
 for their own parser. An option that is also in `SweepOptions` has the same name there. docs/cli.md
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from ttl_odm.core.values import duration
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.fuse import FuseError
-from ttl_odm.sweeper.passwords import without_passwords
 from ttl_odm.sweeper.report import Ending
 from ttl_odm.sweeper.text import counted
 
@@ -223,6 +222,30 @@ def question(due: Iterable[Mapping[str, int]], counts: Iterable[SweepReport]) ->
     others = sum(target.along for target in targets)
     along = f" and up to {counted(others, 'row')} that follow them" if others else ""
     return f"Delete {counted(rows, 'row')}{along}?" if rows else None
+
+
+_IN_URL: Final = re.compile(r"(?P<head>(?:\w[\w+.-]*://)?[^\s:/@'\"]*?)(?::(?!//)|%3[Aa])\S+@")
+"""Up to the last @ of a word, with a scheme or without."""
+_PORT: Final = r"\d{1,5}(?:,[^\s:/@,]+(?::\d{1,5})?)*(?:[^\w@:-]|$)"
+_WITHOUT_HOST: Final = re.compile(
+    rf"(?P<head>\w[\w+.-]*://[^\s:/@\[]*):(?!\*\*\*|{_PORT})(?:[^\n'\"]*(?=@)|[^\s/?'\"]+)"
+)
+"""A user and a password in the place of a host and a port, which is a number, or of several.
+
+Where an @ follows all the same, the password has a space in it.
+"""
+_NAMED: Final = re.compile(
+    r"(?i)(?P<head>(?:(?:password|passwd|pwd)\s*=\s*"
+    r"|(?:password|passwd|pwd|secret|token|api_?key|mechanismproperties)(?:=|%3d)))"
+    r"(?:'[^']*'|\"[^\"]*\"|[^&\s'\"]+)"
+)
+"""In a URL's query, in a connection string, by whatever name that ends so."""
+
+
+def without_passwords(text: str) -> str:
+    """Return an error's text without the passwords that drivers and handlers put into it."""
+    text = _WITHOUT_HOST.sub(r"\g<head>:***", _IN_URL.sub(r"\g<head>:***@", text))
+    return _NAMED.sub(r"\g<head>***", text)
 
 
 def report_text(report: SweepReport) -> str:

@@ -6,7 +6,8 @@ A lease is a row (a document, an entry) with a name: who holds it, until when by
 clock, and a token that grows with each holder. It also has two things that all sweepers of a
 database must agree on: whether they are paused, and what the last sweeps found.
 
-This module must not know any database, nor the content of the history (`ttl_odm.sweeper.batch_gate`).
+This module must not know any database, nor the content of the history, which is a `History` of
+`ttl_odm.sweeper.batch_gate`.
 """
 
 from __future__ import annotations
