@@ -429,6 +429,8 @@ def _log_report(report: SweepReport, store: object) -> None:
     """Log a sweep: INFO, or WARNING when something failed, is missing or can't be deleted."""
     is_amiss = report.problems or any(target.missing or target.left for target in report.targets)
     level = logging.WARNING if is_amiss else logging.INFO
+    if not logger.isEnabledFor(level):
+        return
     fields: dict[str, Any] = {
         "event": "sweep",
         "backend": backend_of(store),
