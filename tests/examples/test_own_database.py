@@ -17,7 +17,7 @@ from sqlalchemy import QueuePool, create_engine
 from tests.backends import Backend
 from tests.contract.cases import CASES
 from tests.examples.duckdb_subject import DUCKDB, NOT_ASKED, opened
-from ttl_odm.dialects.entry_points import brought_family
+from ttl_odm.dialects.families import brought_family
 from ttl_odm.sqlalchemy.time import clock
 from ttl_odm.testing import FamilyContract, SQLAlchemyRig, StoreContract
 

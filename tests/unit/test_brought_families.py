@@ -9,7 +9,7 @@ import pytest
 
 from ttl_odm import TTLConfigurationError
 from ttl_odm.dialects import General, errors
-from ttl_odm.dialects.entry_points import brought_family
+from ttl_odm.dialects.families import brought_family
 from ttl_odm.dialects.family import ErrorCodes
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy.exc import DBAPIError
 
-from ttl_odm.dialects.errors import code_of
-from ttl_odm.dialects.waits import WAITED
+from ttl_odm.dialects.errors import WAITED, code_of
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:

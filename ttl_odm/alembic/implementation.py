@@ -34,7 +34,7 @@ from ttl_odm.alembic.runner import Runner
 from ttl_odm.alembic.sqlite import SQLiteSteps
 from ttl_odm.alembic.target_schema import INDEXED, TargetSchema
 from ttl_odm.core.policy import as_policy
-from ttl_odm.dialects.entry_points import PAGE
+from ttl_odm.dialects.families import PAGE
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.sqlalchemy.time.clock import clock_of
 

@@ -15,8 +15,7 @@ from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.reflection import can_lead
 from ttl_odm.alembic.steps import ENOUGH_FOR_OLD_ROWS, Steps
 from ttl_odm.alembic.target_schema import INDEXED
-from ttl_odm.dialects.definitions import column_line
-from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
+from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL, column_line
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_columns, sweep_indexes
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from sqlalchemy.exc import NoSuchTableError
 
 from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.dialects import MYSQL_FAMILY, index_name
-from ttl_odm.dialects.definitions import check_on, column_line
-from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
+from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, check_on, column_line
 from ttl_odm.sqlalchemy.policy.bindings import INFO_KEY
 from ttl_odm.sqlalchemy.sweep.due import stored_indexes
 from ttl_odm.sqlalchemy.time.clock import clock_of

@@ -16,8 +16,8 @@ from sqlalchemy.schema import CreateColumn
 from ttl_odm.cli.checked_table import MIGRATE, MOST, CheckedTable, up_to_most
 from ttl_odm.core.policy import ExpireAt
 from ttl_odm.core.values import NEVER
-from ttl_odm.dialects.definitions import check_on
 from ttl_odm.dialects.indexes import IndexNeed
+from ttl_odm.dialects.mysql import check_on
 from ttl_odm.inspection.evidence import SMALL, Kind
 from ttl_odm.inspection.readers.sql import kind_of
 from ttl_odm.inspection.readers.sql_units import misread

@@ -1,23 +1,28 @@
-"""Which errors of a database pass by themselves, and how each reads in one line.
+"""Which errors of a database pass by themselves, and what each says in one line.
 
 The sweeper tries again after a passing error and gives a table up after any other. Drivers tell the
-two apart by codes; what has no code (a server that can't be reached) may pass. An ORM wraps the
-driver's errors, so the adapters unwrap them first, and say whether they are operational.
+two apart by codes; an error without a code (a server that can't be reached) may pass. An ORM wraps
+the driver's errors, so the adapters unwrap them first, and say whether they are operational.
+
+A change of a stored default waits for locks in short tries, of which this module has the numbers.
 """
 
 from __future__ import annotations
 
+import random
 import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
-from ttl_odm.dialects import FAMILIES
+from ttl_odm.dialects.families import FAMILIES
 from ttl_odm.dialects.family import ErrorCodes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ttl_odm.dialects.family import Family
 
-# A SQLSTATE is a text and a number of MySQL's isn't, so our families' codes go into one set each.
+# A SQLSTATE is a text and MySQL's numbers aren't, so our families' codes go into one set each.
 _OURS: Final = ErrorCodes(
     **{
         kind.name: frozenset().union(*(getattr(family.errors, kind.name) for family in FAMILIES))
@@ -25,23 +30,24 @@ _OURS: Final = ErrorCodes(
     }
 )
 _by_driver: dict[str, Family] = {}
-"""Families of others, by the module of their drivers' errors: codes of two may be the same."""
+"""Families of other distributions, by the module of their drivers' errors: two of these may use the
+same code."""
 
 _NO_ROWS_FAULT: Final = frozenset(
     {"08", "0A", "25", "26", "28", "2D", "34", "3B", "3D", "3F", "40", "42", "53", "54", "55", "57"}
 ) | {"58", "72", "F0", "HV", "XX"}
-"""Classes of PostgreSQL's SQLSTATEs that say nothing of a row. A trigger may raise any other."""
+"""Classes of PostgreSQL's SQLSTATEs that say nothing about a row. A trigger may raise any other."""
 _OWN_NUMBERS: Final = 30_000
-"""From here on MariaDB's and MySQL's numbers are those that a SIGNAL chooses."""
+"""The lowest number of MariaDB and MySQL that a SIGNAL may choose for its own error."""
 
 
 def code_of(error: BaseException | None) -> str | int | None:
-    """The number of MariaDB and MySQL, or PostgreSQL's SQLSTATE; None where there is neither."""
+    """Return the number of MariaDB and MySQL, or PostgreSQL's SQLSTATE; None for neither."""
     first = next(iter(getattr(error, "args", ())), None)
     # Most drivers of MariaDB and MySQL have a SQLSTATE too, which says less.
     number = first if isinstance(first, int) else getattr(error, "errno", None)  # MariaDB's own
     if isinstance(number, int):
-        return number if number > 0 else None  # 0 or -1: what a driver has found out by itself
+        return number if number > 0 else None  # 0 or -1: an error of the driver itself
     if isinstance(first, dict):  # the server's fields, as pg8000 has them
         state = first.get("C")
     else:
@@ -50,61 +56,57 @@ def code_of(error: BaseException | None) -> str | int | None:
 
 
 def heed(family: Family) -> None:
-    """Let a family of somebody else's say what the errors of its driver are."""
+    """Classify the errors of a brought family's driver by the codes of that family."""
     if family.driver is not None:
         _by_driver[family.driver] = family
 
 
-def _family_of(error: BaseException | None) -> Family | None:
-    return _by_driver.get(type(error).__module__.partition(".")[0])
-
-
 def _code_and_codes(error: BaseException | None) -> tuple[str | int | None, ErrorCodes]:
-    """What an error is called, and what its family calls the kinds of errors."""
-    family = _family_of(error)
+    """Return the code of an error, and the codes of its family."""
+    family = _by_driver.get(type(error).__module__.partition(".")[0])
     if family is None or error is None:
         return code_of(error), _OURS
     return family.code_of(error), family.errors
 
 
 def is_locked(error: BaseException | None) -> bool:
-    """Whether a statement gave up because somebody else holds a row."""
+    """Return whether a statement gave up because another transaction holds a row."""
     code, codes = _code_and_codes(error)
     return code in codes.locked
 
 
 def is_missing_table(error: BaseException | None) -> bool:
-    """Whether there is no such table, or may be none."""
+    """Return whether there is no such table, or may be none."""
     code, codes = _code_and_codes(error)
     return code in codes.missing_table or (code is None and "no such table" in str(error))
 
 
 def is_restricted(error: BaseException | None) -> bool:
-    """Whether a foreign key keeps a row."""
+    """Return whether a foreign key keeps a row."""
     code, codes = _code_and_codes(error)
     return code in codes.restricted or "FOREIGN KEY constraint failed" in str(error)
 
 
 def is_taken(error: BaseException | None) -> bool:
-    """Whether another row has a key."""
+    """Return whether another row has a key."""
     code, codes = _code_and_codes(error)
     return code in codes.taken or "UNIQUE constraint failed" in str(error)
 
 
 def is_denied(error: BaseException | None) -> bool:
-    """Whether the user lacks a privilege."""
+    """Return whether the user lacks a privilege on a table or a column."""
     code, codes = _code_and_codes(error)
     return code in codes.denied
 
 
 def is_forbidden(error: BaseException | None) -> bool:
-    """Whether a function or a setting is for users with more privileges."""
+    """Return whether a function or a setting is for users with more privileges."""
     code, codes = _code_and_codes(error)
     return code in codes.forbidden
 
 
 def is_refused(error: BaseException | None, *, of_data: bool) -> bool:
-    """Whether something in a row is the reason, such as a trigger that raises.
+    """Return whether something in a row is the reason, such as a trigger that raises.
 
     `of_data` is whether the error's class says that it is about values, or their integrity.
     """
@@ -117,9 +119,9 @@ def is_refused(error: BaseException | None, *, of_data: bool) -> bool:
 
 
 def is_passing(error: BaseException | None, *, operational: bool) -> bool:
-    """Whether trying again may help."""
-    # SQLite raises the same for "no such table" as for "database is locked".
-    # And a constraint may be on a column called `locked`.
+    """Return whether trying again may help."""
+    # SQLite raises the same class for "no such table" as for "database is locked". And a constraint
+    # may be on a column called `locked`.
     is_locked_file = operational and _is_of_sqlite(error) and re.search("locked|busy", str(error))
     code, codes = _code_and_codes(error)
     return (
@@ -131,7 +133,7 @@ def is_passing(error: BaseException | None, *, operational: bool) -> bool:
 
 
 def is_away(error: BaseException | None, *, operational: bool) -> bool:
-    """Whether the server was lost, can't be reached, or takes no writes."""
+    """Return whether the server was lost, can't be reached, or takes no writes."""
     code, codes = _code_and_codes(error)
     if codes is not _OURS:
         return code in codes.away or code in codes.read_only
@@ -148,29 +150,29 @@ def is_away(error: BaseException | None, *, operational: bool) -> bool:
 
 
 def is_read_only(error: BaseException | None) -> bool:
-    """Whether the server takes no writes, as a standby."""
+    """Return whether the server takes no writes, such as a standby."""
     code, codes = _code_and_codes(error)
     return code in codes.read_only
 
 
 def is_without_transactions(error: BaseException | None) -> bool:
-    """Whether PgBouncer refused a transaction, because its mode is that of statements.
+    """Return whether PgBouncer rejected a transaction because it pools by statements.
 
-    It cuts the connection, and has the same code for a server that it can't reach.
+    It cuts the connection, with the code that it also has for a server that it can't reach.
     """
     return "not allowed in statement pooling mode" in str(error)
 
 
 def _is_of_pg8000s_network(error: BaseException | None) -> bool:
-    """Whether pg8000 couldn't connect, or was cut off: both are its InterfaceError."""
+    """Return whether pg8000 couldn't connect, or was cut off: both are its InterfaceError."""
     of_pg8000 = type(error).__module__.partition(".")[0] == "pg8000"
     return of_pg8000 and type(error).__name__ == "InterfaceError"
 
 
 def _is_of_asyncpgs_hosts(error: BaseException | None) -> bool:
-    """Whether asyncpg found no host of a URL with `target_session_attrs`, as during a failover.
+    """Return whether no host of a URL was what its `target_session_attrs` asks for, as in a failover.
 
-    SQLAlchemy's adapter raises an error of its own, whose cause this is.
+    asyncpg's error is then the cause of one of SQLAlchemy's adapter.
     """
     cause = None if error is None else error.__cause__
     of_asyncpg = type(cause).__module__.partition(".")[0] == "asyncpg"
@@ -182,7 +184,7 @@ def _is_of_sqlite(error: BaseException | None) -> bool:
 
 
 def message_of(error: BaseException) -> str:
-    """The driver's message, without the number before it."""
+    """Return the driver's message, without the number before it."""
     match error.args:
         case (int(number), str(message), *_):  # MySQL's own driver repeats it, with the SQLSTATE
             return re.sub(rf"^{number}( \(\w{{5}}\))?: ", "", message)
@@ -192,6 +194,45 @@ def message_of(error: BaseException) -> str:
 
 
 def in_short(error: BaseException) -> str:
-    """The driver's message, without its details: these hold values of rows."""
+    """Return the first line of the driver's message; the other lines hold values of rows."""
     text = re.sub(r"^<class '[^']*'>: ", "", message_of(error))  # asyncpg, by way of SQLAlchemy
     return text.split("\n", 1)[0] or type(error).__name__
+
+
+# --- how long a change of a stored default waits ---------------------------------------------
+
+TRIES: Final = 24
+"""The most tries to get a lock, of up to a second each: half a minute with the pauses between."""
+
+WAITED: Final = 1205
+"""MariaDB's and MySQL's code for a statement that has waited for a lock for too long."""
+
+NOT_AVAILABLE: Final = "55P03"
+"""PostgreSQL's code for the same."""
+
+_FIRST: Final = 50
+_LONGEST: Final = 1_000
+"""Milliseconds of a try."""
+
+
+def waits() -> Iterator[tuple[bool, int]]:
+    """Yield each try: whether it is the last one, and its milliseconds."""
+    wait = _FIRST
+    for left in reversed(range(TRIES)):
+        yield not left, wait
+        wait = min(2 * wait, _LONGEST)
+
+
+_RACES: Final = 10
+"""The most attempts at a change that loses races against others."""
+
+
+def races() -> Iterator[tuple[bool, float]]:
+    """Yield each attempt: whether it is the last one, and how many seconds to pause if it loses.
+
+    Where a default isn't stored yet, MariaDB and MySQL lock the gap for all transactions that want
+    to insert it, and end all but one of them as deadlocks. If the losers began again at once, they
+    would meet once more.
+    """
+    for attempt in range(_RACES):
+        yield attempt == _RACES - 1, random.uniform(0, 0.01 * 2**attempt)  # noqa: S311 (no secret)

@@ -10,11 +10,12 @@ table knows.
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ttl_odm.core.values import MAX_TTL
 from ttl_odm.dialects.family import ISO_PATTERN, ErrorCodes, Family, as_value
-from ttl_odm.dialects.mysql_values import stored_form
 from ttl_odm.sweeper import Pace
 
 if TYPE_CHECKING:
@@ -49,6 +50,34 @@ LOCKS_FIRST: Final = "/*+ JOIN_PREFIX({rows}) INDEX({table} PRIMARY) */"
 
 OUT_OF_TIME: Final = frozenset({1969, 3024})
 """max_statement_time and max_execution_time, by which `MySQL.bounded` limits the wait."""
+
+
+_TYPE: Final = re.compile(r"(\w+)(?:\((.*)\))?", re.DOTALL)
+_MEMBER: Final = re.compile(r"'((?:[^']|'')*)'")
+
+_FORMS: Final = {
+    # A text is read as a double; a decimal's half is rounded away from zero.
+    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint"), "ROUND({0})"),
+    "decimal": "CAST({0} AS DECIMAL(@))",
+    "float": "CAST({0} AS FLOAT)",
+    "double": "CAST({0} AS DOUBLE)",
+    # By way of whole seconds: MySQL rounds the last half second of a day up.
+    "date": "CAST(CAST({0} AS DATETIME) AS DATE)",
+    "datetime": "CAST({0} AS DATETIME(@))",
+    "timestamp": "CAST({0} AS DATETIME(@))",
+    "time": "CAST({0} AS TIME(@))",
+    "char": "RTRIM(LEFT({0}, @))",
+    "varchar": "LEFT({0}, @)",
+    "binary": "CAST({0} AS BINARY(@))",
+    "bit": "CAST(CONV(HEX({0}), 16, 10) AS UNSIGNED)",  # of a number, or of bytes
+    "enum": "RTRIM({0})",
+}
+"""What MariaDB and MySQL store for a value, `{0}`, by the names of types; `@` stands for the type's
+arguments.
+
+An INSERT rounds, pads and cuts; a comparison does none of that. ``CAST`` comes close, but has no
+FLOAT(7, 4), BIT, ENUM or SET, and turns the text '1.6' into 1 where a column gets 2.
+"""
 
 
 class MySQL(Family):
@@ -214,8 +243,19 @@ class MySQL(Family):
         return f"table_schema = {where} AND table_name = {self.literal_text(table)}"
 
     def stored_form(self, column_type: str) -> str | None:
-        """See `ttl_odm.dialects.mysql_values`."""
-        return stored_form(column_type)
+        """Return a form of `_FORMS`, for a type as ``information_schema`` has it.
+
+        Such as ``decimal(10,2) unsigned``.
+        """
+        match = _TYPE.match(column_type)
+        name, arguments = (match[1].lower(), match[2] or "0") if match else ("", "0")
+        if name == "set":
+            return _set_form(arguments)
+        form = _FORMS.get(name)
+        _, _, digits = arguments.partition(",")
+        if form and digits and name in {"float", "double"}:
+            form = form.replace("{0}", f"ROUND({{0}} + 0e0, {digits})")
+        return form and form.replace("@", arguments)
 
     def literal_text(self, value: str) -> str:
         """In hexadecimal if it has a backslash, whose meaning the SQL mode decides."""
@@ -275,3 +315,69 @@ class MySQL(Family):
         if not is_mariadb:
             return list(statements)
         return [f"SET STATEMENT max_statement_time = {seconds} FOR {sql}" for sql in statements]
+
+
+def _set_form(arguments: str) -> str | None:
+    """Return the stored form of a SET: its members in the order of the type."""
+    if "\\" in arguments:  # whether it escapes anything is up to the session
+        return None
+    members = _MEMBER.findall(arguments.replace("{", "{{").replace("}", "}}"))
+    bits = " + ".join(
+        f"(FIND_IN_SET('{member}', {{0}}) > 0) * {1 << number}"
+        for number, member in enumerate(members)
+    )
+    named = ", ".join(f"'{member}'" for member in members)
+    return f"MAKE_SET(COALESCE(NULLIF({bits}, 0), {{0}} + 0), {named})"
+
+
+# --- CHECKs in SHOW CREATE TABLE -------------------------------------------------------------
+#
+# MariaDB shows a column's CHECK in the column's line, which SQLAlchemy doesn't reflect. MySQL shows
+# every CHECK in a line of the table, under a name that it generates; only MySQL has CHECKs that are
+# not enforced.
+
+_OF_A_TABLE: Final = re.compile(
+    r"^\s*CONSTRAINT `(?P<name>(?:[^`]|``)+)` CHECK \((?P<condition>.*)\)"
+    r"(?P<off> /\*!80016 NOT ENFORCED \*/)?,?$",
+    re.MULTILINE,
+)
+_DECORATION: Final = re.compile(r"[`()\s]")
+
+
+@dataclass(frozen=True)
+class Check:
+    """A CHECK.
+
+    Attributes:
+        name: Its name, unquoted; empty for a column's own on MariaDB, which has none.
+        is_enforced: Whether it keeps anything out.
+    """
+
+    name: str = ""
+    is_enforced: bool = True
+
+
+def column_line(definition: str, column: str) -> str:
+    """The line that defines a column; empty if there is none."""
+    lines = (line.strip() for line in definition.splitlines())
+    return next((line for line in lines if line.startswith(f"`{column}` ")), "")
+
+
+def check_on(definition: str, column: str, condition: str) -> Check | None:
+    """The CHECK of a column: its own, whatever it says, or the table's with this condition.
+
+    Of several the one that is enforced.
+    """
+    if " CHECK (" in column_line(definition, column):
+        return Check()
+    asked = _plain(condition)
+    checks = [
+        Check(match["name"].replace("``", "`"), not match["off"])
+        for match in _OF_A_TABLE.finditer(definition)
+        if _plain(match["condition"]) == asked
+    ]
+    return max(checks, key=lambda check: check.is_enforced, default=None)
+
+
+def _plain(condition: str) -> str:
+    return _DECORATION.sub("", condition).lower()

@@ -55,8 +55,8 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.core.values import row_ttl
 from ttl_odm.dialects import Family
-from ttl_odm.dialects.entry_points import GROUP, PAGE, brought_family
 from ttl_odm.dialects.errors import heed
+from ttl_odm.dialects.families import GROUP, PAGE, brought_family
 from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.dialects.sqlite import SQLite

@@ -26,8 +26,17 @@ from django.db import (
 
 from ttl_odm.core.policy import TTL
 from ttl_odm.core.values import short_repr
-from ttl_odm.dialects.errors import code_of, is_away, is_passing, is_taken
-from ttl_odm.dialects.waits import NOT_AVAILABLE, TRIES, WAITED, races, waits
+from ttl_odm.dialects.errors import (
+    NOT_AVAILABLE,
+    TRIES,
+    WAITED,
+    code_of,
+    is_away,
+    is_passing,
+    is_taken,
+    races,
+    waits,
+)
 from ttl_odm.django.policy.bindings import binding_of
 from ttl_odm.django.time.fields import Stamp
 from ttl_odm.errors import TTLConfigurationError

@@ -18,8 +18,16 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.dialects.errors import code_of, is_passing, is_taken
-from ttl_odm.dialects.waits import NOT_AVAILABLE, TRIES, WAITED, races, waits
+from ttl_odm.dialects.errors import (
+    NOT_AVAILABLE,
+    TRIES,
+    WAITED,
+    code_of,
+    is_passing,
+    is_taken,
+    races,
+    waits,
+)
 from ttl_odm.errors import TTLError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.schema import as_ddl

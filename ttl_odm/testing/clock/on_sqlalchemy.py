@@ -30,7 +30,7 @@ from sqlalchemy import Engine, Table, event, inspect
 from ttl_odm.core import expiry
 from ttl_odm.core.policy import TTL
 from ttl_odm.dialects import EPOCH, FAMILIES, MYSQL_FAMILY, General
-from ttl_odm.dialects.entry_points import brought_family
+from ttl_odm.dialects.families import brought_family
 from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.sqlalchemy.gate import execution
 from ttl_odm.sqlalchemy.objects import ends, flush

@@ -1,7 +1,7 @@
-"""Families of databases that other distributions bring, found by entry point.
+"""The families of SQL databases: ours, and those that other distributions bring as entry points.
 
-They are looked for when a dialect is met that isn't one of ours, and never before: to read what is
-installed takes longer than many a program.
+Entry points are looked up only for a dialect that isn't one of ours, because reading what is
+installed takes longer than many a program runs.
 """
 
 from __future__ import annotations
@@ -10,38 +10,50 @@ from functools import cache
 from inspect import isabstract, isclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ttl_odm.dialects import FAMILIES
 from ttl_odm.dialects.family import Family
+from ttl_odm.dialects.mysql import MySQL
+from ttl_odm.dialects.postgresql import PostgreSQL
+from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+FAMILIES: tuple[Family, ...] = (PostgreSQL(), MySQL(), SQLite())
+
+MYSQL_FAMILY = MySQL.names
+
 GROUP: Final = "ttl_odm.dialects"
-"""The entry-point group. A name in it is that of a dialect; its object is a subclass of `Family`
-which is made without arguments."""
+"""The entry-point group. The name of an entry point is that of a dialect; its object is a subclass
+of `Family` that takes no arguments."""
 
 PAGE: Final = "docs/a-database-of-your-own.md"
-"""What to read for it."""
+"""The documentation of such families."""
+
+
+def family_named(name: str) -> Family | None:
+    """Return our family for an ORM's name of a database; None if it is not one of ours."""
+    return next((family for family in FAMILIES if name in family.names), None)
 
 
 @cache
 def brought_family(dialect: str) -> type[Family] | None:
-    """The family that an installed distribution brings for a dialect; None if there is none.
+    """Return the family that an installed distribution brings for a dialect; None without one.
 
-    TTLConfigurationError: there is one that can't be used, or more than one.
+    Raises:
+        TTLConfigurationError: It can't be used, or several distributions bring one.
     """
     from importlib.metadata import entry_points  # noqa: PLC0415 (10 ms that few programs need)
 
-    found = tuple(entry_points(group=GROUP, name=dialect))
-    if not found:
+    points = tuple(entry_points(group=GROUP, name=dialect))
+    if not points:
         return None
-    if len({point.value for point in found}) > 1:
+    if len({point.value for point in points}) > 1:
         raise TTLConfigurationError(
             f"Several packages provide a family for the dialect {dialect!r}: "
-            f"{' and '.join(sorted(map(_named, found)))}. Uninstall all but one."
+            f"{' and '.join(sorted(map(_named, points)))}. Uninstall all but one."
         )
-    point = found[0]
+    point = points[0]
     try:
         loaded: Any = point.load()
     except Exception as error:
@@ -54,7 +66,7 @@ def brought_family(dialect: str) -> type[Family] | None:
 
 
 def _flaw(loaded: Any, dialect: str) -> str | None:
-    """What keeps an object from being the family of a dialect."""
+    """Return why an object can't be the family of a dialect; None if it can."""
     if not (isclass(loaded) and issubclass(loaded, Family)):
         return f"it is {loaded!r}, not a subclass of ttl_odm.dialects.Family."
     if isabstract(loaded):
