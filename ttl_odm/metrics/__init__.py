@@ -1,10 +1,10 @@
 """Numbers about sweeps for monitoring systems, one module each, imported only when used.
 
-- `numbers`: which there are, and what a sweeper's events say of each;
+- `numbers`: the list of them, and how a sweeper's events change each;
 - `prometheus`: collectors for prometheus-client;
 - `opentelemetry`: instruments and spans for OpenTelemetry.
 
-They take what a sweeper reports anyway (`on_progress`, `on_report`). One query a sweep is made for
-the server that answers (`on_server`), and none when somebody scrapes. docs/metrics.md says what
-each number means.
+They use a sweeper's reports (`on_progress`, `on_report`), which cost no query. Each sweep makes one
+query for the server that answers (`on_server`), and a scrape makes none. docs/metrics.md explains
+each number.
 """

@@ -1,36 +1,38 @@
-"""Which numbers there are about sweeps, and what a sweeper's events say of each.
+"""The numbers about sweeps, and how a sweeper's events change each.
 
-The monitoring systems differ in how they keep a number, not in what it means: that is here, once.
-This module must not know any of them.
+Monitoring systems differ in how they keep a number, not in what it means, which is defined here.
+This module must not know any of these systems.
 """
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from ttl_odm.sweeper import Ending, Number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ttl_odm.sweeper import JobState, Progress, Server, SweepReport, TargetReport
 
 Change = tuple[str, dict[str, str], "float | None"]
-"""A number's name, its labels besides the backend, and by how much it grows (counters), what was
-observed (histograms) or what it is (gauges; None when that isn't known any more)."""
+"""A number's name, its labels besides the backend, and a value: the increase of a counter, an
+observation of a histogram, the value of a gauge (None when it isn't known any more)."""
 
 Changes = Iterator[Change]
 
 Reading = tuple[str, dict[str, str], float]
-"""A number's name, its labels besides the backend, and what it is at this moment."""
+"""A number's name, its labels besides the backend, and its present value."""
 
 Series = tuple[Number, dict[str, str]]
 """A number, and its labels besides the backend."""
 
 NAMED: Final = 20
-"""Labels of a table that have a series, besides the one for all others."""
+"""The most labels of a table that have a series of their own; one more is for all others."""
 
 _REASONS: Final = ("rest", "rate", "retry", "throttle")
 _NOT_OURS: Final = (Ending.LEASE_HELD, Ending.LEASE_LOST, Ending.STANDBY)
@@ -106,15 +108,15 @@ JOB_NUMBERS: Final = (
         ("table",),
     ),
 )
-"""What is read of the jobs by which databases sweep by themselves; of a counter all of it."""
+"""The numbers of the jobs by which databases sweep themselves; a counter is read as its total."""
 
 
 class FactSeries:
-    """The series of numbers that facts bring; see `ttl_odm.sweeper.Fact.numbers`.
+    """The series of the numbers of facts; see `ttl_odm.sweeper.Fact.numbers`.
 
-    A monitoring system keeps a series for every label that it ever got, so a process may not go on
-    making new ones: each table has the first `NAMED` of a label. And it keeps the value of a gauge,
-    so the last report's have to go where the next one says nothing.
+    A monitoring system keeps a series for every label that it ever received, so each table has
+    series for the first `NAMED` values of a label only. It also keeps the value of a gauge, so a
+    gauge that the next report doesn't mention has to be removed.
     """
 
     def __init__(self) -> None:
@@ -122,7 +124,7 @@ class FactSeries:
         self._gauges: dict[str, dict[tuple[str, str], Series]] = {}
 
     def of(self, report: SweepReport) -> Iterator[tuple[Number, dict[str, str], float | None]]:
-        """Say what the facts of a sweep change: like `Changes`, with the numbers themselves."""
+        """Yield the changes by the facts of a sweep: like `Changes`, but with the numbers."""
         for target in report.targets:
             before, gauges = self._gauges.get(target.table, {}), {}
             for (number, labels), value in self._values(target):
@@ -147,11 +149,12 @@ class FactSeries:
                 continue
             further = number.labels[1]
             for label, value in self._within(target.table, further, values).items():
-                least = 0 if number.kind == "gauge" else value  # what has expired since is gone too
+                # Deleted rows that have expired since the count may make a gauge negative.
+                least = 0 if number.kind == "gauge" else value
                 yield (number, {**labels, further: label}), max(value, least)
 
     def _within(self, table: str, label: str, values: Mapping[str, float]) -> dict[str, float]:
-        """The values of the labels that have a series; none before one has a name."""
+        """Return the values of the labels that have a series; none before the first label."""
         known = self._labels.setdefault((table, label), [])
         new = [name for name in values if name and name not in known]
         known += new[: NAMED - len(known)]
@@ -164,7 +167,7 @@ class FactSeries:
 
 
 def of_jobs(jobs: Mapping[str, JobState]) -> Iterator[Reading]:
-    """Say what the numbers of jobs are."""
+    """Yield the numbers of jobs."""
     for table, job in jobs.items():
         labels = {"table": table}
         yield "database_sweep_rows_deleted", labels, job.total
@@ -174,27 +177,27 @@ def of_jobs(jobs: Mapping[str, JobState]) -> Iterator[Reading]:
 
 
 def of_progress(progress: Progress) -> Changes:
-    """Say what a batch changes."""
+    """Yield the changes by a batch."""
     labels = {"table": progress.table}
     yield "rows_deleted", labels, progress.deleted
     for table, rows in progress.referring.items():
         yield "rows_deleted", {"table": table}, rows
     yield "rows_archived", labels, progress.archived
-    if progress.error is None:  # how soon one failed says nothing of how long one takes
+    if progress.error is None:  # the time until a failure says nothing about that of a batch
         for phase, seconds in progress.phases.items():
             yield "batch_duration_seconds", {**labels, "phase": phase}, seconds
 
 
 def of_report(report: SweepReport) -> Changes:
-    """Say what a sweep changes, besides its batches and what its facts say."""
+    """Yield the changes by a sweep, besides those by its batches and its facts."""
     yield "runs", {"outcome": report.outcome}, 1
     yield "leader", {}, float(report.ended not in _NOT_OURS)
     for reason, seconds in report.waited.items():
-        # A throttle's own words are too many for a label.
+        # A throttle may give any number of reasons, too many for a label.
         yield "throttle_seconds", {"reason": reason if reason in _REASONS else "throttle"}, seconds
     for target in report.targets:
         labels = {"table": target.table}
-        yield "rows_deleted", labels, 0  # so that a table without batches is there
+        yield "rows_deleted", labels, 0  # so that a table without batches has a series
         for skip, rows in target.skips.items():
             yield "rows_skipped", {**labels, "reason": skip.value}, rows
         yield "target_failing", labels, float(target.error is not None)
@@ -209,7 +212,7 @@ def of_report(report: SweepReport) -> Changes:
 
 
 def of_server(server: Server, before: Server | None) -> Changes:
-    """Say what it changes that a server answers; the one before gives way to another."""
+    """Yield the changes by the server that answers; it replaces another one."""
     if before is not None and before != server:
         yield "server_info", _labels_of(before), None
     yield "server_info", _labels_of(server), 1
@@ -218,3 +221,38 @@ def of_server(server: Server, before: Server | None) -> Changes:
 def _labels_of(server: Server) -> dict[str, str]:
     writable = "true" if server.takes_writes else "false"
     return {"server": server.address or "", "writable": writable}
+
+
+class Recorder(ABC):
+    """The callbacks of a sweeper, which record the changes by its events."""
+
+    def __init__(self, backend: str) -> None:
+        self._backend = backend
+        self._series = FactSeries()
+        self._series_lock = Lock()
+        self._server: Server | None = None
+
+    @abstractmethod
+    def _prepare(self, number: Number) -> None:
+        """Make what keeps a number, unless it exists; facts bring numbers of their own."""
+
+    @abstractmethod
+    def _take(self, changes: Iterable[Change]) -> None:
+        """Record changes."""
+
+    def on_progress(self, progress: Progress) -> None:
+        """Count a batch."""
+        self._take(of_progress(progress))
+
+    def on_report(self, report: SweepReport) -> None:
+        """Count a sweep."""
+        self._take(of_report(report))
+        with self._series_lock:
+            for number, labels, value in self._series.of(report):
+                self._prepare(number)
+                self._take([(number.name, labels, value)])
+
+    def on_server(self, server: Server) -> None:
+        """Note which server answers."""
+        self._take(of_server(server, self._server))
+        self._server = server

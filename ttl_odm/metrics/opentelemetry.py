@@ -1,34 +1,25 @@
-"""What a sweeper does, as metrics and spans of OpenTelemetry.
+"""A sweeper's metrics and spans for OpenTelemetry.
 
 ``telemetry = SweeperTelemetry("postgresql")``, then ``Sweeper(engine, Base,
 on_progress=telemetry.on_progress, on_report=telemetry.on_report, on_server=telemetry.on_server)``.
 It needs opentelemetry-api only; without an SDK nothing is collected, and nothing fails.
 
-Each batch is a span, with the stable attributes that OpenTelemetry has for databases; one that
-failed has the status ERROR and ``error.type``. A sweeper reports a batch when it is over, so the
-span is made then, in the trace that is current at that moment.
+Each batch is a span, with OpenTelemetry's stable attributes for databases; a failed one has the
+status ERROR and ``error.type``. A sweeper reports a batch when it is over, so the span is made
+then, in the trace that is current at that moment.
 """
 
 from __future__ import annotations
 
 import time
 from functools import partial
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.metrics import CallbackOptions, Observation, get_meter
 from opentelemetry.trace import SpanKind, StatusCode, get_tracer
 
 from ttl_odm import __version__
-from ttl_odm.metrics.numbers import (
-    JOB_NUMBERS,
-    NUMBERS,
-    FactSeries,
-    of_jobs,
-    of_progress,
-    of_report,
-    of_server,
-)
+from ttl_odm.metrics.numbers import JOB_NUMBERS, NUMBERS, Recorder, of_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -37,13 +28,13 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from ttl_odm.metrics.numbers import Change, Reading
-    from ttl_odm.sweeper import JobState, Number, Progress, Server, SweepReport
+    from ttl_odm.sweeper import JobState, Number, Progress
 
 _NAME = "ttl_odm"
 _Labels = tuple[tuple[str, str], ...]
 
 
-class SweeperTelemetry:
+class SweeperTelemetry(Recorder):
     """The instruments, and the callbacks that fill them.
 
     Args:
@@ -60,20 +51,17 @@ class SweeperTelemetry:
         meter_provider: MeterProvider | None = None,
         tracer_provider: TracerProvider | None = None,
     ) -> None:
-        self._backend = backend
-        self._series = FactSeries()
-        self._server: Server | None = None
+        super().__init__(backend)
         self._tracer = get_tracer(_NAME, __version__, tracer_provider=tracer_provider)
         self._meter = get_meter(_NAME, __version__, meter_provider=meter_provider)
         self._gauges: dict[str, dict[_Labels, float]] = {}
         self._adders: dict[str, Callable[[Any, Any], None]] = {}
-        self._of_facts = Lock()
         for number in NUMBERS:
-            self._instrument(number)
+            self._prepare(number)
 
     def on_progress(self, progress: Progress) -> None:
         """Count a batch, and record its span."""
-        self._take(of_progress(progress))
+        super().on_progress(progress)
         ended = time.time_ns()
         span = self._tracer.start_span(
             f"DELETE {progress.table}",
@@ -94,32 +82,20 @@ class SweeperTelemetry:
             span.set_status(StatusCode.ERROR, progress.problem)
         span.end(ended)
 
-    def on_report(self, report: SweepReport) -> None:
-        """Count a sweep."""
-        self._take(of_report(report))
-        with self._of_facts:  # whose instruments are made when the first has such a number
-            for number, labels, value in self._series.of(report):
-                if number.name not in self._adders and number.name not in self._gauges:
-                    self._instrument(number)
-                self._take([(number.name, labels, value)])
-
-    def on_server(self, server: Server) -> None:
-        """Note which server answers."""
-        self._take(of_server(server, self._server))
-        self._server = server
-
     def _take(self, changes: Iterable[Change]) -> None:
         for name, labels, value in changes:
-            every = {**labels, "backend": self._backend}
+            attributes = {**labels, "backend": self._backend}
             if name not in self._gauges:
-                self._adders[name](value, every)
-            elif value is None:  # absent, rather than an old one
-                self._gauges[name].pop(tuple(every.items()), None)
+                self._adders[name](value, attributes)
+            elif value is None:  # none is better than an old one
+                self._gauges[name].pop(tuple(attributes.items()), None)
             else:
-                self._gauges[name][tuple(every.items())] = value
+                self._gauges[name][tuple(attributes.items())] = value
 
-    def _instrument(self, number: Number) -> None:
-        """Make an instrument: for a gauge a place for its values, else what is called with one."""
+    def _prepare(self, number: Number) -> None:
+        """Make an instrument: of a gauge keep its values, of others the method that adds one."""
+        if number.name in self._adders or number.name in self._gauges:
+            return
         name = _name_of(number)
         unit, about = number.unit or "1", number.about
         if number.kind == "counter":
@@ -140,8 +116,8 @@ class ReadTelemetry:
     """Numbers that are read at each collection.
 
     Args:
-        numbers: Which: counters and gauges.
-        read: Returns what they are, by their names and labels. It is called once for each of them.
+        numbers: The counters and gauges.
+        read: Returns their values, by their names and labels. It is called once for each number.
         backend: The attribute ``backend``.
         meter_provider: The provider of the meter; None for the global one.
     """
@@ -162,16 +138,16 @@ class ReadTelemetry:
             observe = partial(self._observe, number.name)
             make(_name_of(number), [observe], number.unit or "1", number.about)
 
-    def _observe(self, wanted: str, _: CallbackOptions) -> Iterable[Observation]:
+    def _observe(self, observed: str, _: CallbackOptions) -> Iterable[Observation]:
         return [
             Observation(value, {**labels, "backend": self._backend})
             for name, labels, value in self._read()
-            if name == wanted
+            if name == observed
         ]
 
 
 class JobTelemetry(ReadTelemetry):
-    """The jobs with which a database sweeps tables itself, read at each collection.
+    """The jobs by which a database sweeps tables itself, read at each collection.
 
     Args:
         backend: The attribute ``backend``: ``postgresql``, ``mariadb``, ``mysql``.
@@ -191,12 +167,12 @@ class JobTelemetry(ReadTelemetry):
 
 
 def _name_of(number: Number) -> str:
-    """Its name here: exporters to Prometheus append the unit, so that both end up the same."""
+    """Return the name in OpenTelemetry, to which exporters to Prometheus append the unit."""
     return f"{_NAME}.{number.name.removesuffix('_seconds')}"
 
 
 def _type_of(error: BaseException) -> str:
-    """The class of what was raised first: the driver's, or that of a hook's own error."""
+    """Return the class of the error that was raised first: a driver's, or a hook's own."""
     while error.__cause__ is not None:
         error = error.__cause__
     kind = type(error)

@@ -1,31 +1,22 @@
-"""What a sweeper does, as metrics of prometheus-client.
+"""A sweeper's metrics for prometheus-client.
 
 ``metrics = SweeperMetrics("postgresql")``, then ``Sweeper(engine, Base,
 on_progress=metrics.on_progress, on_report=metrics.on_report, on_server=metrics.on_server)``. Rows
-count while a sweep runs; everything else when it has ended.
+are counted while a sweep runs; everything else when it has ended.
 
-``JobMetrics`` is for databases that sweep by themselves: it asks them at each scrape.
+``JobMetrics`` is for databases that sweep themselves: it queries them at each scrape.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from ttl_odm.metrics.numbers import (
-    JOB_NUMBERS,
-    NUMBERS,
-    FactSeries,
-    of_jobs,
-    of_progress,
-    of_report,
-    of_server,
-)
+from ttl_odm.metrics.numbers import JOB_NUMBERS, NUMBERS, Recorder, of_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -34,10 +25,10 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from ttl_odm.metrics.numbers import Change, Reading
-    from ttl_odm.sweeper import JobState, Number, Progress, Server, SweepReport
+    from ttl_odm.sweeper import JobState, Number
 
 
-class SweeperMetrics:
+class SweeperMetrics(Recorder):
     """The collectors, and the callbacks that fill them.
 
     Create one instance per registry: prometheus-client raises an error for a second one in the
@@ -50,39 +41,26 @@ class SweeperMetrics:
     """
 
     def __init__(self, backend: str, registry: CollectorRegistry = REGISTRY) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self._registry = registry
-        self._series = FactSeries()
-        self._server: Server | None = None
-        self._collectors = {number.name: _collector(number, registry) for number in NUMBERS}
-        self._of_facts = Lock()
+        self._collectors: dict[str, Counter | Gauge | Histogram] = {}
+        for number in NUMBERS:
+            self._prepare(number)
 
-    def on_progress(self, progress: Progress) -> None:
-        """Count a batch."""
-        self._take(of_progress(progress))
-
-    def on_report(self, report: SweepReport) -> None:
-        """Count a sweep."""
-        self._take(of_report(report))
-        with self._of_facts:  # whose collectors are made when the first has such a number
-            for number, labels, value in self._series.of(report):
-                if number.name not in self._collectors:
-                    self._collectors[number.name] = _collector(number, self._registry)
-                self._take([(number.name, labels, value)])
-
-    def on_server(self, server: Server) -> None:
-        """Note which server answers."""
-        self._take(of_server(server, self._server))
-        self._server = server
+    def _prepare(self, number: Number) -> None:
+        if number.name not in self._collectors:
+            self._collectors[number.name] = _collector(number, self._registry)
 
     def _take(self, changes: Iterable[Change]) -> None:
         for name, labels, value in changes:
-            collector, every = self._collectors[name], {**labels, "backend": self._backend}
-            if value is None:  # absent, rather than an old one
-                with suppress(KeyError):  # it was never there
-                    collector.remove(*(every[label] for label in collector._labelnames))  # noqa: SLF001
+            collector = self._collectors[name]
+            all_labels = {**labels, "backend": self._backend}
+            if value is None:  # none is better than an old one
+                with suppress(KeyError):  # it never had one
+                    names = collector._labelnames  # noqa: SLF001 (their order)
+                    collector.remove(*(all_labels[label] for label in names))
                 continue
-            child = collector.labels(**every)
+            child = collector.labels(**all_labels)
             if isinstance(child, Counter):
                 child.inc(value)
             elif isinstance(child, Histogram):
@@ -92,11 +70,11 @@ class SweeperMetrics:
 
 
 class ReadMetrics(Collector):
-    """Numbers that are read when somebody asks, at each scrape.
+    """Numbers that are read at each scrape.
 
     Args:
-        numbers: Which: counters and gauges.
-        read: Returns what they are, by their names and labels. If it raises an error, the scrape
+        numbers: The counters and gauges.
+        read: Returns their values, by their names and labels. If it raises an error, the scrape
             fails.
         backend: The value of the label ``backend``.
         registry: The registry to register in.
@@ -115,11 +93,11 @@ class ReadMetrics(Collector):
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """The metrics' names, without reading."""
+        """Return the metrics' names, without reading."""
         return self._families().values()
 
     def collect(self) -> Iterable[Metric]:
-        """Read."""
+        """Read the numbers."""
         families = self._families()
         for name, labels, value in self._read():
             families[name].add_metric([*labels.values(), self._backend], value)
@@ -136,7 +114,7 @@ class ReadMetrics(Collector):
 
 
 class JobMetrics(ReadMetrics):
-    """The jobs with which a database sweeps tables itself, read at each scrape.
+    """The jobs by which a database sweeps tables itself, read at each scrape.
 
     Args:
         backend: The value of the label ``backend``: ``postgresql``, ``mariadb``, ``mysql``.
