@@ -1,12 +1,12 @@
 """How far replicas are behind, and a sweeper that waits for them.
 
 ``Sweeper(engine, Base, throttle="replication")`` asks before each batch how far the replicas are
-behind, and waits so that none of them gets more than a second late. `ReplicationLag` is the same as
-an object, with another limit or with replicas that the primary doesn't know.
+behind, and waits so that none of them falls back more than a second. `ReplicationLag` makes such a
+throttle with another limit, or with replicas that the primary doesn't know.
 
-- `lag`: what is measured, whatever the database; pure.
-- `families`: what each family of SQL databases is asked, and what its answers mean.
-- `sqlalchemy`, `django`, `beanie`: who asks.
+- `lag`: the arithmetic, whatever the database.
+- `families`: the questions to each family of SQL databases, and the meaning of the answers.
+- `sqlalchemy`, `django`, `beanie`: the adapters' throttles, which send the questions.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ _ADAPTERS: Final = {
 }
 
 
-def ReplicationLag(  # noqa: N802 (what it returns is an object with one question)
+def ReplicationLag(  # noqa: N802 (a class to its callers)
     engine: Any, *, at_most: float = AT_MOST, replicas: Collection[Any] = ()
 ) -> Throttle:
     """Make a throttle that waits while a replica is too far behind.
 
     Args:
-        engine: What the sweeper is given, which leads to the primary: an `Engine`, an
+        engine: The engine of the sweeper, which leads to the primary: an `Engine`, an
             `AsyncEngine`, a connection of Django's, a database of PyMongo or Motor, or a store.
         at_most: How many seconds a replica may be behind.
-        replicas: The same for each replica of MariaDB or MySQL, whose primary doesn't know how far
-            they are. Without them those are asked that registered their address there
-            (``report_host``), with the engine's own user.
+        replicas: An engine for each replica of MariaDB or MySQL, whose primary doesn't know how far
+            they are. If empty, the replicas that registered their address at the primary
+            (``report_host``) are asked, with the engine's own user.
 
     Returns:
         A function, or a coroutine function for an asynchronous engine.
 
     Raises:
-        TTLConfigurationError: The engine or the limit is none that can work.
+        TTLConfigurationError: The engine or the limit can't work.
     """
     check_limit(at_most)
     for cls in type(engine).__mro__:

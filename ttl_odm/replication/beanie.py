@@ -1,4 +1,4 @@
-"""Asks the members of a replica set of MongoDB."""
+"""The throttle for MongoDB, which asks the members of a replica set."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _PROGRESS: Final = {
     "repl": 1,
     **dict.fromkeys(("metrics", "wiredTiger", "tcmalloc", "locks", "transactions"), 0),
 }
-"""The positions that secondaries report as they apply writes, without what takes time to collect.
+"""The command for the positions that secondaries report as they apply writes, and little else.
 
-``replSetGetStatus`` has those of the last heartbeats, which are up to two seconds old.
+The positions in ``replSetGetStatus`` are those of the last heartbeats, up to two seconds old.
 """
 
 
@@ -58,7 +58,7 @@ def throttle_of(engine: Any, at_most: float, replicas: Sequence[Any]) -> Throttl
 
 
 def reading_of(status: Mapping[str, Any], progress: Mapping[str, Any]) -> Reading:
-    """Return what is known of the members.
+    """Return the positions of the members.
 
     Args:
         status: The answer to ``replSetGetStatus``.

@@ -1,4 +1,4 @@
-"""Asks the replicas of a database of Django's."""
+"""The throttle for a database of Django's, which asks its replicas."""
 
 from __future__ import annotations
 

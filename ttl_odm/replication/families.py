@@ -1,6 +1,7 @@
-"""What SQL servers are asked about replication, and what their answers mean.
+"""The questions to SQL servers about replication, and the meaning of their answers.
 
-`Questions` is a generator of statements, which the adapters send. Nothing here knows a driver.
+`Questions` is a generator of statements, which the adapters send. This module must not know a
+driver.
 """
 
 from __future__ import annotations
@@ -29,25 +30,25 @@ FROM pg_stat_replication
 """Standbys and subscribers. A backup has no position of its own; see `of_postgresql`."""
 
 REPLICAS: Final = "SHOW REPLICAS"
-"""MySQL's replicas that have registered their address."""
+"""The replicas that have registered their address with MySQL."""
 
 REPLICA_HOSTS: Final = "SHOW REPLICA HOSTS"
-"""The same on MariaDB."""
+"""The replicas that have registered their address with MariaDB."""
 
 PROCESSES: Final = "SHOW PROCESSLIST"
-"""Who is connected to MariaDB or MySQL: replicas, among others."""
+"""The connections to MariaDB or MySQL, those of replicas among others."""
 
 REPLICA_STATUS: Final = "SHOW REPLICA STATUS"
-"""What a replica of MariaDB or MySQL says of itself."""
+"""A replica's own status, on MariaDB or MySQL."""
 
 SERVER: Final = "SELECT @@server_id AS number, version() AS version"
-"""Which server of MariaDB or MySQL answers."""
+"""The server of MariaDB or MySQL that answers."""
 
 LOG_STATUS: Final = "SHOW MASTER STATUS"
-"""Where the log of MariaDB, or of MySQL before 8.2, ends."""
+"""The end of the log of MariaDB, or of MySQL before 8.2."""
 
 BINARY_LOG_STATUS: Final = "SHOW BINARY LOG STATUS"
-"""The same on MySQL."""
+"""The end of the log of MySQL from 8.2 on."""
 
 GALERA: Final = (
     "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_ready', 'wsrep_flow_control_paused_ns')"
@@ -67,19 +68,19 @@ SELECT max(timestampdiff(MICROSECOND, applying_transaction_original_commit_times
 FROM performance_schema.replication_applier_status_by_worker
 WHERE channel_name = 'group_replication_applier' AND applying_transaction <> ''
 """
-"""How old the transactions are that a member of the group is applying."""
+"""The age of the transactions that a member of the group is applying."""
 
 _ANSWERING: Final = ("streaming", "catchup")
 
 _RENAMED_IN: Final = (8, 2)
 _WORDS: Final = ("Source", "Master")
 _ROUNDED: Final = 1.0
-"""Seconds that a replica's own measure may be too high: it is the difference of whole ones."""
+"""Seconds by which a replica's own measure, a difference of whole seconds, may be too high."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A statement, and the server to send it to: the primary unless another is given.
+    """A statement, and the server to send it to: the primary, unless it names another.
 
     Attributes:
         sql: The statement.
@@ -93,7 +94,7 @@ class Question:
 
 
 def of_postgresql(rows: Rows) -> Reading:
-    """Return what `pg_stat_replication` shows.
+    """Return the reading of `pg_stat_replication`.
 
     Raises:
         TTLConfigurationError: The user may not read it.
@@ -114,7 +115,7 @@ def of_postgresql(rows: Rows) -> Reading:
 
 
 def addresses(rows: Rows) -> list[tuple[str, int]]:
-    """Return where the replicas are that a primary of MariaDB or MySQL knows."""
+    """Return the addresses of the replicas that a primary of MariaDB or MySQL knows."""
     return [(row["Host"], int(row["Port"])) for row in rows if row["Host"]]
 
 
@@ -132,7 +133,7 @@ class Source:
 
 
 def is_mariadb(version: str) -> bool:
-    """Whether a server is MariaDB, to which ``mysql://`` may lead, too."""
+    """Return whether a server is MariaDB, to which ``mysql://`` may lead, too."""
     return "mariadb" in version.lower()
 
 
@@ -145,15 +146,15 @@ def log_status_of(version: str) -> str:
 
 
 def position_in(file: str, offset: object) -> int:
-    """Return a place in a binary log as a number."""
+    """Return a position in a binary log as a number."""
     return int(file.rpartition(".")[2]) << 64 | int(str(offset))
 
 
 def of_replica(name: str, rows: Rows, source: Source | None = None) -> Iterator[Replica]:
-    """Return what a replica says of itself; nothing while it isn't replicating.
+    """Yield the lag of a replica by its own status; nothing while it isn't replicating.
 
     Args:
-        name: What to call it.
+        name: Its name.
         rows: Its status.
         source: The primary. A replica that follows it directly has a position in its log.
     """
@@ -170,45 +171,45 @@ def of_replica(name: str, rows: Rows, source: Source | None = None) -> Iterator[
 
 
 def _value(row: Mapping[str, Any], column: str) -> Any:
-    """Return the value of a column that has another name on MariaDB."""
+    """Return the value of a column whose name is different on MariaDB."""
     return next((row[name] for name in map(column.format, _WORDS) if name in row), None)
 
 
 def is_node(rows: Rows) -> bool:
-    """Whether the server is a node of a Galera cluster."""
+    """Return whether the server is a node of a Galera cluster."""
     return any(row["Variable_name"] == "wsrep_ready" and row["Value"] == "ON" for row in rows)
 
 
 def paused_for(rows: Rows) -> int:
     """Return for how many nanoseconds a Galera cluster has waited for its nodes.
 
-    A node that can't keep up tells the others to wait, and they do so in the midst of a commit.
+    A node that can't keep up makes the others wait, in the middle of their commits.
     """
     values = {row["Variable_name"]: row["Value"] for row in rows}
     return int(values["wsrep_flow_control_paused_ns"])
 
 
 def count_followers(rows: Rows) -> int:
-    """Return how many replicas of MariaDB or MySQL receive the log at the moment."""
+    """Return how many replicas of MariaDB or MySQL are receiving the log."""
     return sum(str(row["Command"]).startswith("Binlog Dump") for row in rows)
 
 
 def name_of(place: tuple[str, int]) -> str:
-    """Return what people call a server."""
+    """Return the name of a server for people."""
     host, port = place
     return f"{host}:{port}"
 
 
 def of_member(name: str, rows: Rows) -> Iterator[Replica]:
-    """Return how far a member of a group is behind."""
+    """Yield how far a member of a group is behind."""
     yield Replica(name, max(0.0, float(rows[0]["seconds"] or 0)))
 
 
 def answer(asking: Asking[T], ask: Callable[[Question], Rows]) -> T:
-    """Ask all that there is to ask, and return what comes of it.
+    """Ask all questions, and return the result.
 
     Args:
-        asking: What a call of `Questions` returned.
+        asking: The result of a call of `Questions`.
         ask: Sends a statement, and returns its rows.
     """
     try:
@@ -220,17 +221,17 @@ def answer(asking: Asking[T], ask: Callable[[Question], Rows]) -> T:
 
 
 class Questions:
-    """Asks a primary, and where it doesn't know them its replicas, how far these are behind."""
+    """Asks how far replicas are behind: the primary, or the replicas where it doesn't know."""
 
     def __init__(self, family: str, at_most: float, replicas: Mapping[str, object]) -> None:
         """Begin with no readings.
 
         Args:
-            family: `postgresql`, `mariadb` or `mysql`, which may be either; another has no
+            family: `postgresql`, `mariadb`, or `mysql` for either of the two; others have no
                 replicas.
             at_most: Seconds that a replica may be behind.
-            replicas: What the adapter knows each replica by, by their names; empty if the caller
-                has named none.
+            replicas: The adapter's own handle of each replica (`Question.known`), by their names;
+                empty if the user has named none.
         """
         self._family = family
         self._at_most = at_most
@@ -242,10 +243,10 @@ class Questions:
         """Ask once.
 
         Yields:
-            What to ask, and whom. The answer is its rows.
+            Questions. The answer to each is the rows of its statement.
 
         Returns:
-            What a throttle returns.
+            The answer of a throttle.
         """
         if self._family == "postgresql":
             reading = of_postgresql((yield Question(POSTGRESQL)))
@@ -282,9 +283,9 @@ class Questions:
         return Reading(replicas, None if source is None else source.written)
 
     def _source(self, server: Mapping[str, Any]) -> Asking[Source | None]:
-        """Ask where the primary's log ends; before the replicas, which then seem no later."""
+        """Ask where the primary's log ends; first, so that replicas don't seem further behind."""
         status = yield Question(log_status_of(server["version"]))
-        if not status:  # it writes none
+        if not status:  # it writes no log
             return None
         (log,) = status
         return Source(int(server["number"]), position_in(log["File"], log["Position"]))

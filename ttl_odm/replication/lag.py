@@ -1,6 +1,6 @@
 """How far replicas are behind, whatever the database.
 
-Pure: readings go in, seconds come out. Nothing here asks a server or looks at a clock.
+Pure: from readings to seconds. This module must not know a server or a clock.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 AT_MOST: Final = 1.0
-"""Seconds that a replica may be behind, unless the caller says otherwise."""
+"""The default of the seconds that a replica may be behind."""
 
 _LONGEST: Final = 86_400.0
 _BRIEF: Final = 0.05
 
 _SHARE: Final = 0.25
-"""The share of the limit from which on a sweep waits.
+"""The share of the limit at which a sweep begins to wait.
 
-A replica that can't keep up is furthest behind later, when it comes to what was written last: it
-needs four times as long as this for that, if it writes a quarter of what the primary does.
+A replica that can't keep up falls further behind until it reaches the last write: up to four times
+as far, if it is four times as slow as the primary.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """What is known of one replica.
+    """One replica, and how far it is.
 
     Attributes:
-        name: What its primary, or its URL, calls it.
+        name: Its name, by its primary or by its URL.
         seconds: How far it is behind, as the engine measures it.
         position: How far it has replayed the primary's log, as a number that grows.
     """
@@ -45,11 +45,11 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one question to the primary has shown.
+    """The replicas at one moment.
 
     Attributes:
-        replicas: Those that are replicating. A replica that is down or stopped isn't among them: a
-            sweep doesn't wait for it.
+        replicas: The replicas that are replicating. A sweep doesn't wait for others, which are down
+            or stopped.
         written: Where the primary's log ends, on the scale of `Replica.position`.
     """
 
@@ -60,8 +60,8 @@ class Reading:
 class Lag:
     """The lag of all replicas, over several readings.
 
-    An engine's own measure stays the same while a replica is silent. Therefore it is compared with
-    the age of the oldest write that the replica hasn't replayed, as far as readings show it.
+    An engine's own measure stays the same while a replica is silent. Therefore the lag is at least
+    the age of the oldest write that the replica hasn't replayed, by the readings.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Lag:
         """
         written = self._written
         if reading.written is not None and written and reading.written < written[-1][1]:
-            written.clear()  # another primary, which needn't have all, or one with a new log
+            written.clear()  # another primary, which may lack writes, or one with a new log
         if reading.written is not None and (not written or written[-1][1] < reading.written):
             written.append((at, reading.written))
         positions = [r.position for r in reading.replicas if r.position is not None]
@@ -94,11 +94,11 @@ class Lag:
 
 
 def wait_for(lag: dict[str, float], at_most: float) -> float | None:
-    """Return what a throttle returns: seconds to wait, or None to go on.
+    """Return the answer of a throttle: seconds to wait, or None to go on.
 
     Args:
         lag: Seconds by replica.
-        at_most: Seconds that a replica may be behind; the wait begins at a quarter of them.
+        at_most: Seconds that a replica may be behind; waiting begins at a quarter of them.
     """
     excess = max(lag.values(), default=0.0) - at_most * _SHARE
     return None if excess <= 0 else max(_BRIEF, min(excess, at_most))

@@ -1,4 +1,4 @@
-"""Asks the replicas of an `Engine` or an `AsyncEngine`."""
+"""The throttle for an `Engine` or an `AsyncEngine`, which asks its replicas."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def _server_of(question: Question, engine: Any, reach: Callable[[tuple[str, int]
 def _synchronous(engine: Engine, questions: Questions) -> Throttle:
     @cache
     def reach(place: tuple[str, int]) -> Engine:
-        # One connection that stays: with TLS, PyMySQL takes 40 ms of a core for a new one, and a
-        # batch no longer than that. It may have been lost since the last sweep.
+        # One connection, which stays open: with TLS, PyMySQL takes 40 ms of a core for a new one,
+        # as long as a batch. It may have been lost since the last sweep.
         host, port = place
         url = engine.url.set(host=host, port=port)
         return create_engine(url, pool_size=1, max_overflow=0, pool_pre_ping=True)
@@ -59,13 +59,13 @@ def _synchronous(engine: Engine, questions: Questions) -> Throttle:
 
 
 def _asynchronous(engine: AsyncEngine, questions: Questions) -> Throttle:
-    # SQLAlchemy 2.1 installs no greenlet, and those who sweep synchronously don't need it.
+    # SQLAlchemy 2.1 installs no greenlet, and a synchronous sweep doesn't need it.
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
 
     @cache
     def reach(place: tuple[str, int]) -> AsyncEngine:
         host, port = place
-        # The next sweep may be in another event loop, so none stays.
+        # The next sweep may be in another event loop, so no connection stays open.
         return create_async_engine(engine.url.set(host=host, port=port), poolclass=NullPool)
 
     async def ask(question: Question) -> Rows:
